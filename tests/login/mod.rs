@@ -4,6 +4,7 @@ mod declared;
 mod flow;
 mod keyring;
 mod lies;
+mod step_up;
 mod using;
 
 use std::io::{BufRead, BufReader, Read};

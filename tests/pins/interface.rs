@@ -43,13 +43,18 @@ pub fn tool(name: &str, description: &str) -> Value {
     json!({"name": name, "description": description, "inputSchema": {"type": "object"}})
 }
 
-fn session(place: &Place, tools: &Value, instructions: &str) -> Seen {
+/// Puts the server in its place, with what it offers.
+pub fn offer(place: &Place, tools: &Value, instructions: &str) {
     let server = place.script(place.home.join("server"), SERVER);
     let config = json!({"mcpServers": {"s": {"command": server}}});
     place.write(place.home.join(".claude.json"), config.to_string());
     place.write(place.project.join("tools"), tools.to_string());
     place.write(place.project.join("prompts"), json!([{"name": "p", "description": "x"}]).to_string());
     place.write(place.project.join("instructions"), json!(instructions).to_string());
+}
+
+fn session(place: &Place, tools: &Value, instructions: &str) -> Seen {
+    offer(place, tools, instructions);
     let claude = place.script(place.project.join("bin/claude"), TALK);
     let outcome = Outcome::of(place.agentsh(&["run", "--"]).arg(claude)).expect_code(0);
     let answers: Vec<Value> =

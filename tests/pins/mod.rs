@@ -1,5 +1,6 @@
 //! The program of a server is what was agreed to, or it does not start.
 
+mod asked;
 mod audience;
 mod interface;
 mod race;

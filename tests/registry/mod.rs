@@ -4,5 +4,6 @@ mod evil;
 mod listing;
 mod live;
 mod postgres;
+mod routes;
 mod server;
 mod wire;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{Mode, Outcome, Place};
 
 /// The hash of an interface without components.
-const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+pub(super) const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 pub(super) struct Registry<'a> {
     place: &'a Place,
@@ -34,12 +34,19 @@ impl<'a> Registry<'a> {
         Self { place, child, address }
     }
 
-    fn token(&self) -> String {
+    pub fn token(&self) -> String {
         let text = std::fs::read_to_string(self.place.home.join("operators")).unwrap();
         text.split_whitespace().last().unwrap().to_owned()
     }
 
     fn raw(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+        let (status, text) = self.text(method, path, headers, body);
+        let (_, body) = text.split_once("\r\n\r\n").unwrap();
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    /// The status, and the whole answer.
+    pub fn text(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let host = if headers.iter().any(|(name, _)| *name == "Host") {
             String::new()
@@ -56,9 +63,8 @@ impl<'a> Registry<'a> {
         let _sent = stream.write_all(body.as_bytes());
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer)
     }
 
     pub fn get(&self, path: &str) -> (u16, Value) {

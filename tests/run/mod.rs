@@ -41,4 +41,5 @@ mod telemetry;
 mod terminal;
 mod ui;
 mod verbs;
+mod ui_routes;
 mod vet_url;

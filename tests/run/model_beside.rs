@@ -123,6 +123,8 @@ fn answers_that_a_provider_kept_are_judged() {
     let choice = json!({"index": 0, "message": {"role": "assistant", "content": null, "tool_calls": call},
                         "finish_reason": "tool_calls"});
     let line = json!({"custom_id": "c", "response": {"status_code": 200, "body": {"object": "chat.completion", "choices": [choice]}}});
+    // A gateway may leave out what marks an answer.
+    let bare = json!({"response": {"body": {"choices": line["response"]["body"]["choices"]}}}).to_string();
     let results = format!("{}\n{}\n", message("t1", "mcp__mail__send"), message("t3", "Bash"));
     let document = "a document\n";
     let model = HttpServer::start(move |asked| {
@@ -130,14 +132,20 @@ fn answers_that_a_provider_kept_are_judged() {
         match asked.path.as_str() {
             "/v1/messages/batches/b/results" => Reply::json(results.clone()),
             "/v1/files/f/content" => Reply::json(format!("{line}\n")),
+            "/v1/files/bare/content" => Reply::json(bare.clone()),
             "/v1/files/text/content" => Reply::json(document),
             "/v1/files/broken/content" => Reply::json("{\"a\": 1}\n{\"response\": \n"),
             _ => Reply::json("{}"),
         }
     });
     place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
-    let paths =
-        ["messages/batches/b/results", "files/f/content", "files/text/content", "files/broken/content"];
+    let paths = [
+        "messages/batches/b/results",
+        "files/f/content",
+        "files/text/content",
+        "files/broken/content",
+        "files/bare/content",
+    ];
     let lines: String = paths
         .iter()
         .map(|path| format!("curl -sS --max-time 20 -r 0-9 -w '%{{http_code}}\\n' \"$ANTHROPIC_BASE_URL/v1/{path}\"; echo END\n"))
@@ -151,9 +159,10 @@ fn answers_that_a_provider_kept_are_judged() {
     assert!(said[1].contains(refused) && !said[1].contains("tool_calls\":[{"), "{outcome}");
     assert_eq!(said[2], format!("{document}200\n"), "{outcome}");
     assert!(said[3].ends_with("502\n") && said[3].contains("GET /v1/files/broken/content"), "{outcome}");
+    assert!(said[4].contains(refused) && !said[4].contains("tool_calls\":[{"), "{outcome}");
     let calls = place.listed(&["mcp", "calls", "--json"]);
     let blocked = calls.iter().filter(|call| call["action"] == "block").count();
-    assert_eq!((calls.len(), blocked), (2, 2), "{calls:?}");
+    assert_eq!((calls.len(), blocked), (3, 3), "{calls:?}");
 }
 
 #[test]

@@ -141,10 +141,10 @@ fn who_did_not_follow_the_link_from_here_is_refused() {
     assert_eq!(stale.get(&link).status, 401);
 }
 
-const ASKING: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, headless: wait}\n    rules:\n      \
+pub(super) const ASKING: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, headless: wait}\n    rules:\n      \
     - {name: sums, tool: add, when: [{path: /b, equals: \"40\"}], action: ask, reason: sums of forty are <i>delicate</i>}\n";
 
-fn agent(place: &Place, script: &str) -> Child {
+pub(super) fn agent(place: &Place, script: &str) -> Child {
     let servers =
         json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
     place.write(place.home.join(".claude.json"), servers.to_string());

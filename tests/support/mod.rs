@@ -13,6 +13,7 @@ pub mod processes;
 pub mod programs;
 pub mod pty;
 pub mod receiver;
+pub mod routes;
 pub mod sandbox;
 pub mod schema;
 

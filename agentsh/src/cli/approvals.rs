@@ -95,8 +95,8 @@ async fn answer(
             let line = always.then(|| lasting(item, any_arguments)).transpose()?;
             decide(path, item, true, scope).await?;
             writeln!(out, "approved: {}", about(item))?;
-            if let Some((file, line)) = line {
-                writeln!(out, "written to {}: {line}", file.display())?;
+            if let Some(line) = line {
+                writeln!(out, "{line}")?;
             }
         }
         Verb::Deny { id } => {
@@ -191,7 +191,7 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
 }
 
 /// Writes down what lasts.
-fn lasting(item: &Item, any_arguments: bool) -> Result<(PathBuf, String), Failure> {
+fn lasting(item: &Item, any_arguments: bool) -> Result<String, Failure> {
     let place = super::policy::Surroundings::here();
     let place = place.map_err(|error| Failure::Failed(format!("cannot write it down: {error}")))?;
     approvals::remember(&place.config_home, item, any_arguments).map_err(Failure::Failed)

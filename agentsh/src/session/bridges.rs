@@ -81,6 +81,7 @@ impl Bridges {
         inventory: Inventory,
     ) -> Self {
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
+        session.logins.ask_by(&approvals);
         let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
         Self {
             session,

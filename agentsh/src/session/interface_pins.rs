@@ -41,7 +41,7 @@ struct Known {
     /// It had no pin when the session met it: all that it offers is seen for the first time.
     is_new: bool,
     /// Tools and prompts that are not what they were: a person is asked about each use.
-    drifted: BTreeSet<(String, Key)>,
+    drifted: BTreeMap<(String, Key), Trusted>,
     /// What the names of tools and prompts look like.
     shapes: BTreeMap<Key, String>,
     told: BTreeSet<(Key, String)>,
@@ -92,7 +92,7 @@ impl InterfacePins {
             is_new: pins.is_empty(),
             shapes: pins.keys().map(|key| (shape(key), key.1.clone())).collect(),
             pins,
-            drifted: BTreeSet::new(),
+            drifted: BTreeMap::new(),
             told: BTreeSet::new(),
         };
         self.0.borrow_mut().servers.insert(server.clone(), known);
@@ -115,6 +115,49 @@ impl InterfacePins {
         let state = self.0.borrow();
         let known = state.servers.get(server);
         known.is_some_and(|known| known.pins.keys().any(|(kind, _)| *kind == Offered::Tool))
+    }
+
+    /// A person approved the new definition of a tool: it counts as trusted in this session. Gives back the scope of its
+    /// server; None where the server offers another definition by now.
+    #[must_use]
+    pub fn accept(&self, server: &ServerId, tool: &str, hash: &str) -> Option<String> {
+        let mut state = self.0.borrow_mut();
+        let known = state.servers.get_mut(server)?;
+        let tool: Key = (Offered::Tool, tool.to_owned());
+        let is_it = |key: &Key, offered: &Trusted| *key == tool && offered.0 == hash;
+        let accepted: Vec<(String, Trusted)> = known
+            .drifted
+            .iter()
+            .filter(|((_, key), offered)| is_it(key, offered))
+            .map(|((audience, _), offered)| (audience.clone(), offered.clone()))
+            .collect();
+        if accepted.is_empty() {
+            return None;
+        }
+        known.drifted.retain(|(_, key), offered| !is_it(key, offered));
+        known.pins.entry(tool).or_default().extend(accepted);
+        Some(known.scope.clone())
+    }
+
+    /// Makes that definition the pin of every session.
+    ///
+    /// # Errors
+    /// When it is not on disk, or when something else of this name waits too: that was not what the person saw.
+    pub async fn keep(
+        &self,
+        store: &PinStore,
+        (server, scope): (&ServerId, String),
+        (tool, hash): (&str, &str),
+    ) -> Result<(), String> {
+        let failed = |error: StoreError| error.to_string();
+        self.flush(store).await.map_err(failed)?;
+        let name = Some(tool.to_owned());
+        let which = WhichInterface { server: Some(server.0.clone()), scope: Some(scope), name };
+        let (_, offered) = store.interfaces(which.clone()).await.map_err(failed)?;
+        if !offered.iter().all(|row| row.kind == Offered::Tool && row.hash == hash) {
+            return Err("the server offers more than one definition of that name".to_owned());
+        }
+        store.trust_interfaces(which).await.map(drop).map_err(failed)
     }
 
     /// Writes down what was seen since.
@@ -214,7 +257,8 @@ impl State {
         };
         let row = row(None);
         if pinning.on_change == OnChange::Ask && known.drifted.len() < MOST_ENTRIES {
-            known.drifted.insert((audience.to_owned(), key.clone()));
+            let offered = (row.hash.clone(), row.definition.clone());
+            known.drifted.insert((audience.to_owned(), key.clone()), offered);
         }
         // Once for each definition: a client may list again and again.
         if known.told.len() < MOST_ENTRIES && known.told.insert((key, hash.to_owned())) {
@@ -246,7 +290,7 @@ impl State {
 
     fn is_drifted(&self, subject: &Subject<'_>, key: Key) -> bool {
         let entry = (subject.audience.to_owned(), key);
-        self.servers.get(subject.server).is_some_and(|known| known.drifted.contains(&entry))
+        self.servers.get(subject.server).is_some_and(|known| known.drifted.contains_key(&entry))
     }
 
     fn prompt(&self, subject: &Subject<'_>, params: &Json<'_>, report: &mut Report) {

@@ -105,7 +105,7 @@ impl Remote {
         }
         let clients = logins::clients(&self.session, id, url, true)?;
         let name = if *is_configured { id.0.clone() } else { shown(url) };
-        Ok(Some(Rc::new(Kept::new(Rc::clone(&self.session), id.clone(), (shown(url), name), clients))))
+        Ok(Some(Rc::new(Kept::new(Rc::clone(&self.session), id.clone(), (url.clone(), name), clients))))
     }
 
     fn headers(&self) -> Result<HeaderMap, String> {

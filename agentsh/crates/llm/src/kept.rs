@@ -1,5 +1,6 @@
 //! What models said before and a provider kept: results of batches, as one JSON value or as a line each.
 
+use crate::dialect::whole;
 use crate::json::{self, Json};
 use crate::route::Provider;
 use crate::{Answer, Judge, LlmError, MAX_DEPTH, Told};
@@ -23,11 +24,11 @@ pub fn judge(body: &[u8], judge: &mut dyn Judge) -> Result<Kept, LlmError> {
     }
     let (mut out, mut told) = (Vec::with_capacity(body.len()), Vec::new());
     match json::read_to_depth(start, MAX_DEPTH) {
-        Ok(tree) => write(&tree, judge, &mut told, &mut out)?,
+        Ok(tree) => write(&tree, false, judge, &mut told, &mut out)?,
         Err(_) => {
             for line in start.split_inclusive(|byte| *byte == b'\n') {
                 if !line.trim_ascii().is_empty() {
-                    write(&json::read_to_depth(line, MAX_DEPTH)?, judge, &mut told, &mut out)?;
+                    write(&json::read_to_depth(line, MAX_DEPTH)?, false, judge, &mut told, &mut out)?;
                 }
                 out.push(b'\n');
             }
@@ -45,18 +46,26 @@ const LISTS: [(Provider, &str); 4] = [
     (Provider::Google, "candidates"),
 ];
 
-/// Whose answer this is, if it is one.
+/// Where the turns of a conversation stand that is asked, or that a model learns from.
+const TURNS: &str = "messages";
+
+/// Whose answer this is, if it is one: it says so, or it holds calls where a client of that API looks for them. Of the `turns` of a
+/// conversation, which repeat calls, only those are answers that say so.
 ///
 /// # Errors
 /// When it is one, and a client of another API finds calls in it too: they would not be judged.
-fn speaks(tree: &Json<'_>) -> Result<Option<Provider>, LlmError> {
+fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
+    let Some(members) = tree.as_object() else { return Ok(None) };
     let is =
         |name: &str, word: &str| tree.member(name).and_then(Json::as_text).is_some_and(|text| text == word);
     let is_list = |name: &str| tree.member(name).and_then(Json::as_array).is_some();
+    let calls = |provider: Provider| whole(provider).read(tree).is_ok_and(|(calls, _)| !calls.is_empty());
     let is_answer = |provider: Provider| match provider {
-        Provider::Anthropic => is("type", "message") && tree.member("stop_reason").is_some(),
-        Provider::OpenAiChat => is("object", "chat.completion"),
-        Provider::OpenAiResponses => is("object", "response") && is_list("output"),
+        Provider::Anthropic => {
+            (is("type", "message") && tree.member("stop_reason").is_some()) || (!turns && calls(provider))
+        }
+        Provider::OpenAiChat => is("object", "chat.completion") || calls(provider),
+        Provider::OpenAiResponses => (is("object", "response") && is_list("output")) || calls(provider),
         Provider::Google => is_list("candidates"),
     };
     let Some((provider, list)) = LISTS.into_iter().find(|(provider, _)| is_answer(*provider)) else {
@@ -65,34 +74,40 @@ fn speaks(tree: &Json<'_>) -> Result<Option<Provider>, LlmError> {
     if LISTS.iter().any(|(other, name)| *other != provider && (is_answer(*other) || is_list(name))) {
         return Err(LlmError::Shape("it can be read as an answer of two APIs"));
     }
-    let mut beside = tree.as_object().unwrap_or_default().iter().filter(|(name, _)| *name != list);
-    if beside.try_fold(false, |found, (_, value)| Ok::<_, LlmError>(found || holds_answer(value)?))? {
+    let mut beside = members.iter().filter(|(name, _)| *name != list);
+    if beside.try_fold(false, |found, (name, value)| {
+        Ok::<_, LlmError>(found || holds_answer(value, *name == TURNS)?)
+    })? {
         return Err(LlmError::Shape("an answer stands within an answer"));
     }
     Ok(Some(provider))
 }
 
 /// Whether an answer stands anywhere in it.
-fn holds_answer(tree: &Json<'_>) -> Result<bool, LlmError> {
-    if speaks(tree)?.is_some() {
+fn holds_answer(tree: &Json<'_>, turns: bool) -> Result<bool, LlmError> {
+    if speaks(tree, turns)?.is_some() {
         return Ok(true);
     }
-    let mut inside: Box<dyn Iterator<Item = &Json<'_>>> = match tree {
-        Json::Array(items) => Box::new(items.iter()),
-        Json::Object(members) => Box::new(members.iter().map(|(_, value)| value)),
-        _ => return Ok(false),
-    };
-    inside.try_fold(false, |found, value| Ok(found || holds_answer(value)?))
+    match tree {
+        Json::Array(items) => {
+            items.iter().try_fold(false, |found, item| Ok(found || holds_answer(item, turns)?))
+        }
+        Json::Object(members) => members
+            .iter()
+            .try_fold(false, |found, (name, value)| Ok(found || holds_answer(value, *name == TURNS)?)),
+        _ => Ok(false),
+    }
 }
 
 /// Writes a value with its answers judged.
 fn write(
     tree: &Json<'_>,
+    turns: bool,
     judge: &mut dyn Judge,
     told: &mut Vec<Told>,
     out: &mut Vec<u8>,
 ) -> Result<(), LlmError> {
-    if let Some(provider) = speaks(tree)? {
+    if let Some(provider) = speaks(tree, turns)? {
         let text = tree.to_compact();
         let answer = Answer::of(provider, text.as_bytes(), None, "", judge)?;
         told.extend(answer.told);
@@ -106,7 +121,7 @@ fn write(
                 if at > 0 {
                     out.push(b',');
                 }
-                write(item, judge, told, out)?;
+                write(item, turns, judge, told, out)?;
             }
             out.push(b']');
         }
@@ -119,7 +134,7 @@ fn write(
                 out.push(b'"');
                 out.extend_from_slice(name.as_bytes());
                 out.extend_from_slice(b"\":");
-                write(value, judge, told, out)?;
+                write(value, *name == TURNS, judge, told, out)?;
             }
             out.push(b'}');
         }
@@ -168,6 +183,43 @@ mod tests {
             // As one value too.
             assert_eq!(judged(&format!("[{good},{bad}]")).unwrap().told.len(), 1);
         }
+    }
+
+    /// A gateway may leave out what marks an answer; clients look for its calls all the same.
+    #[test]
+    fn an_answer_without_its_mark_is_judged_and_a_conversation_is_not() {
+        let chat = CHAT.replace(r#""object":"chat.completion","#, "");
+        let responses = RESPONSES.replace(r#""object":"response","status":"completed","#, "");
+        let message =
+            ANTHROPIC.replace(r#""type":"message","#, "").replace(r#","stop_reason":"tool_use""#, "");
+        for form in [chat, responses, message] {
+            assert!(
+                !form.contains("chat.completion") && !form.contains("\"response\",") && form.contains("NAME")
+            );
+            let (good, bad) = (form.replace("NAME", "good"), form.replace("NAME", "bad"));
+            let kept = judged(&format!("{good}\n{bad}\n")).unwrap();
+            let text = String::from_utf8(kept.body.unwrap()).unwrap();
+            assert!(kept.told.len() == 1 && text.starts_with(&good), "{text}");
+            assert!(!text.contains("\"name\":\"bad\""), "{text}");
+        }
+        // What was asked, or a model learns from, repeats calls.
+        let call = r#"{"type":"tool_use","id":"t","name":"bad","input":{}}"#;
+        let function = r#"{"id":"t","type":"function","function":{"name":"bad","arguments":"{}"}}"#;
+        for asked in [
+            format!(
+                r#"{{"custom_id":"a","params":{{"messages":[{{"role":"assistant","content":[{call}]}}]}}}}"#
+            ),
+            format!(r#"{{"messages":[{{"role":"assistant","content":null,"tool_calls":[{function}]}}]}}"#),
+            r#"{"body":{"input":[{"type":"function_call","call_id":"c","name":"bad","arguments":"{}"}]}}"#
+                .to_owned(),
+            r#"{"choices":[{"message":"bad"}],"output":[{"type":"message"}],"content":[{"type":"text"}]}"#
+                .to_owned(),
+        ] {
+            assert_eq!(judged(&asked), Ok(Kept::default()), "{asked}");
+        }
+        let marked =
+            format!(r#"{{"messages":[{{"type":"message","stop_reason":null,"content":[{call}]}}]}}"#);
+        assert_eq!(judged(&marked).unwrap().told.len(), 1);
     }
 
     #[test]

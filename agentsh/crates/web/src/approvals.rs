@@ -22,7 +22,7 @@ pub struct Question {
     pub left: u64,
     /// What an answer is bound to: it goes back with the form.
     pub bound: String,
-    /// The line of policy that `always` writes.
+    /// The line of policy that `always` writes; empty where an answer does not last.
     pub line: String,
 }
 
@@ -92,14 +92,19 @@ fn one(html: &mut Html, question: &Question) {
         html.text(", ");
         html.link(&Href::to(&["server", &question.server]), "the server");
     });
-    let label = format!("Arguments of {}", question.name);
-    let attributes = [("tabindex", "0"), ("role", "region"), ("aria-label", label.as_str())];
-    html.element("pre", &attributes, |html| html.lines(&question.arguments));
+    if !question.arguments.is_empty() {
+        let label = format!("Arguments of {}", question.name);
+        let attributes = [("tabindex", "0"), ("role", "region"), ("aria-label", label.as_str())];
+        html.element("pre", &attributes, |html| html.lines(&question.arguments));
+    }
     if let Some(interface) = &question.interface {
         html.element("p", &[("class", "rule")], |html| {
             html.text("definition ");
             html.code(interface);
         });
+    }
+    if question.line.is_empty() {
+        return;
     }
     html.element("p", &[("class", "rule")], |html| {
         html.text("always would write ");
@@ -118,7 +123,10 @@ fn form(html: &mut Html, token: &str, question: &Question) {
             ("always", "Approve always"),
             ("deny", "Deny"),
         ];
-        for (value, text) in answers {
+        let lasts = |value: &str| matches!(value, "session" | "always");
+        for (value, text) in
+            answers.into_iter().filter(|(value, _)| !question.line.is_empty() || !lasts(value))
+        {
             let label = format!("{text}: {} of {}", question.name, question.server);
             let attributes = [
                 ("type", "submit"),

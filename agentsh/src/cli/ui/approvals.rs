@@ -124,9 +124,7 @@ pub(super) async fn answer(
     }
     let word = if approve { "Approved" } else { "Denied" };
     let mut lines = vec![format!("{word}: '{}' of server '{}'.", item.name, item.server)];
-    if let Some((file, line)) = written {
-        lines.push(format!("Written to {}: {line}", file.display()));
-    }
+    lines.extend(written);
     let back = Some((Href::to(&["approvals"]), "Back to the approvals".to_owned()));
     let frame = app.frame(word, Place::Approvals, waiting.len().saturating_sub(1), None);
     Ok(Page(web::message(&frame, &Message { title: word.to_owned(), lines, back })))

@@ -65,6 +65,8 @@ impl Hosts {
             from: None,
             is_copy: false,
             host: Some(host.to_owned()),
+            login: None,
+            is_change: false,
             rule: rule.to_string(),
             why: "no rule names this host".to_owned(),
             asked_at: now.as_secs(),

@@ -1,7 +1,7 @@
 //! An answer for good: the narrowest line of policy that gives it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::policy::{self, APPROVED_FILE};
 
@@ -32,13 +32,19 @@ fn with_host(before: &str, line: &str) -> String {
     }
 }
 
-/// The narrowest line that answers this question.
+/// The narrowest line that answers this question; empty where none does.
 #[must_use]
 pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
     // JSON is YAML, and quotes what has to be quoted.
     let text = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
     if let Some(host) = &item.host {
         return format!("- {}", text(host));
+    }
+    if item.login.is_some() {
+        return String::new();
+    }
+    if let Some(interface) = item.interface.as_ref().filter(|_| item.is_change) {
+        return format!("the pin of tool {}: {interface}", text(&item.name));
     }
     let tool = if item.from.is_some() { "*" } else { &item.name };
     let mut entry = format!("server: {}, tool: {}", text(&item.server), text(tool));
@@ -54,11 +60,17 @@ pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
     format!("- {{{entry}}}")
 }
 
-/// Adds that line to the user's policy, and gives the file and the line.
+/// Adds that line to the user's policy, and says so. The pin of a tool is the session's to write.
 ///
 /// # Errors
 /// When it is not on disk, or when the file says something else than approvals.
-pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<(PathBuf, String), String> {
+pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<String, String> {
+    if item.login.is_some() {
+        return Err("a login lasts by itself, and no line of a policy gives it; approve it once".to_owned());
+    }
+    if item.is_change {
+        return Ok(format!("written by the session: {}", lasting_line(item, any_arguments)));
+    }
     let failed = |error: io::Error| format!("cannot write it down: {error}");
     let directory = config_home.join("agentsh");
     let file = directory.join(APPROVED_FILE);
@@ -80,5 +92,5 @@ pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<
     // Never half a policy: beside it, then in its place.
     let beside = directory.join(format!(".{APPROVED_FILE}.{}", std::process::id()));
     std::fs::write(&beside, after).and_then(|()| std::fs::rename(&beside, &file)).map_err(failed)?;
-    Ok((file, line))
+    Ok(format!("written to {}: {line}", file.display()))
 }

@@ -1,8 +1,10 @@
 //! Questions that a person has to answer: what waits, what was answered, and for how long an answer holds. They are asked
 //! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
 
+mod changes;
 mod hosts;
 mod lasting;
+mod logins;
 mod socket;
 mod tell;
 mod terminal;
@@ -11,7 +13,7 @@ mod webhook;
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +33,7 @@ use super::content::{self, since_1970};
 
 pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
+pub use logins::FurtherRights;
 pub use socket::{Asking, Said, ask, sockets};
 pub use tell::{hint, notice};
 pub use terminal::Terminal;
@@ -49,6 +52,8 @@ enum Key {
     Call { server: ServerId, name: String, arguments: String, interface: Option<String> },
     /// Connections of the agent to a host.
     Host(String),
+    /// Further rights of the user's login to a server.
+    Login { server: ServerId, scopes: String },
     /// What goes from one server to another: this text, or whatever it is.
     Flow { from: ServerId, to: ServerId, what: Carried },
 }
@@ -97,6 +102,12 @@ pub struct Item {
     /// A host that the agent wants to reach: the question is about no call.
     #[serde(default)]
     pub host: Option<String>,
+    /// The command that logs in with further rights: the question is about them, and a yes begins the login.
+    #[serde(default)]
+    pub login: Option<String>,
+    /// The tool is not what was trusted, and nothing else is asked: a yes that lasts makes its new definition the pin.
+    #[serde(default)]
+    pub is_change: bool,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
@@ -131,6 +142,18 @@ struct State {
 #[derive(Clone)]
 pub struct Approvals(Rc<Inner>);
 
+/// The same for what the session itself holds.
+#[derive(Clone, Debug)]
+pub struct Elsewhere(Weak<Inner>);
+
+impl Elsewhere {
+    /// None: the session is about to end.
+    #[must_use]
+    pub fn there(&self) -> Option<Approvals> {
+        self.0.upgrade().map(Approvals)
+    }
+}
+
 struct Inner {
     session: Rc<Session>,
     hook: Option<webhook::Hook>,
@@ -150,6 +173,11 @@ impl Approvals {
     pub fn new(session: Rc<Session>) -> Self {
         let hook = webhook::Hook::of(&session);
         Self(Rc::new(Inner { session, hook, terminal: OnceCell::new(), state: RefCell::default() }))
+    }
+
+    #[must_use]
+    pub fn elsewhere(&self) -> Elsewhere {
+        Elsewhere(Rc::downgrade(&self.0))
     }
 
     /// From now on questions are put on the terminal of the agent, whose processes do nothing meanwhile.
@@ -187,7 +215,7 @@ impl Approvals {
                 wanted.is_none() || wanted.as_ref() == found
             };
             match key {
-                Key::Host(_) => false,
+                Key::Host(_) | Key::Login { .. } => false,
                 Key::Flow { from, to, what } => {
                     let copy = if let Carried::Copy(hash) = what { Some(hash) } else { None };
                     approved.server == to.0
@@ -244,7 +272,9 @@ impl Approvals {
         let item = item(format!("{short}-{}", state.asked));
         let (answer, heard) = oneshot::channel();
         let asked = self.0.hook.as_ref().and_then(|hook| hook.ask(self, &item));
-        let shown = self.0.terminal.get().and_then(|terminal| terminal.ask(self, &item));
+        // A login needs the browser, and maybe the agent's terminal: it is not stopped for that.
+        let terminal = self.0.terminal.get().filter(|_| item.login.is_none());
+        let shown = terminal.and_then(|terminal| terminal.ask(self, &item));
         if shown.is_none() {
             tell::tell(&self.0.session, &item);
         }
@@ -279,6 +309,10 @@ impl Approvals {
         (rule, patience): (RuleRef, Duration),
     ) -> Verdict {
         let mut waiting = Waiting { approvals: &self, item: &item, since: Instant::now(), is_over: false };
+        if item.is_change {
+            // So that the person can look at the difference.
+            self.0.session.keep_interfaces().await;
+        }
         let answer = tokio::time::timeout(patience, heard).await;
         waiting.is_over = true;
         let since = waiting.since;
@@ -288,23 +322,27 @@ impl Approvals {
             self.decided(&item, ApprovalWord::TimedOut, None, "", since);
             return Verdict::new(Outcome::Block, Reason::ApprovalTimedOut, rule);
         };
-        let mut state = self.0.state.borrow_mut();
-        let remembered = if is_yes { &mut state.granted } else { &mut state.denied };
         // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
         // asked again: one refused text is no verdict on the next.
         let lasts = match (&key, is_yes) {
-            (Key::Call { .. } | Key::Host(_), false) => true,
+            (Key::Call { .. } | Key::Host(_) | Key::Login { .. }, false) => true,
             (Key::Flow { .. }, false) => false,
             // There is nothing in the call that another one would not have: the same question each time.
             (Key::Flow { what: Carried::Nothing, .. }, true) => true,
             (_, true) => scope != ApprovalScope::Once,
         };
-        if lasts && remembered.len() < MOST_REMEMBERED {
-            remembered.insert(key);
+        if lasts {
+            let mut state = self.0.state.borrow_mut();
+            let remembered = if is_yes { &mut state.granted } else { &mut state.denied };
+            if remembered.len() < MOST_REMEMBERED {
+                remembered.insert(key);
+            }
         }
-        drop(state);
         let word = if is_yes { ApprovalWord::Approved } else { ApprovalWord::Denied };
         self.decided(&item, word, is_yes.then_some(scope), &by, since);
+        if is_yes {
+            self.accept_change(&item, scope).await;
+        }
         match is_yes {
             true => Verdict::new(Outcome::Allow, Reason::Approved, rule),
             false => Verdict::new(Outcome::Block, Reason::ApprovalDenied, rule),
@@ -356,6 +394,11 @@ impl Approve for Approvals {
         let patience = self.0.session.policy.mcp.approvals.wait();
         let now = since_1970();
         let is_copy = matches!(&key, Key::Flow { what: Carried::Copy(_), .. });
+        let is_change = definition.is_some() && changes::asks_nothing_else(call.decision);
+        let mut why = call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default();
+        if is_change {
+            why = changes::with_hint(&why, call.server);
+        }
         let put = self.put(|id| Item {
             id,
             session: self.0.session.id.to_string(),
@@ -367,8 +410,10 @@ impl Approve for Approvals {
             from: from.map(|from| from.0),
             is_copy,
             host: None,
+            login: None,
+            is_change,
             rule: rule.to_string(),
-            why: call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default(),
+            why,
             asked_at: now.as_secs(),
             expires_at: (now + patience).as_secs(),
         });

@@ -145,9 +145,8 @@ impl Terminal {
             }
             match said {
                 Said::Yes(ApprovalScope::Always) => match lasting::remember(config, item, false) {
-                    Ok((file, line)) => {
-                        let written = format!("agentsh: written to {}: {line}\n", file.display());
-                        shown.say(&written).await.ok()?;
+                    Ok(written) => {
+                        shown.say(&format!("agentsh: {written}\n")).await.ok()?;
                         break Said::Yes(ApprovalScope::Always);
                     }
                     Err(why) => {

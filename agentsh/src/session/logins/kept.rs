@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
@@ -15,9 +16,11 @@ use crate::store::{escape, words::LoginWord};
 use crate::types::ServerId;
 
 use super::super::Session;
+use super::super::approvals::FurtherRights;
 use super::super::content::since_1970;
+use super::super::remote::shown;
 use super::store::{Stamp, Store};
-use super::{Logins, record, word};
+use super::{Logins, record, verb, word};
 
 /// Shared with a renewal that is under way: it goes on where its request does not.
 #[derive(Clone)]
@@ -26,7 +29,9 @@ pub struct Kept(Rc<Inner>);
 struct Inner {
     session: Rc<Session>,
     id: ServerId,
-    /// The server's address without what may be a key.
+    /// As it is dialled.
+    address: String,
+    /// The same without what may be a key.
     url: String,
     /// What `agentsh login` calls it.
     name: String,
@@ -37,15 +42,27 @@ struct Inner {
     dead: RefCell<Option<String>>,
     /// Who renews; the others wait for what comes of it.
     renewing: tokio::sync::Mutex<()>,
+    /// Who asks for further rights; the others wait for what comes of it.
+    stepping: tokio::sync::Mutex<()>,
 }
+
+/// Between two looks at whether the user has logged in meanwhile.
+const LOOK: Duration = Duration::from_millis(300);
 
 impl Kept {
     #[must_use]
-    pub fn new(session: Rc<Session>, id: ServerId, (url, name): (String, String), clients: Clients) -> Self {
+    pub fn new(
+        session: Rc<Session>,
+        id: ServerId,
+        (address, name): (String, String),
+        clients: Clients,
+    ) -> Self {
         let store = Store::of(&session.context);
+        let url = shown(&address);
         Self(Rc::new(Inner {
             session,
             id,
+            address,
             url,
             name,
             clients,
@@ -53,6 +70,7 @@ impl Kept {
             seen: RefCell::default(),
             dead: RefCell::default(),
             renewing: tokio::sync::Mutex::default(),
+            stepping: tokio::sync::Mutex::default(),
         }))
     }
 
@@ -136,16 +154,58 @@ impl Inner {
         format!("{said}. A token of one's own goes into its headers: Authorization: Bearer ${{NAME}}")
     }
 
-    fn step_up(&self, challenge: &Challenge) -> String {
-        let scopes: String =
+    /// A header with further rights. Where a person can be asked, the request waits for the login; after `is_last`, and where
+    /// nobody can, whoever asked is told how to get one.
+    async fn step_up(&self, challenge: &Challenge, used: &str, is_last: bool) -> Result<HeaderValue, String> {
+        let options: String =
             challenge.scopes.iter().map(|scope| format!(" --scope {}", word(scope))).collect();
-        let names = challenge.scopes.join(" ");
-        let names = if names.is_empty() {
+        let scopes = challenge.scopes.join(" ");
+        let names = if scopes.is_empty() {
             "that it does not name".to_owned()
         } else {
-            format!("'{}'", escape::line(&names))
+            format!("'{}'", escape::line(&scopes))
         };
-        self.ask(&format!("wants further rights (HTTP 403): {names}"), &scopes)
+        let what = format!("wants further rights (HTTP 403): {names}");
+        let approvals = self.session.logins.approvals().filter(|_| !is_last);
+        let Some(approvals) = approvals else { return Err(self.ask(&what, &options)) };
+        let _only = self.stepping.lock().await;
+        if let Some(grant) = self.grant_with(challenge, used).await {
+            return header(&grant);
+        }
+        let command = format!("agentsh login {}{options}", word(&self.name));
+        let wanted = FurtherRights {
+            server: self.id.clone(),
+            scopes,
+            why: format!("the server {what}; `{command}` answers too"),
+            command: command.clone(),
+        };
+        let logged_in = async {
+            while self.grant_with(challenge, used).await.is_none() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let log_in = async |limit| {
+            let about = (&self.id, self.name.as_str(), self.address.as_str());
+            verb::step_up(&self.session, about, challenge.scopes.clone(), limit).await
+        };
+        self.record(LoginWord::Wanted, None, what.clone());
+        match approvals.further_rights(&wanted, logged_in, log_in).await {
+            Ok(()) => match self.grant_with(challenge, used).await {
+                Some(grant) => header(&grant),
+                None => Err(self.ask(&what, &options)),
+            },
+            Err(why) => {
+                let why = escape::line(&why);
+                Err(format!("it {what}; {why}: the user can call `{command}`; then ask again"))
+            }
+        }
+    }
+
+    /// Another grant than the one with this token, with the rights that are wanted as far as it says.
+    async fn grant_with(&self, challenge: &Challenge, token: &str) -> Option<Grant> {
+        let grant = self.grant().await.ok()??;
+        let has = |scope: &String| grant.scopes.is_empty() || grant.scopes.contains(scope);
+        (grant.access_token != token && challenge.scopes.iter().all(has)).then_some(grant)
     }
 
     fn record(&self, what: LoginWord, issuer: Option<&str>, detail: String) {
@@ -198,7 +258,10 @@ impl Credentials for Kept {
             let challenge = Challenge::read(challenges.iter().map(String::as_str)).unwrap_or_default();
             if status == StatusCode::FORBIDDEN {
                 let is_about_rights = challenge.error.as_deref() == Some("insufficient_scope");
-                return if is_about_rights { Err(self.0.step_up(&challenge)) } else { Ok(None) };
+                return match is_about_rights {
+                    true => self.0.step_up(&challenge, token(used.as_ref()), is_last).await.map(Some),
+                    false => Ok(None),
+                };
             }
             if is_last {
                 return Err(self.0.wants_login(true));

@@ -6,7 +6,7 @@ mod keyring;
 mod store;
 pub mod verb;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::login::Clients;
 use crate::store::{Event, escape, words::LoginWord};
 use crate::types::ServerId;
 
-use super::approvals::notice;
+use super::approvals::{Approvals, Elsewhere, notice};
 use super::{Session, network, remote};
 
 pub use kept::Kept;
@@ -29,9 +29,22 @@ const MOST_TOLD: usize = 256;
 #[derive(Debug, Default)]
 pub struct Logins {
     told: RefCell<BTreeSet<String>>,
+    /// Where questions are put that wait for an answer.
+    approvals: OnceCell<Elsewhere>,
 }
 
 impl Logins {
+    /// From now on a call that needs further rights waits for them, where a person can be asked.
+    pub fn ask_by(&self, approvals: &Approvals) {
+        // A session has one queue of questions.
+        let _ = self.approvals.set(approvals.elsewhere());
+    }
+
+    /// None: nobody can be asked.
+    fn approvals(&self) -> Option<Approvals> {
+        self.approvals.get()?.there().filter(Approvals::can_ask)
+    }
+
     /// Asks the user, once for each question, whatever draws on the terminal. False: that was asked before.
     fn ask(session: &Session, what: &str, how: &str) -> bool {
         let is_new = session.logins.is_new(format!("{what} {how}"));

@@ -15,6 +15,7 @@ use crate::login::{LoginError, discovery, registration};
 use crate::store::{escape, words::LoginWord};
 use crate::types::ServerId;
 
+use super::super::approvals::notice;
 use super::super::content::since_1970;
 use super::super::context::Context;
 use super::super::network::Backend;
@@ -123,6 +124,57 @@ async fn log_in(
     }
 }
 
+/// Logs in anew to a server of a running session, with rights beside those that were had. Must be called inside a `LocalSet`.
+///
+/// # Errors
+/// Why nothing came of it.
+pub async fn step_up(
+    session: &Rc<Session>,
+    (id, name, url): (&ServerId, &str, &str),
+    scopes: Vec<String>,
+    limit: Duration,
+) -> Result<(), String> {
+    let request = Request {
+        server: name.to_owned(),
+        url: Some(url.to_owned()),
+        profiles: Vec::new(),
+        policy: None,
+        scopes,
+        client_id: None,
+        client_secret: None,
+        port: None,
+        browser: true,
+        limit,
+    };
+    let mut out = Told { session, server: id, line: Vec::new() };
+    log_in(session, &request, (id, url, None), &mut out).await.map_err(|error| error.to_string())
+}
+
+/// Says the address for the browser to whoever sits before the session.
+struct Told<'s> {
+    session: &'s Session,
+    server: &'s ServerId,
+    line: Vec<u8>,
+}
+
+impl Write for Told<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim().to_owned();
+        let server = escape::line(&self.server.0);
+        notice(
+            self.session,
+            &format!("log in to server '{server}' with further rights"),
+            &escape::line(&line),
+        );
+        Ok(())
+    }
+}
+
 /// From the first question to the kept grant.
 async fn attempt(
     session: &Rc<Session>,
@@ -135,11 +187,15 @@ async fn attempt(
     let shown = remote::shown(url);
     let found = discovery::discover(&clients, &server).await?;
     let store = Store::of(&session.context);
-    let scopes = scopes(request, &found, store.find(&shown).ok().flatten().as_ref());
+    let before = store.find(&shown).ok().flatten();
+    let scopes = scopes(request, &found, before.as_ref());
     let callback = Callback::listen(request.port).await?;
-    let client = match &request.client_id {
-        Some(client) => registration::known(&found.server, client.clone(), secret),
-        None => registration::register(&clients, &found.server, &callback.address(), &scopes).await?,
+    let same = before.filter(|grant| grant.issuer == found.server.issuer);
+    let client = match (&request.client_id, same) {
+        (Some(client), _) => registration::known(&found.server, client.clone(), secret),
+        // Where nobody is registered, the user did that for the login before.
+        (None, Some(before)) if found.server.registration_endpoint.is_none() => before.client,
+        (None, _) => registration::register(&clients, &found.server, &callback.address(), &scopes).await?,
     };
     let issuer = found.server.issuer.clone();
     let login = Login::begin(found, client, callback, scopes)?;

@@ -1,0 +1,99 @@
+//! A tool that is not what was trusted, where a person is asked about it.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::interface::{offer, pins, tool};
+use crate::support::{Mode, Outcome, Place, within};
+
+const POLICY: &str = "version: 1\nsandbox: {mcp: {version_pinning: {posture: review_required}, \
+                      approvals: {wait: 60s, headless: wait}}}\n";
+
+/// An agent that calls the tool with two different arguments.
+fn agent(place: &Place, description: &str) -> Child {
+    offer(place, &json!([tool("read", description)]), "x");
+    let script = "#!/bin/sh\nfor n in 1 2; do /run/agentsh/agentsh call s read \"{\\\"n\\\": $n}\"; echo \"$n $?\"; done\n";
+    let claude = place.script(place.project.join("bin/claude"), script);
+    let mut command = place.agentsh(&["run", "--"]);
+    command.arg(claude).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn ended(child: Child) -> (String, String) {
+    let output = child.wait_with_output().unwrap();
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+fn waiting(place: &Place) -> Vec<Value> {
+    let outcome = Outcome::of(&mut place.agentsh(&["approvals", "list", "--json"])).expect_code(0);
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+fn question(place: &Place) -> Value {
+    assert!(within(Duration::from_secs(30), || waiting(place).len() == 1), "{:?}", waiting(place));
+    waiting(place).remove(0)
+}
+
+fn say(place: &Place, verb: &str, question: &Value, scope: &[&str]) -> String {
+    let id = question["id"].as_str().unwrap();
+    Outcome::of(place.agentsh(&["approvals", verb, id]).args(scope)).expect_code(0).stdout
+}
+
+#[test]
+fn a_changed_tool_waits_for_a_person_and_a_yes_that_lasts_is_to_its_new_definition() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(POLICY);
+    let both = "ran\n1 0\nran\n2 0\n";
+    let (out, err) = ended(agent(&place, "Reads."));
+    assert_eq!(out, both, "{err}");
+
+    // For the session: whatever the arguments of the next call are.
+    let child = agent(&place, "Reads, and mails it.");
+    let asked = question(&place);
+    assert_eq!((&asked["name"], &asked["is_change"]), (&json!("read"), &json!(true)), "{asked}");
+    let why = asked["why"].as_str().unwrap();
+    assert!(
+        why.contains("not the one that was trusted") && why.contains("mcp pins diff --server s"),
+        "{asked}"
+    );
+    let shown = pins(&place, &["diff", "--server", "s"]).expect_code(0);
+    assert!(shown.stdout.contains("+Reads, and mails it."), "{shown}");
+    say(&place, "approve", &asked, &["--session"]);
+    let (out, err) = ended(child);
+    assert_eq!(out, both, "{err}");
+
+    // Another session asks anew; once is one call, and a yes for good is the pin and no line of policy.
+    let child = agent(&place, "Reads, and mails it.");
+    let first = question(&place);
+    assert_eq!(first["interface"], asked["interface"]);
+    say(&place, "approve", &first, &[]);
+    assert!(within(Duration::from_secs(30), || waiting(&place).iter().any(|next| next["id"] != first["id"])));
+    let said = say(&place, "approve", &question(&place), &["--always"]);
+    let pin =
+        format!("written by the session: the pin of tool \"read\": {}", first["interface"].as_str().unwrap());
+    assert!(said.contains(&pin), "{said}");
+    let (out, err) = ended(child);
+    assert_eq!(out, both, "{err}");
+    assert!(!place.home.join(".config/agentsh/approved.yaml").exists());
+    let (out, err) = ended(agent(&place, "Reads, and mails it."));
+    assert_eq!(out, both, "{err}");
+    let listed = pins(&place, &["list", "--offered", "--json"]).expect_code(0);
+    assert!(listed.stdout.contains(first["interface"].as_str().unwrap()), "{listed}");
+
+    // What changes again is another question, and a no refuses the call.
+    let child = agent(&place, "Reads, and mails it to others.");
+    let again = question(&place);
+    assert_ne!(again["interface"], first["interface"]);
+    say(&place, "deny", &again, &[]);
+    assert!(within(Duration::from_secs(30), || waiting(&place).iter().any(|next| next["id"] != again["id"])));
+    say(&place, "deny", &question(&place), &[]);
+    let (out, err) = ended(child);
+    assert_eq!(out, "1 1\n2 1\n", "{err}");
+    let words: Vec<Value> =
+        place.events("approval_decided").iter().map(|event| event["word"].clone()).collect();
+    assert_eq!(words, ["approved", "approved", "approved", "denied", "denied"]);
+}
