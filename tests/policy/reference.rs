@@ -91,7 +91,36 @@ fn check_says_what_the_first_run_would_leave_out() {
     ] {
         assert!(answer.contains(line), "{answer}");
     }
-    assert!(!answer.contains("~/here") && answer.matches("warning").count() == 2, "{answer}");
+    let pattern = "warning: a.yaml:7 (agent.filesystem.read[3]): `~/gone/**` does not exist here, so that it opens nothing";
+    assert!(answer.contains(pattern), "{answer}");
+    assert!(!answer.contains("~/here") && answer.matches("warning").count() == 3, "{answer}");
+    place.write(
+        "c.yaml",
+        "agent:\n  filesystem:\n    write: [\"~/.ssh/**\", \"~/here/**\", \"~/gone/*/x\", \"~/here/*.txt\"]\n  \
+         exec:\n    allow: [/nosuch/program, \"/usr/**\", \"/nosuch/*/bin\", \"**/run.sh\"]\nsandbox:\n  mcp:\n    servers:\n      \
+         - {id: s, command: nosuchprogram}\n      - {id: t, command: ~/here/server}\n      - {id: u, command: sh}\n",
+    );
+    let answer = policy(&place, &["check", "c.yaml"]);
+    for (at, text) in [
+        ("3 (agent.filesystem.write[0])", "`~/.ssh/**` opens nothing: `~/.ssh` is never visible: SSH keys"),
+        ("3 (agent.filesystem.write[2])", "`~/gone/*/x` opens nothing: ROOT/home/gone does not exist here"),
+        (
+            "5 (agent.exec.allow[0])",
+            "`/nosuch/program` lets nothing run: /nosuch/program does not exist here",
+        ),
+        ("5 (agent.exec.allow[2])", "`/nosuch/*/bin` lets nothing run: /nosuch does not exist here"),
+        (
+            "9 (sandbox.mcp.servers[0])",
+            "server `s` cannot be started here: there is no program `nosuchprogram`",
+        ),
+        (
+            "10 (sandbox.mcp.servers[1])",
+            "server `t` cannot be started here: there is no program `~/here/server`",
+        ),
+    ] {
+        assert!(answer.contains(&format!("warning: c.yaml:{at}: {text}\n")), "{at} {text}: {answer}");
+    }
+    assert!(answer.matches("warning").count() == 6, "{answer}");
     place.write("b.yaml", "agent: {filesystem: {read: [\"$HOME/x\"]}}\n");
     let answer = policy(&place, &["check", "b.yaml"]);
     assert!(answer.contains("variables are not expanded in a policy; `~` is the home"), "{answer}");

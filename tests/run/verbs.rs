@@ -22,7 +22,9 @@ const ASKED: &[&[&str]] = &[
     &["mcp", "servers"],
     &["mcp", "tools"],
     &["policy", "check"],
+    &["policy", "show", "strict"],
     &["profile", "list"],
+    &["registry", "log", "--registry", "http://127.0.0.1:1"],
     &["report", "list"],
     &["review", "--list"],
     &["sessions"],
@@ -52,7 +54,7 @@ fn below(place: &Place, words: &[String], found: &mut Vec<Vec<String>>) {
 /// The exit status and what stood in the terminal at the end.
 fn shown(place: &Place, words: &[&str], columns: u16, colour: bool) -> String {
     let mut command = place.agentsh(words);
-    command.env("TERM", "xterm-256color");
+    command.env("TERM", "xterm-256color").env("SHELL", "/bin/bash");
     if !colour {
         command.env("NO_COLOR", "1");
     }
@@ -130,6 +132,28 @@ fn filled(place: &Place) {
     ]))
     .expect_code(3);
     Outcome::of(&mut place.agentsh(&["profile", "add", "notes", "--", "sh", "server.sh"])).expect_code(0);
+    Outcome::of(&mut place.agentsh(&["enable", "nosuch-agent"]).env("SHELL", "/bin/bash")).expect_code(0);
+}
+
+/// Whatever the machine has: its toolchains, caches and a home with a long name are shown too.
+#[test]
+fn policy_show_fits_the_terminal() {
+    let place = Place::new(Mode::Invoker);
+    filled(&place);
+    for columns in [60, 80, 120] {
+        let text = shown(&place, &["policy", "show"], columns, false);
+        let wide: Vec<&str> =
+            text.lines().filter(|line| line.chars().count() > usize::from(columns)).collect();
+        assert!(wide.is_empty(), "{columns}: {wide:#?}");
+        assert!(
+            text.contains("mcp.enforce_policy: true") && text.contains("# built-in:default:27\n"),
+            "{text}"
+        );
+        assert!(!text.contains('\t') && !text.contains("(sandbox.mcp.enforce_policy)"), "{text}");
+    }
+    // Away from a terminal, every line is whole.
+    let whole = Outcome::of(&mut place.agentsh(&["policy", "show"])).expect_code(0).stdout;
+    assert!(whole.contains("# built-in:default:27 (sandbox.mcp.enforce_policy)\n"), "{whole}");
 }
 
 #[test]

@@ -124,6 +124,22 @@ pub(super) fn whole_table(
     Ok(count)
 }
 
+/// As [`whole_table`], for lists that have no head away from a terminal.
+pub(super) fn list(
+    out: &mut dyn Write,
+    width: Option<u16>,
+    head: &[&str],
+    rows: Vec<Vec<String>>,
+) -> Result<(), Failure> {
+    let text = super::table::render(head, rows, width);
+    let text = match width {
+        Some(_) => text.as_str(),
+        None => text.split_once('\n').map_or("", |(_, rows)| rows),
+    };
+    out.write_all(text.as_bytes())?;
+    Ok(())
+}
+
 /// For the end of a sentence that begins with "there".
 pub(super) fn named(ids: &[String]) -> String {
     const SHOWN: usize = 20;

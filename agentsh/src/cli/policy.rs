@@ -6,6 +6,7 @@ mod flow;
 pub mod generate;
 mod init;
 mod lint;
+mod listing;
 mod package;
 mod profiles;
 mod reference;
@@ -326,7 +327,7 @@ fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
                 value: format!("{}: it is not in force", policy::NO_ENGINE),
                 rule: rule.clone(),
             };
-            let mut warnings = lint::lint(&policy, &place.context());
+            let mut warnings = lint::lint(&policy, &place.context(), place.env.get("PATH"));
             warnings.extend(policy.warnings);
             warnings.extend(policy.mcp.not_enforced.iter().map(absent));
             Checked { source, what, warnings }
@@ -392,25 +393,27 @@ async fn show(
         writeln!(out, "{whole}")?;
         return Ok(0);
     }
-    writeln!(out, "# {}", policy.source)?;
     let width = lines.iter().map(|line| line.key.len() + line.value.len() + 2).filter(|w| *w < 60).max();
+    let columns = super::output::terminal_width().map(usize::from);
+    let mut listing =
+        listing::Listing { out, columns, aligned: width.unwrap_or_default(), home: &place.home };
+    listing.head(&policy.source)?;
     if let Some(found) = &policy.organisation {
-        writeln!(out, "# {}", bundle::standing(found))?;
+        listing.head(&bundle::standing(found))?;
     }
     for line in &lines {
-        let part = format!("{}: {}", line.key, line.value);
         // Whose word it is says more than the file where somebody else's counts too.
         let layer = match &policy.organisation {
             Some(_) => format!("{}: ", layer_of(&policy, &line.rule)),
             None => String::new(),
         };
-        writeln!(out, "{part:<width$}  # {layer}{}", line.rule, width = width.unwrap_or(0))?;
+        let rule = listing.rule(&line.rule, &line.key);
+        listing.line(&format!("{}: {}", line.key, line.value), &format!("{layer}{rule}"))?;
     }
     for flow::Label { key, value, by } in &labels {
-        let part = format!("{}: {value}", escape::line(key));
-        writeln!(out, "{part:<width$}  # {}", escape::line(by), width = width.unwrap_or(0))?;
+        listing.line(&format!("{}: {value}", escape::line(key)), &escape::line(by))?;
     }
-    tools::print(&tools, out)?;
+    tools::print(&tools, &mut listing)?;
     for warning in &policy.warnings {
         writeln!(err, "warning: {}: {}", warning.rule, warning.value)?;
     }

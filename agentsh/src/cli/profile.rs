@@ -154,10 +154,10 @@ fn list(as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
     if all.is_empty() {
         writeln!(out, "no profiles; to make one: `agentsh profile add NAME -- CMD`")?;
     }
-    for (name, profile) in &all {
-        let what = profile.url.clone().unwrap_or_else(|| profile.command.join(" "));
-        writeln!(out, "{}\t{}", escape::line(name), escape::line(&what))?;
-    }
+    let row = |(name, profile): (String, Profile)| {
+        vec![name, profile.url.unwrap_or_else(|| profile.command.join(" "))]
+    };
+    output::list(out, output::terminal_width(), &["profile", "server"], all.into_iter().map(row).collect())?;
     Ok(OK)
 }
 

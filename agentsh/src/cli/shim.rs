@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::client_config::{homes, own_path};
 use super::edit;
-use super::output::{Failure, NO, OK, finish};
+use super::output::{self, Failure, NO, OK, finish};
 use crate::agent::Kind;
 use crate::sandbox::layout::OWN_DIRECTORY;
 use crate::session::context::SHIMS;
@@ -136,11 +136,13 @@ fn tell(out: &mut dyn Write) -> Result<u8, Failure> {
         return Ok(NO);
     }
     let first = is_first(&directory);
-    for name in &names {
-        let real = real(name).map_or_else(|| "not installed".to_owned(), |path| path.display().to_string());
-        let word = if first { "protected" } else { "not protected in this shell" };
-        writeln!(out, "{name}\t{word}\t{}", escape::line(&real))?;
-    }
+    let word = if first { "protected" } else { "not protected in this shell" };
+    let row = |name: String| {
+        let real = real(&name).map_or_else(|| "not installed".to_owned(), |path| path.display().to_string());
+        vec![name, word.to_owned(), real]
+    };
+    let rows = names.into_iter().map(row).collect();
+    output::list(out, output::terminal_width(), &["agent", "status", "program"], rows)?;
     if !first {
         let shell = Shell::of_user()?;
         writeln!(out, "{} does not come first on PATH: {}", directory.display(), shell.line(&directory))?;

@@ -3,26 +3,52 @@
 
 use std::collections::BTreeSet;
 
+use proptest::prelude::*;
+
 use super::keys::{Key, Kind};
 use super::search::{lay, layer};
 use super::{Line, Policy, Question, builtin, top_keys};
 use crate::PathContext;
+use crate::types::ServerId;
 
-/// A key with an example: its path, and one line of YAML that writes it.
+/// A key: its path, and one line of YAML that writes it.
+#[derive(Clone, Debug)]
 struct Written {
     path: String,
     is_list: bool,
     text: String,
 }
 
+/// Its example, or a value of its kind; None for a map, whose keys are written one by one. A kind that has to fit more
+/// than this needs an example, which the reference shows too.
+fn value(key: &Key) -> Option<String> {
+    fn of(kind: &Kind) -> Option<String> {
+        Some(match kind {
+            Kind::Flag => "true".to_owned(),
+            Kind::Number(low, _) => low.to_string(),
+            Kind::Share => "0.5".to_owned(),
+            Kind::Duration => "30s".to_owned(),
+            Kind::Size => "1MiB".to_owned(),
+            Kind::Percent => "50%".to_owned(),
+            Kind::Text => "x".to_owned(),
+            Kind::Word(words) => (*words.last()?).to_owned(),
+            Kind::List(item) | Kind::Whole(item) => format!("[{}]", of(item)?),
+            Kind::Names(value) => format!("{{X: {}}}", of(value)?),
+            Kind::Either(kinds) => of(kinds.first()?)?,
+            Kind::Map(_) | Kind::Process(_) | Kind::Agent | Kind::Mcp => return None,
+        })
+    }
+    if key.example.is_empty() { of(&key.kind) } else { Some(key.example.to_owned()) }
+}
+
 fn every_key() -> Vec<Written> {
     fn walk(keys: Vec<&'static Key>, path: &[&'static str], found: &mut Vec<Written>) {
         for key in keys {
             let path: Vec<&str> = path.iter().copied().chain([key.name]).collect();
-            if !key.example.is_empty() {
+            if let Some(value) = value(key) {
                 let open = path.join(": {");
                 let close = "}".repeat(path.len() - 1);
-                let text = format!("{open}: {}{close}\n", key.example);
+                let text = format!("{open}: {value}{close}\n");
                 found.push(Written {
                     path: path.join("."),
                     // To write any key of `exfiltration` switches it on.
@@ -81,10 +107,9 @@ fn lines(policy: &Policy) -> BTreeSet<(String, String, String)> {
     policy.lines().into_iter().map(text).collect()
 }
 
-fn changes_only(below: &Policy, above: &Policy, key: &Written) {
+fn changes_only(below: &Policy, above: &Policy, key: &Written, name: &str) {
     let (below, above) = (lines(below), lines(above));
-    let name = shown(&key.path);
-    let is_named = |line: &&(String, String, String)| line.0.starts_with(&name);
+    let is_named = |line: &&(String, String, String)| line.0.starts_with(name);
     for lost in below.difference(&above) {
         assert!(is_named(&lost) && !key.is_list, "{} took away {lost:?}", key.text);
     }
@@ -105,7 +130,7 @@ fn a_layer_changes_only_what_it_names() {
         let below = stack(base, &[]);
         for key in &keys {
             let above = stack(base, &[&key.text]);
-            changes_only(&below, &above, key);
+            changes_only(&below, &above, key, &shown(&key.path));
             let needs_a_switch = key.path.contains("rate_limits");
             assert!(
                 needs_a_switch || lines(&below) != lines(&above),
@@ -144,6 +169,154 @@ fn a_layer_over_another_one_changes_only_what_it_names() {
                     moved(lost)
                 );
             }
+        }
+    }
+}
+
+/// How a server is started is one thing: see `servers_are_laid_over_each_other_by_id`.
+const STARTED: [&str; 7] = ["id", "type", "command", "args", "url", "headers", "tls_fingerprint"];
+
+/// Every key of a server's entry, over an entry that another layer wrote.
+#[test]
+fn a_line_about_a_server_changes_only_itself() {
+    fn walk(keys: Vec<&'static Key>, path: &[&'static str], found: &mut Vec<Written>) {
+        for key in keys.into_iter().filter(|key| !path.is_empty() || !STARTED.contains(&key.name)) {
+            let path: Vec<&str> = path.iter().copied().chain([key.name]).collect();
+            if let Some(value) = value(key) {
+                let (open, close) = (path.join(": {"), "}".repeat(path.len() - 1));
+                let text = format!("sandbox: {{mcp: {{servers: [{{id: s, {open}: {value}{close}}}]}}}}");
+                found.push(Written {
+                    path: path.join("."),
+                    is_list: matches!(key.kind, Kind::List(_)),
+                    text,
+                });
+            }
+            walk(key.kind.keys(), &path, found);
+        }
+    }
+    let servers = every_key_of(&["sandbox", "mcp", "servers"]);
+    let Kind::Whole(entry) = servers.kind else { panic!("{servers:?}") };
+    let mut keys = Vec::new();
+    walk(entry.keys(), &[], &mut keys);
+    assert!(keys.len() > 15, "{}", keys.len());
+    let first = "sandbox: {mcp: {servers: [{id: s, command: a, args: [b], env: {A: '1'}, env_allow: [B], \
+                 install_scripts: deny, network: {allow: [a.example]}, filesystem: {read: [/a], deny: [/b]}}, \
+                 {id: t, command: c}]}}";
+    for (base, _) in builtin::POLICIES {
+        let below = stack(base, &[first]);
+        for key in &keys {
+            let above = stack(base, &[first, &key.text]);
+            assert!(lines(&below) != lines(&above), "{} over {base} does nothing", key.text);
+            let name = format!("servers.s.{}", key.path.replace("env_deny", "env_never"));
+            changes_only(&below, &above, key, &name);
+        }
+    }
+}
+
+fn every_key_of(path: &[&str]) -> &'static Key {
+    let find = |keys: Vec<&'static Key>, name: &str| keys.into_iter().find(|key| key.name == name).unwrap();
+    let (last, above) = path.split_last().unwrap();
+    let keys = above.iter().fold(top_keys(), |keys, name| find(keys, name).kind.keys());
+    find(keys, last)
+}
+
+/// What a policy may be asked, and the parts of a key's path that may change the answer.
+fn probes(policies: [&Policy; 2]) -> Vec<(Question, &'static [&'static str])> {
+    const NETWORK: &[&str] = &["agent.network", "agent.credentials"];
+    const FILES: &[&str] = &["agent.filesystem"];
+    const ENV: &[&str] = &["agent.env", "agent.credentials"];
+    const EXEC: &[&str] = &["agent.exec", "agent.filesystem"];
+    let mut probes = vec![
+        (Question::Connect("other.example".to_owned(), 443), NETWORK),
+        (Question::Connect("127.0.0.1".to_owned(), 5432), NETWORK),
+        (Question::Read("/usr/bin/env".to_owned()), FILES),
+        (Question::Read("~/.ssh/id_ed25519".to_owned()), FILES),
+        (Question::Write("src/main.rs".to_owned()), FILES),
+        (Question::Write(".git/hooks/pre-commit".to_owned()), FILES),
+        (Question::Exec("/usr/bin/env".to_owned()), EXEC),
+        (Question::Env("LD_PRELOAD".to_owned()), ENV),
+        (Question::Tool("delete_file".to_owned()), &["sandbox.mcp", "mcp_rules"]),
+    ];
+    for line in policies.into_iter().flat_map(Policy::lines) {
+        let plain = line.value.replace('*', "x");
+        match line.key.as_str() {
+            "agent.network.allow" => {
+                let host = plain.split([':', ' ']).next().unwrap_or_default();
+                probes.push((Question::Connect(host.to_owned(), 443), NETWORK));
+            }
+            "agent.filesystem.read" => probes.push((Question::Read(plain), FILES)),
+            "agent.filesystem.write" => probes.push((Question::Write(plain), FILES)),
+            "agent.env_allow" => probes.push((Question::Env(plain), ENV)),
+            "agent.exec.allow" => probes.push((Question::Exec(plain), EXEC)),
+            _ => {}
+        }
+    }
+    probes
+}
+
+/// Not what is shown, but what is answered.
+#[test]
+fn a_line_changes_only_the_answers_it_is_about_and_one_that_adds_takes_nothing_away() {
+    // A list of what is denied, or of the only things allowed.
+    let narrows = |path: &str| ["deny", "denied", "exec.", "allowed_"].iter().any(|word| path.contains(word));
+    let (context, server) =
+        (PathContext { home: "/home/u".into(), project: "/home/u/app".into() }, ServerId("s".into()));
+    for (base, _) in builtin::POLICIES {
+        let below = stack(base, &[]);
+        let mut changed = BTreeSet::new();
+        for key in every_key() {
+            let above = stack(base, &[&key.text]);
+            for (question, about) in probes([&below, &above]) {
+                let from = matches!(question, Question::Tool(_)).then_some(&server);
+                let answer = |policy: &Policy| policy.ask(from, &question, &context).allow;
+                let (before, after) = (answer(&below), answer(&above));
+                if before != after {
+                    assert!(
+                        about.iter().any(|part| key.path.starts_with(part)),
+                        "{} over {base} changed the answer to {question:?}",
+                        key.text
+                    );
+                    assert!(
+                        after || !key.is_list || narrows(&key.path),
+                        "{} over {base} took away {question:?}",
+                        key.text
+                    );
+                    changed.insert(key.path.clone());
+                }
+            }
+        }
+        for path in ["agent.network.allow", "agent.filesystem.read", "agent.env_allow"] {
+            assert!(changed.contains(path), "{path} over {base} changed no answer: {changed:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Over any policy that ships and any layers in any order.
+    #[test]
+    fn a_line_changes_only_itself_whatever_lies_below(
+        base in 0..builtin::POLICIES.len(),
+        below in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        top in any::<prop::sample::Index>(),
+    ) {
+        let keys = every_key();
+        let (base, top) = (builtin::POLICIES[base].0, top.get(&keys));
+        // A switch of `env_inherit` makes of a denied name one that is left out of all others.
+        let is_other = |key: &&Written| {
+            let is_env = |key: &Written| key.path.contains("env_");
+            shown(&key.path) != shown(&top.path) && !(is_env(key) && is_env(top))
+        };
+        let lower: Vec<&str> =
+            below.iter().map(|at| at.get(&keys)).filter(is_other).map(|key| key.text.as_str()).collect();
+        let upper: Vec<&str> = lower.iter().copied().chain([top.text.as_str()]).collect();
+        let (below, above) = (stack(base, &lower), stack(base, &upper));
+        for lost in lines(&below).difference(&lines(&above)) {
+            prop_assert!(
+                lost.0.starts_with(&shown(&top.path)) && !top.is_list,
+                "{} over {base} and {lower:?} took away {lost:?}", top.text
+            );
         }
     }
 }

@@ -1,11 +1,12 @@
 //! What `policy show` says beside the policy: the toolchains of the user that `run` shows to the agent.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::Surroundings;
+use super::listing::Listing;
 use crate::policy::Policy;
 use crate::session::lists_programs;
 use crate::session::toolchains::{self, Around, Toolchains};
@@ -22,20 +23,24 @@ pub(super) fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
     toolchains::find(Around { home: &place.home, project: &place.project, env: &place.env, own })
 }
 
-pub(super) fn print(tools: &Toolchains, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result<()> {
     let shown = |path: &Path| escape::line(&path.display().to_string()).into_owned();
+    // Their paths are as long as they are: what is said of them stands right behind.
+    let aligned = std::mem::take(&mut listing.aligned);
     if !tools.found.is_empty() {
-        writeln!(out, "# toolchains found here: {}", tools.found.join(", "))?;
+        listing.head(&format!("toolchains found here: {}", tools.found.join(", ")))?;
     }
     for grant in &tools.grants {
-        writeln!(out, "toolchain: {}  # shown to the agent, read-only", shown(&grant.path))?;
+        listing.line(&format!("toolchain: {}", shown(&grant.path)), "shown to the agent, read-only")?;
     }
     for hidden in &tools.hidden {
-        writeln!(out, "toolchain: {}  # hidden", shown(hidden))?;
+        listing.line(&format!("toolchain: {}", shown(hidden)), "hidden")?;
     }
     for cache in &tools.caches {
-        writeln!(out, "cache: {}  # a directory of the project's own stands there", shown(cache))?;
+        let comment = "a directory of the project's own stands there";
+        listing.line(&format!("cache: {}", shown(cache)), comment)?;
     }
+    listing.aligned = aligned;
     Ok(())
 }
 

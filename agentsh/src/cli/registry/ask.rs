@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::super::output::{self, Context, Failure, NO, OK};
 use super::{Format, described};
-use crate::registrar::{Approval, Client, ClientError, Verdict};
+use crate::egress::HttpError;
+use crate::registrar::{Approval, Client, ClientError, Entry, Verdict};
 use crate::registry::{Interface, difference};
 use crate::session::proxy::outgoing;
 use crate::store::escape;
@@ -234,18 +235,24 @@ pub(super) async fn log(at: &At, as_json: bool, out: &mut dyn Write) -> Result<u
         output::json(out, &json!({ "entries": entries, "head": tip }))?;
         return Ok(OK);
     }
-    for entry in &entries {
-        let line = [&entry.at, &entry.actor, &entry.action, &entry.name, &entry.hash, &entry.detail];
-        let line: Vec<_> = line.iter().map(|part| escape::line(part)).collect();
-        writeln!(out, "{}\t{}", entry.seq, line.join("\t"))?;
-    }
-    writeln!(out, "{} entries, the chain holds, head {tip}", entries.len())?;
+    let count = entries.len();
+    let context = Context::of_process()?;
+    let row = |entry: Entry| {
+        let Entry { seq, at, actor, action, name, hash, detail, .. } = entry;
+        vec![seq.to_string(), context.time(&at), actor, action, name, hash, detail]
+    };
+    let head = ["entry", "time", "by", "action", "server", "interface", "detail"];
+    output::list(out, context.width, &head, entries.into_iter().map(row).collect())?;
+    writeln!(out, "{} entries, the chain holds, head {tip}", count)?;
     Ok(OK)
 }
 
 fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Status { .. } => Failure::No(error.to_string()),
+        ClientError::Http(HttpError::Connect { .. }) => Failure::Failed(format!(
+            "{error}; `agentsh registry serve` starts a registry on this machine, `--registry URL` names another one"
+        )),
         ClientError::Address(_) | ClientError::Token => Failure::Usage(error.to_string()),
         ClientError::Http(_) | ClientError::TimedOut | ClientError::Answer(_) => {
             Failure::Failed(error.to_string())

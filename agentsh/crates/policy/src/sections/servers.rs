@@ -187,6 +187,10 @@ impl Section<McpPolicy> for Servers {
             for variable in server.env.keys() {
                 lines.add(&format!("{name}.env"), variable, &server.rule);
             }
+            if let Some(scripts) = &server.install_scripts {
+                let word = if scripts.value { "allow" } else { "deny" };
+                lines.add(&format!("{name}.install_scripts"), word, &scripts.rule);
+            }
             if let Some(source) = &server.source {
                 let word = match source.value {
                     DataSource::Private => "private",
