@@ -40,6 +40,6 @@ mod suggestions;
 mod telemetry;
 mod terminal;
 mod ui;
-mod verbs;
 mod ui_routes;
+mod verbs;
 mod vet_url;
