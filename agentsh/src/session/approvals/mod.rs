@@ -1,6 +1,7 @@
 //! Questions that a person has to answer: what waits, what was answered, and for how long an answer holds. They are asked
 //! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
 
+mod fleet;
 mod hosts;
 mod lasting;
 mod socket;
@@ -113,6 +114,8 @@ struct Open {
     answer: oneshot::Sender<Answer>,
     /// Asked elsewhere too; ends with the question.
     _asked: Option<webhook::Asked>,
+    /// Asked at the fleet server too; ends with the question.
+    _at_fleet: Option<fleet::Asked>,
     /// Asked on the terminal, which the agent does not use; ends with the question.
     _shown: Option<terminal::Asked>,
 }
@@ -134,6 +137,7 @@ pub struct Approvals(Rc<Inner>);
 struct Inner {
     session: Rc<Session>,
     hook: Option<webhook::Hook>,
+    fleet: Option<fleet::Fleet>,
     /// Set when the agent runs and leaves its terminal alone.
     terminal: OnceCell<Terminal>,
     state: RefCell<State>,
@@ -149,7 +153,8 @@ impl Approvals {
     #[must_use]
     pub fn new(session: Rc<Session>) -> Self {
         let hook = webhook::Hook::of(&session);
-        Self(Rc::new(Inner { session, hook, terminal: OnceCell::new(), state: RefCell::default() }))
+        let fleet = fleet::Fleet::of(&session);
+        Self(Rc::new(Inner { session, hook, fleet, terminal: OnceCell::new(), state: RefCell::default() }))
     }
 
     /// From now on questions are put on the terminal of the agent, whose processes do nothing meanwhile.
@@ -218,6 +223,7 @@ impl Approvals {
     #[must_use]
     pub fn can_ask(&self) -> bool {
         self.0.hook.is_some()
+            || self.0.fleet.is_some()
             || self.0.terminal.get().is_some_and(|terminal| terminal.is_free())
             || can_ask(&self.0.session)
     }
@@ -244,11 +250,15 @@ impl Approvals {
         let item = item(format!("{short}-{}", state.asked));
         let (answer, heard) = oneshot::channel();
         let asked = self.0.hook.as_ref().and_then(|hook| hook.ask(self, &item));
+        let at_fleet = self.0.fleet.as_ref().and_then(|fleet| fleet.ask(self, &item));
         let shown = self.0.terminal.get().and_then(|terminal| terminal.ask(self, &item));
         if shown.is_none() {
             tell::tell(&self.0.session, &item);
         }
-        state.open.insert(item.id.clone(), Open { item: item.clone(), answer, _asked: asked, _shown: shown });
+        state.open.insert(
+            item.id.clone(),
+            Open { item: item.clone(), answer, _asked: asked, _at_fleet: at_fleet, _shown: shown },
+        );
         Some((item, heard))
     }
 
@@ -402,7 +412,8 @@ pub fn can_ask(session: &Session) -> bool {
 /// Whether a webhook is written down with what signs for it.
 fn asks_elsewhere(session: &Session) -> bool {
     let approvals = &session.policy.mcp.approvals;
-    approvals.webhook.is_some() && approvals.webhook_secret_env.is_some()
+    (approvals.webhook.is_some() && approvals.webhook_secret_env.is_some())
+        || (approvals.asks_the_fleet() && super::fleet::host(&session.context.state).is_some())
 }
 
 /// What a person may see of arguments.
