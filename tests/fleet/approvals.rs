@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Server, on_both};
+use super::{Server, on_both, pages};
 use crate::support::{Mode, Outcome, Place, within};
 
 const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, fleet: true}\n    rules:\n      \
@@ -98,6 +98,45 @@ fn an_approver_elsewhere_answers_for_a_session() {
         assert!(by.len() == 3 && by[0] == "fleet: approver" && by[1] == "fleet: approver", "{by:?}");
         assert!(by[2].starts_with("uid "), "{by:?}");
     });
+}
+
+#[test]
+fn an_approver_answers_on_a_page() {
+    let at = Place::new(Mode::Invoker);
+    let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
+    server.login(&at, "viewer");
+    let (viewer, approver) =
+        (pages::sign_in(&server, "viewer", "vera"), pages::sign_in(&server, "approver", "abe"));
+    let host = Place::new(Mode::Invoker);
+    host.user_policy(POLICY);
+    server.enrol(&host, "laptop<b>");
+    let child = agent(&host, "call fixture add '{\"a\": 2, \"b\": 40}'; echo \"first $?\"");
+    let asked = question(&at, &server);
+    let (id, bound) = (asked["id"].as_str().unwrap(), asked["bound"].as_str().unwrap());
+    let path = format!("/approvals/{id}");
+    let (status, looks) = pages::page(&server, "/approvals", &viewer);
+    assert!(status == 200 && looks.contains("sums of forty are delicate"), "{looks}");
+    assert!(looks.contains("laptop&lt;b&gt;") && !looks.contains("<b>"), "{looks}");
+    assert!(!looks.contains(&path), "a viewer has nothing to press: {looks}");
+    let (_, answers) = pages::page(&server, "/approvals", &approver);
+    assert!(answers.contains(&path) && answers.contains(bound), "{answers}");
+    assert!(!answers.contains("\"always\"") && answers.contains("1 waiting"), "{answers}");
+    let send = |cookie: &str, bound: &str, answer: &str| {
+        let form = pages::form(&pages::page(&server, "/approvals", cookie).1);
+        let body = format!("token={form}&bound={bound}&answer={answer}");
+        pages::post(&server, &path, &[("Cookie", cookie)], &body).0
+    };
+    assert_eq!(send(&viewer, bound, "once"), 403);
+    assert_eq!(send(&approver, &"0".repeat(64), "once"), 409, "what was not shown");
+    assert_eq!(send(&approver, bound, "always"), 400);
+    let forged = format!("token=&bound={bound}&answer=once");
+    assert_eq!(pages::post(&server, &path, &[("Cookie", &approver)], &forged).0, 403);
+    assert_eq!(send(&approver, bound, "once"), 200);
+    assert_eq!(send(&approver, bound, "deny"), 409, "one answer");
+    let (out, err) = ended(child);
+    assert!(out.starts_with("42\nfirst 0\n"), "{out}\n{err}");
+    let decided = host.events("approval_decided");
+    assert_eq!(decided[0]["by"], "fleet: abe", "{decided:?}");
 }
 
 #[test]

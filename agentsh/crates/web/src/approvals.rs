@@ -22,8 +22,12 @@ pub struct Question {
     pub left: u64,
     /// What an answer is bound to: it goes back with the form.
     pub bound: String,
-    /// The line of policy that `always` writes.
-    pub line: String,
+    /// The line of policy that `always` writes. None: where the question is shown nobody may answer for always.
+    pub line: Option<String>,
+    /// The host that its session runs on; None: this one.
+    pub on: Option<String>,
+    /// Whoever looks may answer.
+    pub may_answer: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -63,10 +67,13 @@ pub(crate) fn questions(html: &mut Html, token: &str, waiting: &[Question]) {
         let title = format!("question-{}", question.id);
         html.element("article", &[("class", "question"), ("aria-labelledby", &title)], |html| {
             html.element("h3", &[("id", &title)], |html| {
-                html.text(&format!("'{}' of server '{}'", question.name, question.server));
+                let on = question.on.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
+                html.text(&format!("'{}' of server '{}'{on}", question.name, question.server));
             });
             one(html, question);
-            form(html, token, question);
+            if question.may_answer {
+                form(html, token, question);
+            }
         });
     }
 }
@@ -101,10 +108,12 @@ fn one(html: &mut Html, question: &Question) {
             html.code(interface);
         });
     }
-    html.element("p", &[("class", "rule")], |html| {
-        html.text("always would write ");
-        html.code(&question.line);
-    });
+    if let Some(line) = &question.line {
+        html.element("p", &[("class", "rule")], |html| {
+            html.text("always would write ");
+            html.code(line);
+        });
+    }
 }
 
 fn form(html: &mut Html, token: &str, question: &Question) {
@@ -119,6 +128,9 @@ fn form(html: &mut Html, token: &str, question: &Question) {
             ("deny", "Deny"),
         ];
         for (value, text) in answers {
+            if value == "always" && question.line.is_none() {
+                continue;
+            }
             let label = format!("{text}: {} of {}", question.name, question.server);
             let attributes = [
                 ("type", "submit"),
