@@ -1,5 +1,6 @@
 //! `agentsh fleet`: hosts that forward what they recorded, the server that checks and keeps it, and people who ask.
 
+mod approvals;
 mod arrival;
 mod bundle;
 mod killed;

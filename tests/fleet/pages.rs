@@ -6,7 +6,7 @@ use crate::support::{Mode, Outcome, Place};
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
 
 /// Sends a form of a page of this server.
-fn post(server: &Server<'_>, path: &str, more: &[(&str, &str)], body: &str) -> (u16, String) {
+pub(super) fn post(server: &Server<'_>, path: &str, more: &[(&str, &str)], body: &str) -> (u16, String) {
     let origin = server.url();
     let mut headers = vec![FORM, ("Origin", origin.as_str())];
     headers.extend(more);
@@ -14,7 +14,7 @@ fn post(server: &Server<'_>, path: &str, more: &[(&str, &str)], body: &str) -> (
 }
 
 /// Signs in with a token; gives the line of the cookie.
-fn sign_in(server: &Server<'_>, role: &str, name: &str) -> String {
+pub(super) fn sign_in(server: &Server<'_>, role: &str, name: &str) -> String {
     let token = server.token(role, name);
     let (status, answer) = post(server, "/sign-in", &[], &format!("credential={token}"));
     assert_eq!(status, 200, "{answer}");
@@ -27,12 +27,12 @@ fn sign_in(server: &Server<'_>, role: &str, name: &str) -> String {
     line.split(';').next().unwrap().to_owned()
 }
 
-fn page(server: &Server<'_>, path: &str, cookie: &str) -> (u16, String) {
+pub(super) fn page(server: &Server<'_>, path: &str, cookie: &str) -> (u16, String) {
     server.raw("GET", path, &[("Cookie", cookie)], b"")
 }
 
 /// What the forms of a page send back.
-fn form(page: &str) -> String {
+pub(super) fn form(page: &str) -> String {
     let (_, rest) = page.split_once("name=\"token\" value=\"").expect(page);
     rest.split('"').next().unwrap().to_owned()
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use super::fleet::Asked;
 use super::output::{Context, Failure, OK, finish, json, table};
 use crate::session::approvals::{self, Asking, Item, Said};
 use crate::store::escape;
@@ -12,6 +13,9 @@ use crate::store::words::ApprovalScope;
 
 #[derive(Clone, Debug, Args)]
 pub struct ApprovalsArgs {
+    /// What waits at a fleet server, asked by sessions of all its hosts; answering needs the role approver
+    #[arg(long, value_name = "URL", global = true)]
+    fleet: Option<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -54,7 +58,10 @@ enum Verb {
 /// Exit status 0: done; 1: there is no such question; 125: a session does not answer.
 pub async fn run(args: ApprovalsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let result = match Context::of_process() {
-        Ok(context) => answer(args.verb, &context, out, err).await,
+        Ok(context) => match args.fleet {
+            None => answer(args.verb, &context, out, err).await,
+            Some(url) => at_fleet(&url, args.verb, &context, out, err).await,
+        },
         Err(failure) => Err(failure),
     };
     finish(result, err)
@@ -108,6 +115,70 @@ async fn answer(
     Ok(OK)
 }
 
+/// The same of all hosts of a fleet.
+async fn at_fleet(
+    url: &str,
+    verb: Verb,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let fleet = Asked::at(url, context)?;
+    let waiting = fleet.waiting().await?;
+    match verb {
+        Verb::List { json: true } => json(out, &waiting)?,
+        Verb::List { json: false } if waiting.is_empty() => {
+            writeln!(err, "nothing waits for an answer")?;
+        }
+        Verb::List { json: false } => {
+            let now = context.now.as_second();
+            let rows = waiting.iter().map(|one| {
+                let left = one.waiting.expires_at.saturating_sub(now).max(0);
+                let short = one.waiting.id.get(..8).unwrap_or_default().to_owned();
+                let item = &one.item;
+                vec![
+                    short,
+                    one.waiting.host_name.clone(),
+                    call(item),
+                    item.why.clone(),
+                    format!("{left} s"),
+                    item.rule.clone(),
+                ]
+            });
+            table(out, context, &["id", "host", "call", "why", "left", "rule"], rows.collect())?;
+        }
+        Verb::Show { id, json: as_json } => {
+            let one = Asked::find(&waiting, &id)?;
+            if as_json {
+                json(out, one)?;
+            } else {
+                writeln!(out, "{:<10} {}", "host", escape::line(&one.waiting.host_name))?;
+                show(&one.item, context, out)?;
+            }
+        }
+        Verb::Approve { always: true, .. } => {
+            let why = "--always writes a line of policy, which is done on the host; a fleet answers for once or for the session";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        Verb::Approve { id, session, .. } => {
+            let one = Asked::find(&waiting, &id)?;
+            fleet.answer(one, true, if session { "session" } else { "once" }).await?;
+            writeln!(out, "approved: {} on {}", about(&one.item), escape::line(&one.waiting.host_name))?;
+        }
+        Verb::Deny { id } => {
+            let one = Asked::find(&waiting, &id)?;
+            fleet.answer(one, false, "session").await?;
+            writeln!(out, "denied: {} on {}", about(&one.item), escape::line(&one.waiting.host_name))?;
+        }
+    }
+    Ok(OK)
+}
+
+/// What a question is about, in a list.
+fn call(item: &Item) -> String {
+    item.host.as_ref().map_or_else(|| format!("{}/{}", item.server, item.name), |_| item.name.clone())
+}
+
 fn about(item: &Item) -> String {
     match &item.host {
         Some(_) => format!("connections to '{}'", escape::line(&item.name)),
@@ -157,11 +228,7 @@ fn list(waiting: &[(PathBuf, Item)], context: &Context, out: &mut dyn Write) -> 
     let now = context.now.as_second();
     let rows = waiting.iter().map(|(_, item)| {
         let left = i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(now).max(0);
-        let what = item
-            .host
-            .as_ref()
-            .map_or_else(|| format!("{}/{}", item.server, item.name), |_| item.name.clone());
-        vec![item.id.clone(), what, item.why.clone(), format!("{left} s"), item.rule.clone()]
+        vec![item.id.clone(), call(item), item.why.clone(), format!("{left} s"), item.rule.clone()]
     });
     table(out, context, &["id", "call", "why", "left", "rule"], rows.collect())?;
     Ok(())

@@ -101,7 +101,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policy bundle status", &["agentsh policy bundle status --json"]),
     ("policy bundle try", &["agentsh policy bundle try acme.bundle --days 7"]),
     ("approvals", &["agentsh approvals list", "agentsh approvals approve 3f2a-1 --session"]),
-    ("approvals list", &["agentsh approvals list", "agentsh approvals list --json"]),
+    (
+        "approvals list",
+        &[
+            "agentsh approvals list",
+            "agentsh approvals list --json",
+            "agentsh approvals list --fleet https://fleet.example.com:8700   # of all hosts",
+        ],
+    ),
     ("approvals show", &["agentsh approvals show 3f2a-1"]),
     (
         "approvals approve",
@@ -109,6 +116,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh approvals approve 3f2a-1               # this one call",
             "agentsh approvals approve 3f2a-1 --session     # and the same call again, while the session lasts",
             "agentsh approvals approve 3f2a-1 --always      # in every session: writes a line of policy, and shows it",
+            "agentsh approvals approve 5b21c04e --fleet https://fleet.example.com:8700",
         ],
     ),
     (
@@ -172,6 +180,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "agentsh fleet serve                                              # a file, for a few hosts of this machine",
             "agentsh fleet serve --database postgres://agentsh@localhost/fleet --listen 0.0.0.0:8700 --tls-cert cert.pem --tls-key key.pem --keep 90",
+            "agentsh fleet serve --registry closed                            # with a registry that approvers fill",
         ],
     ),
     (

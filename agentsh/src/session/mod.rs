@@ -256,7 +256,7 @@ impl Session {
             );
             return Err(SessionError::Policy(why));
         }
-        let registered = registered::Registered::new(&policy.interface, &context.env)
+        let registered = registered::Registered::new(&policy.interface, &context.env, &context.state)
             .map_err(|error| SessionError::Policy(error.to_string()))?;
         // Something must stand here for the sandbox to cover: else an agent that may write in `~/.config` writes the next
         // run's policy. Where we may not make it, it cannot either.

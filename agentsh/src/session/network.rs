@@ -24,9 +24,9 @@ use crate::store::summary::PORTS_UNKNOWN;
 use crate::store::{Journal, escape};
 use crate::types::{RuleRef, ServerId};
 
-use super::Session;
 use super::publish::{Asked, Published};
 use super::wanted::Key;
+use super::{Session, fleet};
 use policed::{Loading, Policed};
 use unanswered::Unanswered;
 
@@ -157,7 +157,7 @@ pub async fn way(
         Err(why) => (None, Some(why)),
     };
     let asks = session.learns || (server.is_none() && asks(session, &rules));
-    let rules = session.registered.shut(rules);
+    let rules = fleet::shut(session.registered.shut(rules), &session.context.state);
     let allow = Allowlist::new(&rules).asking(asks);
     let plan = if policed.is_some() {
         match kernel::listeners(&allow) {

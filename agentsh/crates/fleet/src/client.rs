@@ -39,7 +39,44 @@ enum Way {
 enum Who {
     Anyone,
     Person(String),
-    Host { id: String, key: HostKey },
+    Host(Signer),
+}
+
+/// Signs requests as a host does.
+pub struct Signer {
+    id: String,
+    key: HostKey,
+}
+
+impl Signer {
+    /// # Errors
+    /// A key that is none.
+    pub fn of(file: &HostFile) -> Result<Self, ClientError> {
+        let key = HostKey::read(&file.key).ok_or(ClientError::Key)?;
+        Ok(Self { id: file.host.clone(), key })
+    }
+
+    /// The headers of a request. None: the id is one that no header may have.
+    #[must_use]
+    pub fn lines(&self, method: &Method, url: &url::Url, body: &[u8]) -> Option<HeaderMap> {
+        let time = Timestamp::now().as_millisecond().to_string();
+        let seen = match url.query() {
+            Some(query) => format!("{}?{query}", url.path()),
+            None => url.path().to_owned(),
+        };
+        let body = keys::digest(body);
+        let text = keys::signed_text(method.as_str(), &seen, &self.id, &time, &body);
+        let lines = [
+            (keys::HOST, self.id.clone()),
+            (keys::TIME, time),
+            (keys::BODY, body),
+            (keys::SIGNATURE, self.key.sign(&text)),
+        ];
+        let line = |(name, value): (&'static str, String)| {
+            Some((HeaderName::from_static(name), HeaderValue::from_str(&value).ok()?))
+        };
+        lines.into_iter().map(line).collect()
+    }
 }
 
 /// Why there is no answer that counts.
@@ -99,8 +136,7 @@ impl Client {
     /// # Errors
     /// A key that is none.
     pub fn host(http: Http, file: &HostFile) -> Result<Self, ClientError> {
-        let key = HostKey::read(&file.key).ok_or(ClientError::Key)?;
-        Ok(Self { who: Who::Host { id: file.host.clone(), key }, ..Self::anyone(http, &file.url) })
+        Ok(Self { who: Who::Host(Signer::of(file)?), ..Self::anyone(http, &file.url) })
     }
 
     /// # Errors
@@ -160,26 +196,10 @@ impl Client {
                 let value = HeaderValue::from_str(&format!("Bearer {credential}"));
                 credentials.insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Credential)?);
             }
-            Who::Host { id, key } => {
-                let time = Timestamp::now().as_millisecond().to_string();
+            Who::Host(signer) => {
                 // As the server sees it: below a path of its own, if the address has one.
-                let url = target.url();
-                let seen = match url.query() {
-                    Some(query) => format!("{}?{query}", url.path()),
-                    None => url.path().to_owned(),
-                };
-                let body = keys::digest(&body);
-                let text = keys::signed_text(method.as_str(), &seen, id, &time, &body);
-                let lines = [
-                    (keys::HOST, id.clone()),
-                    (keys::TIME, time),
-                    (keys::BODY, body),
-                    (keys::SIGNATURE, key.sign(&text)),
-                ];
-                for (name, value) in lines {
-                    let value = HeaderValue::from_str(&value).map_err(|_| ClientError::Credential)?;
-                    credentials.insert(HeaderName::from_static(name), value);
-                }
+                credentials
+                    .extend(signer.lines(&method, target.url(), &body).ok_or(ClientError::Credential)?);
             }
         }
         let request = Request { method, target, headers, credentials, body: body.into(), same_method: true };

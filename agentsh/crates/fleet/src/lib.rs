@@ -8,11 +8,13 @@
 
 mod access;
 mod arrival;
+mod asks;
 pub mod batch;
 mod bundles;
 pub mod client;
 mod enrolment;
 pub mod forward;
+mod gate;
 mod heads;
 pub mod keys;
 mod metrics;
@@ -27,6 +29,7 @@ mod tls;
 pub mod wire;
 
 pub use access::Role;
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, Signer};
 pub use enrolment::{NewToken, make_token};
+pub use gate::{Gate, Known};
 pub use serve::{Options, ServeError, Server};

@@ -26,6 +26,8 @@ pub(crate) enum Refusal {
     Gap(Position),
     /// 409: the record of the host no longer fits; it is on record here, and the host is refused.
     Rewritten(String),
+    /// 409: what it was about is another thing by now.
+    Stale(&'static str),
     /// 413.
     TooLong(String),
     /// 429.
@@ -59,6 +61,7 @@ impl Refusal {
             Self::Missing(_) => "missing",
             Self::Gap(_) => "gap",
             Self::Rewritten(_) => "rewritten",
+            Self::Stale(_) => "stale",
             Self::TooLong(_) => "too-long",
             Self::Busy => "busy",
             Self::Unavailable(_) => "unavailable",
@@ -80,6 +83,7 @@ impl IntoResponse for Refusal {
                 (StatusCode::CONFLICT, "rows before these are not here yet".to_owned())
             }
             Self::Rewritten(said) => (StatusCode::CONFLICT, said),
+            Self::Stale(said) => (StatusCode::CONFLICT, said.to_owned()),
             Self::TooLong(said) => (StatusCode::PAYLOAD_TOO_LARGE, said),
             Self::Busy => {
                 (StatusCode::TOO_MANY_REQUESTS, "there is too much to do; ask again later".to_owned())

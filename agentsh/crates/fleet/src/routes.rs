@@ -23,8 +23,8 @@ use crate::batch::{Batch, MOST_SENT};
 use crate::metrics::Metrics;
 use crate::reads::{self, Asked};
 use crate::refusal::Refusal;
-use crate::wire::{AskToken, Enrol, Login, Position, RevokePeople, Revoked};
-use crate::{access, bundles, enrolment, heads};
+use crate::wire::{Ask, AskToken, Enrol, Login, Position, RevokePeople, Revoked, Say};
+use crate::{access, asks, bundles, enrolment, heads};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const BATCHES: usize = 48;
@@ -67,6 +67,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions/{session}/events", get(session_events))
         .route("/v1/servers", get(servers))
         .route("/v1/looks", get(looks))
+        .route("/v1/asks", get(all_asks).post(ask))
+        .route("/v1/asks/{id}/answer", get(heard).post(answer))
+        .route("/v1/asks/{id}/over", post(over))
         .route("/v1/bundles/{name}", get(bundle))
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
@@ -84,7 +87,7 @@ impl App {
         Ok(self.readers.ask(question).await?)
     }
 
-    async fn judge<T: Send + 'static>(
+    pub async fn judge<T: Send + 'static>(
         &self,
         pool: &Pool,
         question: impl FnOnce(&mut dyn Connection) -> Result<T, Refusal> + Send + 'static,
@@ -101,7 +104,7 @@ impl App {
     }
 
     /// The id of the host that asks, and its body of at most so many bytes. Nothing of it is read before the signature.
-    async fn host(
+    pub async fn host(
         &self,
         method: &Method,
         uri: &Uri,
@@ -171,8 +174,11 @@ async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Re
 }
 
 async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Refusal> {
-    let bytes = whole(headers, body, MOST_BODY).await?;
-    serde_json::from_slice(&bytes)
+    understood(&whole(headers, body, MOST_BODY).await?)
+}
+
+fn understood<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes)
         .map_err(|error| Refusal::Wrong(format!("the body is not what is read here: {error}")))
 }
 
@@ -324,6 +330,41 @@ async fn looks(State(app): Shared, headers: HeaderMap) -> Answer {
     app.person(&headers, Role::Viewer).await?;
     let day_ago = Timestamp::now().checked_sub(SignedDuration::from_hours(24)).unwrap_or_default();
     json(app.ask(move |db| reads::looks(db, &day_ago.to_string())).await?)
+}
+
+/// A question of a host.
+async fn ask(State(app): Shared, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, asks::MOST_BODY).await?;
+    let asked: Ask = understood(&bytes)?;
+    app.judge(&app.writers, move |db| asks::put(db, &host, &asked)).await?;
+    json(serde_json::json!({ "state": "waiting" }))
+}
+
+async fn heard(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, 0).await?;
+    json(app.judge(&app.readers, move |db| asks::heard(db, &host, &id)).await?)
+}
+
+async fn over(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, MOST_BODY).await?;
+    app.judge(&app.writers, move |db| asks::over(db, &host, &id)).await?;
+    json(serde_json::json!({ "state": "over" }))
+}
+
+/// The questions of all hosts.
+async fn all_asks(State(app): Shared, headers: HeaderMap) -> Answer {
+    app.person(&headers, Role::Viewer).await?;
+    json(app.ask(asks::waiting).await?)
+}
+
+async fn answer(State(app): Shared, Path(id): Path<String>, headers: HeaderMap, body: Body) -> Answer {
+    let by = app.person(&headers, Role::Approver).await?;
+    let said: Say = read(&headers, body).await?;
+    app.judge(&app.writers, move |db| asks::answer(db, &id, &said, &by)).await?;
+    json(serde_json::json!({ "state": "answered" }))
 }
 
 async fn bundle(State(app): Shared, Path(name): Path<String>, headers: HeaderMap) -> Answer {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 pub(crate) const KEY: i64 = 7_452_382;
 
 /// What leads from each version to the next, and the oldest server that can work with it.
-const VERSIONS: &[(i64, &[&str])] = &[(1, V1)];
+const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2)];
 
 /// Days that tables are there for ahead of time: an idle server, or one that cannot change tables, goes on for so long.
 const DAYS_AHEAD: i64 = 7;
@@ -55,6 +55,17 @@ const V1: &[&str] = &[
        made_at TEXT NOT NULL, expires_at TEXT NOT NULL, used_at TEXT, used_for TEXT)",
     "CREATE TABLE people (
        digest TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, made_at TEXT NOT NULL, revoked_at TEXT)",
+];
+
+/// `asks.body` is the question as its host wrote it, `digest` what an answer is bound to; `heard_at` and `expires_at` are seconds
+/// since 1970.
+const V2: &[&str] = &[
+    "CREATE TABLE asks (
+       id TEXT PRIMARY KEY, host TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL, state TEXT NOT NULL,
+       asked_at BIGINT NOT NULL, expires_at BIGINT NOT NULL, heard_at BIGINT NOT NULL, scope TEXT, answered_by TEXT,
+       answered_at TEXT)",
+    "CREATE INDEX asks_state ON asks (state, asked_at)",
+    "CREATE INDEX asks_host ON asks (host, state)",
 ];
 
 /// Brings the tables up to date, one server at a time.
@@ -193,15 +204,17 @@ mod tests {
         prepare(&database).unwrap();
         prepare(&database).unwrap();
         let mut db = database.connect(None).unwrap();
-        let newer: &[(i64, &[&str])] =
-            &[VERSIONS[0], (1, &["ALTER TABLE hosts ADD COLUMN label TEXT"]), (3, &["DROP TABLE people"])];
-        migrate(db.as_mut(), &newer[..2]).unwrap();
-        assert_eq!(version(db.as_mut()).unwrap(), 2);
+        let own = i64::try_from(VERSIONS.len()).unwrap();
+        let more: [(i64, &[&str]); 2] =
+            [(1, &["ALTER TABLE hosts ADD COLUMN label TEXT"]), (own + 2, &["DROP TABLE people"])];
+        let newer: Vec<_> = VERSIONS.iter().copied().chain(more).collect();
+        migrate(db.as_mut(), &newer[..VERSIONS.len() + 1]).unwrap();
+        assert_eq!(version(db.as_mut()).unwrap(), own + 1);
         // The server before it goes on.
         prepare(&database).unwrap();
-        migrate(db.as_mut(), newer).unwrap();
+        migrate(db.as_mut(), &newer).unwrap();
         let why = prepare(&database).unwrap_err().to_string();
-        assert!(why.contains("needs a server that knows version 3"), "{why}");
+        assert!(why.contains(&format!("needs a server that knows version {}", own + 2)), "{why}");
     }
 
     #[test]

@@ -14,6 +14,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::arrival::Places;
+use crate::asks;
+use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::routes::{App, BATCHES, router};
 use crate::schema;
@@ -118,6 +120,12 @@ impl Server {
         router(Arc::clone(&self.app))
     }
 
+    /// For what is served beside: who asks, and people who come from an identity provider.
+    #[must_use]
+    pub fn gate(&self) -> Gate {
+        Gate::of(Arc::clone(&self.app))
+    }
+
     /// Serves, with `pages` beside its own paths, until `stop` is ready; requests that run are finished.
     ///
     /// # Errors
@@ -148,6 +156,7 @@ async fn keep(writers: Pool, keep_days: Option<u32>) {
             .ask(move |db| {
                 let now = Timestamp::now();
                 schema::make_days(db, now)?;
+                asks::forget(db)?;
                 match keep_days {
                     Some(days) => schema::forget(db, now, days),
                     None => Ok(0),

@@ -169,3 +169,51 @@ pub struct Look {
     pub what: String,
     pub detail: String,
 }
+
+/// Asks people elsewhere about what a session of a host wants to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// 32 hex digits that nobody can guess.
+    pub id: String,
+    /// The question, as JSON: an answer is bound to these letters.
+    pub question: String,
+    /// Seconds since 1970.
+    pub expires_at: i64,
+}
+
+/// A question that waits, as people see it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Waiting {
+    pub id: String,
+    pub host: String,
+    pub host_name: String,
+    /// Seconds since 1970.
+    pub asked_at: i64,
+    pub expires_at: i64,
+    /// Goes back with the answer: SHA-256 of the question.
+    pub bound: String,
+    pub question: String,
+}
+
+/// What a person says to a question.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Say {
+    pub approve: bool,
+    /// `once` or `session`.
+    pub scope: String,
+    /// As [`Waiting`] has it.
+    pub bound: String,
+}
+
+/// What became of a question, for its host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Said {
+    /// `waiting`, `approved`, `denied`, or `over`: nobody answered in time.
+    pub state: String,
+    pub scope: String,
+    pub by: String,
+    /// What the answer is bound to.
+    pub bound: String,
+}

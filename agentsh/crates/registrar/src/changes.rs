@@ -17,6 +17,8 @@ const MAX_PENDING_PER_NAME: i64 = 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Operator(String),
+    /// A host of a fleet: it may do what anyone may.
+    Host(String),
     /// Somebody without a token, on a registry that is open.
     Anyone,
 }
@@ -42,7 +44,7 @@ pub(crate) struct Ledger<'a> {
 impl Who {
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Operator(name) => name,
+            Self::Operator(name) | Self::Host(name) => name,
             Self::Anyone => "anyone",
         }
     }
@@ -128,7 +130,7 @@ pub(crate) fn register(
     {
         return Ok(row.clone());
     }
-    if *who == Who::Anyone {
+    if !matches!(who, Who::Operator(_)) {
         may_be_first(ledger, submission)?;
         let last = reads::first(&ledger.db.rows("SELECT COALESCE(MAX(id), 0) FROM servers", &[])?);
         if last >= most {

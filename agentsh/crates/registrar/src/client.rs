@@ -1,6 +1,7 @@
 //! The other end: asks a registry. An answer is compared and not believed: its name, its hash, and that the interface in
 //! it has this hash.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentsh_base::json::{self, Json};
@@ -26,7 +27,18 @@ const LOG_PAGE: usize = 100;
 pub struct Client {
     http: Http,
     base: String,
-    token: Option<String>,
+    shows: Shows,
+}
+
+/// The headers that sign a request: method, address and body. None: it cannot be signed.
+pub type Sign = Arc<dyn Fn(&Method, &url::Url, &[u8]) -> Option<HeaderMap> + Send + Sync>;
+
+/// How it is seen who asks.
+#[derive(Clone)]
+enum Shows {
+    Nothing,
+    Token(String),
+    Signature(Sign),
 }
 
 /// Why there is no answer that counts.
@@ -73,7 +85,14 @@ impl Client {
     /// `base` is https, or http on this machine.
     #[must_use]
     pub fn new(http: Http, base: &str, token: Option<String>) -> Self {
-        Self { http, base: base.trim_end_matches('/').to_owned(), token }
+        let shows = token.map_or(Shows::Nothing, Shows::Token);
+        Self { http, base: base.trim_end_matches('/').to_owned(), shows }
+    }
+
+    /// Each request is signed by somebody whom the server knows.
+    #[must_use]
+    pub fn signed(http: Http, base: &str, sign: Sign) -> Self {
+        Self { shows: Shows::Signature(sign), ..Self::new(http, base, None) }
     }
 
     async fn ask(
@@ -87,11 +106,18 @@ impl Client {
         if body.is_some() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(token) = &self.token {
-            let value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| ClientError::Token)?;
-            credentials.insert(header::AUTHORIZATION, value);
+        let body = body.unwrap_or_default();
+        match &self.shows {
+            Shows::Nothing => {}
+            Shows::Token(token) => {
+                let value = HeaderValue::from_str(&format!("Bearer {token}"));
+                credentials.insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Token)?);
+            }
+            Shows::Signature(sign) => {
+                credentials = sign(&method, target.url(), body.as_bytes()).ok_or(ClientError::Token)?;
+            }
         }
-        let body = body.unwrap_or_default().into();
+        let body = body.into();
         let request = Request { method, target, headers, credentials, body, same_method: true };
         let answered = timeout(PATIENCE, async {
             let answer = self.http.follow(request).await?;

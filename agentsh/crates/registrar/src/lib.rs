@@ -27,7 +27,8 @@ use agentsh_database as db;
 
 pub use access::{Operators, TokenError};
 pub use catalogue::{Catalogue, Registered};
-pub use client::{Approval, Client, ClientError, Verdict};
+pub use client::{Approval, Client, ClientError, Sign, Verdict};
 pub use db::{Database, DbError};
 pub use entry::{Entry, GENESIS};
-pub use serve::{Options, ServeError, Server};
+pub use routes::{Caller, May};
+pub use serve::{Mounted, Options, ServeError, Server};

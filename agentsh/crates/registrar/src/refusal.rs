@@ -13,6 +13,10 @@ pub(crate) enum Refusal {
     Contradiction(String),
     /// 401: this needs an operator's token.
     NoOperator,
+    /// 403: this needs the role approver.
+    NoApprover,
+    /// 403: hosts register nothing.
+    Closed,
     /// 403: from another site, or for another host.
     Foreign(&'static str),
     /// 404.
@@ -42,6 +46,14 @@ impl IntoResponse for Refusal {
             Self::NoOperator => (
                 StatusCode::UNAUTHORIZED,
                 json!("this needs the token of an operator: Authorization: Bearer …"),
+            ),
+            Self::NoApprover => (StatusCode::FORBIDDEN, json!("this needs the role approver")),
+            Self::Closed => (
+                StatusCode::FORBIDDEN,
+                json!(
+                    "hosts register nothing here: an approver does, or `interface: {mode: approval}` asks one; \
+                     `agentsh fleet serve --registry open` takes what nobody has registered"
+                ),
             ),
             Self::Foreign(said) => (StatusCode::FORBIDDEN, json!(said)),
             Self::Missing(said) => (StatusCode::NOT_FOUND, json!(said)),

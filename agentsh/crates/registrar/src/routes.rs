@@ -1,12 +1,14 @@
 //! Paths, bodies and status codes. The paths that kiji has answer as kiji's do.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, Path, Request, State};
+use axum::extract::{ConnectInfo, FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -36,7 +38,9 @@ pub(crate) struct App {
     pub operators: Operators,
     /// Names by which this server may be called.
     pub hosts: Vec<String>,
-    /// Whether somebody on this machine may register without a token.
+    /// It stands behind a server that says who asks, by a [`Caller`] on each request.
+    pub is_told: bool,
+    /// Whether somebody on this machine may register without a token; or, where it is told who asks, a host.
     pub open: bool,
     pub most_servers: i64,
     pub valid_for: Option<SignedDuration>,
@@ -60,17 +64,72 @@ impl App {
         }
     }
 
-    /// Who may register or ask: an operator, or on an open registry anybody of this machine.
-    fn who(&self, headers: &HeaderMap, peer: SocketAddr) -> Result<Who, Refusal> {
+    /// Who may register: an operator, or on an open registry anybody of this machine, and a host of the fleet.
+    fn registers(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+        match self.asks(headers, by)? {
+            Who::Host(_) if !self.open => Err(Refusal::Closed),
+            who => Ok(who),
+        }
+    }
+
+    /// Who may ask for a decision.
+    fn asks(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+        if self.is_told {
+            let caller = by.caller.as_ref().ok_or(Refusal::NoOperator)?;
+            return match caller.may {
+                May::Decide => Ok(Who::Operator(caller.name.clone())),
+                May::Ask => Ok(Who::Host(caller.name.clone())),
+                May::Look => Err(Refusal::NoApprover),
+            };
+        }
         match self.operators.of(headers)? {
             Some(name) => Ok(Who::Operator(name)),
-            None if self.open && peer.ip().is_loopback() => Ok(Who::Anyone),
+            None if self.open && by.peer.is_some_and(|peer| peer.ip().is_loopback()) => Ok(Who::Anyone),
             None => Err(Refusal::NoOperator),
         }
     }
 
-    fn operator(&self, headers: &HeaderMap) -> Result<Who, Refusal> {
+    fn operator(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+        if self.is_told {
+            return match self.asks(headers, by)? {
+                who @ Who::Operator(_) => Ok(who),
+                _ => Err(Refusal::NoApprover),
+            };
+        }
         self.operators.of(headers)?.map(Who::Operator).ok_or(Refusal::NoOperator)
+    }
+}
+
+/// Who asks, found out by the server that this one stands behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub name: String,
+    pub may: May,
+}
+
+/// What a caller may do; each may what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum May {
+    Look,
+    /// Register where nobody has, and ask for a decision.
+    Ask,
+    Decide,
+}
+
+/// Where a request comes from. What a client sends cannot say any of it.
+struct By {
+    peer: Option<SocketAddr>,
+    caller: Option<Caller>,
+}
+
+impl<S: Sync> FromRequestParts<S> for By {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0),
+            caller: parts.extensions.get().cloned(),
+        })
     }
 }
 
@@ -80,7 +139,6 @@ fn spelled(time: Timestamp) -> String {
 }
 
 type Shared = State<Arc<App>>;
-type Peer = ConnectInfo<SocketAddr>;
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
@@ -105,7 +163,12 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 
 /// Before anything else: is the request meant for this server, and from a page of its own?
 async fn gate(State(app): Shared, request: Request, next: Next) -> Response {
-    if let Err(refusal) = access::same_site(request.method(), request.headers(), &app.hosts) {
+    let is_known = if app.is_told {
+        request.extensions().get::<Caller>().map(drop).ok_or(Refusal::NoOperator)
+    } else {
+        access::same_site(request.method(), request.headers(), &app.hosts)
+    };
+    if let Err(refusal) = is_known {
         return refusal.into_response();
     }
     let mut response = next.run(request).await;
@@ -137,13 +200,8 @@ async fn whole(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Refu
     }
 }
 
-async fn register(
-    State(app): Shared,
-    peer: Peer,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Refusal> {
-    let who = app.who(&headers, peer.0)?;
+async fn register(State(app): Shared, by: By, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+    let who = app.registers(&headers, &by)?;
     let bytes = whole(&app, &headers, body).await?;
     let registration = body::registration(&headers, &bytes)?;
     drop(bytes);
@@ -193,23 +251,19 @@ async fn by_hash(
 async fn revoke(
     State(app): Shared,
     Path(hash): Path<String>,
+    by: By,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let who = app.operator(&headers)?;
+    let who = app.operator(&headers, &by)?;
     let remark = body::remark(&headers, &whole(&app, &headers, body).await?)?;
     let times = app.times();
     let rows = app.writer.change(move |ledger| changes::revoke(ledger, &hash, &remark, &who, &times)).await?;
     Ok(answer::reply(StatusCode::OK, answer::array(&rows, answer::server)))
 }
 
-async fn request(
-    State(app): Shared,
-    peer: Peer,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Refusal> {
-    let who = app.who(&headers, peer.0)?;
+async fn request(State(app): Shared, by: By, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+    let who = app.asks(&headers, &by)?;
     let asked = body::approval(&headers, &whole(&app, &headers, body).await?)?;
     let times = app.times();
     let row = app.writer.change(move |ledger| changes::request(ledger, &asked, &who, &times)).await?;
@@ -238,22 +292,34 @@ async fn approval(State(app): Shared, Path(id): Path<String>) -> Result<Response
     Ok(one_approval(StatusCode::OK, &row))
 }
 
-async fn approve(app: Shared, id: Path<String>, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
-    decide(app, id, headers, body, true).await
+async fn approve(
+    app: Shared,
+    id: Path<String>,
+    by: By,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    decide(app, id, (by, headers), body, true).await
 }
 
-async fn reject(app: Shared, id: Path<String>, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
-    decide(app, id, headers, body, false).await
+async fn reject(
+    app: Shared,
+    id: Path<String>,
+    by: By,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    decide(app, id, (by, headers), body, false).await
 }
 
 async fn decide(
     State(app): Shared,
     Path(id): Path<String>,
-    headers: HeaderMap,
+    (by, headers): (By, HeaderMap),
     body: Body,
     yes: bool,
 ) -> Result<Response, Refusal> {
-    let who = app.operator(&headers)?;
+    let who = app.operator(&headers, &by)?;
     let id = number(&id)?;
     let remark = body::remark(&headers, &whole(&app, &headers, body).await?)?;
     let times = app.times();

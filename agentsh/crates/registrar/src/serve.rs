@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use jiff::SignedDuration;
 use tokio::net::TcpListener;
 
@@ -15,6 +16,9 @@ use crate::writer::Writer;
 
 /// Threads that read. A question takes tens of microseconds; two of them leave room for one that is slow.
 const READERS: usize = 2;
+
+/// Servers that hosts of a fleet may register.
+const MOST_OF_HOSTS: i64 = 1_000_000;
 
 /// How a registry is run.
 pub struct Options {
@@ -33,6 +37,45 @@ pub struct Options {
     pub answer_within: SignedDuration,
     /// Servers that may be registered without a token.
     pub most_servers: u32,
+}
+
+/// A registry behind another server, which says who asks.
+pub struct Mounted {
+    pub database: Database,
+    /// Hosts may register what nobody has registered.
+    pub open: bool,
+    pub answer_within: SignedDuration,
+}
+
+impl Mounted {
+    /// Opens the database. Every request needs a [`crate::Caller`] among its extensions.
+    ///
+    /// # Errors
+    /// A database that cannot be opened.
+    pub async fn open(self) -> Result<Router, ServeError> {
+        let (pool, writer) = opened(self.database).await?;
+        Ok(router(Arc::new(App {
+            pool,
+            writer,
+            operators: Operators::default(),
+            hosts: Vec::new(),
+            is_told: true,
+            open: self.open,
+            most_servers: MOST_OF_HOSTS,
+            valid_for: None,
+            answer_within: self.answer_within,
+            bodies: App::bodies(),
+        })))
+    }
+}
+
+/// The client of PostgreSQL waits, which the thread of the server must not.
+async fn opened(database: Database) -> Result<(Pool, Writer), ServeError> {
+    let opened = tokio::task::spawn_blocking(move || {
+        database.prepare(schema::WRITERS, &schema::TABLES)?;
+        Ok::<_, DbError>((Pool::start(&database, "registry-reader", READERS)?, Writer::start(&database)?))
+    });
+    Ok(opened.await.map_err(|error| ServeError::Io(io::Error::other(error)))??)
 }
 
 /// Why the registry does not run.
@@ -74,13 +117,7 @@ impl Server {
         }
         let listener = TcpListener::bind(listen).await.map_err(|error| ServeError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| ServeError::Listen(listen, error))?;
-        let database = options.database;
-        // The client of PostgreSQL waits, which the thread of the server must not.
-        let opened = tokio::task::spawn_blocking(move || {
-            database.prepare(schema::WRITERS, &schema::TABLES)?;
-            Ok::<_, DbError>((Pool::start(&database, "registry-reader", READERS)?, Writer::start(&database)?))
-        });
-        let (pool, writer) = opened.await.map_err(|error| ServeError::Io(io::Error::other(error)))??;
+        let (pool, writer) = opened(options.database).await?;
         let mut hosts = options.hosts;
         hosts.extend(["127.0.0.1", "localhost", "[::1]"].map(str::to_owned));
         let app = App {
@@ -88,6 +125,7 @@ impl Server {
             writer,
             operators: options.operators,
             hosts,
+            is_told: false,
             open: options.open,
             most_servers: i64::from(options.most_servers),
             valid_for: options.valid_for,

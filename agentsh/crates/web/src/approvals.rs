@@ -22,8 +22,13 @@ pub struct Question {
     pub left: u64,
     /// What an answer is bound to: it goes back with the form.
     pub bound: String,
-    /// The line of policy that `always` writes; empty where an answer does not last.
-    pub line: String,
+    /// The line of policy that `always` writes; empty where an answer does not last. None: where the question is shown nobody
+    /// may answer for always.
+    pub line: Option<String>,
+    /// The host that its session runs on; None: this one.
+    pub on: Option<String>,
+    /// Whoever looks may answer.
+    pub may_answer: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -63,10 +68,13 @@ pub(crate) fn questions(html: &mut Html, token: &str, waiting: &[Question]) {
         let title = format!("question-{}", question.id);
         html.element("article", &[("class", "question"), ("aria-labelledby", &title)], |html| {
             html.element("h3", &[("id", &title)], |html| {
-                html.text(&format!("'{}' of server '{}'", question.name, question.server));
+                let on = question.on.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
+                html.text(&format!("'{}' of server '{}'{on}", question.name, question.server));
             });
             one(html, question);
-            form(html, token, question);
+            if question.may_answer {
+                form(html, token, question);
+            }
         });
     }
 }
@@ -103,13 +111,12 @@ fn one(html: &mut Html, question: &Question) {
             html.code(interface);
         });
     }
-    if question.line.is_empty() {
-        return;
+    if let Some(line) = question.line.as_ref().filter(|line| !line.is_empty()) {
+        html.element("p", &[("class", "rule")], |html| {
+            html.text("always would write ");
+            html.code(line);
+        });
     }
-    html.element("p", &[("class", "rule")], |html| {
-        html.text("always would write ");
-        html.code(&question.line);
-    });
 }
 
 fn form(html: &mut Html, token: &str, question: &Question) {
@@ -123,10 +130,13 @@ fn form(html: &mut Html, token: &str, question: &Question) {
             ("always", "Approve always"),
             ("deny", "Deny"),
         ];
+        let line = question.line.as_deref();
         let lasts = |value: &str| matches!(value, "session" | "always");
-        for (value, text) in
-            answers.into_iter().filter(|(value, _)| !question.line.is_empty() || !lasts(value))
-        {
+        let is_offered = |value: &str| match line {
+            None => value != "always",
+            Some(line) => !line.is_empty() || !lasts(value),
+        };
+        for (value, text) in answers.into_iter().filter(|(value, _)| is_offered(value)) {
             let label = format!("{text}: {} of {}", question.name, question.server);
             let attributes = [
                 ("type", "submit"),

@@ -1,8 +1,9 @@
 //! The pages that only a fleet has: its hosts, its people, and the way in.
 
+use crate::approvals::questions;
 use crate::row::rows;
 use crate::session::{listed, part, turn};
-use crate::{Frame, Href, Html, Listed, Row, Word};
+use crate::{Frame, Href, Html, Listed, Question, Row, Word};
 
 /// A host in the list, with what whoever looks may do about it.
 #[derive(Clone, Debug)]
@@ -166,6 +167,20 @@ pub fn fleet_server(frame: &Frame, history: &[Row], older: Option<&Href>) -> Str
                 rows(html, history);
             }
             turn(html, "Pages of the history", None, older);
+        });
+    })
+}
+
+/// What sessions of all hosts ask.
+#[must_use]
+pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
+    frame.around(|html| {
+        part(html, "approvals", "Waiting for an answer", |html| {
+            if waiting.is_empty() {
+                html.leaf("p", "empty", "Nothing waits.");
+            } else {
+                questions(html, &frame.token, waiting);
+            }
         });
     })
 }

@@ -17,11 +17,12 @@ pub enum Place {
 
 impl Place {
     /// Of the pages of a fleet.
-    const FLEET: [(Self, &'static str, &'static str); 5] = [
+    const FLEET: [(Self, &'static str, &'static str); 6] = [
         (Self::Now, "Now", ""),
         (Self::Hosts, "Hosts", "hosts"),
         (Self::Sessions, "Sessions", "sessions"),
         (Self::Servers, "Servers", "servers"),
+        (Self::Approvals, "Approvals", "approvals"),
         (Self::People, "People", "people"),
     ];
     const ALL: [(Self, &'static str, &'static str); 6] = [

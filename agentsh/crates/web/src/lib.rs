@@ -22,8 +22,8 @@ mod table;
 
 pub use approvals::{Approvals, Question, approvals};
 pub use fleet::{
-    FleetNow, HostLine, PersonLine, ServerOfHost, fleet_hosts, fleet_now, fleet_people, fleet_server,
-    fleet_servers, sign_in,
+    FleetNow, HostLine, PersonLine, ServerOfHost, fleet_approvals, fleet_hosts, fleet_now, fleet_people,
+    fleet_server, fleet_servers, sign_in,
 };
 pub use flow::{Edge, End, Flow};
 pub use frame::{Frame, Message, Place, message, opened};

@@ -1,17 +1,20 @@
 //! `agentsh fleet`: one server for the records of many hosts, the hosts that send them, and the people who ask.
 
+mod approvals;
 mod ask;
 mod bundle;
 mod doctor;
 mod host;
 mod pages;
 mod people;
+mod registry;
 mod serve;
 
 use std::io::Write;
 
 use clap::{Args, Subcommand};
 
+pub(super) use approvals::Asked;
 pub(super) use ask::Fleet;
 
 use super::output::{Context, Failure, OK, finish};

@@ -7,12 +7,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use agentsh_database::Database;
+use axum::Router;
 use clap::Args;
 
 use super::super::output::{Context, Failure, OK};
 use super::super::policy::Surroundings;
 use super::super::stop;
 use super::pages;
+use super::registry::{self, Registers};
 use crate::fleet::{Options, Server};
 
 #[derive(Clone, Debug, Args)]
@@ -37,6 +39,13 @@ pub struct ServeArgs {
     /// A directory of signed policy bundles that hosts may fetch
     #[arg(long, value_name = "DIRECTORY")]
     bundles: Option<PathBuf>,
+    /// Also serve a registry of interfaces below /registry: what nobody has registered is registered by approvers, or by hosts too
+    #[arg(long, value_enum)]
+    registry: Option<Registers>,
+    /// A request for approval of an interface that nobody answers ends after this many days
+    #[arg(long, value_name = "DAYS", default_value_t = 7, requires = "registry",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    answer_within: u32,
 }
 
 /// Where the server keeps what it has.
@@ -75,20 +84,30 @@ pub(super) async fn serve(args: ServeArgs, context: &Context, out: &mut dyn Writ
         return Err(Failure::Usage(format!("--bundles '{}' is no directory", bundles.display())));
     }
     let behind_proxy = args.behind_proxy;
+    let database = args.database.database(&context.state_dir)?;
     let server = Server::open(Options {
         listen: args.listen,
-        database: args.database.database(&context.state_dir)?,
+        database: database.clone(),
         tls: args.tls_cert.zip(args.tls_key),
         behind_proxy: args.behind_proxy,
         keep_days: args.keep,
         bundles: args.bundles,
     });
     let server = server.await.map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut beside = Router::new();
+    if let Some(registers) = args.registry {
+        beside = registry::mounted(database, registers, args.answer_within, server.gate()).await?;
+    }
     writeln!(out, "listening on {}://{}", server.scheme(), server.address())?;
     out.flush()?;
     let place = Surroundings::here()
         .map_err(|error| Failure::Failed(format!("cannot tell the current directory: {error}")))?;
-    let pages = pages::router(server.answers(), place, server.scheme() == "https" || behind_proxy);
-    server.run(pages, stop::asked()?).await.map_err(|error| Failure::Failed(error.to_string()))?;
+    let is_secure = server.scheme() == "https" || behind_proxy;
+    let answers = server.answers().merge(beside.clone());
+    let pages = pages::router(answers, place, is_secure);
+    server
+        .run(beside.merge(pages), stop::asked()?)
+        .await
+        .map_err(|error| Failure::Failed(error.to_string()))?;
     Ok(OK)
 }

@@ -10,6 +10,8 @@ use serde_json::json;
 use super::super::output::{self, Context, Failure, NO, OK};
 use super::{Format, described};
 use crate::egress::HttpError;
+use crate::fleet::place::{self, LoginFile};
+use crate::policy::FLEET_REGISTRY;
 use crate::registrar::{Approval, Client, ClientError, Entry, Verdict};
 use crate::registry::{Interface, difference};
 use crate::session::proxy::outgoing;
@@ -18,7 +20,7 @@ use crate::store::escape;
 /// Which registry, and as whom.
 #[derive(Clone, Debug, Args)]
 pub struct At {
-    /// The registry: https, or http on this machine; otherwise KIJI_SAFEGUARD_REGISTRY, or http://127.0.0.1:8000
+    /// The registry: https, or http on this machine, or `fleet`: that of the server of `agentsh fleet login`; otherwise KIJI_SAFEGUARD_REGISTRY, or http://127.0.0.1:8000
     #[arg(long, value_name = "URL", global = true)]
     pub registry: Option<String>,
     /// A file with the token of an operator
@@ -64,7 +66,26 @@ impl At {
         });
         let named = self.registry.clone().or_else(|| std::env::var("KIJI_SAFEGUARD_REGISTRY").ok());
         let base = named.as_deref().filter(|url| !url.is_empty()).unwrap_or("http://127.0.0.1:8000");
+        if base == FLEET_REGISTRY {
+            let (url, credential) = At::of_fleet()?;
+            let http = outgoing::client().map_err(Failure::Failed)?;
+            return Ok(Client::new(http, &format!("{url}/registry"), Some(credential)));
+        }
         Ok(Client::new(outgoing::client().map_err(Failure::Failed)?, base, token.transpose()?))
+    }
+}
+
+impl At {
+    /// Address and credential of whoever is logged in at a fleet.
+    fn of_fleet() -> Result<(String, String), Failure> {
+        let context = Context::of_process()?;
+        let known: Option<LoginFile> = place::read(&place::login_file(&context.state_dir))
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+        let known = known.ok_or_else(|| {
+            let why = "nobody is logged in at a fleet: `agentsh fleet login --url URL --token TOKEN`";
+            Failure::Usage(why.to_owned())
+        })?;
+        Ok((known.url.trim_end_matches('/').to_owned(), known.credential))
     }
 }
 

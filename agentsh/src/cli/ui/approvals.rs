@@ -45,7 +45,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Answer {
     Ok(Page(web::approvals(&frame, &page)))
 }
 
-pub(super) fn question(item: &Item) -> Question {
+pub(in crate::cli) fn question(item: &Item) -> Question {
     let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
     Question {
         id: item.id.clone(),
@@ -59,7 +59,9 @@ pub(super) fn question(item: &Item) -> Question {
         interface: item.interface.clone(),
         left: item.expires_at.saturating_sub(now),
         bound: bound(item),
-        line: lasting_line(item, false),
+        line: Some(lasting_line(item, false)),
+        on: None,
+        may_answer: true,
     }
 }
 

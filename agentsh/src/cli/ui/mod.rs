@@ -1,7 +1,7 @@
 //! `agentsh ui`: a page on this machine that shows what agents did, and asks what has to be asked.
 
 mod app;
-mod approvals;
+pub(super) mod approvals;
 mod events;
 mod flow;
 mod gate;

@@ -2,6 +2,7 @@
 //! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
 
 mod changes;
+mod fleet;
 mod hosts;
 mod lasting;
 mod logins;
@@ -124,6 +125,8 @@ struct Open {
     answer: oneshot::Sender<Answer>,
     /// Asked elsewhere too; ends with the question.
     _asked: Option<webhook::Asked>,
+    /// Asked at the fleet server too; ends with the question.
+    _at_fleet: Option<fleet::Asked>,
     /// Asked on the terminal, which the agent does not use; ends with the question.
     _shown: Option<terminal::Asked>,
 }
@@ -157,6 +160,7 @@ impl Elsewhere {
 struct Inner {
     session: Rc<Session>,
     hook: Option<webhook::Hook>,
+    fleet: Option<fleet::Fleet>,
     /// Set when the agent runs and leaves its terminal alone.
     terminal: OnceCell<Terminal>,
     state: RefCell<State>,
@@ -172,7 +176,8 @@ impl Approvals {
     #[must_use]
     pub fn new(session: Rc<Session>) -> Self {
         let hook = webhook::Hook::of(&session);
-        Self(Rc::new(Inner { session, hook, terminal: OnceCell::new(), state: RefCell::default() }))
+        let fleet = fleet::Fleet::of(&session);
+        Self(Rc::new(Inner { session, hook, fleet, terminal: OnceCell::new(), state: RefCell::default() }))
     }
 
     #[must_use]
@@ -246,6 +251,7 @@ impl Approvals {
     #[must_use]
     pub fn can_ask(&self) -> bool {
         self.0.hook.is_some()
+            || self.0.fleet.is_some()
             || self.0.terminal.get().is_some_and(|terminal| terminal.is_free())
             || can_ask(&self.0.session)
     }
@@ -272,13 +278,19 @@ impl Approvals {
         let item = item(format!("{short}-{}", state.asked));
         let (answer, heard) = oneshot::channel();
         let asked = self.0.hook.as_ref().and_then(|hook| hook.ask(self, &item));
-        // A login needs the browser, and maybe the agent's terminal: it is not stopped for that.
-        let terminal = self.0.terminal.get().filter(|_| item.login.is_none());
+        // A login needs the browser of this machine, and maybe the agent's terminal: it is not stopped for that.
+        let is_for_anywhere = item.login.is_none();
+        let at_fleet =
+            self.0.fleet.as_ref().filter(|_| is_for_anywhere).and_then(|fleet| fleet.ask(self, &item));
+        let terminal = self.0.terminal.get().filter(|_| is_for_anywhere);
         let shown = terminal.and_then(|terminal| terminal.ask(self, &item));
         if shown.is_none() {
             tell::tell(&self.0.session, &item);
         }
-        state.open.insert(item.id.clone(), Open { item: item.clone(), answer, _asked: asked, _shown: shown });
+        state.open.insert(
+            item.id.clone(),
+            Open { item: item.clone(), answer, _asked: asked, _at_fleet: at_fleet, _shown: shown },
+        );
         Some((item, heard))
     }
 
@@ -447,7 +459,8 @@ pub fn can_ask(session: &Session) -> bool {
 /// Whether a webhook is written down with what signs for it.
 fn asks_elsewhere(session: &Session) -> bool {
     let approvals = &session.policy.mcp.approvals;
-    approvals.webhook.is_some() && approvals.webhook_secret_env.is_some()
+    (approvals.webhook.is_some() && approvals.webhook_secret_env.is_some())
+        || (approvals.asks_the_fleet() && super::fleet::host(&session.context.state).is_some())
 }
 
 /// What a person may see of arguments.

@@ -5,12 +5,17 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyper::Method;
+use url::Url;
+
+use crate::fleet::Signer;
 use crate::guard::outline::is_same_but;
 use crate::json::{self, Json};
 use crate::mcp::{Vouch, Vouched, hashes};
-use crate::policy::{OnUnreachable, RegistryMode};
+use crate::policy::{FLEET_REGISTRY, OnUnreachable, RegistryMode};
 use crate::registrar::{Approval, Client, ClientError, Verdict};
 use crate::registry::{self, Captured, Interface, difference};
 use crate::store::words::InterfaceWord;
@@ -97,8 +102,8 @@ impl Inner {
                 return Vouched::Decided;
             }
         };
-        let client = match outgoing::client() {
-            Ok(http) => Client::new(http, &self.settings.base, self.settings.token.clone()),
+        let client = match self.client() {
+            Ok(client) => client,
             Err(why) => {
                 self.unreachable(&server, &offered, &why);
                 return Vouched::Decided;
@@ -115,6 +120,17 @@ impl Inner {
             Err(error) => self.failed(&server, &offered, &error),
         }
         Vouched::Decided
+    }
+
+    /// With the token of the policy, or as the host that the fleet knows.
+    fn client(&self) -> Result<Client, String> {
+        let (http, base) = (outgoing::client()?, &self.settings.base);
+        let Some(host) = &self.settings.host else {
+            return Ok(Client::new(http, base, self.settings.token.clone()));
+        };
+        let signer = Signer::of(host).map_err(|error| error.to_string())?;
+        let sign = move |method: &Method, url: &Url, body: &[u8]| signer.lines(method, url, body);
+        Ok(Client::signed(http, base, Arc::new(sign)))
     }
 
     async fn ask(
@@ -209,7 +225,8 @@ impl Inner {
     ) -> Vouched {
         self.known.note(&server, &offered.seen, Standing::Waiting);
         self.record(&server, &offered.interface, InterfaceWord::Waiting, &format!("request {}", approval.id));
-        let Settings { base, wait, .. } = &self.settings;
+        let Settings { base, wait, host, .. } = &self.settings;
+        let base = if host.is_some() { FLEET_REGISTRY } else { base.as_str() };
         self.session.announce(&format!(
             "server '{server}' waits until a person decides about what it offers, for {} s at most: {why}\n{}  `agentsh \
              registry approvals approve {} --registry {base}`, or `reject`",

@@ -7,6 +7,7 @@ mod settings;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::rc::Rc;
 
 use crate::guard::{Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Verdict};
@@ -54,8 +55,12 @@ impl Registered {
     ///
     /// # Errors
     /// When they ask for something that is not known.
-    pub fn new(policy: &InterfacePolicy, env: &BTreeMap<String, String>) -> Result<Self, SettingsError> {
-        let settings = Settings::of(policy, env)?;
+    pub fn new(
+        policy: &InterfacePolicy,
+        env: &BTreeMap<String, String>,
+        state: &Path,
+    ) -> Result<Self, SettingsError> {
+        let settings = Settings::of(policy, env, || super::fleet::host(state))?;
         Ok(Self(Rc::new(Inner { settings, servers: RefCell::default() })))
     }
 
@@ -74,23 +79,10 @@ impl Registered {
     /// The rules of a sandbox without the registry: who is judged by it must not write into it.
     #[must_use]
     pub fn shut(&self, rules: NetworkPolicy) -> NetworkPolicy {
-        let Some((settings, (host, port))) =
-            self.0.settings.as_ref().and_then(|settings| Some((settings, settings.place()?)))
-        else {
-            return rules;
-        };
-        let mut rules = rules;
-        let Ok(host) = domain::normalise(&host) else { return rules };
-        if crate::net::allow::is_local(&host) {
-            rules.loopback.retain(|open| open.value != port);
+        match self.0.settings.as_ref().and_then(|settings| Some((settings, settings.place()?))) {
+            Some((settings, place)) => without(rules, place, &settings.rule),
+            None => rules,
         }
-        if let Host::Address(address) = &host
-            && address.is_loopback()
-        {
-            return rules;
-        }
-        rules.shut.push(crate::policy::Ruled { value: (host, port), rule: settings.rule.clone() });
-        rules
     }
 
     /// What was seen counts from the moment that somebody has said something about it, and no sooner: other connections to
@@ -103,6 +95,22 @@ impl Registered {
     fn has_seen(&self, server: &ServerId, hash: &str) -> bool {
         self.0.servers.borrow().get(server).is_some_and(|known| known.seen.contains(hash))
     }
+}
+
+/// Rules that lead to one place no more.
+#[must_use]
+pub fn without(mut rules: NetworkPolicy, (host, port): (String, u16), rule: &RuleRef) -> NetworkPolicy {
+    let Ok(host) = domain::normalise(&host) else { return rules };
+    if crate::net::allow::is_local(&host) {
+        rules.loopback.retain(|open| open.value != port);
+    }
+    if let Host::Address(address) = &host
+        && address.is_loopback()
+    {
+        return rules;
+    }
+    rules.shut.push(crate::policy::Ruled { value: (host, port), rule: rule.clone() });
+    rules
 }
 
 impl Check for Registered {
@@ -171,7 +179,7 @@ mod tests {
     fn registered() -> Registered {
         let env = [("KIJI_SAFEGUARD_MODE", "verify"), ("KIJI_SAFEGUARD_ENFORCE", "1")];
         let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Registered::new(&InterfacePolicy::default(), &env).unwrap()
+        Registered::new(&InterfacePolicy::default(), &env, Path::new("/nowhere")).unwrap()
     }
 
     fn server() -> ServerId {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::policy::{InterfacePolicy, OnUnreachable, RegistryMode};
+use crate::fleet::place::HostFile;
+use crate::policy::{FLEET_REGISTRY, InterfacePolicy, OnUnreachable, RegistryMode};
 use crate::types::RuleRef;
 
 const REGISTRY: &str = "http://127.0.0.1:8000";
@@ -27,6 +28,8 @@ pub struct Settings {
     pub poll: Duration,
     pub names: BTreeMap<String, String>,
     pub token: Option<String>,
+    /// Signs instead of a token: the registry is that of the fleet.
+    pub host: Option<HostFile>,
     pub rule: RuleRef,
 }
 
@@ -40,18 +43,27 @@ pub enum SettingsError {
     Url { name: String, value: String },
     #[error("{rule} names the variable {name}, which is not set")]
     Token { rule: String, name: String },
+    #[error(
+        "{0} asks the registry of the fleet, and this host is not enrolled: `agentsh fleet enrol`, or name another registry"
+    )]
+    NotEnrolled(String),
+    #[error("{0} asks the registry of the fleet, which takes no token: take `token_env` out")]
+    FleetToken(String),
 }
 
 impl Settings {
-    /// None: no registry is asked. A policy that has the section is all that counts; without it the environment does.
+    /// None: no registry is asked. A policy that has the section is all that counts; without it the environment does. `host`:
+    /// this one, where it is enrolled at a fleet.
     ///
     /// # Errors
     /// When either says something that cannot be done.
     pub fn of(
         policy: &InterfacePolicy,
         env: &BTreeMap<String, String>,
+        host: impl FnOnce() -> Option<HostFile>,
     ) -> Result<Option<Self>, SettingsError> {
         let settings = if policy.is_written() { Some(of_policy(policy, env)?) } else { of_environment(env)? };
+        let settings = settings.map(|settings| settings.at_fleet(policy, host)).transpose()?;
         let Some(settings) = settings.filter(|settings| settings.mode != RegistryMode::Off) else {
             return Ok(None);
         };
@@ -59,6 +71,26 @@ impl Settings {
             return Err(SettingsError::Url { name: settings.rule.to_string(), value: settings.base });
         }
         Ok(Some(settings))
+    }
+
+    fn at_fleet(
+        mut self,
+        policy: &InterfacePolicy,
+        host: impl FnOnce() -> Option<HostFile>,
+    ) -> Result<Self, SettingsError> {
+        let Some(named) = policy.registry.as_ref().filter(|named| named.value == FLEET_REGISTRY) else {
+            return Ok(self);
+        };
+        if self.mode == RegistryMode::Off {
+            return Ok(self);
+        }
+        if self.token.is_some() {
+            return Err(SettingsError::FleetToken(named.rule.to_string()));
+        }
+        let host = host().ok_or_else(|| SettingsError::NotEnrolled(named.rule.to_string()))?;
+        self.base = format!("{}/registry", host.url.trim_end_matches('/'));
+        self.host = Some(host);
+        Ok(self)
     }
 
     /// Host and port of the registry.
@@ -96,6 +128,7 @@ fn of_policy(policy: &InterfacePolicy, env: &BTreeMap<String, String>) -> Result
         poll: POLL,
         names: policy.names.iter().map(|(id, name)| (id.clone(), name.value.clone())).collect(),
         token,
+        host: None,
         rule: rules
             .into_iter()
             .flatten()
@@ -138,6 +171,7 @@ fn of_environment(env: &BTreeMap<String, String>) -> Result<Option<Settings>, Se
         poll: seconds("KIJI_SAFEGUARD_APPROVAL_POLL_INTERVAL", POLL)?.max(Duration::from_millis(100)),
         names: BTreeMap::new(),
         token: None,
+        host: None,
         rule: RuleRef { id: named.to_owned(), file: "environment".to_owned(), line: 0 },
     }))
 }
@@ -150,7 +184,7 @@ mod tests {
 
     fn of(env: &[(&str, &str)]) -> Result<Option<Settings>, SettingsError> {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Settings::of(&InterfacePolicy::default(), &env)
+        Settings::of(&InterfacePolicy::default(), &env, || None)
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct ApprovalPolicy {
     pub webhook: Option<Ruled<String>>,
     /// The variable whose value signs questions and replies.
     pub webhook_secret_env: Option<Ruled<String>>,
+    /// People of the fleet may answer too.
+    pub fleet: Option<Ruled<bool>>,
     pub approved: Vec<Ruled<Approved>>,
 }
 
@@ -55,6 +57,12 @@ impl ApprovalPolicy {
     pub fn waits_headless(&self) -> bool {
         self.headless.as_ref().is_some_and(|flag| flag.value)
     }
+
+    /// Whether questions also wait at the fleet server, where this host is enrolled.
+    #[must_use]
+    pub fn asks_the_fleet(&self) -> bool {
+        self.fleet.as_ref().is_some_and(|flag| flag.value)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,6 +71,7 @@ pub struct Approvals {
     headless: Option<Ruled<bool>>,
     webhook: Option<Ruled<String>>,
     webhook_secret_env: Option<Ruled<String>>,
+    fleet: Option<Ruled<bool>>,
     approved: List<Approved>,
 }
 
@@ -97,6 +106,15 @@ const APPROVALS: &[Key] = &[
         default: "none: without it no webhook is asked",
         about: "Variable of the caller's environment whose value signs questions and replies (HMAC-SHA256).",
         example: "ASK_SECRET",
+        ..KEY
+    },
+    Key {
+        name: "fleet",
+        kind: Kind::Flag,
+        default: "false",
+        about: "Whether questions also wait at the fleet server of an enrolled host, where an approver may answer them: \
+            `agentsh approvals list --fleet URL`. See docs/fleet.md.",
+        example: "true",
         ..KEY
     },
 ];
@@ -165,6 +183,7 @@ impl Section<McpPolicy> for Approvals {
                 }
                 Some(reader.ruled(&here, name))
             }),
+            fleet: reader.boolean(fields.find("fleet")),
             approved,
         }
     }
@@ -174,6 +193,7 @@ impl Section<McpPolicy> for Approvals {
         lay(&self.headless, &mut below.approvals.headless);
         lay(&self.webhook, &mut below.approvals.webhook);
         lay(&self.webhook_secret_env, &mut below.approvals.webhook_secret_env);
+        lay(&self.fleet, &mut below.approvals.fleet);
         lay_list(&self.approved, &mut below.approvals.approved);
     }
 
@@ -183,6 +203,7 @@ impl Section<McpPolicy> for Approvals {
             self.headless.as_ref().map(|flag| &flag.rule),
             self.webhook.as_ref().map(|url| &url.rule),
             self.webhook_secret_env.as_ref().map(|name| &name.rule),
+            self.fleet.as_ref().map(|flag| &flag.rule),
         ];
         for rule in rules.into_iter().flatten() {
             narrowing.refuse(rule, "how the user is asked is the user's business");
@@ -193,7 +214,8 @@ impl Section<McpPolicy> for Approvals {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        let ApprovalPolicy { wait_ms, headless, webhook, webhook_secret_env, approved } = &policy.approvals;
+        let ApprovalPolicy { wait_ms, headless, webhook, webhook_secret_env, fleet, approved } =
+            &policy.approvals;
         if let Some(wait) = wait_ms {
             lines.add(&format!("{name}.approvals.wait"), format!("{} ms", wait.value), &wait.rule);
         }
@@ -205,6 +227,9 @@ impl Section<McpPolicy> for Approvals {
             if let Some(value) = value {
                 lines.add(&format!("{name}.approvals.{key}"), value.value.clone(), &value.rule);
             }
+        }
+        if let Some(flag) = fleet {
+            lines.add(&format!("{name}.approvals.fleet"), flag.value.to_string(), &flag.rule);
         }
         lines.list(&format!("{name}.approved"), approved, ToString::to_string);
     }

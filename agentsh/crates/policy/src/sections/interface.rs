@@ -12,6 +12,8 @@ use crate::sections::Policy;
 use crate::sections::credentials::is_variable;
 use crate::sections::telemetry::address;
 
+/// The word for the registry of the fleet server that this host is enrolled at.
+pub const FLEET: &str = "fleet";
 /// The longest wait for a person that may be written, in milliseconds.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 
@@ -89,7 +91,8 @@ const INTERFACE: &[Key] = &[
     Key {
         name: "registry",
         default: "http://127.0.0.1:8000",
-        about: "The registry that is asked: `https:`, or `http:` on this machine. No sandbox reaches it.",
+        about: "The registry that is asked: `https:`, or `http:` on this machine; or `fleet`, that of the fleet server which this \
+            host is enrolled at. No sandbox reaches it.",
         example: "\"https://registry.example\"",
         ..KEY
     },
@@ -158,7 +161,8 @@ impl Section<Policy> for Interface {
         let fields = fields.find("interface").and_then(|here| reader.map(&here, INTERFACE));
         let Some(fields) = fields else { return Self::default() };
         let registry = fields.find("registry").and_then(|here| {
-            let url = address(reader, &here)?;
+            let is_fleet = matches!(&here.node.value, crate::yaml::Value::Text(text) if text == FLEET);
+            let url = if is_fleet { FLEET.to_owned() } else { address(reader, &here)? };
             Some(reader.ruled(&here, url))
         });
         let token_env = fields.find("token_env").and_then(|here| {

@@ -6,8 +6,9 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::approvals;
 use super::{Answer, App, NOT_A_FORM, Person, Shared, Trouble, page};
-use crate::fleet::wire::{RevokePeople, Revoked};
+use crate::fleet::wire::{RevokePeople, Revoked, Say};
 use crate::web::{Href, Message, Place, message};
 
 #[derive(Deserialize)]
@@ -44,6 +45,42 @@ pub(super) async fn revoke(
     Form(filled): Form<Filled>,
 ) -> Answer {
     host_is(&app.filled(&headers, &filled).await?, &host, "revoke", "is revoked").await
+}
+
+/// The answer of an approver.
+#[derive(Deserialize)]
+pub(super) struct Answered {
+    #[serde(flatten)]
+    filled: Filled,
+    #[serde(default)]
+    bound: String,
+    #[serde(default)]
+    answer: String,
+}
+
+pub(super) async fn answer(
+    State(app): Shared,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Form(form): Form<Answered>,
+) -> Answer {
+    let person = app.filled(&headers, &form.filled).await?;
+    let (approve, scope) = match form.answer.as_str() {
+        "once" => (true, "once"),
+        "session" => (true, "session"),
+        "deny" => (false, "session"),
+        _ => {
+            let why = "an answer here is once, session or deny".to_owned();
+            return Err(Trouble::Other(StatusCode::BAD_REQUEST, why));
+        }
+    };
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(Trouble::Other(StatusCode::NOT_FOUND, "no such question".to_owned()));
+    }
+    let said = Say { approve, scope: scope.to_owned(), bound: form.bound };
+    approvals::answer(person.fleet.client(), &id, &said).await?;
+    let word = if approve { "Approved" } else { "Denied" };
+    Ok(done(&person, Place::Approvals, "approvals", format!("{word}: question {id}.")))
 }
 
 async fn host_is(person: &Person, host: &str, verb: &str, now: &str) -> Answer {

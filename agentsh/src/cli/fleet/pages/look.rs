@@ -7,15 +7,17 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use url::form_urlencoded::Serializer;
 
+use super::super::super::ui::approvals::question;
 use super::super::super::ui::rows::Making;
 use super::super::super::ui::session::of_fleet;
+use super::super::approvals::waiting;
 use super::{Answer, App, Person, Shared, Trouble, page};
 use crate::fleet::Role;
 use crate::fleet::wire::{Host, Person as Credential, ServerRow, SessionRow};
 use crate::store::{EventFilter, Page as Records, Reader, StoreError, shown_time};
 use crate::web::{
-    self, FleetNow, HostLine, Href, Listed, PersonLine, Place, Row, ServerOfHost, Sessions, Tone, Word,
-    fleet_hosts, fleet_now, fleet_people, fleet_server, fleet_servers,
+    self, FleetNow, Frame, HostLine, Href, Listed, PersonLine, Place, Question, Row, ServerOfHost, Sessions,
+    Tone, Word, fleet_approvals, fleet_hosts, fleet_now, fleet_people, fleet_server, fleet_servers,
 };
 
 /// Lines of a page.
@@ -111,6 +113,25 @@ pub(super) async fn server(
     let older = next.map(|next| Href::to(&["server", &id]).with("before", &next));
     let frame = person.frame(format!("Server {id}"), Place::Servers);
     Ok(page(fleet_server(&frame, &history, older.as_ref())))
+}
+
+pub(super) async fn approvals(State(app): Shared, headers: HeaderMap) -> Answer {
+    let person = app.person(&headers).await?;
+    let waiting = waiting(person.fleet.client()).await?;
+    let may_answer = person.role >= Role::Approver;
+    let shown: Vec<Question> = waiting
+        .into_iter()
+        .map(|one| Question {
+            id: one.waiting.id,
+            bound: one.waiting.bound,
+            line: None,
+            on: Some(one.waiting.host_name),
+            may_answer,
+            ..question(&one.item)
+        })
+        .collect();
+    let frame = Frame { waiting: shown.len(), ..person.frame("Approvals", Place::Approvals) };
+    Ok(page(fleet_approvals(&frame, &shown)))
 }
 
 pub(super) async fn people(State(app): Shared, headers: HeaderMap) -> Answer {

@@ -57,6 +57,8 @@ pub(super) fn router(server: Router, place: Surroundings, is_secure: bool) -> Ro
         .route("/servers", get(look::servers))
         .route("/server/{id}", get(look::server))
         .route("/people", get(look::people))
+        .route("/approvals", get(look::approvals))
+        .route("/approvals/{id}", post(change::answer))
         .route("/hosts/{host}/accept", post(change::accept))
         .route("/hosts/{host}/revoke", post(change::revoke))
         .route("/people/{name}/revoke", post(change::revoke_person))

@@ -1,0 +1,71 @@
+//! What sessions of all hosts ask people, and the answers: for `agentsh approvals --fleet` and for the pages.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::output::{Context, Failure};
+use super::people::{At, failure};
+use crate::fleet::wire::{Say, Waiting};
+use crate::fleet::{Client, ClientError};
+use crate::session::approvals::Item;
+use crate::store::escape;
+
+/// Fewest letters of an id that say which question is meant.
+const FEWEST: usize = 4;
+
+/// A fleet server that is asked for questions.
+pub(in crate::cli) struct Asked(Client);
+
+/// A question with the host that it is of.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::cli) struct OfHost {
+    #[serde(flatten)]
+    pub waiting: Waiting,
+    pub item: Item,
+}
+
+impl Asked {
+    pub(in crate::cli) fn at(url: &str, context: &Context) -> Result<Self, Failure> {
+        Ok(Self(At { fleet: Some(url.to_owned()) }.client(context)?))
+    }
+
+    pub(in crate::cli) async fn waiting(&self) -> Result<Vec<OfHost>, Failure> {
+        waiting(&self.0).await.map_err(failure)
+    }
+
+    /// By its id, or the beginning of one.
+    pub(in crate::cli) fn find<'w>(all: &'w [OfHost], id: &str) -> Result<&'w OfHost, Failure> {
+        let mut found = all.iter().filter(|one| id.len() >= FEWEST && one.waiting.id.starts_with(id));
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one),
+            _ => Err(Failure::No(format!(
+                "no question '{}' waits; `agentsh approvals list --fleet URL` shows what does",
+                escape::line(id)
+            ))),
+        }
+    }
+
+    pub(in crate::cli) async fn answer(
+        &self,
+        one: &OfHost,
+        approve: bool,
+        scope: &str,
+    ) -> Result<(), Failure> {
+        let said = Say { approve, scope: scope.to_owned(), bound: one.waiting.bound.clone() };
+        answer(&self.0, &one.waiting.id, &said).await.map_err(failure)
+    }
+}
+
+/// What waits. What a host wrote that is no question is left out: there is nothing to answer.
+pub(super) async fn waiting(client: &Client) -> Result<Vec<OfHost>, ClientError> {
+    let all: Vec<Waiting> = client.get("/v1/asks").await?;
+    let read = |waiting: Waiting| {
+        let item = serde_json::from_str(&waiting.question).ok()?;
+        Some(OfHost { waiting, item })
+    };
+    Ok(all.into_iter().filter_map(read).collect())
+}
+
+pub(super) async fn answer(client: &Client, id: &str, said: &Say) -> Result<(), ClientError> {
+    client.post::<Value>(&format!("/v1/asks/{id}/answer"), said).await.map(drop)
+}
