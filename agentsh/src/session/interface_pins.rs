@@ -1,7 +1,7 @@
 //! What servers offer, compared with what they offered when they were trusted: the check, and what it has to write down.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 
@@ -44,7 +44,8 @@ struct Known {
     drifted: BTreeMap<(String, Key), Trusted>,
     /// What the names of tools and prompts look like.
     shapes: BTreeMap<Key, String>,
-    told: BTreeSet<(Key, String)>,
+    /// The definition of each entry that was written down last, by its hash.
+    told: BTreeMap<(String, Key), String>,
 }
 
 impl InterfacePins {
@@ -93,7 +94,7 @@ impl InterfacePins {
             shapes: pins.keys().map(|key| (shape(key), key.1.clone())).collect(),
             pins,
             drifted: BTreeMap::new(),
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
         };
         self.0.borrow_mut().servers.insert(server.clone(), known);
         Ok(())
@@ -117,12 +118,12 @@ impl InterfacePins {
         known.is_some_and(|known| known.pins.keys().any(|(kind, _)| *kind == Offered::Tool))
     }
 
-    /// A person approved the new definition of a tool: it counts as trusted in this session. Gives back the scope of its
-    /// server; None where the server offers another definition by now.
+    /// A person approved the new definition of a tool: it counts as trusted in this session. False where the server offers
+    /// another definition by now.
     #[must_use]
-    pub fn accept(&self, server: &ServerId, tool: &str, hash: &str) -> Option<String> {
+    pub fn accept(&self, server: &ServerId, tool: &str, hash: &str) -> bool {
         let mut state = self.0.borrow_mut();
-        let known = state.servers.get_mut(server)?;
+        let Some(known) = state.servers.get_mut(server) else { return false };
         let tool: Key = (Offered::Tool, tool.to_owned());
         let is_it = |key: &Key, offered: &Trusted| *key == tool && offered.0 == hash;
         let accepted: Vec<(String, Trusted)> = known
@@ -132,32 +133,39 @@ impl InterfacePins {
             .map(|((audience, _), offered)| (audience.clone(), offered.clone()))
             .collect();
         if accepted.is_empty() {
-            return None;
+            return false;
         }
         known.drifted.retain(|(_, key), offered| !is_it(key, offered));
         known.pins.entry(tool).or_default().extend(accepted);
-        Some(known.scope.clone())
+        true
     }
 
-    /// Makes that definition the pin of every session.
+    /// Whether that definition is what a person could look at: the one that waits in the store. `for_good` makes it the pin
+    /// of every session.
     ///
     /// # Errors
-    /// When it is not on disk, or when something else of this name waits too: that was not what the person saw.
-    pub async fn keep(
+    /// When it is not on disk, or when something else of this name waits too: that may be what the person saw.
+    pub async fn confirm(
         &self,
         store: &PinStore,
-        (server, scope): (&ServerId, String),
+        server: &ServerId,
         (tool, hash): (&str, &str),
+        for_good: bool,
     ) -> Result<(), String> {
+        const OTHERS: &str = "the server offers another definition of that name too";
         let failed = |error: StoreError| error.to_string();
+        let scope = self.0.borrow().servers.get(server).map(|known| known.scope.clone());
+        let Some(scope) = scope else { return Err("the server has gone".to_owned()) };
         self.flush(store).await.map_err(failed)?;
         let name = Some(tool.to_owned());
         let which = WhichInterface { server: Some(server.0.clone()), scope: Some(scope), name };
-        let (_, offered) = store.interfaces(which.clone()).await.map_err(failed)?;
-        if !offered.iter().all(|row| row.kind == Offered::Tool && row.hash == hash) {
-            return Err("the server offers more than one definition of that name".to_owned());
+        if for_good {
+            let trusted = store.trust_definition(which, hash.to_owned()).await.map_err(failed)?;
+            return if trusted.is_empty() { Err(OTHERS.to_owned()) } else { Ok(()) };
         }
-        store.trust_interfaces(which).await.map(drop).map_err(failed)
+        let (_, offered) = store.interfaces(which).await.map_err(failed)?;
+        let is_it = |row: &InterfacePin| row.kind == Offered::Tool && row.hash == hash;
+        if offered.is_empty() || !offered.iter().all(is_it) { Err(OTHERS.to_owned()) } else { Ok(()) }
     }
 
     /// Writes down what was seen since.
@@ -260,8 +268,11 @@ impl State {
             let offered = (row.hash.clone(), row.definition.clone());
             known.drifted.insert((audience.to_owned(), key.clone()), offered);
         }
-        // Once for each definition: a client may list again and again.
-        if known.told.len() < MOST_ENTRIES && known.told.insert((key, hash.to_owned())) {
+        // Once for each change: a client may list again and again. What a person is asked about is what stands there.
+        let entry = (audience.to_owned(), key);
+        let is_news = known.told.get(&entry).is_none_or(|last| last != hash);
+        if is_news && (known.told.len() < MOST_ENTRIES || known.told.contains_key(&entry)) {
+            known.told.insert(entry, hash.to_owned());
             self.changed.push(row);
         }
         if outcome != Outcome::Allow {

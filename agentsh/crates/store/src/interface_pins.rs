@@ -159,10 +159,35 @@ impl PinStore {
     /// # Errors
     /// When it is not on disk.
     pub async fn trust_interfaces(&self, which: WhichInterface) -> Result<Vec<InterfacePin>, StoreError> {
+        self.trust(which, None).await
+    }
+
+    /// The same for one definition of a tool, by its hash: where another one waits under its name too, or none does, nothing is
+    /// trusted and nothing is given back.
+    ///
+    /// # Errors
+    /// When it is not on disk.
+    pub async fn trust_definition(
+        &self,
+        which: WhichInterface,
+        hash: String,
+    ) -> Result<Vec<InterfacePin>, StoreError> {
+        self.trust(which, Some(hash)).await
+    }
+
+    async fn trust(
+        &self,
+        which: WhichInterface,
+        only: Option<String>,
+    ) -> Result<Vec<InterfacePin>, StoreError> {
         let now = text_of(Timestamp::now());
         self.ask(move |open| {
             change(open, |open| {
                 let mut changed = rows(open, "interface_changes", &which).map_err(unpacked)?;
+                let is_it = |pin: &InterfacePin, hash: &str| pin.kind == Offered::Tool && pin.hash == hash;
+                if only.is_some_and(|hash| !changed.iter().all(|pin| is_it(pin, &hash))) {
+                    return Ok(Vec::new());
+                }
                 for pin in &mut changed {
                     (pin.at, pin.trusted_by) = (now.clone(), Some(TrustedBy::User));
                     put(open, "INSERT OR REPLACE INTO interface_pins", pin)?;

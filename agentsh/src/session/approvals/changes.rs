@@ -32,11 +32,13 @@ impl Approvals {
         }
         let session = &self.0.session;
         let server = ServerId(item.server.clone());
-        let kept = match session.interfaces.accept(&server, &item.name, hash) {
-            None => Err("the server has changed it again since".to_owned()),
-            Some(_) if scope == ApprovalScope::Session => Ok(()),
-            Some(place) => session.interfaces.keep(&session.pins, (&server, place), (&item.name, hash)).await,
-        };
+        let for_good = scope == ApprovalScope::Always;
+        // What the person could look at stands in the store: first that, then the session.
+        let kept = session.interfaces.confirm(&session.pins, &server, (&item.name, hash), for_good).await;
+        let kept = kept.and_then(|()| match session.interfaces.accept(&server, &item.name, hash) {
+            true => Ok(()),
+            false => Err("the server has changed it again since".to_owned()),
+        });
         if let Err(why) = kept {
             session.note(&format!(
                 "the definition of '{}' that was approved is not the pin: {why}; see `agentsh mcp pins diff --server {}`",

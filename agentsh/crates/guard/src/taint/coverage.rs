@@ -1,7 +1,7 @@
 //! How much of each secret has arrived: the places of it that short pieces covered, over all calls to all servers that
 //! leave, whatever the argument and the order. A piece that is shorter still counts with the short values sent around it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::findings::{COVERAGE, Search};
@@ -17,6 +17,11 @@ use agentsh_secrets::values::{self, Kind};
 /// Secrets that are followed, and bytes of a result that are searched for them.
 const MAX_SECRETS: usize = 2048;
 const MAX_RESULT: usize = 256 << 10;
+/// Places of pieces that are known, of all secrets and of one piece in one secret.
+const MAX_PLACES: usize = 128 << 10;
+const MAX_REPEATS: usize = 2;
+/// A server that has fewer secrets than this here takes room from the one that has most.
+const SHARE: usize = 64;
 /// Bytes of a call that are searched, and of one text that decodes from it.
 const MAX_CALL: usize = 64 << 10;
 const MAX_VIEW: usize = 4 << 10;
@@ -46,8 +51,12 @@ pub(super) struct Coverage {
     next: u64,
     /// Where each piece stands.
     places: BTreeMap<u32, Vec<(u64, u32)>>,
+    /// How many these are.
+    known: usize,
     /// What was covered before the last call.
     before: BTreeMap<u64, Ranges>,
+    /// Pieces of the last call: one that comes again covers nothing new.
+    seen: BTreeSet<u32>,
     /// Short values that were sent last, each with the argument it stood in.
     pieces: VecDeque<(u64, String)>,
     last: BTreeMap<u64, String>,
@@ -58,23 +67,29 @@ impl Coverage {
     pub fn remember(&mut self, hasher: &Hasher, id: OriginId, server: &ServerId, result: &Leaves<'_>) {
         let mut room = MAX_RESULT;
         for leaf in result.items.iter().filter(|leaf| leaf.role == Role::Text) {
-            if leaf.text.len() > room {
-                continue;
-            }
-            room -= leaf.text.len();
-            for entity in values::find(&leaf.text, 256)
-                .into_iter()
-                .filter(|entity| entity.kind.is_secret() && entity.kind != Kind::HighEntropy)
-            {
-                let text = leaf.text.get(entity.start..entity.end).unwrap_or_default();
-                self.add(hasher, id, server, entity.kind, text);
+            let ends = ends(&leaf.text, room);
+            room -= ends[0].len() + ends[1].len();
+            for end in ends {
+                for entity in values::find(end, 256)
+                    .into_iter()
+                    .filter(|entity| entity.kind.is_secret() && entity.kind != Kind::HighEntropy)
+                {
+                    let text = end.get(entity.start..entity.end).unwrap_or_default();
+                    self.add(hasher, id, server, entity.kind, text);
+                }
             }
         }
     }
 
     fn add(&mut self, hasher: &Hasher, id: OriginId, server: &ServerId, kind: Kind, text: &str) {
-        let mut pieces = Vec::new();
-        let length = slices::of_secret(hasher, text, |tag, at| pieces.push((tag, at as u32)));
+        let (mut pieces, mut times) = (Vec::new(), BTreeMap::<u32, usize>::new());
+        let length = slices::of_secret(hasher, text, |tag, at| {
+            let times = times.entry(tag).or_default();
+            *times += 1;
+            if *times <= MAX_REPEATS {
+                pieces.push((tag, at as u32));
+            }
+        });
         let Some((length, whole)) = length.filter(|_| !pieces.is_empty()) else { return };
         // The newest reading says where it came from; what arrived of it stays.
         let known =
@@ -83,15 +98,14 @@ impl Coverage {
             known.origin = id;
             return;
         }
-        if self.secrets.len() >= MAX_SECRETS {
-            // A server that says many takes room of its own secrets alone.
-            let own = self.secrets.iter().find(|(_, secret)| secret.server == *server).map(|(key, _)| *key);
-            let Some(own) = own else { return };
-            self.forget(own);
+        while self.secrets.len() >= MAX_SECRETS || self.known + pieces.len() > MAX_PLACES {
+            let Some(oldest) = self.in_the_way(server) else { return };
+            self.forget(oldest);
         }
         let key = self.next;
         self.next += 1;
-        let tags = pieces.iter().map(|(tag, _)| *tag).collect();
+        let tags = times.into_keys().collect();
+        self.known += pieces.len();
         for (tag, at) in pieces {
             self.places.entry(tag).or_default().push((key, at));
         }
@@ -100,11 +114,26 @@ impl Coverage {
             .insert(key, Secret { origin: id, server: server.clone(), whole, kind, length, tags, covered });
     }
 
+    /// The oldest secret of this server, or, where it has few, of the one that has most: who says many takes the room of
+    /// its own.
+    fn in_the_way(&self, server: &ServerId) -> Option<u64> {
+        let mut counts = BTreeMap::<&ServerId, usize>::new();
+        for secret in self.secrets.values() {
+            *counts.entry(&secret.server).or_default() += 1;
+        }
+        let has_share = counts.get(server).is_some_and(|count| *count >= SHARE);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(most, _)| most)?;
+        let whose = if has_share { server } else { most };
+        self.secrets.iter().find(|(_, secret)| secret.server == *whose).map(|(key, _)| *key)
+    }
+
     fn forget(&mut self, key: u64) {
         let Some(secret) = self.secrets.remove(&key) else { return };
         for tag in secret.tags {
             if let Some(places) = self.places.get_mut(&tag) {
+                let before = places.len();
                 places.retain(|(other, _)| *other != key);
+                self.known -= before - places.len();
                 if places.is_empty() {
                     self.places.remove(&tag);
                 }
@@ -121,6 +150,9 @@ impl Coverage {
         let marked = Marked::of(text);
         for marked in [marked.reversed(), marked] {
             marked.each(hasher, |tag, _| {
+                if !self.seen.insert(tag) {
+                    return;
+                }
                 for (key, at) in self.places.get(&tag).into_iter().flatten() {
                     if let Some(secret) = self.secrets.get_mut(key).filter(|secret| leaves(secret.origin)) {
                         self.before.entry(*key).or_insert_with(|| secret.covered.clone());
@@ -199,6 +231,7 @@ impl Judge {
     /// Counts what the call brings of each secret, and finds those of which too much has arrived then.
     pub(super) fn covered(&mut self, search: &mut Search<'_, '_>) {
         self.coverage.before.clear();
+        self.coverage.seen.clear();
         if self.coverage.is_empty() {
             return;
         }
@@ -206,12 +239,14 @@ impl Judge {
         let leaves = |id| memory.origin(id).is_some_and(search.leaving);
         let (mut room, mut pieces, mut first) = (MAX_CALL, MAX_OF_CALL, None);
         for (at, leaf) in search.call.items.iter().enumerate() {
-            if !matches!(leaf.role, Role::Text | Role::Name | Role::Codes) || leaf.text.len() > room {
+            if !matches!(leaf.role, Role::Text | Role::Name | Role::Codes) {
                 continue;
             }
-            room -= leaf.text.len();
             let before = coverage.before.len();
-            coverage.cover(&memory.hasher, &leaf.text, &leaves);
+            for end in ends(&leaf.text, room) {
+                room -= end.len();
+                coverage.cover(&memory.hasher, end, &leaves);
+            }
             if leaf.role == Role::Text && pieces > 0 {
                 pieces -= 1;
                 coverage.piece(&memory.hasher, search.call.path(at), &leaf.text, &leaves);
@@ -246,6 +281,15 @@ impl Judge {
             self.decoded_views.push(text.to_owned());
         }
     }
+}
+
+/// The beginning and the end of a text, together at most so many bytes.
+fn ends(text: &str, most: usize) -> [&str; 2] {
+    if text.len() <= most {
+        return [text, ""];
+    }
+    let half = most / 2;
+    [&text[..text.floor_char_boundary(half)], &text[text.ceil_char_boundary(text.len() - half)..]]
 }
 
 /// Of two values of one argument, what is left without the words that both begin and end with.

@@ -118,3 +118,38 @@ fn a_server_that_says_many_secrets_takes_no_room_of_others() {
     assert_eq!(coverage.secrets.len(), MAX_SECRETS);
     assert!(coverage.secrets.values().any(|secret| secret.server == server("files")));
 }
+
+#[test]
+fn what_stands_behind_much_else_is_counted() {
+    let mut judge = judge();
+    let padding = "all work and no play ".repeat(8 << 10);
+    assert!(refused(&mut judge, "net", "text", &format!("{padding}{}", &SECRET[..12])));
+}
+
+/// A server that says secrets without end, and a call made of their common part, cost no more than others.
+#[test]
+fn repeated_pieces_are_counted_once() {
+    let mut coverage = Coverage::default();
+    let hasher = Hasher::new(&[7; 32]);
+    for at in 0..3000_u32 {
+        let secret = format!("{}{at:08}Zq", "a1".repeat(200));
+        coverage.add(&hasher, OriginId(1), &server("other"), Kind::ApiKey, &secret);
+    }
+    assert!(coverage.places.values().all(|places| places.len() <= MAX_SECRETS * MAX_REPEATS));
+    let places: usize = coverage.places.values().map(Vec::len).sum();
+    assert_eq!(places, coverage.known);
+    assert!(places <= MAX_PLACES);
+    coverage.cover(&hasher, &"a1".repeat(32 << 10), &|_| true);
+    assert!(coverage.seen.len() < 16, "{}", coverage.seen.len());
+}
+
+#[test]
+fn a_server_that_comes_late_is_followed_too() {
+    let mut coverage = Coverage::default();
+    let hasher = Hasher::new(&[7; 32]);
+    for at in 0..3000_u32 {
+        coverage.add(&hasher, OriginId(1), &server("other"), Kind::ApiKey, &format!("k{at:08}Zq9Xw2Lm"));
+    }
+    coverage.add(&hasher, OriginId(2), &server("files"), Kind::ApiKey, SECRET);
+    assert!(coverage.secrets.values().any(|secret| secret.server == server("files")));
+}

@@ -121,6 +121,9 @@ fn begins_a_text(bytes: &[u8]) -> bool {
     is_whole && bytes.iter().all(|byte| is_printable(*byte) || *byte >= 0x80)
 }
 
+/// Letters that fix the topmost 32 bits, also where they are decimal digits.
+const TOPMOST: usize = 16;
+
 impl Base {
     /// The topmost bytes of the number: a logarithm of it is precise enough.
     #[expect(
@@ -132,7 +135,7 @@ impl Base {
     fn top(&self, values: &[u8]) -> Option<[u8; 4]> {
         let zeros = values.iter().take_while(|value| **value == 0).count();
         let values = &values[zeros..];
-        let first = &values[..values.len().min(8)];
+        let first = &values[..values.len().min(TOPMOST)];
         let head = first.iter().fold(0.0, |head, value| head * f64::from(self.base) + f64::from(*value));
         let logarithm = head.ln() + (values.len() - first.len()) as f64 * f64::from(self.base).ln();
         let of_a_byte = 256_f64.ln();
