@@ -132,7 +132,7 @@ fn filled(place: &Place) {
     ]))
     .expect_code(3);
     Outcome::of(&mut place.agentsh(&["profile", "add", "notes", "--", "sh", "server.sh"])).expect_code(0);
-    Outcome::of(&mut place.agentsh(&["enable", "nosuch-agent"]).env("SHELL", "/bin/bash")).expect_code(0);
+    Outcome::of(place.agentsh(&["enable", "nosuch-agent"]).env("SHELL", "/bin/bash")).expect_code(0);
 }
 
 /// Whatever the machine has: its toolchains, caches and a home with a long name are shown too.

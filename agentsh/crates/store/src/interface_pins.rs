@@ -159,7 +159,7 @@ impl PinStore {
     /// # Errors
     /// When it is not on disk.
     pub async fn trust_interfaces(&self, which: WhichInterface) -> Result<Vec<InterfacePin>, StoreError> {
-        self.trust(which, None).await
+        self.trust_waiting(which, None).await
     }
 
     /// The same for one definition of a tool, by its hash: where another one waits under its name too, or none does, nothing is
@@ -172,10 +172,10 @@ impl PinStore {
         which: WhichInterface,
         hash: String,
     ) -> Result<Vec<InterfacePin>, StoreError> {
-        self.trust(which, Some(hash)).await
+        self.trust_waiting(which, Some(hash)).await
     }
 
-    async fn trust(
+    async fn trust_waiting(
         &self,
         which: WhichInterface,
         only: Option<String>,

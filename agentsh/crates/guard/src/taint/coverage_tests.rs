@@ -63,6 +63,9 @@ fn cut(length: usize) -> Vec<String> {
     SECRET.as_bytes().chunks(length).map(|piece| String::from_utf8(piece.to_vec()).unwrap()).collect()
 }
 
+/// How pieces are sent, by name.
+type Way<'w> = (&'w str, &'w mut dyn FnMut(&mut Judge, usize, &str) -> bool);
+
 #[test]
 fn at_most_a_quarter_arrives_however_it_is_cut() {
     for length in [1, 2, 3, 4, 6, 8] {
@@ -70,7 +73,7 @@ fn at_most_a_quarter_arrives_however_it_is_cut() {
         let mut reversed = pieces.clone();
         reversed.reverse();
         for pieces in [&pieces, &reversed] {
-            let ways: [(&str, &mut dyn FnMut(&mut Judge, usize, &str) -> bool); 4] = [
+            let ways: [Way<'_>; 4] = [
                 ("one argument", &mut |judge, _, piece| refused(judge, "net", "q", piece)),
                 ("changing names", &mut |judge, at, piece| refused(judge, "net", &format!("v{at}"), piece)),
                 ("two servers", &mut |judge, at, piece| refused(judge, ["a", "b"][at % 2], "q", piece)),
