@@ -93,7 +93,11 @@ fn written(text: &str) {
     let mut second = judge(KEY);
     assert_eq!(second.memory.import(&record, LATER), Ok(Some(stored.id)));
     assert_eq!(second.memory.origin(stored.id), Some(&origin));
-    assert_eq!(found(&mut first, text), found(&mut second, text), "another memory found something else");
+    // How much of a secret has arrived is counted in one memory and written nowhere.
+    let of_records = |judge: &mut Judge| {
+        found(judge, text).into_iter().filter(|finding| finding.rule != "taint-coverage").collect::<Vec<_>>()
+    };
+    assert_eq!(of_records(&mut first), of_records(&mut second), "another memory found something else");
 
     for at in [0, 8, record.len() / 2, record.len() - 1] {
         let mut damaged = record.clone();

@@ -284,14 +284,15 @@ pub fn client() {
     }
 }
 
-type Sender = client::SendRequest<Full<Bytes>>;
+/// A connection, and the address that its requests are for.
+struct Sender(client::SendRequest<Full<Bytes>>, SocketAddr);
 
 async fn connect(address: SocketAddr) -> Sender {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (sender, connection) = client::handshake(TokioIo::new(stream)).await.unwrap();
     tokio::task::spawn_local(connection);
-    sender
+    Sender(sender, address)
 }
 
 async fn ask(sender: &mut Sender, wanted: &Value) -> Incoming {
@@ -299,12 +300,12 @@ async fn ask(sender: &mut Sender, wanted: &Value) -> Incoming {
     let request = Request::builder()
         .method(Method::POST)
         .uri("/v1/messages")
-        .header("host", "model")
+        .header("host", sender.1.to_string())
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body)))
         .unwrap();
-    sender.ready().await.unwrap();
-    let answer = sender.send_request(request).await.unwrap();
+    sender.0.ready().await.unwrap();
+    let answer = sender.0.send_request(request).await.unwrap();
     assert!(answer.status().is_success(), "{}", answer.status());
     answer.into_body()
 }

@@ -309,7 +309,7 @@ mod tests {
         );
         let [first, second, third] = policy.agent_only.credentials.as_slice() else { panic!() };
         assert_eq!((first.value.host.as_str(), first.value.port), ("git.example", 443));
-        assert_eq!(first.value.variables, ["GH_TOKEN", "GITHUB_TOKEN"]);
+        assert_eq!(first.value.variables, ["GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"]);
         let allows = |credential: &Credential, method: &str, path: &str| {
             credential.requests.iter().any(|request| request.value.matches(method, path))
         };

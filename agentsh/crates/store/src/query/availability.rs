@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use super::super::sql::Query;
 use super::super::{Reader, StoreError};
 
-/// Events of a server that are looked at, the newest ones: a start must not wait for a long past.
-const NEWEST: i64 = 10_000;
+/// Events that are looked at, the newest of the record: a start must not wait for a long past. By their numbers, since those of
+/// one server would have to be sorted.
+const NEWEST: i64 = 20_000;
 
 /// Calls of a server and what became of them. A server that did not start counts as one call that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,11 +28,11 @@ impl Reader {
              coalesce(sum(type IN ('mcp_request_timed_out', 'mcp_server_unavailable')), 0), \
              coalesce(sum(CASE WHEN type = 'mcp_server_crashed' THEN max(1, body ->> '$.pending_calls') ELSE 0 END), 0), \
              coalesce(sum(type = 'mcp_server_refused' AND body ->> '$.reason' = 'start-failed'), 0) \
-             FROM (SELECT type, action, time, body FROM events WHERE server_id = ",
+             FROM events WHERE id > (SELECT coalesce(max(id), 0) FROM events) - ",
         );
-        query.bind(server.to_owned()).push(" ORDER BY id DESC LIMIT ").bind(NEWEST);
+        query.bind(NEWEST).push(" AND +server_id = ").bind(server.to_owned());
         query.push(
-            ") WHERE type IN ('mcp_tool_call_intercepted', 'mcp_request_timed_out', 'mcp_server_unavailable', \
+            " AND +type IN ('mcp_tool_call_intercepted', 'mcp_request_timed_out', 'mcp_server_unavailable', \
              'mcp_server_crashed', 'mcp_server_refused') AND time >= ",
         );
         query.bind(super::super::record::text_of(since));
