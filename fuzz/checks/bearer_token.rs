@@ -21,8 +21,7 @@ pub fn check(data: &[u8]) {
         algorithms: Vec::new(),
         scopes: Vec::new(),
     };
-    let made: Vec<String> =
-        data.split(|byte| *byte == b'\n').map(|part| URL_SAFE_NO_PAD.encode(part)).collect();
+    let made: Vec<String> = data.split(|byte| *byte == b'\n').map(|part| URL_SAFE_NO_PAD.encode(part)).collect();
     for text in [String::from_utf8_lossy(data).into_owned(), made.join("."), format!("{}.", made.join("."))] {
         let _ = token::key_id(&text);
         assert!(token::check(&text, &oauth, &keys, "https://mcp.example.com/mcp/fs").is_err(), "it came in");

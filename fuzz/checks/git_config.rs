@@ -6,11 +6,8 @@ use super::sandbox::git_config::{GitConfig, parse};
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let found = parse(&text);
-    let length: usize = [&found.hooks, &found.includes, &found.worktrees, &found.commands]
-        .into_iter()
-        .flatten()
-        .map(String::len)
-        .sum();
+    let length: usize =
+        [&found.hooks, &found.includes, &found.worktrees, &found.commands].into_iter().flatten().map(String::len).sum();
     assert!(length <= text.len(), "more was found than is written");
     let plain = write(&found);
     assert_eq!(parse(&plain), found, "not what is written: {plain:?}");

@@ -8,9 +8,7 @@ pub fn check(data: &[u8]) {
     let Some((mode, lines)) = data.split_first() else { return };
     let mut between =
         if mode % 2 == 1 { Translation::with_sessions() } else { Translation::without_sessions() };
-    for line in
-        lines.split(|byte| *byte == b'\n').filter(|line| json::read(&line[line.len().min(1)..]).is_ok())
-    {
+    for line in lines.split(|byte| *byte == b'\n').filter(|line| json::read(&line[line.len().min(1)..]).is_ok()) {
         let steps = match line.split_first() {
             Some((b's', line)) => between.server_says(line),
             Some((b't', _)) => between.on_silence(),

@@ -33,10 +33,7 @@ pub fn check(data: &[u8]) {
     let mut own = HeaderMap::new();
     let mut say = |name: &str, value: &str| {
         let value = folded(value);
-        own.insert::<super::gateway::HeaderName>(
-            name.try_into().unwrap(),
-            value.as_str().try_into().unwrap(),
-        );
+        own.insert::<super::gateway::HeaderName>(name.try_into().unwrap(), value.as_str().try_into().unwrap());
     };
     if let Some(version) = &message.version {
         say("mcp-protocol-version", version);

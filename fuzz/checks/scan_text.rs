@@ -14,10 +14,7 @@ pub fn check(data: &[u8]) {
     assert!(scan.score <= 100);
     let mut end = 0;
     for redaction in &scan.redactions {
-        assert!(
-            redaction.start >= end && text.get(redaction.start..redaction.end).is_some(),
-            "{redaction:?}"
-        );
+        assert!(redaction.start >= end && text.get(redaction.start..redaction.end).is_some(), "{redaction:?}");
         end = redaction.end;
     }
     for finding in &scan.findings {
