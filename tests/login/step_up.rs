@@ -31,6 +31,7 @@ fn asked(place: &Place, authority: &Authority) -> (Peer, Value, String) {
 }
 
 fn decided(place: &Place) -> Value {
+    assert!(within(patience(Duration::from_secs(20)), || !place.events("approval_decided").is_empty()));
     let mut events = place.events("approval_decided");
     assert_eq!(events.len(), 1, "{events:?}");
     events.remove(0)
