@@ -29,6 +29,9 @@ pub enum Asking {
     Answer { id: String, approve: bool, scope: ApprovalScope },
 }
 
+/// Before the next caller is accepted where one could not be.
+const BEFORE_NEXT: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// What the session says to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -60,9 +63,13 @@ impl Door {
         let name = session.id.to_string();
         // By way of a descriptor: the path of a socket has room for 107 bytes.
         let opened = std::fs::File::open(&directory)?;
-        let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", opened.as_raw_fd()))?;
-        let path = directory.join(name);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        let path = directory.join(&name);
+        // It gets its name once it listens: whoever finds a name behind which nobody listens takes it away.
+        let hidden = format!(".{name}");
+        let listener = UnixListener::bind(format!("/proc/self/fd/{}/{hidden}", opened.as_raw_fd()))?;
+        let hidden = directory.join(hidden);
+        std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&hidden, &path)?;
         let task = tokio::task::spawn_local(serve(listener, Rc::downgrade(&approvals.0)));
         Ok(Self { task, path })
     }
@@ -74,8 +81,14 @@ fn directory(state: &Path) -> PathBuf {
 }
 
 async fn serve(listener: UnixListener, inner: Weak<Inner>) {
-    while let Ok((stream, _)) = listener.accept().await {
+    loop {
+        let accepted = listener.accept().await;
         let Some(inner) = inner.upgrade() else { return };
+        let Ok((stream, _)) = accepted else {
+            // No descriptors, or who called has gone: the next one is heard all the same.
+            tokio::time::sleep(BEFORE_NEXT).await;
+            continue;
+        };
         // One after the other: a person types.
         let _in_time = tokio::time::timeout(PATIENCE, converse(stream, &Approvals(inner))).await;
     }
@@ -116,7 +129,8 @@ fn is_user(uid: u32, pid: Option<i32>) -> bool {
 #[must_use]
 pub fn sockets(state: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory(state)).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    let is_named = |entry: &std::fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+    let mut found: Vec<PathBuf> = entries.filter(is_named).map(|entry| entry.path()).collect();
     found.sort();
     found
 }
