@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Server, on_both, pages};
+use crate::support::asking::ended;
 use crate::support::{Mode, Outcome, Place, within};
 
 const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, fleet: true}\n    rules:\n      \
@@ -20,12 +21,6 @@ fn agent(place: &Place, script: &str) -> Child {
     let claude = place.script(place.project.join("bin/claude"), &script);
     let mut command = place.agentsh(&["run", "--"]);
     command.arg(claude).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn ended(child: Child) -> (String, String) {
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
 }
 
 fn say(at: &Place, server: &Server<'_>, words: &[&str]) -> Outcome {

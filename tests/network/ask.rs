@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{backends, heard};
+use crate::support::asking::ended;
 use crate::support::{Mode, Outcome, Place, skip, within};
 
 const POLICY: &str = "sandbox: {mcp: {approvals: {wait: 20s, headless: wait}}}\n";
@@ -13,12 +14,6 @@ const POLICY: &str = "sandbox: {mcp: {approvals: {wait: 20s, headless: wait}}}\n
 fn agent(place: &Place, script: &str) -> Child {
     let mut command = place.agentsh(&["run", "--", "sh", "-c", script]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn ended(child: Child) -> (String, String) {
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
 }
 
 fn say(place: &Place, words: &[&str]) -> Outcome {

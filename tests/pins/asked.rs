@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::interface::{offer, pins, tool};
+use crate::support::asking::{ended, question, waiting};
 use crate::support::{Mode, Outcome, Place, within};
 
 const POLICY: &str = "version: 1\nsandbox: {mcp: {version_pinning: {posture: review_required}, \
@@ -18,24 +19,6 @@ fn agent(place: &Place, description: &str) -> Child {
     let claude = place.script(place.project.join("bin/claude"), script);
     let mut command = place.agentsh(&["run", "--"]);
     command.arg(claude).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn ended(child: Child) -> (String, String) {
-    let output = child.wait_with_output().unwrap();
-    (
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
-}
-
-fn waiting(place: &Place) -> Vec<Value> {
-    let outcome = Outcome::of(&mut place.agentsh(&["approvals", "list", "--json"])).expect_code(0);
-    serde_json::from_str(&outcome.stdout).unwrap()
-}
-
-fn question(place: &Place) -> Value {
-    assert!(within(Duration::from_secs(30), || waiting(place).len() == 1), "{:?}", waiting(place));
-    waiting(place).remove(0)
 }
 
 fn say(place: &Place, verb: &str, question: &Value, scope: &[&str]) -> String {

@@ -1,12 +1,12 @@
 //! What a person answers while a call waits: `agentsh approvals`.
 
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::asking::{ended, question};
 use crate::support::http_server::{HttpServer, Reply};
-use crate::support::{Mode, Outcome, Place, within};
+use crate::support::{Mode, Outcome, Place};
 
 const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, headless: wait}\n    rules:\n      \
     - {name: sums, tool: add, when: [{path: /b, equals: \"40\"}], action: ask, reason: sums of forty are delicate}\n      \
@@ -21,25 +21,6 @@ fn agent(place: &Place, script: &str) -> Child {
     let claude = place.script(place.project.join("bin/claude"), &script);
     let mut command = place.agentsh(&["run", "--"]);
     command.arg(claude).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn ended(child: Child) -> (String, String) {
-    let output = child.wait_with_output().unwrap();
-    (
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
-}
-
-fn waiting(place: &Place) -> Vec<Value> {
-    let outcome = Outcome::of(&mut place.agentsh(&["approvals", "list", "--json"])).expect_code(0);
-    serde_json::from_str(&outcome.stdout).unwrap()
-}
-
-/// The one question that waits, as soon as it does.
-fn question(place: &Place) -> Value {
-    assert!(within(Duration::from_secs(30), || waiting(place).len() == 1), "{:?}", waiting(place));
-    waiting(place).remove(0)
 }
 
 fn say(place: &Place, words: &[&str]) -> Outcome {

@@ -1,5 +1,6 @@
 //! What every test needs: a place of its own, the modes of this machine, and ways to talk to the binary.
 
+pub mod asking;
 pub mod authority;
 pub mod browser;
 pub mod expect;
