@@ -14,7 +14,7 @@ use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
 use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
 
-use crate::net::Gate;
+use crate::net::EgressContext;
 
 use super::Context;
 use super::container::{self, Place};
@@ -207,7 +207,7 @@ struct Begun {
     /// Dropped before the cgroup, as in [`Running`].
     ordered: Ordered,
     cgroup: Cgroup,
-    gate: Option<Rc<Gate<crate::store::Journal>>>,
+    egress: Option<Rc<EgressContext<crate::store::Journal>>>,
     quota: Quota,
 }
 
@@ -229,12 +229,12 @@ fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, Spaw
     let quota = Quota { memory_bytes, cpu_percent };
     let mut cgroup = hierarchies.create(name, quota);
     // Before anything exists that could connect.
-    let gate = start.network.as_ref().map(|way| way.arm(&cgroup)).transpose().map_err(|message| {
+    let egress = start.network.as_ref().map(|way| way.arm(&cgroup)).transpose().map_err(|message| {
         SpawnError::Init { label: start.label.to_owned(), message, cause: Cause::Other }
     })?;
     let ordered = spawn::order(&context.zygote, start.label, &cgroup, context.tier)?;
     hierarchies.complete(&mut cgroup, name, quota);
-    Ok(Begun { ordered, cgroup, gate, quota })
+    Ok(Begun { ordered, cgroup, egress, quota })
 }
 
 /// Stand-ins that are removed whatever becomes of this process.
@@ -261,7 +261,7 @@ async fn finish(
     layout: Layout,
     mut place: Option<Place>,
 ) -> Result<Running, SpawnError> {
-    let Begun { ordered, mut cgroup, gate, quota } = begun;
+    let Begun { ordered, mut cgroup, egress, quota } = begun;
     let memory = quota.memory_bytes;
     let mut enforcement = limits_report(&cgroup, quota);
     let value = |limit: &Option<crate::policy::Ruled<u64>>, fallback| {
@@ -330,7 +330,7 @@ async fn finish(
     let published = publish_on(published, is_policed, &mut child)?;
     if let Some(place) = &mut place {
         child.sockets =
-            place.connect(child.listener.take(), gate.as_deref()).map_err(|error| SpawnError::Init {
+            place.connect(child.listener.take(), egress.as_deref()).map_err(|error| SpawnError::Init {
                 label: start.label.to_owned(),
                 message: format!("its connections cannot be made: {error}"),
                 cause: Cause::Other,
@@ -340,7 +340,7 @@ async fn finish(
         let why = "this kernel gives no packet sockets: connections to ports that no rule names fail without an event";
         enforcement.push(Enforcement::less("refused connections", "told", "some", State::Degraded, why));
     }
-    let way_out = gate.zip(child.sockets.take()).map(|(gate, sockets)| network::serve(gate, sockets));
+    let way_out = egress.zip(child.sockets.take()).map(|(egress, sockets)| network::serve(egress, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     tokio::task::spawn_local(async {
         tokio::time::sleep(START_IS_OVER).await;

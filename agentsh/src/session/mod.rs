@@ -17,6 +17,7 @@ pub mod context;
 pub mod copies;
 mod credentials;
 pub mod declared;
+mod draining;
 mod either;
 pub mod environment;
 pub mod fetch;
@@ -442,6 +443,11 @@ impl Session {
             0 => {}
             more => say(&format!("agentsh: {more} further messages are not shown; see `agentsh mcp events`")),
         }
+    }
+
+    /// Closes what the kernel waits for, without a wait.
+    pub fn close_elsewhere(&self, descriptors: Vec<std::os::fd::OwnedFd>) {
+        close_elsewhere::close_elsewhere(&self.context.zygote.closer(), descriptors);
     }
 
     /// Drops what a program leaves behind, off this thread; [`Self::close`] waits for it.

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use crate::agent;
 use crate::egress::proxy::Proxy;
 use crate::net::allow::Reason;
-use crate::net::{self, Allowlist, ConnectionLimit, Gate, LazyResolver, Origin, Refusal, kernel};
+use crate::net::{self, Allowlist, ConnectionLimit, EgressContext, LazyResolver, Origin, Refusal, kernel};
 use crate::policy::{NetworkPolicy, NetworkRule, ProxyChoice, Ruled, domain};
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
@@ -387,14 +387,14 @@ impl Way {
     ///
     /// # Errors
     /// When it cannot: nothing may be born there then.
-    pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<Gate<Journal>>, String> {
+    pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
         let network = &self.session.network;
         let authority = super::trust::authority(&self.session, &self.rules);
         let session = Rc::clone(&self.session);
         let on_refusal: net::OnRefusal =
             Rc::new(move |server, refusal| session.tell_refusal(server, refusal));
         let make = |origin| {
-            Gate::new(
+            EgressContext::new(
                 self.server.clone(),
                 self.rules.clone(),
                 Rc::clone(&network.resolver),
@@ -411,7 +411,7 @@ impl Way {
         };
         let origin = match self.session.context.tier {
             Tier::Namespaces => Origin::Arrival,
-            Tier::Container => Origin::Told(net::gate::Told::default()),
+            Tier::Container => Origin::Told(net::egress_context::Told::default()),
         };
         let Some(policed) = &self.policed else { return Ok(Rc::new(make(origin))) };
         let directory = cgroup.unified().ok_or("its control group cannot be made")?;
@@ -421,9 +421,9 @@ impl Way {
 
 /// Serves the sockets of a started sandbox.
 #[must_use]
-pub fn serve(gate: Rc<Gate<Journal>>, sockets: Sockets) -> WayOut {
-    let unanswered = Unanswered::watch(&gate, sockets.refused);
-    let service = net::serve(gate, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp));
+pub fn serve(egress: Rc<EgressContext<Journal>>, sockets: Sockets) -> WayOut {
+    let unanswered = Unanswered::watch(&egress, sockets.refused);
+    let service = net::serve(egress, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp));
     WayOut { service, unanswered }
 }
 
@@ -438,7 +438,7 @@ pub async fn finish(session: &Session, way_out: WayOut) {
     if let Ok(policed) = session.network.loading.policed().await {
         policed.kernel.told().await;
     }
-    way_out.unanswered.finish().await;
+    session.close_elsewhere(way_out.unanswered.finish().await);
     way_out.service.finish(LAST_WORDS).await;
 }
 

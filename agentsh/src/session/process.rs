@@ -138,8 +138,7 @@ impl Process {
             place.put_back(&session, server.as_ref());
         }
         guards.finish().await;
-        // The last descriptor of a mount namespace takes a grace period of the kernel.
-        session.clean_up(inside);
+        session.close_elsewhere(inside.map(Namespaces::into_descriptors).unwrap_or_default());
         if let Some(way_out) = way_out {
             network::finish(&session, way_out).await;
         }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use tokio::io::Interest;
 
 use super::Session;
+use super::draining::{Next, serve};
 use crate::sandbox::seccomp::listener::{Listener, Refused};
 use crate::sandbox::seccomp::{Call, calls};
 use crate::sandbox::spawn;
@@ -18,9 +19,6 @@ use crate::types::{RuleRef, ServerId};
 const MOST_DIFFERENT: usize = 200;
 /// Different ones of a session that the user is told of as they fall; the record has the others.
 const MOST_SHOWN: usize = 5;
-
-/// Calls that are answered before others get their turn: a program can make them without end.
-const MOST_AT_ONCE: usize = 64;
 
 /// What a refused call was for.
 #[derive(Debug, PartialEq, Eq)]
@@ -163,28 +161,15 @@ impl Answering {
         let watched = std::os::fd::AsFd::as_fd(&listener).try_clone_to_owned()?;
         let watched = spawn::watch(watched, Interest::READABLE)?;
         let answering = tokio::task::spawn_local(async move {
-            while let Ok(mut ready) = watched.readable().await {
-                let is_over = ready.ready().is_read_closed();
-                let mut is_empty = false;
-                for _ in 0..MOST_AT_ONCE {
-                    match listener.next_refused() {
-                        Ok(Some(refused)) => answer(&listener, &refused, told.as_ref()),
-                        Ok(None) => {
-                            is_empty = true;
-                            break;
-                        }
-                        Err(_) => return,
-                    }
+            serve(&watched, async || match listener.next_refused() {
+                Ok(Some(refused)) => {
+                    answer(&listener, &refused, told.as_ref());
+                    Next::More
                 }
-                if !is_empty {
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-                ready.clear_ready();
-                if is_over {
-                    return;
-                }
-            }
+                Ok(None) => Next::Empty,
+                Err(_) => Next::Over,
+            })
+            .await;
         });
         Ok(Self(answering.abort_handle()))
     }

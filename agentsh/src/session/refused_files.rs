@@ -8,6 +8,7 @@ use std::rc::Rc;
 use tokio::io::Interest;
 
 use super::Session;
+use super::draining::{Next, serve};
 use super::wanted::Key;
 use crate::policy::Question;
 use crate::sandbox::audit::{self, Record};
@@ -23,8 +24,6 @@ const MOST_SHOWN: usize = 5;
 const MOST_PENDING: usize = 100;
 /// Domains that are known to be somebody else's, or ours.
 const MOST_DOMAINS: usize = 1000;
-/// Records that are read before others get their turn.
-const MOST_AT_ONCE: usize = 64;
 
 /// Whose a domain is.
 type Owner = Option<ServerId>;
@@ -106,31 +105,23 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
     let session = Rc::downgrade(session);
     tokio::task::spawn_local(async move {
         let mut message = vec![0; audit::LONGEST];
-        while let Ok(mut ready) = socket.readable().await {
-            let Some(session) = session.upgrade() else { return };
-            let mut is_empty = false;
-            for _ in 0..MOST_AT_ONCE {
-                match rustix::io::read(socket.get_ref(), &mut message) {
-                    Ok(length) => {
-                        let record = message.get(..length).and_then(audit::read);
-                        let found = record.map(|record| session.refused_files.hear(record));
-                        for refusal in found.unwrap_or_default() {
-                            tell(&session, &refusal);
-                        }
+        serve(&socket, async || {
+            let Some(session) = session.upgrade() else { return Next::Over };
+            match rustix::io::read(socket.get_ref(), &mut message) {
+                Ok(length) => {
+                    let record = message.get(..length).and_then(audit::read);
+                    let found = record.map(|record| session.refused_files.hear(record));
+                    for refusal in found.unwrap_or_default() {
+                        tell(&session, &refusal);
                     }
-                    // What came too fast is lost, and what comes next is heard.
-                    Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => {}
-                    Err(_) => {
-                        is_empty = true;
-                        break;
-                    }
+                    Next::More
                 }
+                // What came too fast is lost, and what comes next is heard.
+                Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => Next::More,
+                Err(_) => Next::Empty,
             }
-            match is_empty {
-                true => ready.clear_ready(),
-                false => tokio::task::yield_now().await,
-            }
-        }
+        })
+        .await;
     });
 }
 

@@ -221,7 +221,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(inside) = inside {
         remember::keep(session, kind, &given, &inside);
         // The last descriptor of a mount namespace takes a grace period of the kernel.
-        session.clean_up(inside);
+        session.close_elsewhere(inside.into_descriptors());
     }
     // Unlocked: from here on it is a person's.
     drop(layers);

@@ -10,7 +10,7 @@ use super::channel::{self, Channel};
 use super::connection_limit::ConnectionSlot;
 use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
-use super::gate::Gate;
+use super::egress_context::EgressContext;
 use super::permit::{Permit, refusal, request_refusal, wanted};
 use super::protocol_detection::{Closed, Opening};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, tell};
@@ -40,7 +40,7 @@ pub(super) struct Opened {
 
 /// Copies until the end and writes it down.
 pub(super) async fn carry<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     inside: Socket,
     permit: &Permit,
     opened: Opened,
@@ -48,23 +48,23 @@ pub(super) async fn carry<R: Recorder + 'static>(
 ) {
     let Opened { protocol, first, outside, address } = opened;
     let protocol = if permit.decision.inspect && protocol == "tls" { "https" } else { protocol };
-    let event = || permit.event(gate, protocol, Some(address), slot.number);
+    let event = || permit.event(egress, protocol, Some(address), slot.number);
     let start = Instant::now();
     // Before both are watched, which takes a while.
-    let channel = gate.channel.as_deref().filter(|channel| channel.carries(&permit.host, permit.port));
+    let channel = egress.channel.as_deref().filter(|channel| channel.carries(&permit.host, permit.port));
     let (first, begun) = if channel.is_some() { (first, Ok(())) } else { begin(first, &outside, traffic) };
     let (inside, outside) = match begun.and_then(|()| Ok((inside.watched()?, outside.watched()?))) {
         Ok(ends) => ends,
         Err(error) => {
-            return gate.record.record(closed(event(), &End::Done(Err(error)), traffic, start));
+            return egress.record.record(closed(event(), &End::Done(Err(error)), traffic, start));
         }
     };
     let end = {
         let copied = async {
             tokio::select! {
                 biased;
-                end = copy_all((gate, permit), channel, &inside, &outside, (first, slot.number, traffic)) => end,
-                () = gate.connections.closes() => {
+                end = copy_all((egress, permit), channel, &inside, &outside, (first, slot.number, traffic)) => end,
+                () = egress.connections.closes() => {
                     // Whoever is at the other end must not take what arrived for the whole.
                     reset_when_dropped(&inside);
                     reset_when_dropped(&outside);
@@ -76,16 +76,16 @@ pub(super) async fn carry<R: Recorder + 'static>(
         match tokio::time::timeout(LASTING, copied.as_mut()).await {
             Ok(end) => end,
             Err(_) => {
-                gate.record.record(event());
+                egress.record.record(event());
                 copied.await
             }
         }
     };
-    if !gate.connections.is_closing() {
+    if !egress.connections.is_closing() {
         traffic.settle().await;
     }
     drop(outside);
-    gate.record.record(closed(event(), &end, traffic, start));
+    egress.record.record(closed(event(), &end, traffic, start));
     let refused = match end {
         End::Done(_) | End::Closed(Closed::Gone) => return,
         End::Refused(refused) | End::Closed(Closed::Request(refused)) => Refused::request(permit, &refused),
@@ -93,7 +93,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
             Refused { refusal: refusal(permit, reason, detail, (None, None)), protocol, farewell }
         }
     };
-    tell(gate, Socket::Watched(inside), permit, refused).await;
+    tell(egress, Socket::Watched(inside), permit, refused).await;
 }
 
 /// The event of a connection, at its end.
@@ -123,7 +123,7 @@ fn begin(first: First, outside: &Socket, traffic: &Traffic) -> (First, io::Resul
 }
 
 async fn copy_all<R: Recorder + 'static>(
-    (gate, permit): (&Gate<R>, &Permit),
+    (egress, permit): (&EgressContext<R>, &Permit),
     channel: Option<&dyn Channel>,
     inside: &TcpStream,
     outside: &TcpStream,
@@ -138,13 +138,13 @@ async fn copy_all<R: Recorder + 'static>(
             channel::plain((channel, to), (inside, http.into_bytes()), outside, traffic).await
         }
         First::Read(Opening::Tls(hello))
-            if let (Some(channel), Some(authority)) = (channel, &gate.authority) =>
+            if let (Some(channel), Some(authority)) = (channel, &egress.authority) =>
         {
             channel::tls(channel, (authority, to), (inside, hello), outside, traffic).await
         }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
         First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {
-            inspected((gate, permit), inside, outside, bytes, (connection, traffic)).await
+            inspected((egress, permit), inside, outside, bytes, (connection, traffic)).await
         }
         First::Read(Opening::Tls(bytes)) => {
             let Some(end) = hello_retry_request::end_of_hello(&bytes) else {
@@ -163,7 +163,7 @@ async fn copy_all<R: Recorder + 'static>(
                 return End::Done(Err(error));
             }
             traffic.moved(Direction::Up, hello.len());
-            match hello_retry_request::follow(inside, outside, early, wanted(gate, permit), traffic).await {
+            match hello_retry_request::follow(inside, outside, early, wanted(egress, permit), traffic).await {
                 Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
                 Ok(Err(closed)) => {
                     reset_when_dropped(outside);
@@ -182,13 +182,13 @@ async fn copy_all<R: Recorder + 'static>(
 
 /// TLS ends here, and every request is judged by the rule.
 async fn inspected<R: Recorder + 'static>(
-    (gate, permit): (&Gate<R>, &Permit),
+    (egress, permit): (&EgressContext<R>, &Permit),
     inside: &TcpStream,
     outside: &TcpStream,
     hello: Vec<u8>,
     (connection, traffic): (u64, &Traffic),
 ) -> End {
-    let Some(authority) = &gate.authority else {
+    let Some(authority) = &egress.authority else {
         return End::Closed(Closed::Refused {
             protocol: Some("tls"),
             reason: "inspection-failed",
@@ -198,9 +198,9 @@ async fn inspected<R: Recorder + 'static>(
     };
     let reader = http_host::Reader::new(&permit.shown, permit.port);
     let reader = reader.with_rules(permit.decision.requests.clone()).bridged(permit.is_bridged);
-    let reader = reader.with_broker(gate.broker.clone(), true);
+    let reader = reader.with_broker(egress.broker.clone(), true);
     let used = |used: Use| {
-        gate.record.record(Event::CredentialUsed {
+        egress.record.record(Event::CredentialUsed {
             connection,
             host: permit.shown.clone(),
             port: permit.port,
@@ -208,14 +208,14 @@ async fn inspected<R: Recorder + 'static>(
             path: used.path,
             rule: used.rule,
         });
-        gate.record.broken().is_none()
+        egress.record.broken().is_none()
     };
-    let answers = gate.broker.as_ref().map(|broker| broker.watch_answers(&permit.shown, permit.port));
+    let answers = egress.broker.as_ref().map(|broker| broker.watch_answers(&permit.shown, permit.port));
     let connection =
         inspect::Inspected { authority, name: &permit.shown, reader, hello, answers, used: &used };
     let refused = async |refused: http_host::Refusal| {
         let refusal = request_refusal(permit, &refused);
-        gate.commit_refusal(&refusal, None, Some("https"), permit.caller.as_ref()).await
+        egress.commit_refusal(&refusal, None, Some("https"), permit.caller.as_ref()).await
     };
     inspect::both_ways(inside, outside, connection, traffic, refused).await
 }

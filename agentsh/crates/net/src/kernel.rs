@@ -18,7 +18,7 @@ use agentsh_ebpf::limits;
 
 use super::allow::{Allowlist, Permission, is_local};
 use super::ebpf::{self, Attached, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
-use super::gate::{Caller, Gate, Origin, Refusal};
+use super::egress_context::{Caller, EgressContext, Origin, Refusal};
 use super::permit::{permit, unruled};
 use crate::policy::domain::Host;
 use crate::store::words::Action;
@@ -35,14 +35,14 @@ const MOST_BY_PATTERN: usize = limits::ALLOWED / 4;
 /// What attached programs do for the sandboxes of a session.
 pub struct Kernel<R> {
     loaded: Arc<Loaded>,
-    gates: Rc<Gates<R>>,
+    contexts: Rc<Contexts<R>>,
     questions: mpsc::UnboundedSender<oneshot::Sender<()>>,
     reader: AbortHandle,
 }
 
 /// Who is behind which control group.
-struct Gates<R> {
-    by_cgroup: RefCell<BTreeMap<u64, Weak<Gate<R>>>>,
+struct Contexts<R> {
+    by_cgroup: RefCell<BTreeMap<u64, Weak<EgressContext<R>>>>,
     loaded: Arc<Loaded>,
     lost: Cell<u64>,
 }
@@ -77,13 +77,13 @@ impl<R: Recorder + 'static> Kernel<R> {
         let events = loaded.events()?;
         let loaded = Arc::new(loaded);
         let by_cgroup = RefCell::default();
-        let gates = Rc::new(Gates { by_cgroup, loaded: Arc::clone(&loaded), lost: Cell::new(0) });
+        let contexts = Rc::new(Contexts { by_cgroup, loaded: Arc::clone(&loaded), lost: Cell::new(0) });
         let (questions, asked) = mpsc::unbounded_channel();
-        let reader = tokio::task::spawn_local(read(events, asked, Rc::clone(&gates))).abort_handle();
-        Ok(Self { loaded, gates, questions, reader })
+        let reader = tokio::task::spawn_local(read(events, asked, Rc::clone(&contexts))).abort_handle();
+        Ok(Self { loaded, contexts, questions, reader })
     }
 
-    /// The gate of a sandbox that is about to be born in this control group, with everything that its policy spells
+    /// The egress context of a sandbox that is about to be born in this control group, with everything that its policy spells
     /// out in the kernel's tables. `make` gets the origin of its connections.
     ///
     /// # Errors
@@ -91,8 +91,8 @@ impl<R: Recorder + 'static> Kernel<R> {
     pub fn arm(
         &self,
         cgroup: BorrowedFd<'_>,
-        make: impl FnOnce(Origin) -> Gate<R>,
-    ) -> Result<Rc<Gate<R>>, EbpfError> {
+        make: impl FnOnce(Origin) -> EgressContext<R>,
+    ) -> Result<Rc<EgressContext<R>>, EbpfError> {
         let failed =
             |error: std::io::Error| EbpfError::Table { what: "find the sandbox", why: error.to_string() };
         let id = ebpf::cgroup_id(cgroup).map_err(failed)?;
@@ -103,15 +103,15 @@ impl<R: Recorder + 'static> Kernel<R> {
             taken: Cell::new(0),
             for_redirected: OnceCell::new(),
         };
-        let gate = Rc::new(make(Origin::Kernel(policed)));
-        if let Origin::Kernel(policed) = &gate.origin {
-            policed.fill(&gate, cgroup)?;
+        let egress = Rc::new(make(Origin::Kernel(policed)));
+        if let Origin::Kernel(policed) = &egress.origin {
+            policed.fill(&egress, cgroup)?;
         }
-        let mut gates = self.gates.by_cgroup.borrow_mut();
-        gates.retain(|_, gate| gate.strong_count() > 0);
-        gates.insert(id, Rc::downgrade(&gate));
-        drop(gates);
-        Ok(gate)
+        let mut contexts = self.contexts.by_cgroup.borrow_mut();
+        contexts.retain(|_, egress| egress.strong_count() > 0);
+        contexts.insert(id, Rc::downgrade(&egress));
+        drop(contexts);
+        Ok(egress)
     }
 
     /// Returns when everything that the kernel refused until now is recorded.
@@ -131,10 +131,14 @@ impl<R> Drop for Kernel<R> {
 }
 
 impl Policed {
-    fn fill<R: Recorder + 'static>(&self, gate: &Gate<R>, cgroup: BorrowedFd<'_>) -> Result<(), EbpfError> {
-        let has_listeners = !listeners(&gate.allow).is_empty();
+    fn fill<R: Recorder + 'static>(
+        &self,
+        egress: &EgressContext<R>,
+        cgroup: BorrowedFd<'_>,
+    ) -> Result<(), EbpfError> {
+        let has_listeners = !listeners(&egress.allow).is_empty();
         if has_listeners {
-            // Only one gate is ever made for it.
+            // Only one context is ever made for it.
             let _ = self.for_redirected.set(self.loaded.attach_for_redirected(cgroup)?);
         }
         let config = SandboxConfig {
@@ -144,20 +148,20 @@ impl Policed {
             resolver: None,
         };
         self.loaded.configure(self.cgroup, &config)?;
-        for name in gate.allow.exact_names() {
-            let pair = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner).address_of(name);
+        for name in egress.allow.exact_names() {
+            let pair = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner).address_of(name);
             if let Some(pair) = pair {
-                self.open(&gate.allow, name, pair)?;
+                self.open(&egress.allow, name, pair)?;
             }
         }
-        for (address, prefix, ports) in gate.allow.nets() {
+        for (address, prefix, ports) in egress.allow.nets() {
             // A prefix longer than its address is in no policy.
             let Ok(net) = IpNet::new(address, prefix) else { continue };
             for port in ports {
                 self.loaded.allow_net(self.cgroup, net, Some(*port))?;
             }
         }
-        for (port, _) in gate.allow.loopback() {
+        for (port, _) in egress.allow.loopback() {
             self.loaded.allow(self.cgroup, Ipv4Addr::LOCALHOST.into(), port)?;
             self.loaded.allow(self.cgroup, Ipv6Addr::LOCALHOST.into(), port)?;
         }
@@ -211,21 +215,21 @@ impl Drop for Policed {
 async fn read<R: Recorder + 'static>(
     mut events: Events,
     mut asked: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
-    gates: Rc<Gates<R>>,
+    contexts: Rc<Contexts<R>>,
 ) {
     loop {
         tokio::select! {
             event = events.next() => match event {
-                Ok(event) => gates.tell(&event).await,
+                Ok(event) => contexts.tell(&event).await,
                 // Refused all the same; what nobody could read is counted as lost.
                 Err(_) => return,
             },
             question = asked.recv() => {
                 let Some(done) = question else { return };
                 while let Some(event) = events.take() {
-                    gates.tell(&event).await;
+                    contexts.tell(&event).await;
                 }
-                gates.tell_lost();
+                contexts.tell_lost();
                 // Whoever asked may have gone.
                 let _ = done.send(());
             }
@@ -233,32 +237,32 @@ async fn read<R: Recorder + 'static>(
     }
 }
 
-impl<R: Recorder + 'static> Gates<R> {
+impl<R: Recorder + 'static> Contexts<R> {
     async fn tell(&self, event: &NetEvent) {
         // The relay knows the bytes of what it carried.
         if event.kind == Kind::Closed {
             return;
         }
-        let gate = self.by_cgroup.borrow().get(&event.cgroup).and_then(Weak::upgrade);
-        let Some(gate) = gate else { return };
-        if is_address_sorting(&gate, event) {
+        let egress = self.by_cgroup.borrow().get(&event.cgroup).and_then(Weak::upgrade);
+        let Some(egress) = egress else { return };
+        if is_address_sorting(&egress, event) {
             return;
         }
-        gate.record.room().await;
-        let refusal = refusal(&gate, event);
-        let Some(count) = gate.count(&refusal) else { return };
+        egress.record.room().await;
+        let refusal = refusal(&egress, event);
+        let Some(count) = egress.count(&refusal) else { return };
         let address = event.destination.map(|destination| destination.ip().to_string());
         let address = address.filter(|address| *address == refusal.host);
         let caller = Caller { pid: event.tgid, comm: event.comm.clone() };
-        gate.record.record(gate.blocked(&refusal, address, protocol(event), Some(&caller), count));
+        egress.record.record(egress.blocked(&refusal, address, protocol(event), Some(&caller), count));
     }
 
     fn tell_lost(&self) {
         let lost = self.loaded.lost();
         let count = lost.saturating_sub(self.lost.replace(lost));
-        let gate = self.by_cgroup.borrow().values().find_map(Weak::upgrade);
-        let (Some(gate), true) = (gate, count > 0) else { return };
-        gate.record.record(Event::NetConnectBlocked {
+        let egress = self.by_cgroup.borrow().values().find_map(Weak::upgrade);
+        let (Some(egress), true) = (egress, count > 0) else { return };
+        egress.record.record(Event::NetConnectBlocked {
             server_id: None,
             name: None,
             address: None,
@@ -278,8 +282,8 @@ impl<R: Recorder + 'static> Gates<R> {
 
 /// The C library connects a datagram socket to each address of a name, to learn which it prefers, and sends nothing.
 /// An event for that would make an allowed name look refused.
-fn is_address_sorting<R: Recorder + 'static>(gate: &Gate<R>, event: &NetEvent) -> bool {
-    let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn is_address_sorting<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -> bool {
+    let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let stands_for_a_name = event.destination.is_some_and(|to| pool.name_of(to.ip()).is_some());
     event.kind == Kind::Connect && event.reason == Reason::Datagram && stands_for_a_name
 }
@@ -295,7 +299,7 @@ fn protocol(event: &NetEvent) -> Option<&'static str> {
 }
 
 /// What the kernel refused, in the words of the policy.
-fn refusal<R: Recorder + 'static>(gate: &Gate<R>, event: &NetEvent) -> Refusal {
+fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -> Refusal {
     let plain = |host, port, reason, detail: &str| *unruled(host, port, reason, detail);
     let Some(destination) = event.destination else {
         let detail = format!(
@@ -304,9 +308,9 @@ fn refusal<R: Recorder + 'static>(gate: &Gate<R>, event: &NetEvent) -> Refusal {
         );
         return plain("socket".to_owned(), 0, "socket-not-allowed", &detail);
     };
-    let (host, port) = (shown(gate, destination.ip()), destination.port());
+    let (host, port) = (shown(egress, destination.ip()), destination.port());
     match event.reason {
-        Reason::Datagram => plain(host, port, "udp-not-allowed", super::gate::ONLY_RESOLVER),
+        Reason::Datagram => plain(host, port, "udp-not-allowed", super::egress_context::ONLY_RESOLVER),
         Reason::Protocol => plain(host, port, "protocol-not-allowed", "neither TCP nor UDP"),
         Reason::Listener => plain(
             "listener".to_owned(),
@@ -317,7 +321,7 @@ fn refusal<R: Recorder + 'static>(gate: &Gate<R>, event: &NetEvent) -> Refusal {
         Reason::Unknown => plain(host, port, "sandbox-unknown", "a control group that nobody described"),
         Reason::NoListener => plain(host, port, "no-listener", "no listener of that address family"),
         Reason::NoMemory => plain(host, port, "no-memory", "the kernel had no memory for the connection"),
-        Reason::NotAllowed | Reason::None => match permit(gate, destination) {
+        Reason::NotAllowed | Reason::None => match permit(egress, destination) {
             Err(refusal) => *refusal,
             Ok(_) => plain(host, port, "table-full", "the kernel's table of allowed addresses is full"),
         },
@@ -325,7 +329,7 @@ fn refusal<R: Recorder + 'static>(gate: &Gate<R>, event: &NetEvent) -> Refusal {
 }
 
 /// The name that an address stands for, else the address.
-fn shown<R: Recorder + 'static>(gate: &Gate<R>, address: IpAddr) -> String {
-    let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn shown<R: Recorder + 'static>(egress: &EgressContext<R>, address: IpAddr) -> String {
+    let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     pool.name_of(address).map_or_else(|| address.to_string(), str::to_owned)
 }

@@ -21,8 +21,8 @@ pub mod credentials;
 pub mod dns;
 pub mod dns_server;
 pub mod ebpf;
+pub mod egress_context;
 pub mod fake_ip_pool;
-pub mod gate;
 mod hello_retry_request;
 mod http_head;
 pub mod http_host;
@@ -40,6 +40,6 @@ mod wakeful;
 
 pub use allow::Allowlist;
 pub use connection_limit::ConnectionLimit;
-pub use gate::{Gate, LazyResolver, OnRefusal, Origin, Refusal};
+pub use egress_context::{EgressContext, LazyResolver, OnRefusal, Origin, Refusal};
 pub use kernel::Kernel;
 pub use service::{Service, serve};

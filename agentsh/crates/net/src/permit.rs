@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::allow::{Decision, Permission};
+use super::egress_context::{Caller, EgressContext, Refusal};
 use super::fake_ip_pool::FakeIpPool;
-use super::gate::{Caller, Gate, Refusal};
 use super::http_head::MCP_PAST_BRIDGES;
 use super::http_host;
 use super::protocol_detection::Wanted;
@@ -29,13 +29,13 @@ impl Permit {
     /// The event of this connection, as it begins.
     pub fn event<R: Recorder + 'static>(
         &self,
-        gate: &Gate<R>,
+        egress: &EgressContext<R>,
         protocol: &str,
         address: Option<IpAddr>,
         connection: u64,
     ) -> Event {
         Event::McpNetworkConnection {
-            server_id: gate.server.clone(),
+            server_id: egress.server.clone(),
             connection,
             name: match &self.host {
                 Host::Name(name) => Some(name.clone()),
@@ -78,12 +78,12 @@ pub(super) fn dialled_directly() -> Box<Refusal> {
 
 /// What is asked for, from the address alone.
 pub(super) fn permit<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     destination: SocketAddr,
 ) -> Result<Permit, Box<Refusal>> {
     let (address, port) = (destination.ip(), destination.port());
     let name = {
-        let pool = gate.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         pool.name_of(address).map(str::to_owned)
     };
     let host = match name {
@@ -98,11 +98,11 @@ pub(super) fn permit<R: Recorder + 'static>(
         Host::Name(name) => name.clone(),
         Host::Address(address) => address.to_string(),
     };
-    let decision = gate.allow.decide(&host, port);
+    let decision = egress.allow.decide(&host, port);
     if decision.outcome != Permission::Refused {
-        return Ok(Permit { host, shown, port, decision, caller: None, is_bridged: gate.server.is_none() });
+        return Ok(Permit { host, shown, port, decision, caller: None, is_bridged: egress.server.is_none() });
     }
-    let (change, entry) = gate.change(&shown, port);
+    let (change, entry) = egress.change(&shown, port);
     let reason = decision.reason.code();
     let detail = String::new();
     Err(Box::new(Refusal {
@@ -137,9 +137,9 @@ pub(super) fn refusal(
     }
 }
 
-pub(super) fn wanted<'a, R>(gate: &'a Gate<R>, permit: &'a Permit) -> Wanted<'a> {
+pub(super) fn wanted<'a, R>(egress: &'a EgressContext<R>, permit: &'a Permit) -> Wanted<'a> {
     Wanted {
-        broker: gate.broker.as_ref(),
+        broker: egress.broker.as_ref(),
         host: &permit.shown,
         port: permit.port,
         is_address: matches!(permit.host, Host::Address(_)),

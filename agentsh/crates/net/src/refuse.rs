@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::copy::{reset_when_dropped, shut, write_all};
-use super::gate::{Gate, Refusal};
+use super::egress_context::{EgressContext, Refusal};
 use super::http_host;
 use super::permit::{Permit, request_refusal};
 use super::socket::Socket;
@@ -50,13 +50,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is not on record is not told either: the connection breaks.
 pub(super) async fn tell<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     socket: Socket,
     permit: &Permit,
     refused: Refused,
 ) {
     let caller = permit.caller.as_ref();
-    let recorded = gate.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
+    let recorded = egress.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
     let farewell = if recorded { refused.farewell } else { Farewell::Reset };
     refuse(socket, &farewell).await;
 }

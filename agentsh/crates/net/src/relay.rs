@@ -17,7 +17,7 @@ use super::allow::Permission;
 use super::carry::{First, Opened, carry};
 use super::copy::reset_when_dropped;
 use super::dial::{Dialled, Timeouts, dial};
-use super::gate::Gate;
+use super::egress_context::EgressContext;
 use super::permit::{Permit, dialled_directly, permit, refusal, wanted};
 use super::protocol_detection::{Closed, Opening, Reading};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, refuse, tell};
@@ -38,7 +38,7 @@ const BREATH: Duration = Duration::from_millis(50);
 /// When the listener itself is unusable.
 pub async fn serve<R: Recorder + 'static>(
     listener: TcpListener,
-    gate: Rc<Gate<R>>,
+    egress: Rc<EgressContext<R>>,
     wakeful: Rc<Wakeful>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
@@ -49,7 +49,7 @@ pub async fn serve<R: Recorder + 'static>(
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
         // A program that dials without end waits in the listener's queue, not in ours.
-        gate.record.room().await;
+        egress.record.room().await;
         let accept = || Ok(rustix::net::acceptfrom_with(&listener, flags)?);
         let accepted: io::Result<(OwnedFd, Option<SocketAddrAny>)> =
             listener.async_io(Interest::READABLE, accept).await;
@@ -58,13 +58,13 @@ pub async fn serve<R: Recorder + 'static>(
             continue;
         };
         wakeful.stir();
-        let (gate, wakeful) = (Rc::clone(&gate), Rc::clone(&wakeful));
-        gate.live.set(gate.live.get() + 1);
+        let (egress, wakeful) = (Rc::clone(&egress), Rc::clone(&wakeful));
+        egress.live.set(egress.live.get() + 1);
         let mut carried = Box::pin(async move {
             // A connection that was reset meanwhile tells its peer nowhere else.
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            connection(&gate, (Socket::bare(socket), peer), &wakeful).await;
-            gate.live.set(gate.live.get().saturating_sub(1));
+            connection(&egress, (Socket::bare(socket), peer), &wakeful).await;
+            egress.live.set(egress.live.get().saturating_sub(1));
         });
         // Its first steps at once: somebody waits for them, and nobody for the ends of others, which come before it in
         // the queue of tasks.
@@ -84,64 +84,64 @@ enum Stop {
 }
 
 async fn connection<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     (socket, peer): (Socket, Option<SocketAddr>),
     wakeful: &Rc<Wakeful>,
 ) {
     let expected = wakeful.expect();
     // Also of what is refused: whoever keeps the origins has room for only so many.
-    let arrived = gate.origin.of(&socket, peer);
-    if gate.record.broken().is_some() {
+    let arrived = egress.origin.of(&socket, peer);
+    if egress.record.broken().is_some() {
         reset_when_dropped(&socket);
         return;
     }
     let caller = arrived.as_ref().and_then(|arrived| arrived.caller.clone());
-    let permit = match arrived.map_or_else(|| Err(dialled_directly()), |to| permit(gate, to.destination)) {
+    let permit = match arrived.map_or_else(|| Err(dialled_directly()), |to| permit(egress, to.destination)) {
         Ok(permit) => Permit { caller, ..permit },
         Err(refusal) => {
             let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
             // Either way it breaks: there is nothing more that the program could be told.
-            let _ = gate.commit_refusal(&refusal, address, None, caller.as_ref()).await;
+            let _ = egress.commit_refusal(&refusal, address, None, caller.as_ref()).await;
             return refuse(socket, &Farewell::Reset).await;
         }
     };
-    let Some(slot) = gate.connections.take(&gate.own_connections) else {
+    let Some(slot) = egress.connections.take(&egress.own_connections) else {
         let refusal = refusal(
             &permit,
             "too-many-connections",
             format!(
                 "{} connections of this sandbox are open, of {} in all",
-                gate.own_connections.get(),
-                gate.connections.most
+                egress.own_connections.get(),
+                egress.connections.most
             ),
             (None, None),
         );
-        let _ = gate.commit_refusal(&refusal, None, None, permit.caller.as_ref()).await;
+        let _ = egress.commit_refusal(&refusal, None, None, permit.caller.as_ref()).await;
         return refuse(socket, &Farewell::Reset).await;
     };
     // A connection that cannot be watched is closed; nothing of it went anywhere.
-    let Ok((socket, first)) = first(gate, socket, &permit).await else { return };
-    match open(gate, first, &permit).await {
+    let Ok((socket, first)) = first(egress, socket, &permit).await else { return };
+    match open(egress, first, &permit).await {
         Ok(opened) => {
             let traffic = Traffic::new(Rc::clone(wakeful), expected);
-            carry(gate, socket, &permit, opened, (&slot, &traffic)).await;
+            carry(egress, socket, &permit, opened, (&slot, &traffic)).await;
         }
         Err(Stop::Gone) => reset_when_dropped(&socket),
         Err(Stop::Failed(farewell)) => refuse(socket, &farewell).await,
-        Err(Stop::Refused(refused)) => tell(gate, socket, &permit, *refused).await,
+        Err(Stop::Refused(refused)) => tell(egress, socket, &permit, *refused).await,
     }
 }
 
 /// Reads the first bytes where they have to be judged.
 async fn first<R>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     socket: Socket,
     permit: &Permit,
 ) -> io::Result<(Socket, Result<First, Closed>)> {
     if permit.decision.any_tcp || super::allow::is_local(&permit.host) {
         return Ok((socket, Ok(First::Nothing)));
     }
-    let mut reading = Reading::new(wanted(gate, permit));
+    let mut reading = Reading::new(wanted(egress, permit));
     let (socket, opening) = match reading.at_once(&socket) {
         Some(opening) => (socket, opening),
         None => {
@@ -155,7 +155,7 @@ async fn first<R>(
 
 /// Dials, when the first bytes say what they should.
 async fn open<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     first: Result<First, Closed>,
     permit: &Permit,
 ) -> Result<Opened, Stop> {
@@ -169,7 +169,7 @@ async fn open<R: Recorder + 'static>(
         }
         Err(Closed::Refused { protocol, reason, detail, farewell }) => {
             let change = match reason {
-                "not-tls-or-http" | "silent" => gate.change_to(&format!(
+                "not-tls-or-http" | "silent" => egress.change_to(&format!(
                     "{{host: {:?}, port: {}, protocol: tcp}}",
                     permit.shown, permit.port
                 )),
@@ -180,22 +180,22 @@ async fn open<R: Recorder + 'static>(
         }
     };
     readable(permit, protocol).map_err(Stop::Refused)?;
-    approved(gate, permit, protocol).await.map_err(Stop::Refused)?;
-    if let Some(proxy) = gate.proxy.as_ref().filter(|proxy| proxy.is_for_host(&permit.shown, permit.port)) {
+    approved(egress, permit, protocol).await.map_err(Stop::Refused)?;
+    if let Some(proxy) = egress.proxy.as_ref().filter(|proxy| proxy.is_for_host(&permit.shown, permit.port)) {
         let lookup = Resolver::system_lookup()
-            .map_err(|error| failed(gate, permit, protocol, None, &error.to_string()))?;
+            .map_err(|error| failed(egress, permit, protocol, None, &error.to_string()))?;
         return match proxy.tunnel(&permit.shown, permit.port, &*lookup).await {
             Ok((stream, address)) => {
                 Ok(Opened { protocol, first, outside: Socket::Watched(stream), address })
             }
-            Err(error) => Err(failed(gate, permit, protocol, None, &error.to_string())),
+            Err(error) => Err(failed(egress, permit, protocol, None, &error.to_string())),
         };
     }
-    let addresses = match addresses(gate, permit).await {
+    let addresses = match addresses(egress, permit).await {
         Ok(addresses) => addresses,
         Err(ResolveError::NotPublic { address, why }) => {
             let detail = format!("it leads to {address}, which is not public ({why})");
-            let change = gate.change_to(&format!(
+            let change = egress.change_to(&format!(
                 "{{host: {:?}, port: {}, addresses: [\"{address}\"]}}",
                 permit.shown, permit.port
             ));
@@ -210,7 +210,7 @@ async fn open<R: Recorder + 'static>(
             let refusal = refusal(permit, "address-not-public", detail, change);
             return Err(Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell })));
         }
-        Err(error) => return Err(failed(gate, permit, protocol, None, &error.to_string())),
+        Err(error) => return Err(failed(egress, permit, protocol, None, &error.to_string())),
     };
     match dial(&addresses, permit.port, Timeouts::default()).await {
         Ok(Dialled { socket: outside, address }) => {
@@ -218,7 +218,7 @@ async fn open<R: Recorder + 'static>(
             let _ = rustix::net::sockopt::set_tcp_nodelay(&outside, true);
             Ok(Opened { protocol, first, outside, address })
         }
-        Err(error) => Err(failed(gate, permit, protocol, addresses.first().copied(), &error.to_string())),
+        Err(error) => Err(failed(egress, permit, protocol, addresses.first().copied(), &error.to_string())),
     }
 }
 
@@ -238,14 +238,14 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Box<Refused>>
 
 /// Asks a person where no rule says anything.
 async fn approved<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     permit: &Permit,
     protocol: &'static str,
 ) -> Result<(), Box<Refused>> {
     if permit.decision.outcome != Permission::Asked {
         return Ok(());
     }
-    let answer = match &gate.ask {
+    let answer = match &egress.ask {
         Some(ask) => ask.ask(&permit.shown, permit.port).await,
         None => Err("nobody-to-ask"),
     };
@@ -260,12 +260,12 @@ async fn approved<R: Recorder + 'static>(
         "http" => Farewell::Http(403, format!("agentsh: refused: {detail}")),
         _ => Farewell::Reset,
     };
-    let refusal = refusal(permit, reason, detail.to_owned(), gate.change(&permit.shown, permit.port));
+    let refusal = refusal(permit, reason, detail.to_owned(), egress.change(&permit.shown, permit.port));
     Err(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
 }
 
 async fn addresses<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     permit: &Permit,
 ) -> Result<Vec<IpAddr>, ResolveError> {
     match &permit.host {
@@ -274,24 +274,24 @@ async fn addresses<R: Recorder + 'static>(
         }
         // It stands in the policy as such.
         Host::Address(address) => Ok(vec![*address]),
-        Host::Name(name) => gate.resolver.resolve(name, &permit.decision.permitted).await,
+        Host::Name(name) => egress.resolver.resolve(name, &permit.decision.permitted).await,
     }
 }
 
 /// Nobody is there: who speaks HTTP is told so, everybody else sees a connection that breaks.
 fn failed<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     permit: &Permit,
     protocol: &str,
     address: Option<IpAddr>,
     why: &str,
 ) -> Stop {
-    let mut event = permit.event(gate, protocol, address, 0);
+    let mut event = permit.event(egress, protocol, address, 0);
     if let Event::McpNetworkConnection { state, detail, .. } = &mut event {
         *state = ConnectionState::Failed;
         why.clone_into(detail);
     }
-    gate.record.record(event);
+    egress.record.record(event);
     Stop::Failed(match protocol {
         "http" => Farewell::Http(502, format!("agentsh: no connection to '{}': {why}", permit.shown)),
         _ => Farewell::Reset,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::dns::{Answered, Asked, Outcome};
-use super::gate::{Gate, Origin, Refusal};
+use super::egress_context::{EgressContext, Origin, Refusal};
 use super::wakeful::Wakeful;
 use super::{dns_server, relay};
 use crate::policy::domain::Host;
@@ -21,52 +21,52 @@ const MOST_QUESTIONS: usize = 1000;
 
 /// Stops to accept when dropped; what is connected lives on until one side ends it.
 pub struct Service<R> {
-    gate: Rc<Gate<R>>,
+    egress: Rc<EgressContext<R>>,
     tasks: Vec<AbortHandle>,
 }
 
 /// Serves until the [`Service`] is dropped. Must be called inside a `LocalSet`.
 #[must_use]
 pub fn serve<R: Recorder + 'static>(
-    gate: Rc<Gate<R>>,
+    egress: Rc<EgressContext<R>>,
     listeners: Vec<TcpListener>,
     resolver: (UdpSocket, TcpListener),
 ) -> Service<R> {
     let mut tasks = Vec::new();
     let wakeful = Rc::new(Wakeful::new());
     for listener in listeners {
-        let (gate, wakeful) = (Rc::clone(&gate), Rc::clone(&wakeful));
+        let (egress, wakeful) = (Rc::clone(&egress), Rc::clone(&wakeful));
         // A listener that fails takes no connection: the program sees that nobody answers.
-        tasks.push(tokio::task::spawn_local(relay::serve(listener, gate, wakeful)).abort_handle());
+        tasks.push(tokio::task::spawn_local(relay::serve(listener, egress, wakeful)).abort_handle());
     }
     let (udp, tcp) = resolver;
     let questions = Rc::new(RefCell::new(BTreeSet::new()));
-    let (own, asked) = (Rc::clone(&gate), Rc::clone(&questions));
+    let (own, asked) = (Rc::clone(&egress), Rc::clone(&questions));
     let over_udp = async move {
         let observe = async |answered: &Answered| observe(&own, &asked, answered).await;
         let _ = dns_server::serve_udp(udp, &own.allow, &own.pool, &observe).await;
     };
-    let own = Rc::clone(&gate);
+    let own = Rc::clone(&egress);
     let over_tcp = async move {
         let observe = async |answered: &Answered| observe(&own, &questions, answered).await;
         let _ = dns_server::serve_tcp(tcp, &own.allow, &own.pool, &observe).await;
     };
     tasks.push(tokio::task::spawn_local(over_udp).abort_handle());
     tasks.push(tokio::task::spawn_local(over_tcp).abort_handle());
-    Service { gate, tasks }
+    Service { egress, tasks }
 }
 
 impl<R: Recorder + 'static> Service<R> {
     /// Gives the connections of a sandbox that has ended time to be written down.
     pub async fn finish(self, limit: Duration) {
         let quiet = async {
-            while self.gate.live.get() > 0 {
+            while self.egress.live.get() > 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
         // What still sends to the outside goes on as long as the session.
         let _ = tokio::time::timeout(limit, quiet).await;
-        self.gate.count_rest();
+        self.egress.count_rest();
     }
 }
 
@@ -80,40 +80,41 @@ impl<R> Drop for Service<R> {
 
 /// False when the question may not be answered: a refusal is on disk before it is heard.
 async fn observe<R: Recorder + 'static>(
-    gate: &Gate<R>,
+    egress: &EgressContext<R>,
     questions: &RefCell<BTreeSet<(String, String)>>,
     answered: &Answered,
 ) -> bool {
-    gate.record.room().await;
+    egress.record.room().await;
     let (name, query_type) = match &answered.asked {
         Some(Asked { name, rtype }) => (name.clone(), rtype.to_string()),
         None => (String::new(), String::new()),
     };
     match &answered.outcome {
         Outcome::Answered(..) | Outcome::Empty => {
-            if let (Outcome::Answered(v4, v6), Origin::Kernel(policed)) = (&answered.outcome, &gate.origin) {
+            if let (Outcome::Answered(v4, v6), Origin::Kernel(policed)) = (&answered.outcome, &egress.origin)
+            {
                 // Before the answer. Where the kernel has no room for it, the connect is refused with an event.
-                let _ = policed.open(&gate.allow, &name, (*v4, *v6));
+                let _ = policed.open(&egress.allow, &name, (*v4, *v6));
             }
             if !is_new(questions, &name, &query_type) {
-                return gate.record.broken().is_none();
+                return egress.record.broken().is_none();
             }
             let host = Host::Name(name.clone());
-            let rule = match gate.allow.name(&name) {
+            let rule = match egress.allow.name(&name) {
                 Some(ruled) => ruled.rule.clone(),
-                None => gate.allow.decide(&host, 443).rule,
+                None => egress.allow.decide(&host, 443).rule,
             };
-            gate.record.record(Event::DnsQuery {
-                server_id: gate.server.clone(),
+            egress.record.record(Event::DnsQuery {
+                server_id: egress.server.clone(),
                 name,
                 query_type,
                 action: Action::Allow,
                 rule,
             });
-            gate.record.broken().is_none()
+            egress.record.broken().is_none()
         }
         Outcome::Refused { rule, reason } => {
-            let (change, entry) = gate.change(&name, 443);
+            let (change, entry) = egress.change(&name, 443);
             let refusal = Refusal {
                 host: name,
                 port: 0,
@@ -124,7 +125,7 @@ async fn observe<R: Recorder + 'static>(
                 entry,
                 of_request: false,
             };
-            blocked(gate, refusal, query_type).await
+            blocked(egress, refusal, query_type).await
         }
         Outcome::Malformed(why) => {
             let refusal = Refusal {
@@ -137,7 +138,7 @@ async fn observe<R: Recorder + 'static>(
                 entry: None,
                 of_request: false,
             };
-            blocked(gate, refusal, query_type).await
+            blocked(egress, refusal, query_type).await
         }
     }
 }
@@ -147,10 +148,14 @@ fn is_new(questions: &RefCell<BTreeSet<(String, String)>>, name: &str, query_typ
     questions.len() < MOST_QUESTIONS && questions.insert((name.to_owned(), query_type.to_owned()))
 }
 
-async fn blocked<R: Recorder + 'static>(gate: &Gate<R>, refusal: Refusal, query_type: String) -> bool {
-    let Some(count) = gate.count(&refusal) else { return gate.record.broken().is_none() };
+async fn blocked<R: Recorder + 'static>(
+    egress: &EgressContext<R>,
+    refusal: Refusal,
+    query_type: String,
+) -> bool {
+    let Some(count) = egress.count(&refusal) else { return egress.record.broken().is_none() };
     let event = Event::DnsBlocked {
-        server_id: gate.server.clone(),
+        server_id: egress.server.clone(),
         name: refusal.host,
         query_type,
         action: Action::Block,
@@ -159,5 +164,5 @@ async fn blocked<R: Recorder + 'static>(gate: &Gate<R>, refusal: Refusal, query_
         change: refusal.change,
         count,
     };
-    gate.record.commit(event).await.is_ok()
+    egress.record.commit(event).await.is_ok()
 }

@@ -24,7 +24,7 @@ pub const MOST_DESCRIPTORS: usize = 253;
 /// Each port of a sandbox is one listener; the resolver has two sockets.
 pub const MOST_PORTS: usize = 200;
 
-/// What the zygote is asked for. Comes with the far end of the socket for the answer, and then:
+/// What the zygote is asked for. Comes with the far end of the socket for the answer where it is answered, and then:
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub enum Order {
     /// A pid 1, please: if so, the cgroup that it is born into.
@@ -38,6 +38,8 @@ pub enum Order {
     /// When the session is gone: remove the stand-ins that it has records of in this directory. Nothing comes with it, and
     /// nobody answers.
     CleanUp { records: Vec<u8>, pid: u32 },
+    /// The descriptors that come with it, to be closed. Nobody answers.
+    Close,
 }
 
 /// What pid 1 is handed.

@@ -49,4 +49,4 @@ pub mod zygote;
 pub use plan::{Plan, Tier};
 pub use report::{Enforcement, State};
 pub use spawn::{Child, Launch, Ordered, SpawnError};
-pub use zygote::Zygote;
+pub use zygote::{Closer, Zygote};

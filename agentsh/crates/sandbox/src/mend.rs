@@ -53,6 +53,12 @@ impl Namespaces {
         Ok(Self { user: self.user.try_clone()?, mount: self.mount.try_clone()? })
     }
 
+    /// For whoever closes them.
+    #[must_use]
+    pub fn into_descriptors(self) -> Vec<OwnedFd> {
+        vec![self.user, self.mount]
+    }
+
     pub(super) fn descriptors(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
         (self.user.as_fd(), self.mount.as_fd())
     }

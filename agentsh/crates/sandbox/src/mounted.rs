@@ -15,6 +15,12 @@ const OWN: &str = "/proc/self/mountinfo";
 #[derive(Debug)]
 pub struct Mounted(File);
 
+impl From<Mounted> for OwnedFd {
+    fn from(mounted: Mounted) -> Self {
+        mounted.0.into()
+    }
+}
+
 impl Mounted {
     /// Of this process.
     ///

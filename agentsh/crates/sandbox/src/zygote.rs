@@ -64,6 +64,12 @@ impl Zygote {
         self.ask(&Order::CleanUp { records, pid: std::process::id() }, &[]).map(drop)
     }
 
+    /// Gives up descriptors without a wait for their last `close`.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        Closer(self.socket.borrow().as_ref().and_then(|socket| socket.try_clone().ok()))
+    }
+
     /// Sends an order. Gives the end of the socket on which it is answered.
     ///
     /// # Errors
@@ -85,6 +91,29 @@ impl Zygote {
             send()?;
         }
         Ok(ours)
+    }
+}
+
+/// Hands descriptors to the [`Zygote`], which closes them when nothing else is to be done, at the latest when it ends. For any
+/// thread.
+///
+/// The last `close` of an inotify instance or a packet socket waits for a grace period of RCU, 8 to 20 ms. On a thread of
+/// the session it would delay the end of the process, which has ended when its last thread has.
+#[derive(Debug)]
+pub struct Closer(Option<OwnedFd>);
+
+impl Closer {
+    /// # Errors
+    /// Gives them back when the process is gone.
+    pub fn close(&self, descriptors: Vec<OwnedFd>) -> Result<(), Vec<OwnedFd>> {
+        if descriptors.is_empty() {
+            return Ok(());
+        }
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        match &self.0 {
+            Some(socket) if control::send(socket.as_fd(), &Order::Close, &borrowed).is_ok() => Ok(()),
+            _ => Err(descriptors),
+        }
     }
 }
 
@@ -118,8 +147,9 @@ fn serve() -> io::Result<u8> {
     let filters = seccomp::Filters::compile();
     know_the_processor();
     let mut left_behind = None;
+    let mut given_up = Vec::new();
     // An error of the socket is the session's end too.
-    while let Ok(Some((order, descriptors))) = next_order(&socket) {
+    while let Ok(Some((order, descriptors))) = next_order(&socket, &mut given_up) {
         let mut descriptors = descriptors.into_iter();
         let control = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;
         let (in_cgroup, tier) = match order {
@@ -136,6 +166,11 @@ fn serve() -> io::Result<u8> {
                 in_a_child(|| lend::child(control.as_fd(), descriptors.collect()))?;
                 continue;
             }
+            Order::Close => {
+                given_up.push(control);
+                given_up.extend(descriptors);
+                continue;
+            }
             Order::CleanUp { records, pid } => {
                 left_behind = Some((PathBuf::from(OsString::from_vec(records)), pid));
                 continue;
@@ -150,7 +185,7 @@ fn serve() -> io::Result<u8> {
                 control::send(control.as_fd(), &Answer::Born { pid }, &[pidfd.as_fd()])
             }
             Ok(None) => {
-                drop((socket, cgroup));
+                drop((socket, cgroup, given_up));
                 signals_before.thread_set_mask()?;
                 return Ok(init::main(&control, &filters));
             }
@@ -196,10 +231,16 @@ fn know_the_processor() {
     let _ = std::arch::is_x86_feature_detected!("avx2");
 }
 
-/// Waits small: what is not needed for a while leaves memory.
-fn next_order(socket: &OwnedFd) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
+/// Waits small: what is not needed for a while leaves memory, and what was given up is closed.
+fn next_order(socket: &OwnedFd, given_up: &mut Vec<OwnedFd>) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
     const A_WHILE_MS: u16 = 1000;
+    /// More than a session with many short-lived sandboxes may leave open.
+    const MOST_GIVEN_UP: usize = 64;
+    if given_up.len() > MOST_GIVEN_UP {
+        given_up.clear();
+    }
     if poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(A_WHILE_MS)) == Ok(0) {
+        given_up.clear();
         crate::memory::trim_heap();
     }
     control::receive(socket.as_fd())

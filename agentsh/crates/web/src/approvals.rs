@@ -1,6 +1,6 @@
 //! Questions that wait for a person, and the forms that answer them.
 
-use crate::session::part;
+use crate::session::{list_part, part};
 use crate::{Frame, Href, Html, Row, row};
 
 /// What a running session asks.
@@ -53,13 +53,13 @@ pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
                 questions(html, &frame.token, &approvals.waiting);
             }
         });
-        part(html, "answered", "Asked and answered", |html| {
-            if approvals.answered.is_empty() {
-                html.leaf("p", "empty", "Nothing was asked so far.");
-            } else {
-                row::rows(html, &approvals.answered);
-            }
-        });
+        list_part(
+            html,
+            ("answered", "Asked and answered"),
+            "Nothing was asked so far.",
+            &approvals.answered,
+            row::rows,
+        );
     })
 }
 

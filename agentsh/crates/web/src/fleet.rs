@@ -2,7 +2,7 @@
 
 use crate::approvals::questions;
 use crate::row::rows;
-use crate::session::{listed, part, turn};
+use crate::session::{list_part, listed, part, turn};
 use crate::{Frame, Href, Html, Listed, Question, Row, Word};
 
 /// A host in the list, with what whoever looks may do about it.
@@ -55,20 +55,14 @@ pub struct PersonLine {
 #[must_use]
 pub fn fleet_now(frame: &Frame, now: &FleetNow) -> String {
     frame.around(|html| {
-        part(html, "hosts", "Hosts that are not well", |html| {
-            if now.hosts.is_empty() {
-                html.leaf("p", "empty", "Every host forwards a record that fits.");
-            } else {
-                hosts(html, &frame.token, &now.hosts);
-            }
-        });
-        part(html, "refused", "Last refusals", |html| {
-            if now.refused.is_empty() {
-                html.leaf("p", "empty", "Nothing was refused.");
-            } else {
-                rows(html, &now.refused);
-            }
-        });
+        list_part(
+            html,
+            ("hosts", "Hosts that are not well"),
+            "Every host forwards a record that fits.",
+            &now.hosts,
+            |html, items| hosts(html, &frame.token, items),
+        );
+        list_part(html, ("refused", "Last refusals"), "Nothing was refused.", &now.refused, rows);
         part(html, "last", "Last sessions", |html| {
             listed(html, "The sessions that were heard of last", &now.last);
             html.element("p", &[], |html| html.link(&Href::to(&["sessions"]), "All sessions"));
@@ -79,13 +73,13 @@ pub fn fleet_now(frame: &Frame, now: &FleetNow) -> String {
 #[must_use]
 pub fn fleet_hosts(frame: &Frame, all: &[HostLine]) -> String {
     frame.around(|html| {
-        part(html, "hosts", "Enrolled", |html| {
-            if all.is_empty() {
-                html.leaf("p", "empty", "No host is enrolled. A token for one: agentsh fleet token");
-            } else {
-                hosts(html, &frame.token, all);
-            }
-        });
+        list_part(
+            html,
+            ("hosts", "Enrolled"),
+            "No host is enrolled. A token for one: agentsh fleet token",
+            all,
+            |html, items| hosts(html, &frame.token, items),
+        );
     })
 }
 
@@ -175,12 +169,8 @@ pub fn fleet_server(frame: &Frame, history: &[Row], older: Option<&Href>) -> Str
 #[must_use]
 pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
     frame.around(|html| {
-        part(html, "approvals", "Waiting for an answer", |html| {
-            if waiting.is_empty() {
-                html.leaf("p", "empty", "Nothing waits.");
-            } else {
-                questions(html, &frame.token, waiting);
-            }
+        list_part(html, ("approvals", "Waiting for an answer"), "Nothing waits.", waiting, |html, items| {
+            questions(html, &frame.token, items)
         });
     })
 }

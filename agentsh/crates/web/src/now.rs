@@ -2,7 +2,7 @@
 
 use crate::approvals::questions;
 use crate::row::rows;
-use crate::session::{listed, part, turn};
+use crate::session::{list_part, listed, part, turn};
 use crate::{Frame, Href, Listed, Question, Row};
 
 #[derive(Clone, Debug)]
@@ -16,27 +16,21 @@ pub struct Now {
 #[must_use]
 pub fn now(frame: &Frame, now: &Now) -> String {
     frame.around(|html| {
-        part(html, "approvals", "Waiting for your answer", |html| {
-            if now.waiting.is_empty() {
-                html.leaf("p", "empty", "Nothing waits.");
-            } else {
-                questions(html, &frame.token, &now.waiting);
-            }
-        });
-        part(html, "running", "Running sessions", |html| {
-            if now.running.is_empty() {
-                html.leaf("p", "empty", "No session runs. One starts with: agentsh run -- claude");
-            } else {
-                listed(html, "Sessions that run", &now.running);
-            }
-        });
-        part(html, "refused", "Last refusals", |html| {
-            if now.refused.is_empty() {
-                html.leaf("p", "empty", "Nothing was refused.");
-            } else {
-                rows(html, &now.refused);
-            }
-        });
+        list_part(
+            html,
+            ("approvals", "Waiting for your answer"),
+            "Nothing waits.",
+            &now.waiting,
+            |html, items| questions(html, &frame.token, items),
+        );
+        list_part(
+            html,
+            ("running", "Running sessions"),
+            "No session runs. One starts with: agentsh run -- claude",
+            &now.running,
+            |html, items| listed(html, "Sessions that run", items),
+        );
+        list_part(html, ("refused", "Last refusals"), "Nothing was refused.", &now.refused, rows);
         part(html, "last", "Last sessions", |html| {
             listed(html, "The sessions that started last", &now.last);
             html.element("p", &[], |html| html.link(&Href::to(&["sessions"]), "All sessions"));
@@ -54,13 +48,13 @@ pub struct Sessions {
 #[must_use]
 pub fn sessions(frame: &Frame, sessions: &Sessions) -> String {
     frame.around(|html| {
-        part(html, "sessions", "On record", |html| {
-            if sessions.sessions.is_empty() {
-                html.leaf("p", "empty", "No session is recorded.");
-            } else {
-                listed(html, "Sessions, the newest first", &sessions.sessions);
-            }
-        });
+        list_part(
+            html,
+            ("sessions", "On record"),
+            "No session is recorded.",
+            &sessions.sessions,
+            |html, items| listed(html, "Sessions, the newest first", items),
+        );
         turn(html, "Pages of sessions", sessions.first.as_ref(), sessions.older.as_ref());
     })
 }

@@ -108,6 +108,23 @@ pub(crate) fn part(html: &mut Html, id: &'static str, title: &'static str, insid
     });
 }
 
+/// A part that lists `items`, or says that there are none.
+pub(crate) fn list_part<T>(
+    html: &mut Html,
+    (id, title): (&'static str, &'static str),
+    empty: &str,
+    items: &[T],
+    list: impl FnOnce(&mut Html, &[T]),
+) {
+    part(html, id, title, |html| {
+        if items.is_empty() {
+            html.leaf("p", "empty", empty);
+        } else {
+            list(html, items);
+        }
+    });
+}
+
 fn timeline(html: &mut Html, timeline: &Timeline) {
     if let (Some(other), false) = (&timeline.other_view, html.is_alone()) {
         let text = if timeline.only_refused { "Show everything" } else { "Show only what was refused" };

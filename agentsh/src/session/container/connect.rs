@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::net::gate::{Arrived, Caller, Told};
+use crate::net::egress_context::{Arrived, Caller, Told};
 use crate::sandbox::mount_calls::open_without_links;
 use crate::sandbox::network::Sockets;
 use crate::sandbox::seccomp::listener::{Address, Asked, Listener};

@@ -17,8 +17,8 @@ use super::Session;
 use super::copies::{Copy, make_directories_above, set_aside, write_anew};
 use super::launch::Start;
 use super::undo::Aside;
-use crate::net::Gate;
-use crate::net::gate::Origin;
+use crate::net::EgressContext;
+use crate::net::egress_context::Origin;
 use crate::policy::builtin_paths::SYSTEM_READ;
 use crate::sandbox::SpawnError;
 use crate::sandbox::control::Cause;
@@ -171,17 +171,17 @@ impl Place {
         self.directory.join("home")
     }
 
-    /// Begins to make the program's connections: those that a gate lets through, or none.
+    /// Begins to make the program's connections: those that an egress context lets through, or none.
     ///
     /// # Errors
     /// When there is nothing to hear of them with.
     pub fn connect(
         &mut self,
         listener: Option<Listener>,
-        gate: Option<&Gate<Journal>>,
+        egress: Option<&EgressContext<Journal>>,
     ) -> io::Result<Option<Sockets>> {
         let listener = listener.ok_or(io::ErrorKind::NotFound)?;
-        let told = gate.and_then(|gate| match &gate.origin {
+        let told = egress.and_then(|egress| match &egress.origin {
             Origin::Told(told) => Some(told.clone()),
             _ => None,
         });

@@ -11,16 +11,14 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::net::Gate;
+use crate::net::EgressContext;
 use crate::sandbox::refused::{self, LONGEST};
 use crate::sandbox::spawn;
-use crate::session::close_elsewhere::close_elsewhere;
+use crate::session::draining::{Next, drain, serve};
 use crate::store::Journal;
 
 /// Different ones of a sandbox that are looked into.
 const MOST_DIFFERENT: usize = 1000;
-/// Packets that are looked at before others get their turn: a program can make them without end.
-const MOST_AT_ONCE: usize = 64;
 /// The table of what listens on the machine is not read more often.
 const TABLE_HOLDS: Duration = Duration::from_secs(1);
 
@@ -32,7 +30,7 @@ pub(super) struct Unanswered {
 
 struct Watched {
     socket: AsyncFd<OwnedFd>,
-    gate: Rc<Gate<Journal>>,
+    egress: Rc<EgressContext<Journal>>,
     /// Of this machine's loopback where nothing listens: a port of the sandbox's own.
     own: RefCell<BTreeSet<u16>>,
     machine: RefCell<Listening>,
@@ -54,12 +52,12 @@ impl Drop for Unanswered {
 }
 
 impl Unanswered {
-    pub(super) fn watch(gate: &Rc<Gate<Journal>>, sockets: Vec<OwnedFd>) -> Self {
+    pub(super) fn watch(egress: &Rc<EgressContext<Journal>>, sockets: Vec<OwnedFd>) -> Self {
         let watch = |socket| {
             let socket = spawn::watch(socket, Interest::READABLE).ok()?;
             Some(Rc::new(Watched {
                 socket,
-                gate: Rc::clone(gate),
+                egress: Rc::clone(egress),
                 own: RefCell::default(),
                 machine: RefCell::default(),
             }))
@@ -73,45 +71,39 @@ impl Unanswered {
         Self { watched, tasks }
     }
 
-    /// What came last, of a sandbox that has ended.
-    pub(super) async fn finish(mut self) {
+    /// What came last, of a sandbox that has ended. Gives the sockets.
+    pub(super) async fn finish(mut self) -> Vec<OwnedFd> {
         for task in std::mem::take(&mut self.tasks) {
             task.abort();
             // It was cancelled, or its socket failed: either way it holds the socket no longer.
             let _ = task.await;
         }
+        let mut sockets = Vec::new();
         for watched in std::mem::take(&mut self.watched) {
-            while !watched.drain().await {}
+            while drain(async || watched.look().await).await == Next::More {}
             if let Ok(watched) = Rc::try_unwrap(watched) {
-                close_elsewhere(watched.socket.into_inner());
+                sockets.push(watched.socket.into_inner());
             }
         }
+        sockets
     }
 }
 
 impl Watched {
     async fn serve(&self) {
-        while let Ok(mut ready) = self.socket.readable().await {
-            match self.drain().await {
-                true => ready.clear_ready(),
-                false => tokio::task::yield_now().await,
-            }
-        }
+        serve(&self.socket, async || self.look().await).await;
     }
 
-    /// Whether nothing is left.
-    async fn drain(&self) -> bool {
+    /// Looks at one packet.
+    async fn look(&self) -> Next {
         let mut packet = [0; LONGEST];
-        for _ in 0..MOST_AT_ONCE {
-            let Ok(length) = rustix::io::read(self.socket.get_ref(), &mut packet) else { return true };
-            let Some(found) = packet.get(..length).and_then(refused::read) else { continue };
-            let (address, port) = (found.destination.ip(), found.destination.port());
-            if address.is_loopback() && !(found.is_tcp && self.is_of_machine(port)) {
-                continue;
-            }
-            self.gate.was_unanswered(found.destination, found.is_tcp).await;
+        let Ok(length) = rustix::io::read(self.socket.get_ref(), &mut packet) else { return Next::Empty };
+        let Some(found) = packet.get(..length).and_then(refused::read) else { return Next::More };
+        let (address, port) = (found.destination.ip(), found.destination.port());
+        if !address.is_loopback() || (found.is_tcp && self.is_of_machine(port)) {
+            self.egress.was_unanswered(found.destination, found.is_tcp).await;
         }
-        false
+        Next::More
     }
 
     /// Something on this machine would have answered.

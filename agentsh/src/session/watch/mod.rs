@@ -117,6 +117,7 @@ impl Guards {
                 mounted: running.child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),
+                closer: session.context.zygote.closer(),
                 host: crate::sandbox::host::RealHost::default(),
                 stand_ins: Vec::new(),
                 stop,

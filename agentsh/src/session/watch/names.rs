@@ -30,6 +30,11 @@ pub struct Names {
 }
 
 impl Names {
+    /// What tells nothing any more.
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.notify
+    }
+
     /// # Errors
     /// When this user has as many of these as he may.
     pub fn new() -> io::Result<Self> {

@@ -19,7 +19,7 @@ use crate::sandbox::mend::{Namespaces, mend};
 use crate::sandbox::mounted::Mounted;
 use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{Access, Executable, Mount, What as Made};
-use crate::sandbox::{Zygote, spawn};
+use crate::sandbox::{Closer, Zygote, spawn};
 use crate::session::close_elsewhere::close_elsewhere;
 use crate::session::copies::Copy;
 use crate::session::launch::map_owned;
@@ -56,6 +56,8 @@ pub(super) struct Watch {
     pub mounted: Option<Mounted>,
     pub freezer: Freezer,
     pub zygote: Zygote,
+    /// Of the session's own.
+    pub closer: Closer,
     pub host: RealHost,
     pub stand_ins: Vec<Placeholders>,
     /// Readable when the sandbox has ended.
@@ -483,7 +485,6 @@ impl Watch {
             }
         }
         let is_sure = is_armed && self.names.as_ref().is_some_and(|names| !names.is_incomplete);
-        close_elsewhere(self.names.take());
         for path in std::mem::take(&mut self.tried) {
             let shown = path.strip_prefix(&self.keep.project).unwrap_or(&path).display().to_string();
             let text = format!(
@@ -502,6 +503,11 @@ impl Watch {
             self.say(&change.path, GuardChange::Instructions, change.text);
         }
         forget_old(&self.state);
+        let Self { closer, names, namespaces, mounted, .. } = self;
+        let mut open = namespaces.into_descriptors();
+        open.extend(names.map(Names::into_descriptor));
+        open.extend(mounted.map(OwnedFd::from));
+        close_elsewhere(&closer, open);
     }
 
     fn look_for_new_repositories(&mut self) {

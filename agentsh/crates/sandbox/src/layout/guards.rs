@@ -13,10 +13,11 @@ use crate::policy::builtin_paths::{
 impl Builder<'_> {
     /// The reason for which a path lies in a mask that nobody lifted.
     pub(super) fn masked(&self, path: &Path) -> Option<&'static str> {
-        HOME_MASKS.iter().find_map(|(mask, why)| {
+        let below = path.strip_prefix(self.request.home).ok()?;
+        HOME_MASKS.iter().filter(|(mask, _)| below.starts_with(mask)).find_map(|(mask, why)| {
             let mask = self.request.home.join(mask);
             let unmasked = |entry: &PathBuf| entry.starts_with(&mask) && path.starts_with(entry);
-            (path.starts_with(&mask) && !self.request.unmasked.iter().any(unmasked)).then_some(*why)
+            (!self.request.unmasked.iter().any(unmasked)).then_some(*why)
         })
     }
 
@@ -166,8 +167,7 @@ impl Builder<'_> {
 
     /// The grant that holds for a path: the longest of those in which it lies, or that it is.
     fn nearest(&self, path: &Path) -> Option<(&Path, Access)> {
-        let around = self.granted.iter().filter(|(grant, _)| path.starts_with(grant));
-        let nearest = around.max_by_key(|(grant, _)| grant.as_os_str().len());
+        let nearest = path.ancestors().find_map(|above| self.granted.get_key_value(above));
         nearest.map(|(grant, access)| (grant.as_path(), *access))
     }
 

@@ -108,7 +108,7 @@ impl Origin {
 }
 
 /// The way out of one sandbox.
-pub struct Gate<R> {
+pub struct EgressContext<R> {
     /// None: the agent.
     pub server: Option<ServerId>,
     pub network: NetworkPolicy,
@@ -155,7 +155,7 @@ const WRITTEN_SINGLY: u64 = 16;
 /// After so many events of a sandbox, only the first of a kind is still written at once.
 const WRITTEN_BEFORE: u64 = 512;
 
-impl<R: Recorder + 'static> Gate<R> {
+impl<R: Recorder + 'static> EgressContext<R> {
     #[must_use]
     pub fn new(
         server: Option<ServerId>,
@@ -288,7 +288,7 @@ impl<R: Recorder + 'static> Gate<R> {
         (answer.change, crate::policy::allow_entry(host, port))
     }
 
-    /// As [`Gate::change`], for an entry of `network.allow` that is more than a host and a port.
+    /// As [`EgressContext::change`], for an entry of `network.allow` that is more than a host and a port.
     pub(super) fn change_to(&self, entry: &str) -> (Option<String>, Option<String>) {
         (Some(crate::policy::allow_line(self.server.as_ref(), entry)), Some(entry.to_owned()))
     }
