@@ -71,7 +71,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let end = signals::end()?;
     let command = request.what.program();
     let failure = Failure::default();
-    let declared = declared(session, request.what, id)?;
+    let declared = declared_or_closed(session, request.what, id).await?;
     let code = tokio::select! {
         ended = serve(bridges, session, streams, declared, id.clone(), &failure) => match ended.exit {
             Some(exit) => exit.code,
@@ -96,13 +96,7 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (end, failure) = (signals::end()?, Failure::default());
     let theirs = tokio::io::split(theirs);
-    let declared = match declared(session, request.what, id) {
-        Ok(declared) => declared,
-        Err(error) => {
-            session.close(1).await?;
-            return Err(error);
-        }
-    };
+    let declared = declared_or_closed(session, request.what, id).await?;
     let answer = tokio::select! {
         answer = interface::ask(ours) => answer,
         _ended = serve(bridges, session, theirs, declared, id.clone(), &failure) => {
@@ -246,7 +240,17 @@ async fn serve(
     }
 }
 
-/// What is to be started or asked.
+/// What is to be started or asked; where there is none, the session is over.
+async fn declared_or_closed(session: &Session, what: What, id: &ServerId) -> Result<Declared, RunError> {
+    match declared(session, what, id) {
+        Ok(declared) => Ok(declared),
+        Err(error) => {
+            session.close(1).await?;
+            Err(error)
+        }
+    }
+}
+
 fn declared(session: &Session, what: What, id: &ServerId) -> Result<Declared, RunError> {
     match what {
         What::Command(command) => {
