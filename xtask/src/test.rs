@@ -68,7 +68,8 @@ pub fn main(options: &Options) -> Result<bool> {
             Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
         });
     }
-    if options.part == Part::Deny || (options.part == Part::All && (deny::is_installed() || !options.offline)) {
+    if options.part == Part::Deny || (options.part == Part::All && (deny::is_installed() || !options.offline))
+    {
         steps.run("dependencies", || {
             deny::check()?;
             Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })

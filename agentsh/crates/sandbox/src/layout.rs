@@ -8,16 +8,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::etc;
-use super::host::{Found, Host, Small};
+use super::host::{Found, Host};
 use super::plan::{
-    Access, Descriptor, Executable, FileKey, Identity, Kind, LandlockAccess, LandlockRule, Mount,
-    PROJECT_LAYER, Source, What,
+    Access, Descriptor, Executable, FileKey, Identity, Kind, LandlockRule, Mount, PROJECT_LAYER, Source, What,
 };
 use crate::policy::builtin_paths;
 
 mod git;
 mod guards;
+mod rights;
+mod system;
 
 pub use guards::instructing;
 
@@ -163,9 +163,6 @@ pub struct Keep {
     pub guard_all: bool,
 }
 
-/// Descriptions of the invoking user's keys: shown to every process of the same user id.
-const HIDDEN_IN_PROC: [&str; 2] = ["keys", "key-users"];
-
 /// Where agentsh's own files stand inside an agent's sandbox.
 pub const OWN_DIRECTORY: &str = "/run/agentsh";
 
@@ -297,75 +294,6 @@ impl Builder<'_> {
             .max_by_key(|grant| grant.as_os_str().len())
     }
 
-    /// Read-only system directories; `/bin` and friends are symlinks on merged systems. Small files are copied: a mount
-    /// costs ten times as much, to make and to take down again.
-    fn system(&mut self) {
-        for path in builtin_paths::SYSTEM_READ.iter().map(Path::new) {
-            if is_generated(path) {
-                continue;
-            }
-            let kind = match self.host.look(path) {
-                Some(Found::Directory) => Kind::Directory,
-                Some(Found::File) => Kind::File,
-                Some(Found::Symlink) => {
-                    if let Some(to) = self.host.link(path) {
-                        self.push(path, What::Symlink { to });
-                    }
-                    continue;
-                }
-                _ => continue,
-            };
-            let copied = if path.starts_with("/etc") { self.host.small(path) } else { None };
-            match copied {
-                Some(copied) => self.copies(copied),
-                None => self.bind(path, Access::ReadOnly, kind),
-            }
-        }
-    }
-
-    fn copies(&mut self, copied: Vec<(PathBuf, Small)>) {
-        for (path, small) in copied {
-            let what = match small {
-                Small::Directory { mode } => What::Directory { mode },
-                Small::File { content, mode } => What::File { content, mode },
-                Small::Symlink { to } => What::Symlink { to },
-            };
-            self.push(path, what);
-        }
-    }
-
-    fn private(&mut self) {
-        self.push("/proc", What::Proc);
-        for name in HIDDEN_IN_PROC {
-            self.hide(&Path::new("/proc").join(name));
-        }
-        self.push("/dev", What::Directory { mode: 0o755 });
-        for name in ["null", "zero", "full", "random", "urandom", "tty"] {
-            let path = Path::new("/dev").join(name);
-            if (name != "tty" || self.request.for_agent) && self.host.look(&path).is_some() {
-                self.bind(&path, Access::Device, Kind::File);
-            }
-        }
-        if let Some(terminal) = &self.request.terminal {
-            let source = Source::Path { path: terminal.clone(), expect: None, no_links: true };
-            self.push("/dev/console", What::Bind { source, access: Access::Device, kind: Kind::File });
-        }
-        for (link, to) in [
-            ("fd", "/proc/self/fd"),
-            ("stdin", "/proc/self/fd/0"),
-            ("stdout", "/proc/self/fd/1"),
-            ("stderr", "/proc/self/fd/2"),
-            ("ptmx", "pts/ptmx"),
-        ] {
-            self.push(Path::new("/dev").join(link), What::Symlink { to: to.into() });
-        }
-        self.push("/dev/pts", What::Devpts);
-        for (path, mode) in [("/dev/shm", 0o1777), ("/tmp", 0o1777), ("/var/tmp", 0o1777)] {
-            self.push(path, What::Tmpfs { bytes: self.request.private_bytes, mode });
-        }
-        self.push("/run", What::Directory { mode: 0o755 });
-    }
-
     fn grants(&mut self) {
         let request = self.request;
         let mut grants: BTreeMap<PathBuf, Access> = BTreeMap::new();
@@ -484,45 +412,6 @@ impl Builder<'_> {
         }
     }
 
-    fn generated(&mut self) {
-        let request = self.request;
-        let passwd = etc::passwd(request.identity, request.user, request.home);
-        for (path, content) in [
-            ("/etc/passwd", passwd),
-            ("/etc/group", etc::group(request.identity)),
-            ("/etc/hosts", etc::hosts()),
-            ("/etc/resolv.conf", etc::resolv_conf()),
-            ("/etc/nsswitch.conf", etc::nsswitch_conf()),
-        ] {
-            self.push(path, What::File { content, mode: 0o644 });
-        }
-        if let Some((path, key)) = request.bridge {
-            let source = Source::Path { path: path.to_owned(), expect: Some(key), no_links: false };
-            self.push(
-                Path::new(OWN_DIRECTORY).join("agentsh"),
-                What::Bind { source, access: Access::ReadOnly, kind: Kind::File },
-            );
-        }
-        self.elsewhere(&request.extra);
-        for cache in &request.caches {
-            let source = |path: &PathBuf| Source::Path { path: path.clone(), expect: None, no_links: false };
-            let (lower, layer) = (source(&cache.lower), source(&cache.layer));
-            self.push(&cache.inside, What::Overlay { lower, layer, or_upper: true });
-        }
-        for (path, content, mode) in &request.files {
-            self.push(path, What::File { content: content.clone(), mode: *mode });
-        }
-    }
-
-    fn elsewhere(&mut self, shown: &[Elsewhere]) {
-        for Elsewhere { host, inside, access } in shown {
-            let kind =
-                if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
-            let source = Source::Path { path: host.clone(), expect: None, no_links: false };
-            self.push(inside, What::Bind { source, access: *access, kind });
-        }
-    }
-
     /// Git inside does not list the stand-ins among the untracked files: they are not the project's.
     fn unlisted(&mut self) {
         if self.request.sets_git {
@@ -548,46 +437,6 @@ impl Builder<'_> {
             format!("GIT_CONFIG_VALUE_0={}", list.display()),
         ]);
         self.push(list, What::File { content: names.concat().into_bytes(), mode: 0o444 });
-    }
-
-    /// Read everywhere (the mounts decide what there is), write where a mount is writable. A right that a rule gives
-    /// holds for all that lies below, other mounts included.
-    fn landlock(&mut self) {
-        let request = self.request;
-        let execute = self.executable();
-        let all = request.execute.is_empty();
-        let everywhere = if all { LandlockAccess::Read } else { LandlockAccess::ReadNoExecute };
-        let mut rules = vec![LandlockRule { path: "/".into(), access: everywhere }];
-        for path in &execute {
-            rules.push(LandlockRule { path: path.clone(), access: LandlockAccess::Read });
-        }
-        let private = LandlockAccess::Write { execute: all, sockets: true };
-        rules.push(LandlockRule { path: "/dev".into(), access: private });
-        let listed = |target: &Path| all || request.execute.iter().any(|path| target.starts_with(path));
-        for mount in &self.layout.mounts {
-            let target = &mount.target;
-            let sockets = match &mount.what {
-                What::Bind { access: Access::ReadWrite, .. } | What::Overlay { .. } => {
-                    !self.is_shared(target)
-                }
-                // What holds for it holds for what lies in it.
-                What::Tmpfs { mode, .. } if mode & 0o200 != 0 => !self.layout.mounts.iter().any(|inner| {
-                    let bound = matches!(&inner.what, What::Bind { access: Access::ReadWrite, .. });
-                    bound && inner.target.starts_with(target) && self.is_shared(&inner.target)
-                }),
-                _ => continue,
-            };
-            if !target.starts_with("/dev") {
-                let sockets = request.shared_sockets || sockets;
-                let access = LandlockAccess::Write { execute: listed(target), sockets };
-                rules.push(LandlockRule { path: target.clone(), access });
-            }
-        }
-        if !all {
-            let system = builtin_paths::SYSTEM_READ.iter().map(PathBuf::from);
-            self.layout.executable = Executable::Below(system.chain(execute).collect());
-        }
-        self.layout.landlock = rules;
     }
 
     /// Below the project that is a layer, by a path as it was written or with links followed.
@@ -616,23 +465,6 @@ impl Builder<'_> {
             self.layout.mounts.insert(0, Mount { target: PROJECT_LAYER.into(), what });
         }
     }
-
-    /// Whether another sandbox may see a directory of the host: all but the program's own files.
-    fn is_shared(&self, target: &Path) -> bool {
-        !self.request.own_state.iter().any(|grant| target.starts_with(&grant.path))
-    }
-
-    /// What may be executed where a policy lists it: the list, the program that the user named, whose bytes are pinned,
-    /// and the agent's way to its servers.
-    fn executable(&self) -> Vec<PathBuf> {
-        let request = self.request;
-        if request.execute.is_empty() {
-            return Vec::new();
-        }
-        let pinned = request.pinned.iter().filter(|file| file.executable).map(|file| file.path.clone());
-        let bridge = request.bridge.map(|_| Path::new(OWN_DIRECTORY).join("agentsh"));
-        request.execute.iter().cloned().chain(pinned).chain(bridge).collect()
-    }
 }
 
 /// A grant in a writable one: whoever moves what it lies on takes it away. Nobody moves what is read-only, as
@@ -651,13 +483,6 @@ fn on_top(guards: Vec<Mount>) -> Vec<Mount> {
     writable.dedup();
     writable.extend(others);
     writable
-}
-
-/// System files that get generated content instead of the host's.
-fn is_generated(path: &Path) -> bool {
-    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf"]
-        .iter()
-        .any(|generated| path == Path::new(generated))
 }
 
 /// Shown to everybody anyway.
