@@ -222,7 +222,7 @@ fn read(path: &Path, max: usize) -> Result<Vec<u8>, String> {
 /// A document of the web, redirections followed.
 pub(super) async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
     let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
-    let client: Client = crate::session::proxy::outgoing::client()?.with_limits(limits);
+    let client: Client = crate::session::outgoing::client()?.with_limits(limits);
     let target = client.target(url).map_err(|why| why.to_string())?;
     let request = Request {
         method: Method::GET,

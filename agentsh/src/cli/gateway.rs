@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::gateway::config::Config;
 use crate::gateway::keys::{Key, Keys};
 use crate::session::gateway;
-use crate::session::run::exit_code_of;
+use crate::session::run_error::exit_code_of;
 
 use super::fail;
 use super::output::{self, Failure, NO, OK, finish};

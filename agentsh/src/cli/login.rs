@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 use super::output::{self, Context, Failure, OK, finish};
 use super::{fail, profile};
-use crate::session::logins::{Store, verb};
-use crate::session::run::exit_code_of;
+use crate::session::login;
+use crate::session::logins::Store;
+use crate::session::logins::flow::Request;
+use crate::session::run_error::exit_code_of;
 use crate::store::escape;
 
 #[derive(Debug, Args)]
@@ -63,7 +65,7 @@ pub async fn login(args: LoginArgs, out: &mut dyn Write, err: &mut dyn Write) ->
     };
     let mut profiles: BTreeMap<String, String> = profiles.collect();
     let url = profiles.remove(&server);
-    let request = verb::Request {
+    let request = Request {
         server,
         url,
         profiles: profiles.into_keys().collect(),
@@ -75,14 +77,14 @@ pub async fn login(args: LoginArgs, out: &mut dyn Write, err: &mut dyn Write) ->
         browser: !args.no_browser,
         limit: Duration::from_secs(args.wait),
     };
-    told(verb::login(request, out).await)
+    told(login::login(request, out).await)
 }
 
 pub async fn logout(args: LogoutArgs) -> u8 {
-    told(verb::logout(&args.server, args.policy).await)
+    told(login::logout(&args.server, args.policy).await)
 }
 
-fn told(done: Result<(), crate::session::run::RunError>) -> u8 {
+fn told(done: Result<(), crate::session::run_error::RunError>) -> u8 {
     match done {
         Ok(()) => OK,
         Err(error) => {

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use crate::session::mcp_run;
-use crate::session::run::exit_code_of;
+use crate::session::run_error::exit_code_of;
 
 use super::flags::FlagArgs;
 use super::run::{Network, TierName};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::session::proxy;
-use crate::session::run::exit_code_of;
+use crate::session::run_error::exit_code_of;
 
 use super::fail;
 use super::run::Network;

@@ -16,7 +16,7 @@ use super::run::Network;
 use crate::policy::Flags;
 use crate::registry::{Interface, Kind, difference};
 use crate::session::mcp_run;
-use crate::session::run::RunError;
+use crate::session::run_error::RunError;
 use crate::store::escape;
 use crate::types::ServerId;
 

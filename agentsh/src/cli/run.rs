@@ -11,7 +11,8 @@ use crate::sandbox::Tier;
 use crate::session::Session;
 use crate::session::network::{self, Backend};
 use crate::session::publish::Asked;
-use crate::session::run::{Outcome, Request, RunError, exit_code_of, run as run_session};
+use crate::session::run::{Outcome, Request, run as run_session};
+use crate::session::run_error::{RunError, exit_code_of};
 use crate::store::Reader;
 
 use super::flags::FlagArgs;

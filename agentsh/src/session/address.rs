@@ -58,6 +58,21 @@ fn one(text: &str, port: u16) -> Option<Address> {
     valid.then(|| Address { host: host.to_lowercase(), port })
 }
 
+/// A URL for messages and records: without what may be a key.
+#[must_use]
+pub fn shown_url(url: &str) -> String {
+    match url::Url::parse(url) {
+        Ok(mut parsed) => {
+            parsed.set_query(None);
+            parsed.set_fragment(None);
+            // Only a URL without a host has no place for them.
+            let _ = parsed.set_username("").and_then(|()| parsed.set_password(None));
+            parsed.to_string()
+        }
+        Err(_) => "a URL that cannot be read".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,12 +1,10 @@
 //! The archives that the machine's own apt reads, as far as they are switched on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::registries::{Found, read};
-
-/// Every archive over HTTP that a file of sources names.
+/// Every archive over HTTP that a file of sources names, with the file. `read` gives the text of one.
 #[must_use]
-pub(super) fn archives() -> Vec<Found> {
+pub fn archives(read: impl Fn(&Path) -> String) -> Vec<(String, String)> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     let more = std::fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
     let mut more: Vec<PathBuf> = more.map(|entry| entry.path()).collect();
@@ -20,7 +18,7 @@ pub(super) fn archives() -> Vec<Found> {
             _ => continue,
         };
         let said_by = file.display().to_string();
-        found.extend(urls.into_iter().map(|url| Found { url, said_by: said_by.clone() }));
+        found.extend(urls.into_iter().map(|url| (url, said_by.clone())));
     }
     found
 }

@@ -149,7 +149,7 @@ impl Bridges {
     ///
     /// # Errors
     /// An address that may not be used, or a key that is not there.
-    pub fn with_classifier(self) -> Result<Self, super::run::RunError> {
+    pub fn with_classifier(self) -> Result<Self, super::run_error::RunError> {
         let classify = super::classifying::of_policy(&self.session)?;
         Ok(Self { classify, ..self })
     }

@@ -10,7 +10,7 @@ use crate::agent::project::{Brings, look};
 use crate::store::escape;
 
 use super::copies::write_anew;
-use super::{Session, run};
+use super::{Session, agent_home};
 
 /// Entries of a project that are looked at before every start; `agentsh scan project` looks at all.
 const MOST: usize = 5_000;
@@ -31,7 +31,7 @@ pub fn tell(session: &Session, kind: Kind) {
         .iter()
         .map(|file| (file.path.to_string_lossy().into_owned(), file.hash.clone()))
         .collect();
-    let directory = run::of_project(session, kind);
+    let directory = agent_home::of_project(session, kind);
     let file = directory.join(NAME);
     let before = read(&file);
     if before.as_ref() == Some(&now) || before.is_none() && now.is_empty() {

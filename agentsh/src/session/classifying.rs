@@ -15,7 +15,7 @@ use crate::store::{Event, redact};
 use crate::types::ServerId;
 
 use super::Session;
-use super::run::RunError;
+use super::run_error::RunError;
 
 /// Members below which the protocol puts content, from the answer on.
 const TO_CONTENT: [&str; 5] = ["result", "content", "contents", "messages", "resource"];

@@ -11,7 +11,7 @@ use crate::fleet::place::{self, HostFile};
 use crate::policy::NetworkPolicy;
 use crate::types::RuleRef;
 
-use super::registered::without;
+use super::shut::without;
 
 /// This host, where it is enrolled and its file can be read.
 #[must_use]

@@ -22,7 +22,7 @@ use super::declared::Declaration;
 use super::network::Backend;
 use super::places::Repeats;
 use super::remote::{self, Remote};
-use super::run::RunError;
+use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError};
 

@@ -5,60 +5,24 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::policy::{Limits, ProcessPolicy};
+use crate::policy::Limits;
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::control::Cause;
-use crate::sandbox::layout::{CacheLayer, Elsewhere, Grant, Keep, Layout, PinnedFile, Request, layout};
+use crate::sandbox::layout::{Grant, Keep, Layout, Request, layout};
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::placeholders::{self, Placeholders};
-use crate::sandbox::plan::{self, Access, Plan, Program, Source, Terminal, What};
+use crate::sandbox::plan::{self, Access, Plan, Source, Terminal, What};
 use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
 
 use crate::net::EgressContext;
 
 use super::Context;
 use super::container::{self, Place};
+use super::layer::{Shown, borrow};
 use super::network::{self, Way};
 use super::publish::{self, Published};
 use super::refused_calls::Answering;
-use super::review::launch::{Shown, borrow};
-
-/// One process tree to be started.
-pub struct Start<'a> {
-    pub label: &'a str,
-    pub policy: &'a ProcessPolicy,
-    /// Already completed with the defaults of its kind.
-    pub limits: &'a Limits,
-    pub for_agent: bool,
-    /// The agent keeps the terminal that it was started from.
-    pub terminal: Terminal,
-    pub program: Program,
-    pub pinned: Vec<PinnedFile>,
-    pub program_roots: Vec<PathBuf>,
-    /// Descriptors that `pinned` refers to.
-    pub descriptors: Vec<OwnedFd>,
-    pub project_access: Option<Access>,
-    /// None: what is written to the project reaches it.
-    pub layer: Option<Shown<'a>>,
-    pub grants: Vec<Grant>,
-    pub own_state: Vec<Grant>,
-    pub denied: Vec<PathBuf>,
-    pub unmasked: Vec<PathBuf>,
-    pub execute: Vec<PathBuf>,
-    /// Unix sockets may be made in directories of the host, which another sandbox may see.
-    pub shared_sockets: bool,
-    pub files: Vec<(PathBuf, Vec<u8>, u32)>,
-    pub extra: Vec<Elsewhere>,
-    /// What must not come into being in the project is kept away, by stand-ins on disk where it takes one.
-    pub stand_ins: bool,
-    /// As `extra`, and no rule of Landlock opens it.
-    pub beyond_landlock: Vec<Elsewhere>,
-    pub caches: Vec<CacheLayer>,
-    /// None: nobody serves it, and nothing is reached.
-    pub network: Option<Way>,
-    pub stdio: [BorrowedFd<'a>; 3],
-    pub allow_degraded: bool,
-}
+use super::start::Start;
 
 /// A started process tree and what must live as long as it.
 pub struct Running {

@@ -15,7 +15,9 @@ use crate::registry::Captured;
 use crate::store::escape;
 use crate::types::ServerId;
 
+use super::address::shown_url;
 use super::bridges::{self, Bridges};
+use super::configured;
 use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::{Declaration, Declared};
@@ -23,7 +25,7 @@ use super::interface;
 use super::network::{self, Backend};
 use super::registered::Registered;
 use super::remote::{self, Remote};
-use super::run::{self, RunError, exit_code_of};
+use super::run_error::{RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
 use super::standard;
 use super::{Opening, Session, SessionError, signals};
@@ -119,7 +121,7 @@ pub async fn capture_all(
     only: &[String],
 ) -> Result<Vec<(ServerId, Result<Captured, String>)>, RunError> {
     let Opened { session, .. } = open(&request, false).await?;
-    let all = run::configured(&session);
+    let all = configured::configured(&session);
     let known = |all: &BTreeMap<ServerId, Declared>| {
         only.iter().find(|id| !all.contains_key(&ServerId((*id).clone()))).cloned()
     };
@@ -279,7 +281,7 @@ fn declared(session: &Session, what: What, id: &ServerId) -> Result<Declared, Ru
             }))
         }
         What::Configured(wanted) => {
-            let mut configured = run::configured(session)?;
+            let mut configured = configured::configured(session)?;
             configured.remove(&wanted).ok_or_else(|| {
                 let known: Vec<String> =
                     configured.keys().map(|id| format!("'{}'", escape::line(&id.0))).collect();
@@ -305,7 +307,7 @@ impl What {
     fn shown(&self) -> Vec<String> {
         match self {
             Self::Command(command) => command.clone(),
-            Self::Url { url, .. } => vec![remote::shown(url)],
+            Self::Url { url, .. } => vec![shown_url(url)],
             Self::Configured(id) => vec![id.0.clone()],
         }
     }

@@ -15,9 +15,10 @@ use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::sandbox::{Enforcement, SpawnError};
 
 use super::Context;
-use super::launch::{self, Running, Start};
+use super::launch::{self, Running};
 use super::pipes;
 use super::process::memory_exceeded;
+use super::start::Start;
 
 /// A sandbox that takes longer is killed.
 pub const PATIENCE: Duration = Duration::from_millis(2500);

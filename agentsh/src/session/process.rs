@@ -11,7 +11,8 @@ use crate::store::words::ExitCause;
 use crate::store::{Event, redact};
 use crate::types::ServerId;
 
-use super::launch::{self, Running, Start};
+use super::launch::{self, Running};
+use super::start::Start;
 use super::watch::{Before, Guards};
 use super::{Session, network};
 

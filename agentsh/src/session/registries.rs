@@ -77,7 +77,7 @@ const ECOSYSTEMS: &[Ecosystem] = &[
         files: &["pom.xml", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"],
         hosts: maven,
     },
-    Ecosystem { id: "debian", files: &["debian/control"], hosts: |_| apt::archives() },
+    Ecosystem { id: "debian", files: &["debian/control"], hosts: |_| debian() },
 ];
 
 /// The rules of a process, with the registries of the project's ecosystems among them; and with those that a tool without a
@@ -111,6 +111,10 @@ pub fn with_registries(rules: NetworkPolicy, context: &Context, first: &[Found])
 #[must_use]
 pub fn uses_java(rules: &NetworkPolicy) -> bool {
     rules.allow.iter().any(|rule| rule.rule.id == "registry of maven")
+}
+
+fn debian() -> Vec<Found> {
+    apt::archives(read).into_iter().map(|(url, said_by)| Found { url, said_by }).collect()
 }
 
 /// A rule that lets a registry be read.
@@ -399,7 +403,7 @@ pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Empty where there is none, or it is larger than any configuration.
-pub(super) fn read(file: &Path) -> String {
+fn read(file: &Path) -> String {
     let is_small = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= MOST_BYTES);
     if is_small { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() }
 }

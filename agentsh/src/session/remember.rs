@@ -16,7 +16,7 @@ use crate::sandbox::mend::Namespaces;
 use crate::sandbox::visit;
 
 use super::copies::write_anew;
-use super::{Session, run};
+use super::{Session, agent_home};
 
 /// Longest file that is read, in bytes.
 const MOST_BYTES: u64 = 16 << 20;
@@ -108,12 +108,12 @@ pub fn keep(session: &Session, kind: Kind, given: &Given, inside: &Namespaces) {
 type Kept = BTreeMap<String, BTreeMap<String, Value>>;
 
 fn kept(session: &Session, kind: Kind) -> Kept {
-    let Ok((text, _)) = users(&run::of_project(session, kind).join(NAME)) else { return Kept::new() };
+    let Ok((text, _)) = users(&agent_home::of_project(session, kind).join(NAME)) else { return Kept::new() };
     serde_json::from_str(&text).unwrap_or_default()
 }
 
 fn write_kept(session: &Session, kind: Kind, kept: &Kept) -> std::io::Result<()> {
-    let directory = run::of_project(session, kind);
+    let directory = agent_home::of_project(session, kind);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     write_anew(&directory.join(NAME), &serde_json::to_vec_pretty(kept)?, 0o600)
 }

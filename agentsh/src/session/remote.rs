@@ -5,19 +5,20 @@ use std::rc::Rc;
 
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::io::DuplexStream;
-use url::{Host, Url};
+use url::Url;
 
 use crate::agent::expand;
 use crate::egress::Client;
 use crate::egress::resolve::Resolver;
-use crate::egress::target::Rules;
 use crate::mcp::{PauseSender, Running, StartError, Upstream};
 use crate::remote::{Credentials, Settings, connect};
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;
+use super::address::shown_url;
 use super::logins::{self, Kept};
+use super::remote_addresses::rules;
 
 /// Set for each message by agentsh itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -104,7 +105,7 @@ impl Remote {
             return Ok(None);
         }
         let clients = logins::clients(&self.session, id, url, true)?;
-        let name = if *is_configured { id.0.clone() } else { shown(url) };
+        let name = if *is_configured { id.0.clone() } else { shown_url(url) };
         Ok(Some(Rc::new(Kept::new(Rc::clone(&self.session), id.clone(), (url.clone(), name), clients))))
     }
 
@@ -146,7 +147,7 @@ impl Upstream for Remote {
         }
         let begun = pins.map_err(|error| error.to_string());
         let begun = begun.and_then(|()| self.settings()).and_then(|settings| {
-            connect(&settings).map_err(|why| format!("{}: {why}; {}", shown(url), settings.remedy))
+            connect(&settings).map_err(|why| format!("{}: {why}; {}", shown_url(url), settings.remedy))
         });
         begun.map_err(|why| {
             let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
@@ -164,53 +165,12 @@ impl Upstream for Remote {
     }
 }
 
-/// Public addresses over TLS; and this machine where the user says so, and the networks that the server's rules name.
-pub(super) fn rules(session: &Session, id: &ServerId, url: &str, users_word: bool) -> Rules {
-    let mut rules = Rules::default();
-    let Ok(url) = Url::parse(url) else { return rules };
-    let port = url.port_or_known_default().unwrap_or(443);
-    rules.loopback = users_word && is_here(&url);
-    if let Some(server) = session.policy.mcp.servers.get(id) {
-        let network = &server.process.network;
-        rules.loopback |= is_here(&url) && network.loopback.iter().any(|open| open.value == port);
-        let host = url.host_str().unwrap_or_default();
-        let named = network.allow.iter().filter(|rule| rule.value.matches(host, port));
-        rules.permitted =
-            named.flat_map(|rule| rule.value.addresses.iter().map(|block| block.value)).collect();
-    }
-    rules
-}
-
-pub(super) fn is_here(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
-}
-
 fn remedy(id: &ServerId, url: &str) -> String {
     let host = Url::parse(url).ok().and_then(|url| Some(url.host_str()?.to_owned())).unwrap_or_default();
     format!(
         "a network of your own is allowed by `sandbox: {{mcp: {{servers: [{{id: {id}, network: {{allow: [{{host: {host}, \
          addresses: [NETWORK/PREFIX]}}]}}}}]}}}}`"
     )
-}
-
-/// A URL for messages and records: without what may be a key.
-#[must_use]
-pub fn shown(url: &str) -> String {
-    match Url::parse(url) {
-        Ok(mut parsed) => {
-            parsed.set_query(None);
-            parsed.set_fragment(None);
-            // Only a URL without a host has no place for them.
-            let _ = parsed.set_username("").and_then(|()| parsed.set_password(None));
-            parsed.to_string()
-        }
-        Err(_) => "a URL that cannot be read".to_owned(),
-    }
 }
 
 /// Headers as a policy or the proxy's file has them.

@@ -1,43 +1,39 @@
 //! `agentsh run -- AGENT`: the agent in its sandbox, its servers behind bridges, every decision on record.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::process::Signal;
 
-use crate::agent::{self, Access as StateAccess, Kind, Launch, StateKind, Transport};
+use crate::agent::{Access as StateAccess, Kind, Launch};
 use crate::guard::Guard;
-use crate::policy::{self, Policy};
-use crate::sandbox::SpawnError;
-use crate::sandbox::control::Cause;
-use crate::sandbox::layout::{Elsewhere, Grant, OWN_DIRECTORY};
+use crate::policy;
+use crate::sandbox::layout::{Elsewhere, OWN_DIRECTORY};
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::store::Event;
 use crate::store::words::ExitCause;
-use crate::types::ServerId;
 
-use super::agreements;
 use super::approvals::{self, Approvals, Hosts};
 use super::bridges::{self, Bridges};
 use super::context::Context;
-use super::declared::{Declaration, Declared};
 use super::guarded_terminal::GuardedTerminal;
-use super::launch::Start;
+use super::layer::Shown;
 use super::model::{Model, places};
-use super::process::{self, Process, ProcessError};
+use super::process::{self, Process};
 use super::publish::Asked;
-use super::remote;
-use super::resolving::{self, Command, Pinned, shell_status};
-use super::review::launch::{Layers, Shown};
+use super::resolving::{self, Command, Pinned};
+use super::review::launch::Layers;
+use super::run_error::{RunError, exit_code_of};
 use super::signals::{Signals, has_terminal, take_terminal_back};
+use super::start::Start;
 use super::suspend::Suspended;
 use super::toolchains::{self, Toolchains};
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, briefing, brings, credentials, environment, first_index,
-    git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
+    Opening, RemoveOnDrop, Session, SessionError, agent_home, brings, configured, credentials, environment,
+    first_index, git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
     socket_directory, ssh, trees, trust, unknown, why,
 };
 
@@ -61,41 +57,6 @@ pub struct Request {
     pub agent: Vec<String>,
     /// `run`, or `demo`.
     pub verb: &'static str,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    #[error(transparent)]
-    Agent(#[from] agent::AgentError),
-    #[error(transparent)]
-    Pin(#[from] crate::pin::PinError),
-    #[error(transparent)]
-    Spawn(#[from] SpawnError),
-    #[error("{0}")]
-    Refused(String),
-    /// The command line names what there is not.
-    #[error("{0}")]
-    Usage(String),
-    #[error("cannot {doing}: {source}")]
-    Io { doing: &'static str, source: std::io::Error },
-    #[error("cannot guard hook files of the project: {0}")]
-    StandIns(std::io::Error),
-    #[error(transparent)]
-    Signals(#[from] super::signals::Deaf),
-    #[error("cannot record what happened: {0}")]
-    Store(#[from] crate::store::StoreError),
-}
-
-impl From<ProcessError> for RunError {
-    fn from(error: ProcessError) -> Self {
-        match error {
-            ProcessError::Spawn(error) => error.into(),
-            ProcessError::Changed(error) => error.into(),
-            ProcessError::StandIns(error) => Self::StandIns(error),
-        }
-    }
 }
 
 /// What is left of a run: its status, and the session for the report.
@@ -142,19 +103,6 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     result.map(|exit_code| Outcome { exit_code, session })
 }
 
-/// 127 when the program does not exist, 126 when it cannot be executed, 2 when the command line names what there is not, 125 for
-/// everything else of agentsh's own.
-#[must_use]
-pub fn exit_code_of(error: &RunError) -> u8 {
-    match error {
-        RunError::Pin(error) => shell_status(error).unwrap_or(125),
-        RunError::Spawn(SpawnError::Init { cause: Cause::Missing, .. }) => 127,
-        RunError::Spawn(SpawnError::Init { cause: Cause::NotExecutable, .. }) => 126,
-        RunError::Usage(_) => 2,
-        _ => 125,
-    }
-}
-
 async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Result<u8, RunError> {
     let argv = &request.agent;
     let io = |doing| move |source| RunError::Io { doing, source };
@@ -164,7 +112,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
     // It gets ready while there is other work.
     let mut terminal = GuardedTerminal::begin();
-    let mut launch = adapt(session, kind, argv)?;
+    let mut launch = configured::adapt(session, kind, argv)?;
     let given = remember::give(session, kind, &mut launch);
     for (id, reason) in &launch.refused {
         session.journal.record(Event::McpServerRefused {
@@ -178,7 +126,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     for note in &launch.notes {
         session.note(note);
     }
-    let declared = declarations(&session.context, &session.policy, &launch);
+    let declared = configured::declarations(&session.context, &session.policy, &launch);
     brings::tell(session, kind);
     session.neighbours.set(!declared.is_empty());
 
@@ -216,7 +164,9 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     drop(keys);
     if launch.home_state.iter().any(|state| state.access == StateAccess::Scratch) {
         // What is left of it is a directory that nobody reads.
-        let _ = std::fs::remove_dir_all(of_project(session, kind).join(format!("copies-{}", session.id)));
+        let _ = std::fs::remove_dir_all(
+            agent_home::of_project(session, kind).join(format!("copies-{}", session.id)),
+        );
     }
     if let Some(inside) = inside {
         remember::keep(session, kind, &given, &inside);
@@ -232,142 +182,6 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     bridges.finish();
     session.clean_up(sockets);
     Ok(code)
-}
-
-fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
-    let told = briefing::text(session);
-    adapt_by(&session.context, &session.policy, kind, argv, told.as_deref())
-}
-
-fn adapt_by(
-    context: &Context,
-    policy: &Policy,
-    kind: Kind,
-    argv: &[String],
-    told: Option<&str>,
-) -> Result<Launch, RunError> {
-    let paths = context.paths();
-    let config = policy.agent_only.mcp_config.as_ref();
-    let config = config.map(|ruled| policy::place::resolve(&ruled.value, &paths));
-    let extra = policy_servers(policy);
-    let agreed = agreements::load(&context.state);
-    let bridge = format!("{OWN_DIRECTORY}/agentsh");
-    let socket = format!("{OWN_DIRECTORY}/bridge");
-    Ok(agent::adapt(
-        kind,
-        &agent::Context {
-            argv,
-            env: &context.env,
-            home: &context.home,
-            project: &context.project,
-            cwd: &context.directory,
-            bridge: &bridge,
-            socket: &socket,
-            inject_dir: Path::new(OWN_DIRECTORY),
-            generic_config: config.as_deref(),
-            extra: &extra,
-            agreed: &agreed,
-            told,
-        },
-    )?)
-}
-
-/// Servers that the policy itself declares.
-fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agent::Declared> {
-    let mut servers = BTreeMap::new();
-    for (id, server) in &policy.mcp.servers {
-        let transport = match (&server.command, &server.url) {
-            (Some(command), _) => Transport::Stdio {
-                command: command.clone(),
-                args: server.args.clone(),
-                env: server.env.clone(),
-                cwd: None,
-            },
-            // Its headers are filled in where it is asked.
-            (None, Some(url)) => Transport::Remote {
-                url: url.value.clone(),
-                headers: BTreeMap::new(),
-                kind: agent::RemoteKind::Http,
-            },
-            (None, None) => continue,
-        };
-        let origin = agent::Origin {
-            file: PathBuf::from(&server.rule.file),
-            line: server.rule.line,
-            scope: agent::Scope::Policy,
-            agreed: false,
-        };
-        servers.insert(id.clone(), agent::Declared { id: id.clone(), transport, origin });
-    }
-    servers
-}
-
-/// Where the servers behind URLs are that any agent's configuration, or the policy, names here. A configuration that cannot be
-/// read names none.
-pub(super) fn configured_urls(context: &Context, policy: &Policy) -> BTreeMap<String, BTreeSet<String>> {
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for kind in Kind::all() {
-        let Some(program) = kind.program() else { continue };
-        let Ok(launch) = adapt_by(context, policy, kind, &[program.to_owned()], None) else { continue };
-        for (id, declared) in declarations(context, policy, &launch) {
-            if let Declared::Url(declaration) = declared {
-                found.entry(id.0).or_default().insert(declaration.url);
-            }
-        }
-    }
-    found
-}
-
-/// The servers that the configurations of agents name here: Claude Code's first, then Codex's, then the policy's.
-///
-/// # Errors
-/// When a configuration cannot be read.
-pub(super) fn configured(session: &Session) -> Result<BTreeMap<ServerId, Declared>, RunError> {
-    let mut found = BTreeMap::new();
-    for name in ["codex", "claude"] {
-        let launch = adapt(session, Kind::of(name), &[name.to_owned()])?;
-        found.extend(declarations(&session.context, &session.policy, &launch));
-    }
-    Ok(found)
-}
-
-fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTreeMap<ServerId, Declared> {
-    let mut declared = BTreeMap::new();
-    for (id, server) in &launch.servers {
-        let users_word = server.origin.scope != agent::Scope::Project;
-        let place = Some(match server.origin.line {
-            0 => server.origin.file.display().to_string(),
-            line => format!("{}:{line}", server.origin.file.display()),
-        });
-        let id = id.clone();
-        let declaration = match &server.transport {
-            Transport::Stdio { command, args, env, cwd } => Declared::Command(Declaration {
-                id: id.clone(),
-                command: command.clone(),
-                args: args.clone(),
-                env: env.clone(),
-                cwd: cwd.as_ref().map(PathBuf::from),
-                users_word,
-                agreed: server.origin.agreed,
-                place,
-            }),
-            Transport::Remote { url, headers, .. } => Declared::Url(remote::Declaration {
-                id: id.clone(),
-                url: url.clone(),
-                headers: match policy.mcp.servers.get(&id) {
-                    Some(server) if server.url.is_some() && server.command.is_none() => {
-                        remote::filled(&server.headers, &context.env)
-                    }
-                    _ => Ok(headers.clone().into_iter().collect()),
-                },
-                users_word,
-                place,
-                is_configured: true,
-            }),
-        };
-        declared.insert(id, declaration);
-    }
-    declared
 }
 
 async fn start_agent(
@@ -390,7 +204,7 @@ async fn start_agent(
     } else {
         process.filesystem.may_read(&paths.project, &paths).then_some(Access::ReadOnly)
     };
-    let (own_state, mut files, of_project) = home_state(session, kind, launch)?;
+    let (own_state, mut files, of_project) = agent_home::home_state(session, kind, launch)?;
     let state_paths: Vec<PathBuf> = own_state.iter().map(|grant| grant.path.clone()).collect();
     // What the user granted himself is there as it is.
     let is_granted = |path: &Path| expanded.grants.iter().any(|grant| path.starts_with(&grant.path));
@@ -587,131 +401,6 @@ fn agent_environment(
         });
     }
     env
-}
-
-type Files = Vec<(PathBuf, Vec<u8>, u32)>;
-
-/// What is bound at another place than its own.
-type Moved = Vec<(PathBuf, PathBuf, Access)>;
-
-/// The agent's own files of the home: bound, kept for each project, or copied where changes are to be thrown away.
-fn home_state(
-    session: &Session,
-    kind: Kind,
-    launch: &Launch,
-) -> Result<(Vec<Grant>, Files, Moved), RunError> {
-    let (mut grants, mut files, mut of_project) = (Vec::new(), Vec::new(), Vec::new());
-    for state in &launch.home_state {
-        let path = session.context.home.join(&state.path);
-        let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
-        match state.access {
-            StateAccess::Private if path.is_file() => {
-                let content = std::fs::read(&path).map_err(io)?;
-                files.push((path, content, 0o600));
-            }
-            StateAccess::Private => {
-                copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
-            }
-            StateAccess::Scratch => {
-                let own = scratch_of(session, kind, &path, &launch.hidden).map_err(io)?;
-                of_project.push((own, path, Access::ReadWrite));
-            }
-            StateAccess::PerProject => {
-                let own = kept_for_project(session, kind, &path, state.kind).map_err(io)?;
-                of_project.push((own, path, Access::ReadWrite));
-            }
-            // What hides below a directory of the project's own has to be mounted after it.
-            StateAccess::ReadWrite if of_project.iter().any(|(_, above, _)| path.starts_with(above)) => {
-                of_project.push((path.clone(), path, Access::ReadWrite));
-            }
-            access => {
-                let access =
-                    if access == StateAccess::ReadWrite { Access::ReadWrite } else { Access::ReadOnly };
-                if access == Access::ReadWrite && state.kind == StateKind::Dir && !path.exists() {
-                    use std::os::unix::fs::DirBuilderExt;
-                    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io)?;
-                }
-                // Where a link leads is what is bound, at the place where the agent looks for it.
-                grants.push(Grant { path, access });
-            }
-        }
-    }
-    Ok((grants, files, of_project))
-}
-
-/// `STATE/agents/NAME/PROJECT`
-pub(super) fn of_project(session: &Session, kind: Kind) -> PathBuf {
-    use sha2::{Digest, Sha256};
-    let hash = Sha256::digest(session.context.project.as_os_str().as_encoded_bytes());
-    let project: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    session.context.state.join("agents").join(kind.name()).join(project)
-}
-
-/// `STATE/agents/NAME/PROJECT/FILE`: what an agent keeps in one place for all projects, kept apart.
-fn kept_for_project(
-    session: &Session,
-    kind: Kind,
-    path: &Path,
-    wanted: StateKind,
-) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let directory = of_project(session, kind);
-    // Two directories of one agent may have the same name, one for data and one for state.
-    let own = match path.strip_prefix(&session.context.home) {
-        Ok(below) if below.components().count() > 2 => {
-            directory.join(below.to_string_lossy().replace('/', "-").trim_matches(['.', '-']))
-        }
-        _ => directory.join(path.file_name().unwrap_or_default()),
-    };
-    let wanted_directory = if wanted == StateKind::Dir { &own } else { &directory };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(wanted_directory)?;
-    if wanted == StateKind::File {
-        std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&own)?;
-    }
-    Ok(own)
-}
-
-/// A copy of a directory, made anew for this run. What is not copied is not there.
-fn scratch_of(session: &Session, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let directory =
-        of_project(session, kind).join(format!("copies-{}", session.id)).join(name.trim_matches('.'));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-    let mut files = Vec::new();
-    if path.is_dir() {
-        copy_private(path, &mut files, &mut { MOST_COPIED_BYTES })?;
-    }
-    for (file, content, mode) in files {
-        let Ok(below) = file.strip_prefix(path) else { continue };
-        let real = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
-        if hidden.iter().any(|hidden| real.starts_with(hidden)) {
-            continue;
-        }
-        let file = directory.join(below);
-        std::fs::create_dir_all(file.parent().unwrap_or(&directory))?;
-        let mut new =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(file)?;
-        std::io::Write::write_all(&mut new, &content)?;
-    }
-    Ok(directory)
-}
-
-/// Of a directory that the agent gets as a copy; the rest stays unseen.
-const MOST_COPIED_BYTES: u64 = 16 << 20;
-
-/// Plain files, recursively. Links are left out: they may lead anywhere.
-fn copy_private(path: &Path, files: &mut Files, room: &mut u64) -> std::io::Result<()> {
-    let found = std::fs::symlink_metadata(path)?;
-    if found.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            copy_private(&entry?.path(), files, room)?;
-        }
-    } else if found.is_file() && found.len() <= *room {
-        *room -= found.len();
-        files.push((path.to_owned(), std::fs::read(path)?, 0o600));
-    }
-    Ok(())
 }
 
 const OUT_OF_MEMORY: &str = "the agent was ended: it used more memory than agent.limits.memory allows";

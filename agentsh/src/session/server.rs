@@ -16,10 +16,10 @@ use crate::store::words::ExitCause;
 use crate::types::{RuleRef, ServerId};
 
 use super::declared::Declaration;
-use super::launch::Start;
+use super::layer::Shown;
 use super::process::{self, Ended, Process, ProcessError};
 use super::resolving::Pinned;
-use super::review::launch::Shown;
+use super::start::Start;
 use super::{
     Session, advisories, environment, grants, interface_pins, network, pinning, pipes, profiles,
     server_errors, trust,

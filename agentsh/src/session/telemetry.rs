@@ -7,7 +7,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::Session;
-use super::proxy::outgoing;
+use super::outgoing;
 use crate::agent::expand;
 use crate::egress::target::{Rules, Target};
 use crate::policy::{EventWebhook, Ruled, TelemetryPolicy, place};

@@ -22,7 +22,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::session::run::{Request, exit_code_of, run as run_session};
+use crate::session::run::{Request, run as run_session};
+use crate::session::run_error::exit_code_of;
 use crate::store::{EventFilter, PinStore, Reader, state_dir};
 use crate::types::{ServerId, SessionId};
 

@@ -11,7 +11,7 @@ use crate::egress::Client as Http;
 use crate::fleet::place::{self, LoginFile};
 use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, RevokePeople, Revoked};
 use crate::fleet::{Client, ClientError, make_token};
-use crate::session::proxy::outgoing;
+use crate::session::outgoing;
 use crate::store::escape;
 
 /// The credential, where it is not in the file of `agentsh fleet login`.

@@ -14,7 +14,7 @@ use crate::fleet::place::{self, LoginFile};
 use crate::policy::FLEET_REGISTRY;
 use crate::registrar::{Approval, Client, ClientError, Entry, Verdict};
 use crate::registry::{Interface, difference};
-use crate::session::proxy::outgoing;
+use crate::session::outgoing;
 use crate::store::escape;
 
 /// Which registry, and as whom.

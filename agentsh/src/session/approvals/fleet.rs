@@ -15,7 +15,7 @@ use crate::fleet::{Client, ClientError};
 use crate::store::words::ApprovalScope;
 
 use super::super::content::since_1970;
-use super::super::proxy::outgoing;
+use super::super::outgoing;
 use super::super::{Session, fleet};
 use super::{Approvals, Item};
 

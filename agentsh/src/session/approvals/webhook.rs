@@ -18,7 +18,7 @@ use crate::telemetry::webhook::headers;
 
 use super::super::Session;
 use super::super::content::since_1970;
-use super::super::proxy::outgoing;
+use super::super::outgoing;
 use super::{Approvals, Item};
 
 /// Between two requests about the same question.

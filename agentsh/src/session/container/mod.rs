@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::Session;
 use super::copies::{Copy, make_directories_above, set_aside, write_anew};
-use super::launch::Start;
+use super::start::Start;
 use super::undo::Aside;
 use crate::net::EgressContext;
 use crate::net::egress_context::Origin;

@@ -12,9 +12,9 @@ use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, domain, limi
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::{Access, Program, Terminal};
 use crate::session::address::Address;
-use crate::session::launch::Start;
 use crate::session::process::{self, ProcessError};
 use crate::session::resolving::{self, Command};
+use crate::session::start::Start;
 use crate::session::{environment, network, pipes};
 use crate::store::words::ExitCause;
 use crate::types::RuleRef;

@@ -16,11 +16,11 @@ use crate::store::{escape, words::LoginWord};
 use crate::types::ServerId;
 
 use super::super::Session;
+use super::super::address::shown_url as shown;
 use super::super::approvals::FurtherRights;
 use super::super::content::since_1970;
-use super::super::remote::shown;
 use super::store::{Stamp, Store};
-use super::{Logins, record, verb, word};
+use super::{Logins, flow, record, word};
 
 /// Shared with a renewal that is under way: it goes on where its request does not.
 #[derive(Clone)]
@@ -186,7 +186,7 @@ impl Inner {
         };
         let log_in = async |limit| {
             let about = (&self.id, self.name.as_str(), self.address.as_str());
-            verb::step_up(&self.session, about, challenge.scopes.clone(), limit).await
+            flow::step_up(&self.session, about, challenge.scopes.clone(), limit).await
         };
         self.record(LoginWord::Wanted, None, what.clone());
         match approvals.further_rights(&wanted, logged_in, log_in).await {

@@ -1,10 +1,10 @@
 //! Logins to servers behind a URL: where their tokens are kept, what of them goes on the wire, and how one begins and ends. No
 //! sandbox sees the directory of the state, and so none sees a token.
 
+pub mod flow;
 mod kept;
 mod keyring;
 mod store;
-pub mod verb;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -17,7 +17,8 @@ use crate::store::{Event, escape, words::LoginWord};
 use crate::types::ServerId;
 
 use super::approvals::{Approvals, Elsewhere, notice};
-use super::{Session, network, remote};
+use super::remote_addresses::{is_here, rules};
+use super::{Session, network};
 
 pub use kept::Kept;
 pub use store::Store;
@@ -61,7 +62,7 @@ impl Logins {
     }
 }
 
-fn record(
+pub(super) fn record(
     session: &Session,
     id: &ServerId,
     url: &str,
@@ -90,10 +91,10 @@ pub fn clients(
 ) -> Result<Clients, String> {
     let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
     let proxy = network::proxy(session, &session.policy.agent.network)?;
-    let here = users_word && url::Url::parse(server).is_ok_and(|url| remote::is_here(&url));
+    let here = users_word && url::Url::parse(server).is_ok_and(|url| is_here(&url));
     let (session, id) = (Rc::clone(session), id.clone());
     Ok(Rc::new(move |url: &str| {
-        let rules = remote::rules(&session, &id, url, here);
+        let rules = rules(&session, &id, url, here);
         Ok(Client::new(lookup.clone(), rules).with_proxy(proxy.clone()))
     }))
 }

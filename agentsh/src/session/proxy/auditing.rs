@@ -16,8 +16,8 @@ use crate::types::ServerId;
 
 use super::super::Session;
 use super::super::content::Content;
-use super::super::run::RunError;
-use super::outgoing;
+use super::super::outgoing;
+use super::super::run_error::RunError;
 
 /// Calls that are asked about at once; more wait for their turn.
 const AT_ONCE: usize = 16;

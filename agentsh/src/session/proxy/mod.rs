@@ -1,8 +1,8 @@
 //! `agentsh proxy`: several servers as one, on our own standard input and output. Every server is pinned, sandboxed,
 //! policed and recorded as if it were alone.
 
+mod alerts;
 mod auditing;
-pub(crate) mod outgoing;
 mod report;
 mod settings;
 mod standalone;
@@ -25,7 +25,7 @@ use super::declared::Declaration;
 use super::either::Either;
 use super::network::Backend;
 use super::remote::{self, Remote};
-use super::run::RunError;
+use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError, signals, standard};
 
@@ -89,7 +89,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         Some(_) => Box::new(report),
         None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
     };
-    let alerts = outgoing::alerts(&session, &settings, mode)?;
+    let alerts = alerts::start(&session, &settings, mode)?;
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_check(content).with_audit(audit);
     let bridges = bridges.with_classifier()?;
@@ -103,7 +103,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     if let Some(alerts) = alerts {
         // Without the disk nobody is told; the end of the session says so.
         let _ = session.journal.flush().await;
-        alerts.finish(outgoing::LAST_WORDS).await;
+        alerts.finish(alerts::LAST_WORDS).await;
     }
     Content::flush(store).await;
     session.close(code).await?;

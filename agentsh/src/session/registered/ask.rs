@@ -24,7 +24,7 @@ use crate::types::ServerId;
 
 use super::super::Session;
 use super::super::content::since_1970;
-use super::super::proxy::outgoing;
+use super::super::outgoing;
 use super::answers::{self, Vouched as Last};
 use super::{Registered, Settings, Standing};
 

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
+use super::shut::without;
 use crate::guard::{Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Verdict};
-use crate::policy::domain::{self, Host};
 use crate::policy::{InterfacePolicy, NetworkPolicy};
 use crate::types::{RuleRef, ServerId};
 
@@ -95,22 +95,6 @@ impl Registered {
     fn has_seen(&self, server: &ServerId, hash: &str) -> bool {
         self.0.servers.borrow().get(server).is_some_and(|known| known.seen.contains(hash))
     }
-}
-
-/// Rules that lead to one place no more.
-#[must_use]
-pub fn without(mut rules: NetworkPolicy, (host, port): (String, u16), rule: &RuleRef) -> NetworkPolicy {
-    let Ok(host) = domain::normalise(&host) else { return rules };
-    if crate::net::allow::is_local(&host) {
-        rules.loopback.retain(|open| open.value != port);
-    }
-    if let Host::Address(address) = &host
-        && address.is_loopback()
-    {
-        return rules;
-    }
-    rules.shut.push(crate::policy::Ruled { value: (host, port), rule: rule.clone() });
-    rules
 }
 
 impl Check for Registered {

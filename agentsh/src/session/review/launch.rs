@@ -1,37 +1,16 @@
 //! What a run in review mode does beside: the layer is made before the agent, shown to its servers, and told of at the
 //! end.
 
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{Layer, begin as begin_layer, find, forget_old};
-use crate::sandbox::layout::{Grant, Layout, ProjectLayer};
-use crate::sandbox::lend::lend;
-use crate::sandbox::mend::Namespaces;
-use crate::sandbox::plan::{Access, Mount, Source, What};
+use crate::sandbox::layout::Grant;
+use crate::sandbox::plan::Access;
 use crate::sandbox::report::Enforcement;
+use crate::session::Session;
 use crate::session::process::Process;
-use crate::session::run::RunError;
+use crate::session::run_error::RunError;
 use crate::session::toolchains::Caches;
-use crate::session::{Context, Session};
-
-/// How the layer comes into a sandbox.
-pub enum Shown<'a> {
-    /// Mounted there: the directory that holds what is written.
-    Own(PathBuf),
-    /// From the agent's sandbox, which has it.
-    Lent(&'a Namespaces),
-}
-
-impl Shown<'_> {
-    #[must_use]
-    pub fn of_project(&self) -> ProjectLayer {
-        match self {
-            Self::Own(directory) => ProjectLayer::Own(directory.clone()),
-            Self::Lent(_) => ProjectLayer::Lent,
-        }
-    }
-}
 
 /// What stays locked while the agent runs.
 pub struct Layers {
@@ -81,41 +60,6 @@ pub fn share(session: &Session, agent: &Process) -> Result<(), RunError> {
     let got = "a copy-on-write layer, of servers too; nothing reaches it before `agentsh review --apply`";
     session.record_enforcement(None, &[Enforcement::enforced("project", got)]);
     Ok(())
-}
-
-/// Puts mounts of the agent's layer where a layout shows parts of it. They go to the end of `descriptors`.
-///
-/// # Errors
-/// In words; then the sandbox must not start with the project itself.
-pub fn borrow(
-    context: &Context,
-    agent: &Namespaces,
-    layout: &mut Layout,
-    descriptors: &mut Vec<OwnedFd>,
-) -> Result<(), String> {
-    let mut parts: Vec<_> = layout.mounts.iter_mut().filter_map(part).collect();
-    if parts.is_empty() {
-        return Ok(());
-    }
-    let wanted: Vec<PathBuf> = parts.iter().map(|(_, below)| place(&context.project, below)).collect();
-    let lent = lend(&context.zygote, agent, &wanted)?;
-    for ((source, _), mount) in parts.iter_mut().zip(lent) {
-        descriptors.push(mount);
-        **source = Source::Detached(descriptors.len().saturating_sub(1));
-    }
-    Ok(())
-}
-
-fn part(mount: &mut Mount) -> Option<(&mut Source, PathBuf)> {
-    let What::Bind { source, .. } = &mut mount.what else { return None };
-    let Source::Layer { below } = source else { return None };
-    let below = below.clone();
-    Some((source, below))
-}
-
-/// Joined with nothing, a path would end in a slash.
-fn place(project: &Path, below: &Path) -> PathBuf {
-    if below.as_os_str().is_empty() { project.to_owned() } else { project.join(below) }
 }
 
 /// Says what waits for a person. A layer in which nothing was written is removed.

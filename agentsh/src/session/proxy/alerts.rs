@@ -1,17 +1,14 @@
-//! What the proxy itself sends: alerts to the webhook of the environment.
+//! Alerts to the webhook of the environment.
 
 use std::time::Duration;
 
-use crate::egress::Client;
-use crate::egress::proxy::Proxy;
-use crate::egress::resolve::Resolver;
-use crate::egress::target::Rules;
 use crate::store::Journal;
 use crate::telemetry::alerts::Alerts;
 use crate::telemetry::webhook::{self, Webhook};
 
 use super::super::Session;
-use super::super::run::RunError;
+use super::super::outgoing::client;
+use super::super::run_error::RunError;
 use super::settings::{Secret, Settings};
 use crate::policy::OnFlow;
 
@@ -22,7 +19,7 @@ pub const LAST_WORDS: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// An address that is none, or a host whose resolver cannot be used.
-pub fn alerts(
+pub fn start(
     session: &Session,
     settings: &Settings,
     mode: OnFlow,
@@ -36,15 +33,4 @@ pub fn alerts(
     let client = client().map_err(refused)?;
     let webhook = Webhook::new(webhook::Settings::new(url, secret), client, session.journal.clone());
     Ok(Some(Alerts::start(session.journal.subscribe(), webhook)))
-}
-
-/// A client that resolves as the host does, or goes by the proxy of the environment. The user named the address, so it may be
-/// a private one.
-///
-/// # Errors
-/// When the resolver of this machine cannot be used, or the environment names a proxy that is none.
-pub fn client() -> Result<Client, String> {
-    let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
-    let proxy = Proxy::of_environment(|name| std::env::var(name).ok())?;
-    Ok(Client::new(lookup, Rules::users_word()).with_proxy(proxy))
 }

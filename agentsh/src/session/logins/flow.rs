@@ -1,4 +1,4 @@
-//! `agentsh login` and `agentsh logout`.
+//! One login by way of the user's browser, from the first question to the kept grant.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -8,24 +8,19 @@ use std::time::Duration;
 
 use url::Url;
 
+use super::super::address::shown_url;
+use super::super::approvals::notice;
+use super::super::content::since_1970;
+use super::super::run_error::RunError;
+use super::super::{Session, registries};
+use super::store::Store;
+use super::{clients, record};
 use crate::login::callback::Callback;
 use crate::login::flow::Login;
 use crate::login::grant::Grant;
 use crate::login::{LoginError, discovery, registration};
 use crate::store::{escape, words::LoginWord};
 use crate::types::ServerId;
-
-use super::super::approvals::notice;
-use super::super::content::since_1970;
-use super::super::context::Context;
-use super::super::network::Backend;
-use super::super::run::{self, RunError};
-use super::super::{Opening, Session, SessionError, load_policy, registries, remote, search};
-use super::store::Store;
-use super::{clients, record, word};
-
-/// Whose servers are meant: those of every agent.
-const AGENT: &str = "generic";
 
 /// The command line of `login`.
 #[derive(Clone, Debug)]
@@ -46,56 +41,17 @@ pub struct Request {
     pub limit: Duration,
 }
 
-/// Logs in to a server. `out` gets the address for the browser, in a line of its own. Must be called inside a `LocalSet`.
+/// Logs in, and keeps what came of it.
 ///
 /// # Errors
-/// `Usage`, without a session, when the server or the variable of the secret is not known. When the session cannot be opened, or
-/// nothing came of the login.
-pub async fn login(request: Request, out: &mut dyn Write) -> Result<(), RunError> {
-    let found = Context::find_for_server().map_err(SessionError::from)?;
-    let (id, url) = find(&found.0, &request)?;
-    let secret = match &request.client_secret {
-        None => None,
-        Some(name) => match found.0.env.get(name) {
-            Some(value) => Some(value.clone()),
-            None => return Err(RunError::Usage(format!("the variable {} is not set", escape::line(name)))),
-        },
-    };
-    let session = open("login", found, &request.server, request.policy.clone()).await?;
-    let done = log_in(&session, &request, (&id, &url, secret), out).await;
-    session.close(u8::from(done.is_err())).await?;
-    done
-}
-
-async fn open(
-    verb: &str,
-    (context, project_shown): (Context, bool),
-    server: &str,
-    policy: Option<String>,
-) -> Result<Rc<Session>, RunError> {
-    let shown = if server.contains("://") { remote::shown(server) } else { server.to_owned() };
-    let opening = Opening {
-        verb,
-        command: &[shown],
-        agent: AGENT,
-        policy,
-        flags: crate::policy::Flags::default(),
-        allow_degraded: false,
-        backend: Backend::Userns,
-        project_shown,
-        hold_messages: false,
-        learns: false,
-    };
-    Ok(Rc::new(Session::open(context, opening).await?))
-}
-
-async fn log_in(
+/// Why nothing came of it; on record.
+pub(in super::super) async fn log_in(
     session: &Rc<Session>,
     request: &Request,
     (id, url, secret): (&ServerId, &str, Option<String>),
     out: &mut dyn Write,
 ) -> Result<(), RunError> {
-    let shown = remote::shown(url);
+    let shown = shown_url(url);
     let failed = |error: LoginError| {
         let why = escape::line(&error.to_string()).into_owned();
         record(session, id, &shown, LoginWord::Refused, (None, why.clone()));
@@ -184,7 +140,7 @@ async fn attempt(
 ) -> Result<Result<Grant, RunError>, LoginError> {
     let clients = clients(session, id, url, true).map_err(LoginError::NoClient)?;
     let server = Url::parse(url).map_err(|_| LoginError::NoClient("its URL cannot be read".to_owned()))?;
-    let shown = remote::shown(url);
+    let shown = shown_url(url);
     let found = discovery::discover(&clients, &server).await?;
     let store = Store::of(&session.context);
     let before = store.find(&shown).ok().flatten();
@@ -222,42 +178,6 @@ fn scopes(request: &Request, found: &discovery::Found, before: Option<&Grant>) -
     all
 }
 
-/// The server that is meant, and where it is.
-fn find(context: &Context, request: &Request) -> Result<(ServerId, String), RunError> {
-    let name = &request.server;
-    if let Some(url) = &request.url {
-        return Ok((ServerId(name.clone()), url.clone()));
-    }
-    if name.contains("://") {
-        let host = Url::parse(name).ok().and_then(|url| Some(url.host_str()?.to_owned()));
-        let host = host.ok_or_else(|| RunError::Usage(format!("'{}' is no URL", escape::line(name))))?;
-        return Ok((ServerId(host), name.clone()));
-    }
-    let search = search(context, request.policy.clone(), AGENT, crate::policy::Flags::default());
-    let known = run::configured_urls(context, &load_policy(&search)?);
-    let places = known.get(name.as_str());
-    match places.map(|places| places.iter().collect::<Vec<_>>()).as_deref() {
-        Some([url]) => Ok((ServerId(name.clone()), (*url).clone())),
-        Some(several) => {
-            let urls: Vec<String> =
-                several.iter().map(|url| format!("`agentsh login {}`", word(&remote::shown(url)))).collect();
-            let shown = escape::line(name);
-            Err(RunError::Usage(format!("'{shown}' is more than one server: {}", urls.join(", "))))
-        }
-        None => Err(RunError::Usage(format!(
-            "no server '{}' behind a URL is configured here; configured: {}; a URL will do as well",
-            escape::line(name),
-            listed(known.keys().chain(&request.profiles))
-        ))),
-    }
-}
-
-/// Names, each once.
-fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
-    let names: BTreeSet<String> = names.map(|name| format!("'{}'", escape::line(name))).collect();
-    if names.is_empty() { "none is".to_owned() } else { names.into_iter().collect::<Vec<_>>().join(", ") }
-}
-
 /// The user's browser, where there is one. It is his, and outside.
 fn open_browser(session: &Session, url: &Url) -> bool {
     let context = &session.context;
@@ -281,53 +201,4 @@ fn open_browser(session: &Session, url: &Url) -> bool {
         }
         Err(_) => false,
     }
-}
-
-/// Forgets a login, here and at its authorization server. Must be called inside a `LocalSet`.
-///
-/// # Errors
-/// `Usage`, without a session, when there is no such login. When it cannot be removed.
-pub async fn logout(server: &str, policy: Option<String>) -> Result<(), RunError> {
-    let found = Context::find_for_server().map_err(SessionError::from)?;
-    let url = if server.contains("://") { remote::shown(server) } else { server.to_owned() };
-    let all: Vec<Grant> = Store::new(&found.0.state).all().into_iter().flatten().collect();
-    let is_meant = |grant: &&Grant| grant.name == server || grant.url == url;
-    let meant: Vec<Grant> = all.iter().filter(is_meant).cloned().collect();
-    if meant.is_empty() {
-        return Err(RunError::Usage(format!(
-            "no login to '{}' is kept; kept: {}; `agentsh login --list` tells more of them",
-            escape::line(server),
-            listed(all.iter().map(|grant| &grant.name))
-        )));
-    }
-    let session = open("logout", found, server, policy).await?;
-    let done = log_out(&session, meant).await;
-    session.close(u8::from(done.is_err())).await?;
-    done
-}
-
-async fn log_out(session: &Rc<Session>, meant: Vec<Grant>) -> Result<(), RunError> {
-    let store = Store::of(&session.context);
-    let io = |source| RunError::Io { doing: "forget the login", source };
-    for grant in meant {
-        let lock = store.lock(&grant.url).map_err(io)?;
-        // With its tokens, to revoke them; where they cannot be had it is forgotten all the same.
-        let grant = store.find(&grant.url).ok().flatten().unwrap_or(grant);
-        store.remove(&grant.url, &lock).map_err(io)?;
-        let id = ServerId(grant.name.clone());
-        let revoked = match clients(session, &id, &grant.url, true) {
-            Ok(clients) => grant.revoke(&clients).await.map_err(|error| error.to_string()),
-            Err(why) => Err(why),
-        };
-        let detail = match revoked {
-            Ok(true) => "its tokens are revoked".to_owned(),
-            Ok(false) => {
-                "its tokens stay good until their end: the authorization server revokes none".to_owned()
-            }
-            Err(why) => format!("its tokens stay good until their end: {}", escape::line(&why)),
-        };
-        session.announce(&format!("logged out of '{}': {detail}", escape::line(&grant.name)));
-        record(session, &id, &grant.url, LoginWord::LoggedOut, (Some(&grant.issuer), detail));
-    }
-    Ok(())
 }

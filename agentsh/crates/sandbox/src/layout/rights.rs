@@ -1,0 +1,66 @@
+//! What Landlock allows on top of the mounts.
+
+use std::path::{Path, PathBuf};
+
+use super::{Builder, OWN_DIRECTORY};
+use crate::plan::{Access, Executable, LandlockAccess, LandlockRule, What};
+use crate::policy::builtin_paths;
+
+impl Builder<'_> {
+    /// Read everywhere (the mounts decide what there is), write where a mount is writable. A right that a rule gives
+    /// holds for all that lies below, other mounts included.
+    pub(super) fn landlock(&mut self) {
+        let request = self.request;
+        let execute = self.executable();
+        let all = request.execute.is_empty();
+        let everywhere = if all { LandlockAccess::Read } else { LandlockAccess::ReadNoExecute };
+        let mut rules = vec![LandlockRule { path: "/".into(), access: everywhere }];
+        for path in &execute {
+            rules.push(LandlockRule { path: path.clone(), access: LandlockAccess::Read });
+        }
+        let private = LandlockAccess::Write { execute: all, sockets: true };
+        rules.push(LandlockRule { path: "/dev".into(), access: private });
+        let listed = |target: &Path| all || request.execute.iter().any(|path| target.starts_with(path));
+        for mount in &self.layout.mounts {
+            let target = &mount.target;
+            let sockets = match &mount.what {
+                What::Bind { access: Access::ReadWrite, .. } | What::Overlay { .. } => {
+                    !self.is_shared(target)
+                }
+                // What holds for it holds for what lies in it.
+                What::Tmpfs { mode, .. } if mode & 0o200 != 0 => !self.layout.mounts.iter().any(|inner| {
+                    let bound = matches!(&inner.what, What::Bind { access: Access::ReadWrite, .. });
+                    bound && inner.target.starts_with(target) && self.is_shared(&inner.target)
+                }),
+                _ => continue,
+            };
+            if !target.starts_with("/dev") {
+                let sockets = request.shared_sockets || sockets;
+                let access = LandlockAccess::Write { execute: listed(target), sockets };
+                rules.push(LandlockRule { path: target.clone(), access });
+            }
+        }
+        if !all {
+            let system = builtin_paths::SYSTEM_READ.iter().map(PathBuf::from);
+            self.layout.executable = Executable::Below(system.chain(execute).collect());
+        }
+        self.layout.landlock = rules;
+    }
+
+    /// Whether another sandbox may see a directory of the host: all but the program's own files.
+    fn is_shared(&self, target: &Path) -> bool {
+        !self.request.own_state.iter().any(|grant| target.starts_with(&grant.path))
+    }
+
+    /// What may be executed where a policy lists it: the list, the program that the user named, whose bytes are pinned,
+    /// and the agent's way to its servers.
+    fn executable(&self) -> Vec<PathBuf> {
+        let request = self.request;
+        if request.execute.is_empty() {
+            return Vec::new();
+        }
+        let pinned = request.pinned.iter().filter(|file| file.executable).map(|file| file.path.clone());
+        let bridge = request.bridge.map(|_| Path::new(OWN_DIRECTORY).join("agentsh"));
+        request.execute.iter().cloned().chain(pinned).chain(bridge).collect()
+    }
+}

@@ -1,0 +1,139 @@
+//! The agent's own files of the user's home, as it gets them.
+
+use std::path::{Path, PathBuf};
+
+use super::Session;
+use super::run_error::RunError;
+use crate::agent::{Access as StateAccess, Kind, Launch, StateKind};
+use crate::sandbox::layout::Grant;
+use crate::sandbox::plan::Access;
+
+/// Path, content and mode.
+pub type Files = Vec<(PathBuf, Vec<u8>, u32)>;
+
+/// What is bound at another place than its own.
+pub type Moved = Vec<(PathBuf, PathBuf, Access)>;
+
+/// The agent's own files of the home: bound, kept for each project, or copied where changes are to be thrown away.
+///
+/// # Errors
+/// When one of them cannot be prepared.
+pub fn home_state(
+    session: &Session,
+    kind: Kind,
+    launch: &Launch,
+) -> Result<(Vec<Grant>, Files, Moved), RunError> {
+    let (mut grants, mut files, mut of_project) = (Vec::new(), Vec::new(), Vec::new());
+    for state in &launch.home_state {
+        let path = session.context.home.join(&state.path);
+        let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
+        match state.access {
+            StateAccess::Private if path.is_file() => {
+                let content = std::fs::read(&path).map_err(io)?;
+                files.push((path, content, 0o600));
+            }
+            StateAccess::Private => {
+                copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
+            }
+            StateAccess::Scratch => {
+                let own = scratch_of(session, kind, &path, &launch.hidden).map_err(io)?;
+                of_project.push((own, path, Access::ReadWrite));
+            }
+            StateAccess::PerProject => {
+                let own = kept_for_project(session, kind, &path, state.kind).map_err(io)?;
+                of_project.push((own, path, Access::ReadWrite));
+            }
+            // What hides below a directory of the project's own has to be mounted after it.
+            StateAccess::ReadWrite if of_project.iter().any(|(_, above, _)| path.starts_with(above)) => {
+                of_project.push((path.clone(), path, Access::ReadWrite));
+            }
+            access => {
+                let access =
+                    if access == StateAccess::ReadWrite { Access::ReadWrite } else { Access::ReadOnly };
+                if access == Access::ReadWrite && state.kind == StateKind::Dir && !path.exists() {
+                    use std::os::unix::fs::DirBuilderExt;
+                    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io)?;
+                }
+                // Where a link leads is what is bound, at the place where the agent looks for it.
+                grants.push(Grant { path, access });
+            }
+        }
+    }
+    Ok((grants, files, of_project))
+}
+
+/// `STATE/agents/NAME/PROJECT`
+#[must_use]
+pub fn of_project(session: &Session, kind: Kind) -> PathBuf {
+    use sha2::{Digest, Sha256};
+    let hash = Sha256::digest(session.context.project.as_os_str().as_encoded_bytes());
+    let project: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    session.context.state.join("agents").join(kind.name()).join(project)
+}
+
+/// `STATE/agents/NAME/PROJECT/FILE`: what an agent keeps in one place for all projects, kept apart.
+fn kept_for_project(
+    session: &Session,
+    kind: Kind,
+    path: &Path,
+    wanted: StateKind,
+) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let directory = of_project(session, kind);
+    // Two directories of one agent may have the same name, one for data and one for state.
+    let own = match path.strip_prefix(&session.context.home) {
+        Ok(below) if below.components().count() > 2 => {
+            directory.join(below.to_string_lossy().replace('/', "-").trim_matches(['.', '-']))
+        }
+        _ => directory.join(path.file_name().unwrap_or_default()),
+    };
+    let wanted_directory = if wanted == StateKind::Dir { &own } else { &directory };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(wanted_directory)?;
+    if wanted == StateKind::File {
+        std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&own)?;
+    }
+    Ok(own)
+}
+
+/// A copy of a directory, made anew for this run. What is not copied is not there.
+fn scratch_of(session: &Session, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let directory =
+        of_project(session, kind).join(format!("copies-{}", session.id)).join(name.trim_matches('.'));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let mut files = Vec::new();
+    if path.is_dir() {
+        copy_private(path, &mut files, &mut { MOST_COPIED_BYTES })?;
+    }
+    for (file, content, mode) in files {
+        let Ok(below) = file.strip_prefix(path) else { continue };
+        let real = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
+        if hidden.iter().any(|hidden| real.starts_with(hidden)) {
+            continue;
+        }
+        let file = directory.join(below);
+        std::fs::create_dir_all(file.parent().unwrap_or(&directory))?;
+        let mut new =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(file)?;
+        std::io::Write::write_all(&mut new, &content)?;
+    }
+    Ok(directory)
+}
+
+/// Of a directory that the agent gets as a copy; the rest stays unseen.
+const MOST_COPIED_BYTES: u64 = 16 << 20;
+
+/// Plain files, recursively. Links are left out: they may lead anywhere.
+fn copy_private(path: &Path, files: &mut Files, room: &mut u64) -> std::io::Result<()> {
+    let found = std::fs::symlink_metadata(path)?;
+    if found.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            copy_private(&entry?.path(), files, room)?;
+        }
+    } else if found.is_file() && found.len() <= *room {
+        *room -= found.len();
+        files.push((path.to_owned(), std::fs::read(path)?, 0o600));
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The servers that an agent's configuration and the policy declare.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::context::Context;
+use super::declared::{Declaration, Declared};
+use super::run_error::RunError;
+use super::{Session, agreements, briefing, remote};
+use crate::agent::{self, Kind, Launch, Transport};
+use crate::policy::{self, Policy};
+use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::types::ServerId;
+
+/// What a start of this agent needs here.
+///
+/// # Errors
+/// When its configuration cannot be read.
+pub fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
+    let told = briefing::text(session);
+    adapt_by(&session.context, &session.policy, kind, argv, told.as_deref())
+}
+
+fn adapt_by(
+    context: &Context,
+    policy: &Policy,
+    kind: Kind,
+    argv: &[String],
+    told: Option<&str>,
+) -> Result<Launch, RunError> {
+    let paths = context.paths();
+    let config = policy.agent_only.mcp_config.as_ref();
+    let config = config.map(|ruled| policy::place::resolve(&ruled.value, &paths));
+    let extra = policy_servers(policy);
+    let agreed = agreements::load(&context.state);
+    let bridge = format!("{OWN_DIRECTORY}/agentsh");
+    let socket = format!("{OWN_DIRECTORY}/bridge");
+    Ok(agent::adapt(
+        kind,
+        &agent::Context {
+            argv,
+            env: &context.env,
+            home: &context.home,
+            project: &context.project,
+            cwd: &context.directory,
+            bridge: &bridge,
+            socket: &socket,
+            inject_dir: Path::new(OWN_DIRECTORY),
+            generic_config: config.as_deref(),
+            extra: &extra,
+            agreed: &agreed,
+            told,
+        },
+    )?)
+}
+
+/// Servers that the policy itself declares.
+fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agent::Declared> {
+    let mut servers = BTreeMap::new();
+    for (id, server) in &policy.mcp.servers {
+        let transport = match (&server.command, &server.url) {
+            (Some(command), _) => Transport::Stdio {
+                command: command.clone(),
+                args: server.args.clone(),
+                env: server.env.clone(),
+                cwd: None,
+            },
+            // Its headers are filled in where it is asked.
+            (None, Some(url)) => Transport::Remote {
+                url: url.value.clone(),
+                headers: BTreeMap::new(),
+                kind: agent::RemoteKind::Http,
+            },
+            (None, None) => continue,
+        };
+        let origin = agent::Origin {
+            file: PathBuf::from(&server.rule.file),
+            line: server.rule.line,
+            scope: agent::Scope::Policy,
+            agreed: false,
+        };
+        servers.insert(id.clone(), agent::Declared { id: id.clone(), transport, origin });
+    }
+    servers
+}
+
+/// Where the servers behind URLs are that any agent's configuration, or the policy, names here. A configuration that cannot be
+/// read names none.
+#[must_use]
+pub fn configured_urls(context: &Context, policy: &Policy) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for kind in Kind::all() {
+        let Some(program) = kind.program() else { continue };
+        let Ok(launch) = adapt_by(context, policy, kind, &[program.to_owned()], None) else { continue };
+        for (id, declared) in declarations(context, policy, &launch) {
+            if let Declared::Url(declaration) = declared {
+                found.entry(id.0).or_default().insert(declaration.url);
+            }
+        }
+    }
+    found
+}
+
+/// The servers that the configurations of agents name here: Claude Code's first, then Codex's, then the policy's.
+///
+/// # Errors
+/// When a configuration cannot be read.
+pub fn configured(session: &Session) -> Result<BTreeMap<ServerId, Declared>, RunError> {
+    let mut found = BTreeMap::new();
+    for name in ["codex", "claude"] {
+        let launch = adapt(session, Kind::of(name), &[name.to_owned()])?;
+        found.extend(declarations(&session.context, &session.policy, &launch));
+    }
+    Ok(found)
+}
+
+/// The servers of an agent, as they are started or asked.
+#[must_use]
+pub fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTreeMap<ServerId, Declared> {
+    let mut declared = BTreeMap::new();
+    for (id, server) in &launch.servers {
+        let users_word = server.origin.scope != agent::Scope::Project;
+        let place = Some(match server.origin.line {
+            0 => server.origin.file.display().to_string(),
+            line => format!("{}:{line}", server.origin.file.display()),
+        });
+        let id = id.clone();
+        let declaration = match &server.transport {
+            Transport::Stdio { command, args, env, cwd } => Declared::Command(Declaration {
+                id: id.clone(),
+                command: command.clone(),
+                args: args.clone(),
+                env: env.clone(),
+                cwd: cwd.as_ref().map(PathBuf::from),
+                users_word,
+                agreed: server.origin.agreed,
+                place,
+            }),
+            Transport::Remote { url, headers, .. } => Declared::Url(remote::Declaration {
+                id: id.clone(),
+                url: url.clone(),
+                headers: match policy.mcp.servers.get(&id) {
+                    Some(server) if server.url.is_some() && server.command.is_none() => {
+                        remote::filled(&server.headers, &context.env)
+                    }
+                    _ => Ok(headers.clone().into_iter().collect()),
+                },
+                users_word,
+                place,
+                is_configured: true,
+            }),
+        };
+        declared.insert(id, declaration);
+    }
+    declared
+}

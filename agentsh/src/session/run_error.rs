@@ -1,0 +1,56 @@
+//! Why a run, or a server of it, was not started, and the exit status that says so.
+
+use super::SessionError;
+use super::process::ProcessError;
+use super::resolving::shell_status;
+use crate::agent;
+use crate::sandbox::SpawnError;
+use crate::sandbox::control::Cause;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    #[error(transparent)]
+    Agent(#[from] agent::AgentError),
+    #[error(transparent)]
+    Pin(#[from] crate::pin::PinError),
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error("{0}")]
+    Refused(String),
+    /// The command line names what there is not.
+    #[error("{0}")]
+    Usage(String),
+    #[error("cannot {doing}: {source}")]
+    Io { doing: &'static str, source: std::io::Error },
+    #[error("cannot guard hook files of the project: {0}")]
+    StandIns(std::io::Error),
+    #[error(transparent)]
+    Signals(#[from] super::signals::Deaf),
+    #[error("cannot record what happened: {0}")]
+    Store(#[from] crate::store::StoreError),
+}
+
+impl From<ProcessError> for RunError {
+    fn from(error: ProcessError) -> Self {
+        match error {
+            ProcessError::Spawn(error) => error.into(),
+            ProcessError::Changed(error) => error.into(),
+            ProcessError::StandIns(error) => Self::StandIns(error),
+        }
+    }
+}
+
+/// 127 when the program does not exist, 126 when it cannot be executed, 2 when the command line names what there is not, 125 for
+/// everything else of agentsh's own.
+#[must_use]
+pub fn exit_code_of(error: &RunError) -> u8 {
+    match error {
+        RunError::Pin(error) => shell_status(error).unwrap_or(125),
+        RunError::Spawn(SpawnError::Init { cause: Cause::Missing, .. }) => 127,
+        RunError::Spawn(SpawnError::Init { cause: Cause::NotExecutable, .. }) => 126,
+        RunError::Usage(_) => 2,
+        _ => 125,
+    }
+}

@@ -1,0 +1,218 @@
+//! Looks whether every guard is still in its place, and puts back what is not, while nothing inside runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::super::fresh;
+use super::super::names::What;
+use super::Watch;
+use crate::sandbox::idmap::IdMaps;
+use crate::sandbox::layout;
+use crate::sandbox::mend::mend;
+use crate::sandbox::placeholders::{self, Placeholders};
+use crate::sandbox::plan::{Access, Mount, What as Made};
+use crate::session::copies::Copy;
+use crate::session::launch::map_owned;
+use crate::store::words::GuardChange;
+
+/// The host may go on renaming meanwhile.
+const MOST_TRIES: usize = 5;
+
+impl Watch {
+    pub(super) fn take_copies(&mut self) {
+        for mount in &self.guards {
+            if is_guard(mount) && !self.copies.contains_key(&mount.target) {
+                self.copies.insert(mount.target.clone(), Copy::of_own(&mount.target));
+            }
+        }
+    }
+
+    fn points(&mut self) -> Result<BTreeSet<PathBuf>, String> {
+        let Some(mounted) = &mut self.mounted else { return Ok(BTreeSet::new()) };
+        mounted.points().map(|points| points.into_iter().collect()).map_err(|error| error.to_string())
+    }
+
+    /// Guards whose place has nothing mounted on it any more.
+    pub(super) fn lost(&mut self) -> Result<BTreeSet<PathBuf>, String> {
+        let points = self.points()?;
+        let targets = self.guards.iter().map(|mount| &mount.target);
+        Ok(targets.filter(|target| !points.contains(*target)).cloned().collect())
+    }
+
+    pub(super) fn check(&mut self, in_any_case: bool) -> Result<(), String> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        if self.mounted.is_none() {
+            return Err("what is mounted in it cannot be looked at".to_owned());
+        }
+        if self.lost()?.is_empty() && !in_any_case {
+            self.accept_from_outside();
+            return Ok(());
+        }
+        self.freezer.freeze().map_err(|error| format!("it cannot be stopped: {error}"))?;
+        let result = self.guard_again(in_any_case);
+        if result.is_ok() {
+            self.freezer.thaw();
+        }
+        result
+    }
+
+    /// Guarded, and changed all the same: it was somebody outside.
+    fn accept_from_outside(&mut self) {
+        for path in std::mem::take(&mut self.seen).into_keys() {
+            if let Some(copy) = self.copies.get_mut(&path) {
+                *copy = Copy::of_own(&path);
+            }
+        }
+    }
+
+    /// The kernel takes a mount away a moment before it puts the new file there: then this comes while everything inside
+    /// stands still.
+    fn accept_while_stopped(&mut self, mut touched: BTreeSet<PathBuf>) {
+        touched.extend(std::mem::take(&mut self.seen).into_keys());
+        for path in touched {
+            let now = Copy::of_own(&path);
+            let is_news = |copy: &Copy| *copy != now && !(copy.is_nothing() && now.is_nothing());
+            if self.copies.get(&path).is_some_and(is_news) {
+                self.say(&path, GuardChange::Replaced, replaced(&path));
+                self.copies.insert(path, now);
+            }
+        }
+    }
+
+    /// Nothing runs inside.
+    fn guard_again(&mut self, mut in_any_case: bool) -> Result<(), String> {
+        let (mut why, mut touched) = (String::new(), BTreeSet::new());
+        for attempt in 0..MOST_TRIES {
+            self.hear();
+            self.disarm_newcomers();
+            let lost = self.lost()?;
+            if lost.is_empty() && !in_any_case {
+                self.accept_while_stopped(touched);
+                return Ok(());
+            }
+            for path in &lost {
+                // Since it was stopped, nobody inside has done anything.
+                self.settle(path, attempt > 0)?;
+            }
+            touched.extend(lost);
+            // Most of it we did ourselves.
+            self.hear();
+            touched.extend(std::mem::take(&mut self.seen).into_keys());
+            match self.mount_again() {
+                Ok(()) => in_any_case = false,
+                Err(error) => why = error,
+            }
+        }
+        match self.lost()?.into_iter().next() {
+            Some(path) => Err(format!("{}: {why}", path.display())),
+            None => {
+                self.accept_while_stopped(touched);
+                Ok(())
+            }
+        }
+    }
+
+    fn mount_again(&mut self) -> Result<(), String> {
+        let layout = layout::guards(&self.keep, &self.host);
+        let wanted = placeholders::wanted(&layout.placeholders);
+        let made = Placeholders::make(&self.state, &wanted).map_err(|error| error.to_string())?;
+        self.stand_ins.push(made);
+        let points = self.points()?;
+        let is_home =
+            |mount: &Mount| mount.target == self.keep.home && matches!(mount.what, Made::Tmpfs { .. });
+        let mut again: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut mounts = Vec::new();
+        for mount in layout.guards.iter().filter(|mount| !is_home(mount)) {
+            // What is mounted over a directory covers what was mounted below it.
+            let is_covered = mount.target.ancestors().any(|above| again.contains(above));
+            if is_covered || !points.contains(&mount.target) {
+                again.insert(mount.target.clone());
+                mounts.push(mount.clone());
+            }
+        }
+        let mut passed = Vec::new();
+        if self.keep.identity.from_root
+            && let Ok(maps) = IdMaps::new(self.keep.identity)
+        {
+            map_owned(&maps, &mut mounts, &mut passed, &mut Vec::new());
+        }
+        if !mounts.is_empty() {
+            let rules = (self.keep.identity, &self.executable);
+            mend(&self.zygote, &self.namespaces, rules, mounts, &passed)?;
+        }
+        self.guards = layout.guards;
+        self.watch_guarded();
+        self.take_copies();
+        Ok(())
+    }
+
+    /// What stands where a guard was: the host's, or what somebody inside made of it before it was stopped?
+    pub(super) fn settle(&mut self, path: &Path, is_stopped: bool) -> Result<(), String> {
+        let Some(before) = self.copies.get(path).cloned() else { return Ok(()) };
+        let seen = self.seen.remove(path).unwrap_or_default();
+        let now = Copy::of_own(path);
+        let is_known = self.names.as_ref().is_some_and(|names| !names.is_incomplete);
+        let by_host = is_stopped || is_known && matches!(seen.as_slice(), [What::MovedHere | What::Gone]);
+        let accepted = now == before
+            || now.is_nothing()
+            || by_host
+            || before
+                .text()
+                .zip(now.text())
+                .is_some_and(|(before, now)| is_git_config(path) && fresh::adds_only_harmless(before, now));
+        let text = if accepted {
+            // Anew, since somebody inside may have opened it.
+            if let Err(error) = now.renew(path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                return Err(format!("{}: {error}", path.display()));
+            }
+            if now == before || now.is_nothing() {
+                None
+            } else {
+                Some((GuardChange::Replaced, replaced(path)))
+            }
+        } else {
+            self.aside.keep(path, &now).map_err(|error| format!("{}: {error}", path.display()))?;
+            before.put_back(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Some((
+                GuardChange::PutBack,
+                format!(
+                    "{} was changed while it was not guarded for a moment; it is as before, and `agentsh undo {}` \
+                     gives what was found",
+                    path.display(),
+                    path.display()
+                ),
+            ))
+        };
+        let kept = if accepted { now } else { before };
+        self.copies.insert(path.to_owned(), kept);
+        if let Some((what, text)) = text {
+            self.say(path, what, text);
+        }
+        Ok(())
+    }
+}
+
+fn replaced(path: &Path) -> String {
+    format!("{} was replaced outside the sandbox, and is guarded again", path.display())
+}
+
+/// What stands at these guards now.
+pub(in super::super) fn copies<'m>(guards: impl Iterator<Item = &'m Mount>) -> BTreeMap<PathBuf, Copy> {
+    guards
+        .filter(|mount| is_guard(mount))
+        .map(|mount| (mount.target.clone(), Copy::of_own(&mount.target)))
+        .collect()
+}
+
+/// Read-only, and of the host: not a directory that is only held in its place.
+fn is_guard(mount: &Mount) -> bool {
+    matches!(mount.what, Made::Bind { access: Access::ReadOnly, .. })
+}
+
+fn is_git_config(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "config" || name == "config.worktree")
+}

@@ -1,0 +1,118 @@
+//! What inotify tells: names beside guards, and directories in which a repository may come into being.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::super::names::What;
+use super::super::newcomers;
+use super::Watch;
+
+/// Events of one name that are told apart.
+const MOST_EVENTS: usize = 8;
+
+impl Watch {
+    pub(super) fn watch_guarded(&mut self) {
+        let directories: BTreeSet<&Path> =
+            self.guards.iter().filter_map(|mount| mount.target.parent()).collect();
+        if let Some(names) = &mut self.names {
+            directories.into_iter().for_each(|directory| names.watch(directory, true));
+        }
+    }
+
+    /// Every directory in which a repository may come into being, as far as there is room.
+    pub(super) fn watch_tree(&mut self) {
+        let mut open: std::collections::VecDeque<PathBuf> = self.directories.iter().cloned().collect();
+        while let Some(directory) = open.pop_front() {
+            if self.has_ended() {
+                if let Some(names) = &mut self.names {
+                    names.is_incomplete = true;
+                }
+                return;
+            }
+            open.extend(self.watch_new(&directory));
+            if self.names.as_ref().is_none_or(|names| names.is_incomplete) {
+                return;
+            }
+        }
+    }
+
+    /// Watches one directory; gives those in it.
+    fn watch_new(&mut self, directory: &Path) -> Vec<PathBuf> {
+        if let Some(names) = &mut self.names {
+            names.watch(directory, false);
+        }
+        let mut inner = Vec::new();
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if newcomers::is_repository_name(&path) {
+                self.note_repository(&path);
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name() == "node_modules" {
+                    // Too much to be watched: it is looked at from time to time.
+                    self.look_again.get_or_insert_with(Instant::now);
+                } else {
+                    inner.push(path);
+                }
+            }
+        }
+        inner
+    }
+
+    pub(super) fn note_repository(&mut self, entry: &Path) {
+        if !self.known.contains(entry) {
+            self.newcomers.note(entry, self.names.as_mut(), &self.host);
+        }
+    }
+
+    /// What happened to names. True when something guarded may have lost its place.
+    pub(super) fn hear(&mut self) -> bool {
+        let Some(names) = &mut self.names else { return false };
+        let happened = names.happened();
+        let mut matters = false;
+        for (path, what, is_directory) in happened {
+            self.note_attempt(&path, what);
+            self.newcomers.hear(&path, self.names.as_mut(), &self.host);
+            let is_held =
+                self.copies.contains_key(&path) || self.known.contains(&path) || self.newcomers.holds(&path);
+            if is_held {
+                let seen = self.seen.entry(path.clone()).or_default();
+                if seen.len() < MOST_EVENTS {
+                    seen.push(what);
+                }
+                matters |= what != What::Written;
+            }
+            if matches!(what, What::Made | What::MovedHere) {
+                if newcomers::is_repository_name(&path) {
+                    self.note_repository(&path);
+                } else if newcomers::begins_bare(&path) {
+                    let above = path.parent().unwrap_or(&path).to_owned();
+                    if !newcomers::is_repository_name(&above) && !self.newcomers.holds(&above) {
+                        self.note_repository(&above);
+                    }
+                } else if is_directory && !is_held {
+                    let mut open = vec![path];
+                    while let Some(directory) = open.pop() {
+                        open.extend(self.watch_new(&directory));
+                    }
+                }
+            }
+        }
+        matters
+    }
+
+    /// Programs write a file anew beside it and rename: over a guard that fails, and what is beside it goes again.
+    fn note_attempt(&mut self, path: &Path, what: What) {
+        match what {
+            What::Made if path.extension().is_some_and(|end| end == "lock") => {
+                let guarded = path.with_extension("");
+                if self.copies.contains_key(&guarded) {
+                    self.tried.insert(guarded);
+                }
+            }
+            // It was somebody outside.
+            What::MovedHere | What::Written => drop(self.tried.remove(path)),
+            _ => {}
+        }
+    }
+}
