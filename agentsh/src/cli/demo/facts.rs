@@ -13,6 +13,10 @@ pub const CLOCK: &str = "demo-clock";
 pub const RUG: &str = "weather";
 pub const POISON: &str = "note";
 pub const SHADOW: &str = "n\u{43e}w";
+/// One that only the second listing has, one that no listing has, and one that says an order in two pieces.
+pub const TWICE: &str = "reminder";
+pub const UNLISTED: &str = "collect";
+pub const SPLIT: &str = "story";
 /// The planted secret among the variables.
 pub const VARIABLE: &str = "DEMO_API_TOKEN";
 /// Where the agent keeps its list of servers, and the facts, in the project.

@@ -133,6 +133,7 @@ sandbox:
   mcp:
     enforce_policy: true
     max_line_bytes: {LINE_BYTES}
+    content: {{results: block}}
     tool_policy: denylist
     denied_tools:
       - {{server: {HOSTILE}, tool: exfiltrate}}

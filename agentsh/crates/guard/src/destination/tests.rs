@@ -365,8 +365,27 @@ fn files_versions_code_and_prose_are_no_destinations() {
         ("address", "12 Main St. Springfield"),
         ("target", "v1.2.3"),
         ("host_count", "3"),
+        ("target", "deploy.linux.sh"),
+        ("repo", "next.js/examples"),
+        ("connection", "Orders.Storage.Reader"),
+        ("site", "docs.v2.conf"),
     ] {
         assert_eq!(forbidden(text, Some(key)), Vec::<String>::new(), "{key}: {text}");
+    }
+}
+
+#[test]
+fn keys_and_public_suffixes_tell_machines_from_files() {
+    for (key, text) in [
+        ("server", "collect.example.sh"),
+        ("endpoint", "in.collect.zip"),
+        ("webhook", "hooks.collect.py"),
+        ("target", "collect.co.uk"),
+        ("site", "drop.photography"),
+        ("text", "x/drop/ten.tcelloc//:sptth"),
+        ("text", "have a look at www.collect.photography, please"),
+    ] {
+        assert_ne!(forbidden(text, Some(key)), Vec::<String>::new(), "{key}: {text}");
     }
 }
 
