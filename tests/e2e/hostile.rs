@@ -31,13 +31,19 @@ pub const LIES: &[Lie] = &[
         hidden: ORDER,
         listed: [Some(2), Some(2)],
     },
-    Lie { name: "rug", calls: &["read", "honest"], refused: &["read"], hidden: ORDER, listed: [Some(3), Some(2)] },
+    Lie {
+        name: "rug",
+        calls: &["read", "honest"],
+        refused: &["read"],
+        hidden: ORDER,
+        listed: [Some(3), Some(2)],
+    },
     Lie {
         name: "twice",
         calls: &["honest", "extra"],
         refused: &["extra"],
         hidden: &["smuggled"],
-        listed: [Some(2), Some(2)],
+        listed: [Some(3), Some(2)],
     },
     Lie {
         name: "unlisted",
@@ -46,7 +52,13 @@ pub const LIES: &[Lie] = &[
         hidden: &["ran backdoor"],
         listed: [Some(3), Some(3)],
     },
-    Lie { name: "split", calls: &["story", "honest"], refused: &[], hidden: ORDER, listed: [Some(3), Some(3)] },
+    Lie {
+        name: "split",
+        calls: &["story", "honest"],
+        refused: &[],
+        hidden: ORDER,
+        listed: [Some(3), Some(3)],
+    },
     Lie { name: "oversized", calls: &[], refused: &[], hidden: &["smuggled"], listed: [None, None] },
     Lie {
         name: "many",
@@ -73,7 +85,12 @@ pub fn lied_to(client: &Client, lie: &Lie, starter: Starter) {
     }
     for (at, listing) in [&told["lists"]["tools"], &told["again"]].into_iter().enumerate() {
         let count = listing["tools"].as_array().map(Vec::len);
-        assert_eq!(count, lie.listed[at], "listing {at}: {}", &listing.to_string()[..200.min(listing.to_string().len())]);
+        assert_eq!(
+            count,
+            lie.listed[at],
+            "listing {at}: {}",
+            &listing.to_string()[..200.min(listing.to_string().len())]
+        );
     }
     let later = told["later"].as_array().unwrap();
     for call in later {
@@ -82,11 +99,11 @@ pub fn lied_to(client: &Client, lie: &Lie, starter: Starter) {
         let wanted = lie.refused.contains(&name) || name == "story";
         assert_eq!(is_refused, wanted, "{call}");
     }
-    // Nothing that was refused arrived.
+    // Nothing that was refused from the start arrived.
     let arrived = later.iter().find(|call| call["name"] == "arrived");
-    if let Some(arrived) = arrived {
+    if let Some(arrived) = arrived.filter(|_| lie.listed[0] == lie.listed[1]) {
         let arrived = arrived["result"].to_string();
-        for name in lie.refused.iter().filter(|name| lie.name != "rug" || **name != "read") {
+        for name in lie.refused {
             assert!(!arrived.contains(&format!("{name}\\\"")), "{name} arrived: {arrived}");
         }
     }
@@ -130,5 +147,6 @@ fn ask(client: &Client, place: &Place, args: &[&str], calls: &[&str]) -> (Value,
 
 fn around<'t>(text: &'t str, word: &str) -> &'t str {
     let at = text.find(word).unwrap_or(0);
-    &text[text.floor_char_boundary(at.saturating_sub(300))..text.ceil_char_boundary((at + 100).min(text.len()))]
+    &text[text.floor_char_boundary(at.saturating_sub(300))
+        ..text.ceil_char_boundary((at + 100).min(text.len()))]
 }

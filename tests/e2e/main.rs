@@ -123,7 +123,10 @@ fn main() -> ExitCode {
     for client in clients::CLIENTS {
         for lie in hostile::LIES {
             cases.push(Case {
-                name: format!("{}_receives_nothing_blocked_of_a_server_that_lies_by_{}", client.name, lie.name),
+                name: format!(
+                    "{}_receives_nothing_blocked_of_a_server_that_lies_by_{}",
+                    client.name, lie.name
+                ),
                 skipped: started.unavailable(),
                 body: Box::new(move || hostile::lied_to(client, lie, started)),
             });

@@ -383,12 +383,16 @@ fn what_has_arrived_counts_after_a_restart() {
 /// What nobody can read may be anything: it is told, and refused where the policy says so.
 #[test]
 fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
-    let noise: Vec<u8> = (0..600_u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ (at * at >> 3) as u8).collect();
+    let noise: Vec<u8> = (0..600_u64)
+        .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ (at * at >> 3) as u8)
+        .collect();
     let image: Vec<u8> = b"\x89PNG\r\n\x1a\n".iter().chain(&noise).copied().collect();
     let archive: Vec<u8> = b"7z\xbc\xaf\x27\x1c\0\x04".iter().chain(&noise[..60]).copied().collect();
     for (policy, blocked) in [("", false), ("on_opaque: block", true)] {
         let place = Place::new(Mode::Invoker);
-        place.policy(&format!("version: 1\nsandbox: {{mcp: {{exfiltration: {{close_after: 100, {policy}}}}}}}\n"));
+        place.policy(&format!(
+            "version: 1\nsandbox: {{mcp: {{exfiltration: {{close_after: 100, {policy}}}}}}}\n"
+        ));
         let mut peer = informed(&place, &mut command(&place));
         for (bytes, is_opaque) in [(&noise, true), (&archive, true), (&image, false)] {
             let before = place.detections().len();
@@ -398,7 +402,11 @@ fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
             assert_eq!(found.len() - before, usize::from(is_opaque), "{found:?}");
             if blocked && is_opaque {
                 let message = answer["error"]["message"].as_str().unwrap();
-                assert!(message.contains("nobody can read") && message.contains("policy.yaml:2 (sandbox.mcp.exfiltration.on_opaque)"), "{message}");
+                assert!(
+                    message.contains("nobody can read")
+                        && message.contains("policy.yaml:2 (sandbox.mcp.exfiltration.on_opaque)"),
+                    "{message}"
+                );
             }
         }
     }

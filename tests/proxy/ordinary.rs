@@ -53,74 +53,267 @@ pub fn day() -> Vec<Flow> {
         all
     };
     vec![
-        flow("files", README, "forge", repository(json!({"title": "Say what a crossing of two days is", "body":
-            "The README says \"a crossing of more than one day is planned as two\", and not how they are told apart."}))),
+        flow(
+            "files",
+            README,
+            "forge",
+            repository(json!({"title": "Say what a crossing of two days is", "body":
+            "The README says \"a crossing of more than one day is planned as two\", and not how they are told apart."})),
+        ),
         flow("files", CODE, "forge", repository(json!({"path": "src/plan.rs", "body": CODE, "line": 12}))),
-        flow("files", CODE, "forge", repository(json!({"title": "Panic in departures", "body": format!("It happens here:\n```rust\n{CODE}```")}))),
-        flow("files", TRACE, "forge", repository(json!({"title": "attempt to subtract with overflow", "body": format!("```\n{TRACE}```")}))),
-        flow("files", TRACE, "search", json!({"query": "rust attempt to subtract with overflow saturating_sub i64"})),
+        flow(
+            "files",
+            CODE,
+            "forge",
+            repository(
+                json!({"title": "Panic in departures", "body": format!("It happens here:\n```rust\n{CODE}```")}),
+            ),
+        ),
+        flow(
+            "files",
+            TRACE,
+            "forge",
+            repository(
+                json!({"title": "attempt to subtract with overflow", "body": format!("```\n{TRACE}```")}),
+            ),
+        ),
+        flow(
+            "files",
+            TRACE,
+            "search",
+            json!({"query": "rust attempt to subtract with overflow saturating_sub i64"}),
+        ),
         flow("files", MANIFEST, "registry", json!({"crate": "jiff", "version": "0.2"})),
         flow("files", MANIFEST, "search", json!({"query": "serde derive feature edition 2024"})),
-        flow("files", MANIFEST, "forge", repository(json!({"title": "Update jiff", "body": "jiff = \"0.2\" is behind; `cargo update -p jiff` is enough."}))),
-        flow("files", WORKFLOW, "forge", repository(json!({"path": ".github/workflows/ci.yml", "content": WORKFLOW, "message": "Run clippy", "branch": "ci"}))),
+        flow(
+            "files",
+            MANIFEST,
+            "forge",
+            repository(
+                json!({"title": "Update jiff", "body": "jiff = \"0.2\" is behind; `cargo update -p jiff` is enough."}),
+            ),
+        ),
+        flow(
+            "files",
+            WORKFLOW,
+            "forge",
+            repository(
+                json!({"path": ".github/workflows/ci.yml", "content": WORKFLOW, "message": "Run clippy", "branch": "ci"}),
+            ),
+        ),
         flow("files", WORKFLOW, "search", json!({"query": "actions/checkout v4 fetch-depth"})),
-        flow("git", LOG, "forge", repository(json!({"title": "Tides of harbours", "head": "tides", "base": "main", "body":
-            "Take the tide of the harbour, not of the route\n\nRead draughts in decimetres"}))),
+        flow(
+            "git",
+            LOG,
+            "forge",
+            repository(json!({"title": "Tides of harbours", "head": "tides", "base": "main", "body":
+            "Take the tide of the harbour, not of the route\n\nRead draughts in decimetres"})),
+        ),
         flow("git", LOG, "forge", repository(json!({"sha": "4be1c7f0a2d95e6b83a1f4c2d7e8b90a1c3f5d27"}))),
-        flow("git", LOG, "tracker", json!({"issue": "FB-31", "comment": "Fixed by 4be1c7f (Take the tide of the harbour, not of the route)."})),
-        flow("git", DIFF, "forge", repository(json!({"title": "Do not overflow", "body": format!("```diff\n{DIFF}```"), "head": "overflow", "base": "main"}))),
-        flow("git", DIFF, "tracker", json!({"issue": "FB-31", "comment": "It subtracts without a bound in `Tide::height`; saturating_sub does."})),
+        flow(
+            "git",
+            LOG,
+            "tracker",
+            json!({"issue": "FB-31", "comment": "Fixed by 4be1c7f (Take the tide of the harbour, not of the route)."}),
+        ),
+        flow(
+            "git",
+            DIFF,
+            "forge",
+            repository(
+                json!({"title": "Do not overflow", "body": format!("```diff\n{DIFF}```"), "head": "overflow", "base": "main"}),
+            ),
+        ),
+        flow(
+            "git",
+            DIFF,
+            "tracker",
+            json!({"issue": "FB-31", "comment": "It subtracts without a bound in `Tide::height`; saturating_sub does."}),
+        ),
         flow("git", DIFF, "docs", json!({"path": "saturating_sub", "crate": "std"})),
-        flow("git", "main\n* overflow\n  tides\n  release-0.9\n", "forge", repository(json!({"branch": "release-0.9", "from": "main"}))),
-        flow("git", "On branch overflow\nYour branch is ahead of 'origin/overflow' by 2 commits.\nnothing to commit, working tree clean\n",
-            "tracker", json!({"issue": "FB-31", "status": "in review"})),
-        flow("forge", ISSUE, "tracker", json!({"title": "Panic for harbours without low water", "description":
-            "See #214: a harbour whose low water is missing in the timetable is enough to see it.", "priority": "high"})),
-        flow("forge", ISSUE, "forge", repository(json!({"issue_number": 214, "body": "Thank you, it worked in 0.8.4 because draughts were not read there."}))),
+        flow(
+            "git",
+            "main\n* overflow\n  tides\n  release-0.9\n",
+            "forge",
+            repository(json!({"branch": "release-0.9", "from": "main"})),
+        ),
+        flow(
+            "git",
+            "On branch overflow\nYour branch is ahead of 'origin/overflow' by 2 commits.\nnothing to commit, working tree clean\n",
+            "tracker",
+            json!({"issue": "FB-31", "status": "in review"}),
+        ),
+        flow(
+            "forge",
+            ISSUE,
+            "tracker",
+            json!({"title": "Panic for harbours without low water", "description":
+            "See #214: a harbour whose low water is missing in the timetable is enough to see it.", "priority": "high"}),
+        ),
+        flow(
+            "forge",
+            ISSUE,
+            "forge",
+            repository(
+                json!({"issue_number": 214, "body": "Thank you, it worked in 0.8.4 because draughts were not read there."}),
+            ),
+        ),
         flow("forge", ISSUE, "search", json!({"query": "Norddeich low water timetable missing"})),
-        flow("forge", "[{\"number\":214,\"title\":\"Panic\"},{\"number\":209,\"title\":\"Docs\"},{\"number\":188,\"title\":\"Fares\"}]",
-            "tracker", json!({"comment": "open upstream: #214, #209 and #188"})),
-        flow("forge", "{\"conclusion\":\"failure\",\"name\":\"ci\",\"html_url\":\"https://forge.example/ferrybook/ferrybook/actions/runs/88231\"}",
-            "chat", json!({"channel": "builds", "text": "ci failed: https://forge.example/ferrybook/ferrybook/actions/runs/88231"})),
-        flow("tracker", "FB-31 Panic for harbours without low water. Assignee: Piet. Acceptance: planning Norddeich gives a plan, or says why not.",
-            "forge", repository(json!({"title": "FB-31: plan harbours without low water", "body": "Acceptance: planning Norddeich gives a plan, or says why not."}))),
-        flow("tracker", "FB-12 Move fares into farebook. Depends on FB-9. Estimate 3 days.", "files",
-            json!({"path": "TODO.md", "text": "FB-12 Move fares into farebook. Depends on FB-9. Estimate 3 days."})),
+        flow(
+            "forge",
+            "[{\"number\":214,\"title\":\"Panic\"},{\"number\":209,\"title\":\"Docs\"},{\"number\":188,\"title\":\"Fares\"}]",
+            "tracker",
+            json!({"comment": "open upstream: #214, #209 and #188"}),
+        ),
+        flow(
+            "forge",
+            "{\"conclusion\":\"failure\",\"name\":\"ci\",\"html_url\":\"https://forge.example/ferrybook/ferrybook/actions/runs/88231\"}",
+            "chat",
+            json!({"channel": "builds", "text": "ci failed: https://forge.example/ferrybook/ferrybook/actions/runs/88231"}),
+        ),
+        flow(
+            "tracker",
+            "FB-31 Panic for harbours without low water. Assignee: Piet. Acceptance: planning Norddeich gives a plan, or says why not.",
+            "forge",
+            repository(
+                json!({"title": "FB-31: plan harbours without low water", "body": "Acceptance: planning Norddeich gives a plan, or says why not."}),
+            ),
+        ),
+        flow(
+            "tracker",
+            "FB-12 Move fares into farebook. Depends on FB-9. Estimate 3 days.",
+            "files",
+            json!({"path": "TODO.md", "text": "FB-12 Move fares into farebook. Depends on FB-9. Estimate 3 days."}),
+        ),
         flow("docs", PAGE, "forge", repository(json!({"body": format!("The documentation says: {PAGE}")}))),
-        flow("docs", PAGE, "files", json!({"path": "src/tides.rs", "text": "assert_eq!(100i8.saturating_sub(127), -27);"})),
-        flow("search", "1. Saturating arithmetic in Rust - https://blog.example/saturating\n2. Overflow and how to avoid it", "docs",
-            json!({"url": "https://blog.example/saturating"})),
-        flow("search", "Tide tables of the German coast are published by the BSH every year in autumn.", "tracker",
-            json!({"issue": "FB-40", "comment": "Tide tables of the German coast are published by the BSH every year in autumn."})),
+        flow(
+            "docs",
+            PAGE,
+            "files",
+            json!({"path": "src/tides.rs", "text": "assert_eq!(100i8.saturating_sub(127), -27);"}),
+        ),
+        flow(
+            "search",
+            "1. Saturating arithmetic in Rust - https://blog.example/saturating\n2. Overflow and how to avoid it",
+            "docs",
+            json!({"url": "https://blog.example/saturating"}),
+        ),
+        flow(
+            "search",
+            "Tide tables of the German coast are published by the BSH every year in autumn.",
+            "tracker",
+            json!({"issue": "FB-40", "comment": "Tide tables of the German coast are published by the BSH every year in autumn."}),
+        ),
         flow("chat", TALK, "search", json!({"query": "rust date arithmetic across midnight"})),
-        flow("chat", TALK, "forge", repository(json!({"title": "Plan the ferry at midnight", "body": "A departure at 00:00 belongs to the next day."}))),
+        flow(
+            "chat",
+            TALK,
+            "forge",
+            repository(
+                json!({"title": "Plan the ferry at midnight", "body": "A departure at 00:00 belongs to the next day."}),
+            ),
+        ),
         flow("chat", TALK, "tracker", json!({"issue": "FB-31", "status": "done"})),
-        flow("chat", TALK, "chat", json!({"channel": "team", "text": "Solveig: then we pay, and say nothing about why."})),
+        flow(
+            "chat",
+            TALK,
+            "chat",
+            json!({"channel": "team", "text": "Solveig: then we pay, and say nothing about why."}),
+        ),
         flow("database", ROWS, "search", json!({"query": "sqlite sum of a column by status"})),
-        flow("database", ROWS, "tracker", json!({"issue": "FB-50", "comment": "two of three invoices are late"})),
-        flow("database", ROWS, "database", json!({"query": "UPDATE invoices SET status = 'paid' WHERE customer = 'Cato de Wit'"})),
-        flow("database", ROWS, "files", json!({"path": "out/late.csv", "text": "Anneke Visser,1840.5\nCato de Wit,9120\nBertus Kok,220.75"})),
-        flow("database", "id integer primary key, customer text not null, balance real, status text", "forge",
-            repository(json!({"title": "Add an index on status", "body": "CREATE INDEX by_status ON invoices (status);"}))),
-        flow("files", "SELECT status, count(*) FROM invoices GROUP BY status ORDER BY status", "database",
-            json!({"query": "SELECT status, count(*) FROM invoices GROUP BY status ORDER BY status"})),
-        flow("files", "error[E0502]: cannot borrow `plan` as mutable because it is also borrowed as immutable\n  --> src/plan.rs:41:9", "search",
-            json!({"query": "error[E0502]: cannot borrow as mutable because it is also borrowed as immutable"})),
-        flow("files", "src/lib.rs\nsrc/plan.rs\nsrc/tides.rs\ntests/norddeich.rs\nCargo.toml\n", "forge",
-            repository(json!({"files": ["src/plan.rs", "src/tides.rs", "tests/norddeich.rs"], "message": "Plan without low water"}))),
-        flow("files", "{\"compilerOptions\":{\"strict\":true,\"target\":\"ES2022\",\"module\":\"NodeNext\"}}", "docs",
-            json!({"query": "typescript module NodeNext target ES2022 strict"})),
-        flow("files", "FROM rust:1.95-slim\nWORKDIR /app\nCOPY . .\nRUN cargo build --release\nCMD [\"./target/release/ferrybook\"]", "registry",
-            json!({"image": "rust", "tag": "1.95-slim"})),
-        flow("git", "v0.8.4\nv0.9.0\nv0.9.1\n", "forge", repository(json!({"tag": "v0.9.2", "name": "0.9.2", "notes": "Harbours without low water are planned again."}))),
-        flow("files", "## 0.9.1\n\n- Draughts are read in decimetres.\n- Tides are those of the harbour.\n", "forge",
-            repository(json!({"tag": "v0.9.1", "body": "- Draughts are read in decimetres.\n- Tides are those of the harbour."}))),
-        flow("registry", "{\"name\":\"jiff\",\"max_version\":\"0.2.16\",\"checksum\":\"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"}",
-            "files", json!({"path": "Cargo.lock", "text": "checksum = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\""})),
-        flow("forge", "{\"login\":\"wiebke-t\",\"html_url\":\"https://forge.example/wiebke-t\"}", "chat",
-            json!({"channel": "team", "text": "@wiebke-t asked for it: https://forge.example/wiebke-t"})),
-        flow("files", "let fare = zones * 340 + if is_child { 0 } else { 180 };", "chat", json!({"channel": "team", "text":
-            "is `let fare = zones * 340 + if is_child { 0 } else { 180 };` still what we want?"})),
+        flow(
+            "database",
+            ROWS,
+            "tracker",
+            json!({"issue": "FB-50", "comment": "two of three invoices are late"}),
+        ),
+        flow(
+            "database",
+            ROWS,
+            "database",
+            json!({"query": "UPDATE invoices SET status = 'paid' WHERE customer = 'Cato de Wit'"}),
+        ),
+        flow(
+            "database",
+            ROWS,
+            "files",
+            json!({"path": "out/late.csv", "text": "Anneke Visser,1840.5\nCato de Wit,9120\nBertus Kok,220.75"}),
+        ),
+        flow(
+            "database",
+            "id integer primary key, customer text not null, balance real, status text",
+            "forge",
+            repository(
+                json!({"title": "Add an index on status", "body": "CREATE INDEX by_status ON invoices (status);"}),
+            ),
+        ),
+        flow(
+            "files",
+            "SELECT status, count(*) FROM invoices GROUP BY status ORDER BY status",
+            "database",
+            json!({"query": "SELECT status, count(*) FROM invoices GROUP BY status ORDER BY status"}),
+        ),
+        flow(
+            "files",
+            "error[E0502]: cannot borrow `plan` as mutable because it is also borrowed as immutable\n  --> src/plan.rs:41:9",
+            "search",
+            json!({"query": "error[E0502]: cannot borrow as mutable because it is also borrowed as immutable"}),
+        ),
+        flow(
+            "files",
+            "src/lib.rs\nsrc/plan.rs\nsrc/tides.rs\ntests/norddeich.rs\nCargo.toml\n",
+            "forge",
+            repository(
+                json!({"files": ["src/plan.rs", "src/tides.rs", "tests/norddeich.rs"], "message": "Plan without low water"}),
+            ),
+        ),
+        flow(
+            "files",
+            "{\"compilerOptions\":{\"strict\":true,\"target\":\"ES2022\",\"module\":\"NodeNext\"}}",
+            "docs",
+            json!({"query": "typescript module NodeNext target ES2022 strict"}),
+        ),
+        flow(
+            "files",
+            "FROM rust:1.95-slim\nWORKDIR /app\nCOPY . .\nRUN cargo build --release\nCMD [\"./target/release/ferrybook\"]",
+            "registry",
+            json!({"image": "rust", "tag": "1.95-slim"}),
+        ),
+        flow(
+            "git",
+            "v0.8.4\nv0.9.0\nv0.9.1\n",
+            "forge",
+            repository(
+                json!({"tag": "v0.9.2", "name": "0.9.2", "notes": "Harbours without low water are planned again."}),
+            ),
+        ),
+        flow(
+            "files",
+            "## 0.9.1\n\n- Draughts are read in decimetres.\n- Tides are those of the harbour.\n",
+            "forge",
+            repository(
+                json!({"tag": "v0.9.1", "body": "- Draughts are read in decimetres.\n- Tides are those of the harbour."}),
+            ),
+        ),
+        flow(
+            "registry",
+            "{\"name\":\"jiff\",\"max_version\":\"0.2.16\",\"checksum\":\"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"}",
+            "files",
+            json!({"path": "Cargo.lock", "text": "checksum = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\""}),
+        ),
+        flow(
+            "forge",
+            "{\"login\":\"wiebke-t\",\"html_url\":\"https://forge.example/wiebke-t\"}",
+            "chat",
+            json!({"channel": "team", "text": "@wiebke-t asked for it: https://forge.example/wiebke-t"}),
+        ),
+        flow(
+            "files",
+            "let fare = zones * 340 + if is_child { 0 } else { 180 };",
+            "chat",
+            json!({"channel": "team", "text":
+            "is `let fare = zones * 340 + if is_child { 0 } else { 180 };` still what we want?"}),
+        ),
     ]
 }
 
@@ -128,9 +321,24 @@ pub fn day() -> Vec<Flow> {
 fn leaks() -> Vec<Flow> {
     let flow = |from, read, to, sent| Flow { from, read, to, sent };
     vec![
-        flow("chat", TALK, "forge", json!({"body": "the customer from Harlingen calls again tomorrow about the delayed refund"})),
-        flow("database", ROWS, "search", json!({"query": "Anneke Visser 1840.5, Bertus Kok 220.75, Cato de Wit 9120"})),
-        flow("files", "REGISTRY_TOKEN=fbk_7Hq2mZx9Lw4TnVb8RsYcQ1eD", "forge", json!({"body": "log in with fbk_7Hq2mZx9Lw4TnVb8RsYcQ1eD"})),
+        flow(
+            "chat",
+            TALK,
+            "forge",
+            json!({"body": "the customer from Harlingen calls again tomorrow about the delayed refund"}),
+        ),
+        flow(
+            "database",
+            ROWS,
+            "search",
+            json!({"query": "Anneke Visser 1840.5, Bertus Kok 220.75, Cato de Wit 9120"}),
+        ),
+        flow(
+            "files",
+            "REGISTRY_TOKEN=fbk_7Hq2mZx9Lw4TnVb8RsYcQ1eD",
+            "forge",
+            json!({"body": "log in with fbk_7Hq2mZx9Lw4TnVb8RsYcQ1eD"}),
+        ),
     ]
 }
 

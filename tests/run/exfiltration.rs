@@ -497,9 +497,11 @@ for number, text in enumerate(["what is for lunch", sys.argv[-1]], 3):
             "content": format!("REGISTRY_TOKEN={SECRET}\n")}]});
         let request = json!({"model": "m", "messages": [{"role": "user", "content": "go"}, call, result]});
         place.write(place.project.join("request.json"), request.to_string());
-        let outcome =
-            Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(&claude).arg(format!("log in with {SECRET}")));
-        let answers: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let outcome = Outcome::of(
+            place.agentsh(&["run", "--quiet", "--"]).arg(&claude).arg(format!("log in with {SECRET}")),
+        );
+        let answers: Vec<Value> =
+            outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(answers.len(), 2, "{outcome}");
         assert_eq!(answers[0]["result"]["content"][0]["text"], "what is for lunch", "{outcome}");
         answers[1].clone()

@@ -40,7 +40,8 @@ pub fn read(provider: Provider, body: &[u8]) -> Vec<(String, String)> {
             for item in messages("input") {
                 let kind = kind(item).unwrap_or_default();
                 if kind.ends_with("_call") {
-                    let is_of_server = item.member("namespace").is_some_and(|value| value.as_text().is_some());
+                    let is_of_server =
+                        item.member("namespace").is_some_and(|value| value.as_text().is_some());
                     found.call(item.member("call_id"), item.member("name"), is_of_server);
                 } else if kind.ends_with("_output") {
                     found.result(item.member("call_id"), item.member("output"));
@@ -50,13 +51,16 @@ pub fn read(provider: Provider, body: &[u8]) -> Vec<(String, String)> {
         Provider::Google => {
             for part in messages("contents").iter().flat_map(|content| items(content.member("parts"))) {
                 let response = part.member("functionResponse");
-                let Some((name, said)) = response.and_then(|it| Some((it.member("name")?, it.member("response")?)))
+                let Some((name, said)) =
+                    response.and_then(|it| Some((it.member("name")?, it.member("response")?)))
                 else {
                     continue;
                 };
                 let name = name.as_text().unwrap_or_default();
                 if !name.starts_with(OF_SERVERS) {
-                    each_string(said, &mut |text| found.texts.push((name.clone().into_owned(), text.into_owned())));
+                    each_string(said, &mut |text| {
+                        found.texts.push((name.clone().into_owned(), text.into_owned()))
+                    });
                 }
             }
         }

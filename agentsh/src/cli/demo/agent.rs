@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::attacks;
 use super::client::{Client, text};
 use super::facts::{
-    BURST, CLOCK, CLOCK_FILE, Facts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW, SPLIT, TWICE, UNLISTED,
+    BURST, CLOCK, CLOCK_FILE, Facts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW, SPLIT, TWICE,
+    UNLISTED,
 };
 use crate::cli::attempt::{self, Try};
 
@@ -57,8 +58,12 @@ fn hostile_server() -> io::Result<()> {
         ..Report::new(AGENT, "hidden-tool", vec![try_list])
     })?;
 
+    // It is trusted, and used, before it changes.
+    client.call(RUG, &json!({}))?.map_err(refused_io)?;
     let again = client.request("tools/list", &json!({}))?.map_err(refused_io)?;
-    for (attack, tool) in [("rug-pull", RUG), ("list-twice", TWICE), ("poison", POISON), ("shadowing", SHADOW)] {
+    for (attack, tool) in
+        [("rug-pull", RUG), ("list-twice", TWICE), ("poison", POISON), ("shadowing", SHADOW)]
+    {
         let tools = again["tools"].as_array().into_iter().flatten();
         let hidden = !tools.into_iter().any(|listed| listed["name"] == tool);
         let called = client.call(tool, &json!({}))?;

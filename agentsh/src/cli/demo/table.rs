@@ -46,7 +46,7 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     (HOSTILE, "duplicate-key", "send a message that two readers read differently"),
     (HOSTILE, "unasked-response", "answer a request that nobody made"),
     (HOSTILE, "rug-pull", "change a tool after it was trusted"),
-    (HOSTILE, "list-twice", "offer one tool more once it was trusted"),
+    (HOSTILE, "list-twice", "say something else of a tool the second time"),
     (HOSTILE, "hidden-capability", "serve a tool that it never listed"),
     (HOSTILE, "split-payload", "say an order in two harmless pieces"),
     (HOSTILE, "poison", "hide an order in a tool's description"),

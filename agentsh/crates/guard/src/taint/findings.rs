@@ -8,8 +8,8 @@ use super::memory::{Origin, OriginId};
 use super::plain_words;
 use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
-use crate::text::{Folding, folding};
 pub use crate::decision::Severity;
+use crate::text::{Folding, folding};
 use agentsh_secrets::values::Kind;
 
 pub const MARKER: &str = "taint-marker";
@@ -346,10 +346,9 @@ mod tests {
         for text in ["a".repeat(48), "0101 ".repeat(20), "abcabc-".repeat(9)] {
             assert!(says_nothing(&text), "{text}");
         }
-        for text in [
-            "the orchard at Lindenau goes to the Brandt family",
-            "⠞⠓⠑ ⠕⠗⠉⠓⠁⠗⠙ ⠛⠕⠑⠎ ⠞⠕ ⠞⠓⠑ ⠃⠗⠁⠝⠙⠞ ⠋⠁⠍⠊⠇⠽",
-        ] {
+        for text in
+            ["the orchard at Lindenau goes to the Brandt family", "⠞⠓⠑ ⠕⠗⠉⠓⠁⠗⠙ ⠛⠕⠑⠎ ⠞⠕ ⠞⠓⠑ ⠃⠗⠁⠝⠙⠞ ⠋⠁⠍⠊⠇⠽"]
+        {
             assert!(!says_nothing(text), "{text}");
         }
     }

@@ -181,7 +181,10 @@ impl Judge {
                 let shown = format!("[{shared} pairs of words]");
                 let whence = search.whence(origin, &entry.origin);
                 search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
-            } else if is_new && over_calls >= spread::MANY && over_calls * 100 >= known as usize * spread::SHARE {
+            } else if is_new
+                && over_calls >= spread::MANY
+                && over_calls * 100 >= known as usize * spread::SHARE
+            {
                 let shown = format!("[{over_calls} pairs of words over all calls]");
                 let whence = search.whence(origin, &entry.origin);
                 search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);

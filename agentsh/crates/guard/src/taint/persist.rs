@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::memory::{Origin, OriginId, TaintMemory};
 use super::cells;
 use super::judge::Judge;
 use super::memory::Parts;
+use super::memory::{Origin, OriginId, TaintMemory};
 use super::print::{MAX_FOLLOWED, MAX_SYMBOLS, Print};
 use super::repeats;
 use super::sent;

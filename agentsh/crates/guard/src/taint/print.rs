@@ -82,8 +82,15 @@ impl TaintMemory {
         };
         let ((), more) = side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
         more.iter().for_each(|text| reading.add_within_bounds(hasher, text, false));
-        let Reading { text, truncated, mut spans, followed, references: [symbols, letters], values, mut pairs } =
-            reading;
+        let Reading {
+            text,
+            truncated,
+            mut spans,
+            followed,
+            references: [symbols, letters],
+            values,
+            mut pairs,
+        } = reading;
         pairs.retain(|(tag, _)| !known.has(*tag));
         spans.retain(|(span, _)| {
             let mut is_known = span.end - span.start >= SHORT as u32;
@@ -165,8 +172,11 @@ impl Reading {
                 let is_of_link = entity.kind == Kind::HighEntropy && entity.start < link_end;
                 if !is_of_link
                     && self.followed.len() < MAX_FOLLOWED
-                    && let Some(followed) =
-                        Followed::of(hasher, entity.kind, leaf.get(entity.start..entity.end).unwrap_or_default())
+                    && let Some(followed) = Followed::of(
+                        hasher,
+                        entity.kind,
+                        leaf.get(entity.start..entity.end).unwrap_or_default(),
+                    )
                 {
                     self.followed.push((span.start, followed));
                 }

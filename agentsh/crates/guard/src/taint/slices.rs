@@ -153,7 +153,9 @@ mod tests {
 
     fn pieces(text: &str) -> Vec<usize> {
         let followed = Followed::of(&Hasher::new(&[7; 32]), Kind::ApiKey, text);
-        followed.map(|followed| followed.pieces.iter().map(|(_, at)| *at as usize).collect()).unwrap_or_default()
+        followed
+            .map(|followed| followed.pieces.iter().map(|(_, at)| *at as usize).collect())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -173,7 +175,8 @@ mod tests {
         let hasher = Hasher::new(&[7; 32]);
         let followed = |text| Followed::of(&hasher, Kind::HighEntropy, text).is_some();
         assert!(followed("Qz7Lm2Wx9Rt4Vb6Nc8Kd3Hs5"));
-        for text in ["e3b0c44298fc1c149afbf4c8996fb92427ae41e4", "Qz7Lm2Wx9Rt4", "0123456789abcdefghijklmnop"] {
+        for text in ["e3b0c44298fc1c149afbf4c8996fb92427ae41e4", "Qz7Lm2Wx9Rt4", "0123456789abcdefghijklmnop"]
+        {
             assert!(!followed(text), "{text}");
         }
     }

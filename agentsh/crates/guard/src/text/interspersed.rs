@@ -56,9 +56,7 @@ fn is_piece(word: &str) -> bool {
     }
     let turns = bytes.windows(2).filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
     let has = |class: fn(&u8) -> bool| bytes.iter().any(|byte| class(byte));
-    turns.count() > 0
-        || has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
-        || bytes.ends_with(b"=")
+    turns.count() > 0 || has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic) || bytes.ends_with(b"=")
 }
 
 #[cfg(test)]
@@ -75,10 +73,13 @@ mod tests {
              then 4272616e6474 then 2066616d696c then 79",
         ] {
             let mut seen = false;
-            let _ = visit(text, &Limits::default(), &mut |view| seen |= view.text.starts_with(&wanted[..wanted.len() - 1]));
+            let _ = visit(text, &Limits::default(), &mut |view| {
+                seen |= view.text.starts_with(&wanted[..wanted.len() - 1])
+            });
             assert!(seen, "{text}");
         }
-        let code = "the method readFileSync of fs takes a path and gives the whole text of it as a Buffer, see v18";
+        let code =
+            "the method readFileSync of fs takes a path and gives the whole text of it as a Buffer, see v18";
         let _ = visit(code, &Limits::default(), &mut |view| {
             assert!(!view.how.contains(&Step::Interspersed), "{view:?}");
         });

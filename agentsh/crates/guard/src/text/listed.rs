@@ -92,7 +92,8 @@ fn without_heads(text: &str) -> Vec<String> {
     let has = |line: &&&str, head: &[Part<'_>]| {
         parts(line).map(|(part, _)| part).zip(head).filter(|(one, other)| one == *other).count() == head.len()
     };
-    let fits = |head: &Vec<Part<'_>>| lines.iter().filter(|line| has(line, head)).count() * 4 >= lines.len() * 3;
+    let fits =
+        |head: &Vec<Part<'_>>| lines.iter().filter(|line| has(line, head)).count() * 4 >= lines.len() * 3;
     let heads = lines.windows(2).take(PAIRS).map(|pair| common(pair[0], pair[1]));
     let Some(whole) = heads.filter(|head| !head.is_empty()).filter(fits).max_by_key(Vec::len) else {
         return Vec::new();
@@ -183,7 +184,9 @@ mod tests {
         let first = |text: &str| without_heads(text).last().cloned();
         assert_eq!(first("001 aGVs\n002 bG8g\n003 d29y").unwrap(), "aGVs\nbG8g\nd29y\n");
         assert_eq!(
-            first("2026-01-31T10:00:59Z the orch\n2026-01-31T10:01:59Z ard at Lin\n2026-01-31T10:02:59Z denau"),
+            first(
+                "2026-01-31T10:00:59Z the orch\n2026-01-31T10:01:59Z ard at Lin\n2026-01-31T10:02:59Z denau"
+            ),
             Some("the orch\nard at Lin\ndenau\n".to_owned())
         );
         assert_eq!(

@@ -100,10 +100,9 @@ mod tests {
 
     #[test]
     fn text_that_stands_on_its_head_is_read() {
-        for (text, wanted) in [
-            ("plos sᴉ pɹɐɥɔɹo ǝɥʇ", "the orchard is sold"),
-            ("ʇɥǝ oɹɔɥɐɹp ᴉs solp", "the orchard is sold"),
-        ] {
+        for (text, wanted) in
+            [("plos sᴉ pɹɐɥɔɹo ǝɥʇ", "the orchard is sold"), ("ʇɥǝ oɹɔɥɐɹp ᴉs solp", "the orchard is sold")]
+        {
             let mut seen = 0;
             let _ = visit(text, &Limits::default(), &mut |view| seen += usize::from(view.text == wanted));
             visit_orders(text, &Limits::default(), &mut |view| seen += usize::from(view.text == wanted));

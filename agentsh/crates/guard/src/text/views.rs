@@ -9,8 +9,8 @@ use super::profile::Profile;
 use super::readable::{SHORTEST, readable};
 use super::step::Step;
 use super::{
-    base45, base85, encoded_words, escapes, hidden, interspersed, listed, masked, morse, numbers, permuted, positional,
-    quoted_printable, radix, rearranged, uuencoded,
+    base45, base85, encoded_words, escapes, hidden, interspersed, listed, masked, morse, numbers, permuted,
+    positional, quoted_printable, radix, rearranged, uuencoded,
 };
 
 /// Texts of at most this many bytes are looked at more closely.
@@ -51,13 +51,40 @@ const SHORTEST_NOISE: usize = 256;
 /// Bytes of which nobody can say what they are: they look drawn, and begin as nothing that programs exchange openly.
 fn is_noise(bytes: &[u8]) -> bool {
     const KNOWN: [&[u8]; 22] = [
-        b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"%PDF", b"OggS", b"ID3", b"\xff\xfb", b"wOFF", b"wOF2",
-        b"fLaC", b"BM", b"II*\0", b"MM\0*", b"\0\0\x01\0", b"\x1aE\xdf\xa3", b"0\x82", b"0\x83", b"\0asm",
-        b"\x7fELF", b"SQLite", b"MZ",
+        b"\x89PNG",
+        b"\xff\xd8\xff",
+        b"GIF8",
+        b"RIFF",
+        b"%PDF",
+        b"OggS",
+        b"ID3",
+        b"\xff\xfb",
+        b"wOFF",
+        b"wOF2",
+        b"fLaC",
+        b"BM",
+        b"II*\0",
+        b"MM\0*",
+        b"\0\0\x01\0",
+        b"\x1aE\xdf\xa3",
+        b"0\x82",
+        b"0\x83",
+        b"\0asm",
+        b"\x7fELF",
+        b"SQLite",
+        b"MZ",
     ];
     // What is packed in a way that is opened here is judged by what is in it.
     const OPENED: [&[u8]; 9] = [
-        b"\x1f\x8b", b"PK", b"BZh", b"\xfd7z", b"\x28\xb5\x2f\xfd", b"\x5d\0", b"\x78\x01", b"\x78\x9c", b"\x78\xda",
+        b"\x1f\x8b",
+        b"PK",
+        b"BZh",
+        b"\xfd7z",
+        b"\x28\xb5\x2f\xfd",
+        b"\x5d\0",
+        b"\x78\x01",
+        b"\x78\x9c",
+        b"\x78\xda",
     ];
     if bytes.len() < SHORTEST_NOISE || bytes.get(4..8) == Some(b"ftyp") {
         return false;
