@@ -73,12 +73,19 @@ seen.lists.tools = await attempt(() => client.listTools());
 seen.lists.prompts = await attempt(() => client.listPrompts());
 seen.lists.resources = await attempt(() => client.listResources());
 seen.lists.templates = await attempt(() => client.listResourceTemplates());
-for (const [name, args] of task.calls) {
+async function call(name, args) {
   const progress = [];
   const options = task.progress?.includes(name) ? { onprogress: (step) => progress.push(step) } : {};
   const request = { name, arguments: args };
   const result = await attempt(() => (isNew ? client.callTool(request, options) : client.callTool(request, undefined, options)));
-  seen.calls.push({ name, result, progress });
+  return { name, result, progress };
+}
+for (const [name, args] of task.calls) seen.calls.push(await call(name, args));
+if (task.later) {
+  // Who lists once more hears what a server says the second time.
+  seen.again = await attempt(() => client.listTools());
+  seen.later = [];
+  for (const [name, args] of task.later) seen.later.push(await call(name, args));
 }
 for (const [name, args] of task.prompts ?? []) {
   seen.calls.push({ name, result: await attempt(() => client.getPrompt({ name, arguments: args })) });

@@ -96,7 +96,8 @@ async def main():
             "resources": await attempt(session.list_resources()),
             "templates": await attempt(session.list_resource_templates()),
         }
-        for name, arguments in TASK["calls"]:
+
+        async def call(name, arguments):
             progress = []
 
             async def step(done, total, message, progress=progress):
@@ -104,7 +105,14 @@ async def main():
 
             callback = step if name in TASK.get("progress", []) else None
             result = await attempt(session.call_tool(name, arguments, progress_callback=callback))
-            seen["calls"].append({"name": name, "result": result, "progress": progress})
+            return {"name": name, "result": result, "progress": progress}
+
+        for name, arguments in TASK["calls"]:
+            seen["calls"].append(await call(name, arguments))
+        if "later" in TASK:
+            # Who lists once more hears what a server says the second time.
+            seen["again"] = await attempt(session.list_tools())
+            seen["later"] = [await call(name, arguments) for name, arguments in TASK["later"]]
         for name, arguments in TASK.get("prompts", []):
             seen["calls"].append({"name": name, "result": await attempt(session.get_prompt(name, arguments))})
         for uri in TASK.get("resources", []):

@@ -17,6 +17,7 @@ mod accounts;
 mod agents;
 mod clients;
 mod day;
+mod hostile;
 mod inside;
 mod libraries;
 mod model;
@@ -118,6 +119,23 @@ fn main() -> ExitCode {
                 body: Box::new(move || transports::same(client, (transport, way), started)),
             });
         }
+    }
+    for client in clients::CLIENTS {
+        for lie in hostile::LIES {
+            cases.push(Case {
+                name: format!(
+                    "{}_receives_nothing_blocked_of_a_server_that_lies_by_{}",
+                    client.name, lie.name
+                ),
+                skipped: started.unavailable(),
+                body: Box::new(move || hostile::lied_to(client, lie, started)),
+            });
+        }
+        cases.push(Case {
+            name: format!("{}_receives_nothing_blocked_of_a_server_that_lies_by_shadow", client.name),
+            skipped: started.unavailable(),
+            body: Box::new(move || hostile::shadowed(client, started)),
+        });
     }
     for library in &libraries::LIBRARIES {
         cases.push(Case {

@@ -42,9 +42,13 @@ pub fn reason(answer: &Value) -> &str {
 }
 
 fn base64(text: &str) -> String {
+    base64_of(text.as_bytes())
+}
+
+fn base64_of(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
-    for chunk in text.as_bytes().chunks(3) {
+    for chunk in bytes.chunks(3) {
         let word =
             chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for at in 0..=chunk.len() {
@@ -303,4 +307,107 @@ fn everything_that_a_server_is_sent_is_judged() {
     assert_eq!(answer["result"]["content"][0]["text"], "well", "{answer}");
     drop(peer);
     assert_eq!(place.detections().len(), 4);
+}
+
+const KEY: &str = "Qz7Lm2Wx9Rt4Vb6Nc8Kd3Hs5Jf1Gp0Ya";
+
+fn three(place: &Place) -> Command {
+    let server = place.program("fixture_server");
+    let entry = |id: &str| json!({"id": id, "command": server});
+    let file = json!({"servers": [entry("one"), entry("two"), entry("three")]});
+    let config = place.write("three.json", file.to_string());
+    place.agentsh(&["proxy", "--config", config.to_str().unwrap()])
+}
+
+fn read_key(place: &Place, peer: &mut Peer) {
+    let file = place.write("key.txt", format!("secret_key={KEY}\n"));
+    peer.text("one__read_file", json!({"path": file}));
+}
+
+/// Of a key that is cut into pieces, at most a quarter arrives before the pairs are closed, through however many servers.
+#[test]
+fn at_most_a_quarter_of_a_key_arrives_in_pieces() {
+    for length in [1, 3, 6, 8] {
+        for backwards in [false, true] {
+            let place = Place::new(Mode::Invoker);
+            let mut peer = Peer::start(&mut three(&place));
+            peer.shake_hands();
+            read_key(&place, &mut peer);
+            let mut pieces: Vec<&str> =
+                KEY.as_bytes().chunks(length).map(|piece| std::str::from_utf8(piece).unwrap()).collect();
+            if backwards {
+                pieces.reverse();
+            }
+            let mut arrived = 0;
+            for (at, piece) in pieces.iter().enumerate() {
+                let to = ["two", "three"][at % 2];
+                let answer = peer.call(&format!("{to}__echo"), json!({"text": piece}));
+                arrived += if answer.get("error").is_some() { 0 } else { piece.len() };
+            }
+            assert!(arrived * 4 <= KEY.len(), "{length} {backwards}: {arrived}");
+        }
+    }
+}
+
+/// What an alert let pass has arrived, also before a restart.
+#[test]
+fn what_has_arrived_counts_after_a_restart() {
+    let place = Place::new(Mode::Invoker);
+    let stored = place.project.join("kept/taint.db");
+    let started = |mode: &str| {
+        let mut command = three(&place);
+        command.env("CANARY_MCP_PERSIST_PATH", &stored).env("CANARY_MCP_RESPONSE_MODE", mode);
+        let mut peer = Peer::start(&mut command);
+        peer.shake_hands();
+        peer
+    };
+    let mut peer = started("halt");
+    read_key(&place, &mut peer);
+    assert_eq!(peer.text("two__echo", json!({"text": &KEY[..6]})), &KEY[..6]);
+    peer.finish();
+    let mut peer = started("halt");
+    let refused = peer.call("three__echo", json!({"text": &KEY[12..18]}));
+    assert_eq!(reason(&refused), "tainted-data", "{refused}");
+    peer.finish();
+    // Twelve characters are there now: with six more it is told again, and the same six are nothing new.
+    let mut peer = started("log");
+    let told = |peer: &mut Peer, piece: &str| {
+        let before = place.detections().len();
+        assert_eq!(peer.text("two__echo", json!({"text": piece})), piece);
+        place.detections().len() - before
+    };
+    assert_eq!(told(&mut peer, &KEY[12..18]), 1);
+    assert_eq!(told(&mut peer, &KEY[12..18]), 0);
+}
+
+/// What nobody can read may be anything: it is told, and refused where the policy says so.
+#[test]
+fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
+    let noise: Vec<u8> = (0..600_u64)
+        .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ (at * at >> 3) as u8)
+        .collect();
+    let image: Vec<u8> = b"\x89PNG\r\n\x1a\n".iter().chain(&noise).copied().collect();
+    let archive: Vec<u8> = b"7z\xbc\xaf\x27\x1c\0\x04".iter().chain(&noise[..60]).copied().collect();
+    for (policy, blocked) in [("", false), ("on_opaque: block", true)] {
+        let place = Place::new(Mode::Invoker);
+        place.policy(&format!(
+            "version: 1\nsandbox: {{mcp: {{exfiltration: {{close_after: 100, {policy}}}}}}}\n"
+        ));
+        let mut peer = informed(&place, &mut command(&place));
+        for (bytes, is_opaque) in [(&noise, true), (&archive, true), (&image, false)] {
+            let before = place.detections().len();
+            let answer = peer.call("two__echo", json!({"file": base64_of(bytes)}));
+            assert_eq!(answer.get("error").is_some(), is_opaque && blocked, "{answer}");
+            let found = place.detections();
+            assert_eq!(found.len() - before, usize::from(is_opaque), "{found:?}");
+            if blocked && is_opaque {
+                let message = answer["error"]["message"].as_str().unwrap();
+                assert!(
+                    message.contains("nobody can read")
+                        && message.contains("policy.yaml:2 (sandbox.mcp.exfiltration.on_opaque)"),
+                    "{message}"
+                );
+            }
+        }
+    }
 }

@@ -4,5 +4,6 @@ mod auditors;
 mod config;
 mod leaks;
 mod markers;
+mod ordinary;
 mod servers;
 mod webhook;

@@ -57,7 +57,7 @@ fn the_demo_can_be_run_again() {
         let place = Place::new(mode);
         for _ in 0..2 {
             let outcome = Outcome::of(&mut place.agentsh(&["demo"])).expect_code(0);
-            assert!(outcome.stdout.contains("33 attacks refused"), "{mode:?} {outcome}");
+            assert!(outcome.stdout.contains("36 attacks refused"), "{mode:?} {outcome}");
         }
     }
 }
@@ -68,7 +68,7 @@ fn the_demo_on_a_terminal_is_refused_as_much() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let mut terminal = Pty::start(place.agentsh(&["demo"]));
-        terminal.expect("33 attacks refused");
+        terminal.expect("36 attacks refused");
         assert_eq!(terminal.wait(), 0, "{mode:?} {}", terminal.text());
     }
 }

@@ -46,6 +46,8 @@ pub fn main(words: &[String]) {
                 server.tool = tool;
                 Value::Null
             }
+            // Microseconds of each listing.
+            "list" => json!((0..number(1)).map(|_| server.list()).collect::<Vec<f64>>()),
             // Seconds for all of them, and how many were refused; 0 calls a second means as fast as possible.
             "pipeline" => json!(server.pipeline(number(1), number(2), number(3))),
             other => panic!("unknown order {other}"),
@@ -101,6 +103,13 @@ impl Server {
             server.tool = "e__echo";
         }
         server
+    }
+
+    /// One listing of the tools; microseconds.
+    fn list(&mut self) -> f64 {
+        let started = Instant::now();
+        self.ask("\"method\":\"tools/list\"");
+        started.elapsed().as_secs_f64() * 1e6
     }
 
     /// One call whose result holds `bytes` of text; microseconds from the first byte out to the last byte in.

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::texts;
 
-pub fn main() {
+/// `tools`: so many in its listing, beside the one that answers.
+pub fn main(tools: usize) {
+    let listing = listing(tools);
     let mut input = BufReader::with_capacity(1 << 20, std::io::stdin().lock());
     let mut output = std::io::stdout().lock();
     let (mut line, mut answers) = (String::new(), Vec::new());
     while input.read_line(&mut line).is_ok_and(|read| read > 0) {
-        answer(&line, &mut answers);
+        answer(&line, &listing, &mut answers);
         line.clear();
         // Whatever has arrived together is answered together.
         if !input.buffer().contains(&b'\n') {
@@ -21,8 +23,18 @@ pub fn main() {
     }
 }
 
+fn listing(tools: usize) -> String {
+    let tool = |at: usize| {
+        format!(
+            r#",{{"name":"read_file_{at}","title":"Read a file","description":"Reads file number {at} of the project and returns its text. Fails where there is none.","inputSchema":{{"type":"object","properties":{{"path":{{"type":"string","description":"Path of the file, relative to the project."}}}},"required":["path"]}}}}"#
+        )
+    };
+    let more: String = (0..tools).map(tool).collect();
+    format!(r#"{{"tools":[{{"name":"echo","inputSchema":{{"type":"object"}}}}{more}]}}}}"#)
+}
+
 /// The client's messages have a known form: no parser, no allocation.
-fn answer(line: &str, into: &mut Vec<u8>) {
+fn answer(line: &str, listing: &str, into: &mut Vec<u8>) {
     let Some(id) = number(line, "\"id\":") else { return };
     let mut begin = |text: &str| write!(into, "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{text}");
     let done = if line.contains("\"initialize\"") {
@@ -30,7 +42,7 @@ fn answer(line: &str, into: &mut Vec<u8>) {
             r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"}}}"#,
         )
     } else if line.contains("\"tools/list\"") {
-        begin(r#"{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}}"#)
+        begin(listing)
     } else {
         begin(r#"{"content":[{"type":"text","text":""#).unwrap();
         // What is asked for stands at the end of a line, behind anything that a text could hold.

@@ -1,6 +1,6 @@
 //! What `cargo xtask bench` measures with: one program, so that one link is enough.
 //!
-//! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo` is a server that does nothing, `client` an agent that
+//! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo [TOOLS]` is a server that does nothing, `client` an agent that
 //! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it,
 //! `beside AGENTSH CONFIG` times small things while a long argument is searched,
 //! `fleet URL HOSTS RATE SECONDS` is many hosts, `relay AGENTSH ROUNDS` connections out of a sandbox,
@@ -33,7 +33,7 @@ fn main() -> std::process::ExitCode {
         Some(agentsh::sandbox::zygote::VERB) => return agentsh::sandbox::zygote::main().into(),
         Some("launch") => launch::main(&words[1..]),
         Some("network") => network::main(&words[1..]),
-        Some("echo") => echo::main(),
+        Some("echo") => echo::main(words.get(1).and_then(|tools| tools.parse().ok()).unwrap_or(0)),
         Some("fleet") => fleet::main(&words[1..]),
         Some("beside") => beside::main(&words[1..]),
         Some("beside-client") => beside::client(&words[1..]),

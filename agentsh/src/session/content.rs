@@ -33,7 +33,7 @@ mod report;
 mod settings;
 
 use ahead::Searched;
-pub use files::FILES;
+pub use files::{FILES, secret_lines};
 use later::Later;
 use little::Little;
 pub use own::Wrapped;
@@ -85,6 +85,8 @@ pub struct Content {
     listed: BTreeSet<(ServerId, String)>,
     /// How often was judged what goes to each server.
     judged: BTreeMap<ServerId, u64>,
+    /// To whom what was judged last goes, when nothing here refuses it.
+    undecided: Option<ServerId>,
 }
 
 impl Content {
@@ -157,6 +159,7 @@ impl Content {
             little: Little::default(),
             listed: BTreeSet::new(),
             judged: BTreeMap::new(),
+            undecided: None,
         }
     }
 
@@ -168,18 +171,41 @@ impl Content {
     /// What becomes of a call in which something was found.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        match self.settings.mode {
-            OnFlow::Allow => Outcome::Allow,
-            OnFlow::Alert => Outcome::Alert,
-            OnFlow::Ask => Outcome::Ask,
-            OnFlow::Block => Outcome::Block,
+        outcome_of(self.settings.mode)
+    }
+
+    /// What of it leaves: a copy, else bytes that may be one.
+    fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
+        let mut findings = judged.findings.into_iter().filter(|flowed| !self.may_flow(flowed, server));
+        let mut opaque = None;
+        let leak = findings.find(|flowed| {
+            if flowed.finding.rule == taint::OPAQUE {
+                opaque.get_or_insert_with(|| flowed.clone());
+            }
+            flowed.refused
+        });
+        match leak {
+            Some(leak) => Some(self.of_flow(leak, server)),
+            None => self.of_opaque(opaque?, server),
         }
     }
 
-    fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
-        let leak =
-            judged.findings.into_iter().find(|flowed| flowed.refused && !self.may_flow(flowed, server))?;
-        Some(self.of_flow(leak, server))
+    fn of_opaque(&self, flowed: Flowed, server: &ServerId) -> Option<Finding> {
+        let policy = &self.settings.policy;
+        let written = policy.on_opaque.as_ref();
+        let action = written.map_or(OnFlow::Alert, |action| action.value);
+        let rule = written.map(|action| action.rule.clone());
+        let rule = rule.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_opaque"));
+        let source = &flowed.origin.server;
+        let what = format!(
+            "it carries bytes that nobody can read, after '{}' of server '{source}' gave something private; {}, and \
+             `exfiltration: {{on_opaque: allow}}` lets such bytes go everywhere",
+            escape::line(&flowed.origin.tool),
+            way_of_value(policy, source, server)
+        );
+        let found = self.of_flow(flowed, server);
+        let verdict = Verdict::new(outcome_of(action), Reason::PrivateToExternal, rule);
+        (action != OnFlow::Allow).then_some(Finding { verdict, what, ..found })
     }
 
     fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Finding {
@@ -331,18 +357,48 @@ impl Content {
         if !markers.is_empty() && !found.as_ref().is_some_and(|found| found.verdict.is_block()) {
             let mut clean = carried.clone();
             Rewrite::apply(&markers, &mut clean);
+            // What was judged is not what is going to be sent.
+            self.flow.not_sent(server);
             found = self.carried_out(server, name, &clean, true, None).or(found);
         }
         let outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
         // A copy that was found says more than that something was read.
         let by_label = self.judge_pair(server, carried).filter(|label| label.verdict.outcome > outcome);
-        let found = found.into_iter().chain(by_label);
+        let found: Vec<Finding> = found.into_iter().chain(by_label).collect();
+        self.note_sent(server, &found);
         for found in found {
             self.note_refused(&found, server);
             self.keep(&found, server, name);
             report.find(found);
         }
         report.rewrite(markers);
+    }
+
+    /// What was judged last is not sent when it is refused or a person is asked about it; what other checks say is known
+    /// when it passed.
+    fn note_sent(&mut self, server: &ServerId, found: &[Finding]) {
+        if found.iter().any(|found| found.verdict.outcome >= Outcome::Ask) {
+            self.flow.not_sent(server);
+        } else {
+            self.undecided = Some(server.clone());
+        }
+    }
+
+    /// What was judged last did not pass.
+    fn settle_sent(&mut self) {
+        if let Some(server) = self.undecided.take() {
+            self.flow.not_sent(&server);
+        }
+    }
+
+    /// What was judged last is sent.
+    fn sent(&mut self) {
+        let now = since_1970();
+        if self.undecided.take().is_some()
+            && let Some((store, record)) = self.store.as_ref().zip(self.flow.sent(now))
+        {
+            store.remember(record, now + self.settings.lifetime);
+        }
     }
 
     /// Hosts in an answer are text, and no order to go anywhere.
@@ -354,7 +410,9 @@ impl Content {
 
     /// What no agent chose as an argument: only what came out of another server's results counts there.
     fn judge_copies(&mut self, subject: &Subject<'_>, name: &str, said: &Json<'_>, report: &mut Report) {
-        if let Some(found) = self.carried_out(subject.server, name, said, false, subject.seen.take()) {
+        let found = self.carried_out(subject.server, name, said, false, subject.seen.take());
+        self.note_sent(subject.server, found.as_slice());
+        if let Some(found) = found {
             self.note_refused(&found, subject.server);
             self.keep(&found, subject.server, name);
             report.find(found);
@@ -443,6 +501,7 @@ impl Content {
 
 impl Check for Content {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        self.settle_sent();
         let server = subject.server;
         match subject.matter {
             Matter::Definition { name, definition, hash } => {
@@ -484,12 +543,17 @@ impl Check for Content {
             | Matter::ServerRequest { method, params: Some(params) } => {
                 self.remember_said(server, method, params)
             }
+            Matter::OwnRead { tool, lines } => self.remember_own(tool, lines),
             // What a model's call carries is searched when it goes to its server.
             Matter::ModelCall { .. }
             | Matter::Server
             | Matter::ServerRequest { params: None, .. }
             | Matter::Notification { params: None, .. } => {}
         }
+    }
+
+    fn passed(&mut self, _: &Subject<'_>) {
+        self.sent();
     }
 
     fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
@@ -522,6 +586,15 @@ impl Content {
 impl std::fmt::Debug for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Content").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+fn outcome_of(action: OnFlow) -> Outcome {
+    match action {
+        OnFlow::Allow => Outcome::Allow,
+        OnFlow::Alert => Outcome::Alert,
+        OnFlow::Ask => Outcome::Ask,
+        OnFlow::Block => Outcome::Block,
     }
 }
 

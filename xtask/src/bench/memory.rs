@@ -11,6 +11,10 @@ const CALLS: u32 = 100_000;
 const RATE: u32 = 20_000;
 /// What an allocator may round up to; growth with the number of calls would be far more.
 const NOISE_MIB: f64 = 2.0;
+/// What the guard may hold, whatever servers do, and the results that try it.
+const GUARD_MIB: f64 = 32.0;
+const RESULTS: u32 = 100;
+const MEGABYTE: u32 = 1_000_000;
 const SETTLED: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
@@ -43,6 +47,28 @@ pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
         &format!("private {} before, {} after,", shown(before, "MiB"), shown(after, "MiB")),
         ("grown by", after - before, "MiB"),
         Bar::AtMost(NOISE_MIB),
+    );
+    bounded(place, report)
+}
+
+/// What is remembered of results, however much servers say: all of it private, and to be looked for in every call.
+fn bounded(place: &Place, report: &mut Report) -> Result<()> {
+    let mut client = Client::start(place, &place.aggregated("two.json"))?;
+    client.order("calls 2000 5")?;
+    std::thread::sleep(SETTLED);
+    let own = processes(&client, &place.agentsh)?;
+    let sum = || -> Result<f64> { own.iter().map(|pid| mebibytes(*pid, "Private_Dirty")).sum() };
+    let before = sum()?;
+    client.order("notes 20000")?;
+    client.order(&format!("words {RESULTS} {MEGABYTE}"))?;
+    client.order("calls 2000 5")?;
+    std::thread::sleep(SETTLED);
+    let after = sum()?;
+    report.line(
+        &format!("state of the guard after 20000 short results and {RESULTS} of 1 MB"),
+        &format!("private {} before, {} after,", shown(before, "MiB"), shown(after, "MiB")),
+        ("grown by", after - before, "MiB"),
+        Bar::AtMost(GUARD_MIB),
     );
     Ok(())
 }

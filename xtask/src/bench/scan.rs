@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::measure::{Bar, Report};
+use super::mcp::Client;
+use super::measure::{Bar, Report, Samples, milliseconds};
 use super::place::Place;
 
 /// Of text in one line.
@@ -47,6 +48,24 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let one = best_of(place, "definitions", &many[..1], rounds)?;
     let took = all.saturating_sub(one).as_secs_f64() * 1e3;
     report.line(&format!("scan of a listing of {TOOLS} tools"), "", ("took", took, "ms"), Bar::AtMost(5.0));
+    listing(place, rounds, report)
+}
+
+/// The same on the wire: scanned, hashed, compared with its pins and passed on.
+fn listing(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
+    let of = |mut command: Vec<String>| -> Result<Samples> {
+        command.push(TOOLS.to_string());
+        let mut client = Client::start(place, &command)?;
+        Ok(Samples::new(client.times(&format!("list {rounds}"))?))
+    };
+    let (direct, guarded) = (of(place.direct())?, of(place.proxied())?);
+    let took = (guarded.median() - direct.median()) / 1e3;
+    report.line(
+        &format!("a listing of {TOOLS} tools scanned, hashed and checked"),
+        &format!("{} without, {} with,", milliseconds(&direct), milliseconds(&guarded)),
+        ("added", took, "ms"),
+        Bar::AtMost(5.0),
+    );
     Ok(())
 }
 

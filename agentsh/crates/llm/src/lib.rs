@@ -10,6 +10,7 @@ mod dialect;
 mod engine;
 pub mod kept;
 mod mark;
+pub mod own;
 pub mod request;
 pub mod route;
 pub mod sse;

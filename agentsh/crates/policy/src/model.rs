@@ -163,6 +163,8 @@ pub struct ExfiltrationPolicy {
     pub pairs: Vec<Ruled<FlowRule>>,
     /// Refused flows from one server to another until nothing goes between them any more without a person.
     pub close_after: Option<Ruled<u64>>,
+    /// What becomes of bytes that nobody can read. None: an alert.
+    pub on_opaque: Option<Ruled<OnFlow>>,
     /// Where the invisible marker stands in prose of results; None: no result is changed.
     pub marker: Option<MarkerPlace>,
     /// Hosts that arguments may name; None: every one, as far as the network of the server goes.
@@ -433,6 +435,7 @@ impl Default for ExfiltrationPolicy {
             allow: Vec::new(),
             pairs: Vec::new(),
             close_after: None,
+            on_opaque: None,
             marker: Some(MarkerPlace::Suffix),
             allowed_domains: None,
             rule: RuleRef::default_rule("sandbox.mcp.exfiltration"),

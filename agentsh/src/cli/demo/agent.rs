@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use super::attacks;
 use super::client::{Client, text};
-use super::facts::{BURST, CLOCK, CLOCK_FILE, Facts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW};
+use super::facts::{
+    BURST, CLOCK, CLOCK_FILE, Facts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW, SPLIT, TWICE,
+    UNLISTED,
+};
 use crate::cli::attempt::{self, Try};
 
 const AGENT: &str = "agent";
@@ -55,8 +58,12 @@ fn hostile_server() -> io::Result<()> {
         ..Report::new(AGENT, "hidden-tool", vec![try_list])
     })?;
 
+    // It is trusted, and used, before it changes.
+    client.call(RUG, &json!({}))?.map_err(refused_io)?;
     let again = client.request("tools/list", &json!({}))?.map_err(refused_io)?;
-    for (attack, tool) in [("rug-pull", RUG), ("poison", POISON), ("shadowing", SHADOW)] {
+    for (attack, tool) in
+        [("rug-pull", RUG), ("list-twice", TWICE), ("poison", POISON), ("shadowing", SHADOW)]
+    {
         let tools = again["tools"].as_array().into_iter().flatten();
         let hidden = !tools.into_iter().any(|listed| listed["name"] == tool);
         let called = client.call(tool, &json!({}))?;
@@ -67,9 +74,16 @@ fn hostile_server() -> io::Result<()> {
         tell(&Report::new(HOSTILE, attack, tries))?;
     }
 
+    let told = client.call(SPLIT, &json!({}))?;
+    tell(&Report::new(HOSTILE, "split-payload", vec![as_try("say it to the agent", &told)]))?;
+
+    let called = client.call(UNLISTED, &json!({}))?;
+    let tries = vec![as_try("call it all the same", &called)];
+    report_with_arrivals(&mut client, (HOSTILE, "hidden-capability"), UNLISTED, tries)?;
+
     let called = client.call("exfiltrate", &json!({"path": "~/.ssh/id_demo"}))?;
     let tries = vec![as_try("call it all the same", &called)];
-    report_with_arrivals(&mut client, "denied-tool", tries)?;
+    report_with_arrivals(&mut client, (AGENT, "denied-tool"), "exfiltrate", tries)?;
 
     let id = client.next_id();
     client.raw(&format!(
@@ -77,7 +91,7 @@ fn hostile_server() -> io::Result<()> {
     ))?;
     let answer = client.answer(id)?;
     let tries = vec![as_try("name two tools in one call", &answer)];
-    report_with_arrivals(&mut client, "two-names", tries)?;
+    report_with_arrivals(&mut client, (AGENT, "two-names"), "exfiltrate", tries)?;
 
     for how in ["oversized-line", "duplicate-key", "unasked-response"] {
         client.stray.clear();
@@ -106,12 +120,17 @@ fn hostile_server() -> io::Result<()> {
 }
 
 /// Whether the refused call reached the server all the same, in the server's own words.
-fn report_with_arrivals(client: &mut Client, attack: &str, mut tries: Vec<Try>) -> io::Result<()> {
+fn report_with_arrivals(
+    client: &mut Client,
+    (by, attack): (&str, &str),
+    tool: &str,
+    mut tries: Vec<Try>,
+) -> io::Result<()> {
     let received = client.call("received", &json!({}))?.map_err(refused_io)?;
     let calls: Vec<String> = serde_json::from_str(text(&received))?;
-    let arrived = calls.iter().any(|name| name == "exfiltrate");
+    let arrived = calls.iter().any(|name| name == tool);
     tries.push(Try::answered("reach the server", (!arrived).then(|| "never arrived".to_owned()), None));
-    tell(&Report::new(AGENT, attack, tries))
+    tell(&Report::new(by, attack, tries))
 }
 
 fn rate_limit() -> io::Result<()> {

@@ -8,11 +8,15 @@ use crate::cli::attempt::Try;
 
 pub const HOSTILE: &str = "demo-hostile";
 pub const CLOCK: &str = "demo-clock";
-/// Tools of the hostile server: one that changes once it is trusted, one with an order that nobody sees, and one that looks like
+/// Tools of the hostile server: one that changes once it was used, one with an order that nobody sees, and one that looks like
 /// the clock's.
 pub const RUG: &str = "weather";
 pub const POISON: &str = "note";
 pub const SHADOW: &str = "n\u{43e}w";
+/// One that the second listing says something else of, one that no listing has, and one that says an order in two pieces.
+pub const TWICE: &str = "reminder";
+pub const UNLISTED: &str = "collect";
+pub const SPLIT: &str = "story";
 /// The planted secret among the variables.
 pub const VARIABLE: &str = "DEMO_API_TOKEN";
 /// Where the agent keeps its list of servers, and the facts, in the project.

@@ -133,6 +133,7 @@ sandbox:
   mcp:
     enforce_policy: true
     max_line_bytes: {LINE_BYTES}
+    content: {{results: block}}
     tool_policy: denylist
     denied_tools:
       - {{server: {HOSTILE}, tool: exfiltrate}}
@@ -140,6 +141,7 @@ sandbox:
       enabled: true
       per_server:
         {CLOCK}: {{calls_per_minute: 1, burst: {BURST}}}
+        {HOSTILE}: {{calls_per_minute: 600, burst: 100}}
     version_pinning: {{enabled: true, on_change: block, auto_trust_first: true, pin_binary: true}}
     servers:
       - id: {HOSTILE}

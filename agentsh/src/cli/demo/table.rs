@@ -8,7 +8,7 @@ use crate::cli::style::{BAD, GOOD, paint};
 use crate::cli::table;
 use serde::Serialize;
 
-use super::facts::{CLOCK, HOSTILE, POISON, RUG, Report, SHADOW, VARIABLE};
+use super::facts::{CLOCK, HOSTILE, POISON, RUG, Report, SHADOW, SPLIT, TWICE, UNLISTED, VARIABLE};
 use crate::cli::attempt::Try;
 use crate::sandbox::seccomp::{Call, RULES, Verdict};
 use crate::store::Event;
@@ -46,6 +46,9 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     (HOSTILE, "duplicate-key", "send a message that two readers read differently"),
     (HOSTILE, "unasked-response", "answer a request that nobody made"),
     (HOSTILE, "rug-pull", "change a tool after it was trusted"),
+    (HOSTILE, "list-twice", "say something else of a tool the second time"),
+    (HOSTILE, "hidden-capability", "serve a tool that it never listed"),
+    (HOSTILE, "split-payload", "say an order in two harmless pieces"),
     (HOSTILE, "poison", "hide an order in a tool's description"),
     (HOSTILE, "shadowing", "name a tool so that it looks like another's"),
     ("agent", "changed-program", "start a server whose program was changed"),
@@ -194,13 +197,18 @@ fn recorded(report: &Report, events: &[Event]) -> Option<String> {
         {
             Some(format!("{reason}: {rule}, recorded"))
         }
+        ("hidden-capability", Event::McpToolCallIntercepted { tool_name, action, reason, rule, .. })
+            if tool_name == UNLISTED && *action == Action::Block =>
+        {
+            Some(format!("{reason}: {rule}, recorded"))
+        }
         ("rate-limit", Event::McpToolCallIntercepted { server_id, action, reason, rule, .. })
             if server_id.0 == CLOCK && *action == Action::Block =>
         {
             Some(format!("{reason}: {rule}, recorded"))
         }
         (
-            attack @ ("rug-pull" | "poison" | "shadowing"),
+            attack @ ("rug-pull" | "list-twice" | "split-payload" | "poison" | "shadowing"),
             Event::McpContentDetected { server_id, tool_name, action, reason, rule, .. },
         ) if server_id.0 == HOSTILE && *action == Action::Block && tool_name == tool_of(attack) => {
             Some(format!("{reason}: {rule}, recorded"))
@@ -224,6 +232,8 @@ fn recorded(report: &Report, events: &[Event]) -> Option<String> {
 fn tool_of(attack: &str) -> &'static str {
     match attack {
         "rug-pull" => RUG,
+        "list-twice" => TWICE,
+        "split-payload" => SPLIT,
         "poison" => POISON,
         _ => SHADOW,
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::guard::taint::Origin;
-use crate::json::{self, spell};
+use crate::json::{self, Json, spell};
 use crate::secrets::values;
 use crate::types::ServerId;
 
@@ -31,27 +31,36 @@ impl Content {
     pub fn seed(&mut self, project: &Path) -> usize {
         let mut seeded = 0;
         for (path, text) in files(project) {
-            let found = lines_with_secrets(&text);
-            if found.is_empty() {
-                continue;
-            }
-            let lines: Vec<String> = found.iter().map(|line| format!("\"{}\"", spell(line))).collect();
-            let said = format!("[{}]", lines.join(","));
+            let Some(said) = secret_lines(&text) else { continue };
             let Ok(said) = json::read(said.as_bytes()) else { continue };
-            let shown = path.strip_prefix(project).unwrap_or(&path).display().to_string();
-            let origin = Origin {
-                server: ServerId(FILES.to_owned()),
-                tool: shown,
-                call: String::new(),
-                time: since_1970(),
-                private: true,
-            };
-            self.later.push(origin, &said);
+            self.remember_own(&path.strip_prefix(project).unwrap_or(&path).display().to_string(), &said);
             seeded += 1;
         }
         self.catch_up_now();
         seeded
     }
+
+    /// Remembers what the agent reads past the proxy: `name` is the file, or the tool of its own that read it.
+    pub(super) fn remember_own(&mut self, name: &str, lines: &Json<'_>) {
+        let origin = Origin {
+            server: ServerId(FILES.to_owned()),
+            tool: name.to_owned(),
+            call: String::new(),
+            time: since_1970(),
+            private: true,
+        };
+        self.later.push(origin, lines);
+        if self.later.is_full() {
+            self.catch_up_now();
+        }
+    }
+}
+
+/// The lines of a text that hold a secret, as a list in JSON. None: there are none.
+pub fn secret_lines(text: &str) -> Option<String> {
+    let found = lines_with_secrets(text);
+    let lines: Vec<String> = found.iter().map(|line| format!("\"{}\"", spell(line))).collect();
+    (!lines.is_empty()).then(|| format!("[{}]", lines.join(",")))
 }
 
 /// Lines that hold a secret: the name in front of it says what it is. A key of several lines is one.

@@ -38,8 +38,13 @@ impl Content {
     pub fn search(&mut self, target: &ToolId, data: &Json<'_>) -> Vec<(OriginId, Finding)> {
         let call = Leaves::of_call(&target.tool, data);
         let labels = self.labels(&target.server);
+        self.settle_sent();
         self.catch_up();
         let judged = self.flow.judge(&target.server, labels, &call, since_1970(), &self.views);
+        // Asking sends nothing, and what is refused is not going to be sent.
+        if judged.verdict.is_block() {
+            self.flow.not_sent(&target.server);
+        }
         let mut found: Vec<(OriginId, Finding)> = Vec::new();
         for flowed in judged.findings.into_iter().filter(|flowed| flowed.refused) {
             let id = flowed.finding.origin;

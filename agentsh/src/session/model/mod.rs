@@ -35,14 +35,16 @@ use self::judge::SessionJudge;
 use self::keys::Keys;
 use self::ledger::Ledger;
 use super::Session;
+use super::content::FILES;
 use crate::agent::{Endpoint, providers};
-use crate::guard::Guard;
+use crate::guard::{Guard, Matter};
 use crate::llm::canary::Needle;
 use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
 use crate::policy::domain::{self, Host};
 use crate::policy::{Credentials, OnModelSecret as OnSecret};
 use crate::store::Event;
 use crate::store::words::Action;
+use crate::types::ServerId;
 
 /// Longest request that is read, in bytes: pictures and documents travel in it.
 const MAX_REQUEST: usize = 64 << 20;
@@ -316,12 +318,36 @@ impl Model {
         reply
     }
 
+    /// Whether anything looks for what the agent read: only then it is worth reading.
+    fn remembers(&self) -> bool {
+        self.session.policy.mcp.exfiltration.enabled && !self.servers.is_empty()
+    }
+
+    /// Secrets that the agent read with tools of its own are looked for in what servers are sent, like those of files.
+    fn remember_own(&self, own: &[secrets::Own]) {
+        for read in own.iter().filter(|read| self.is_new(&read.hash)) {
+            let Ok(lines) = crate::json::read(read.lines.as_bytes()) else { continue };
+            let server = ServerId(FILES.to_owned());
+            let matter = Matter::OwnRead { tool: &read.tool, lines: &lines };
+            // Nothing is decided about it: it is remembered.
+            let _ = self.wire.borrow_mut().decide(&server, matter, std::time::Duration::ZERO);
+        }
+    }
+
     /// The request as it goes on, with what the policy says of the secrets in it.
     async fn search(&self, provider: Provider, body: Bytes) -> Result<Bytes, Reply> {
         let (policy, key, text) = (self.session.policy.llm.clone(), self.key, body.clone());
         // Off the thread that carries messages: a request has megabytes.
-        let searched = tokio::task::spawn_blocking(move || secrets::search(&text, &policy, &key)).await;
-        let Ok(searched) = searched else {
+        let reads = self.remembers();
+        let search = move || {
+            let own = if reads { secrets::own(provider, &text, &key) } else { Vec::new() };
+            (secrets::search(&text, &policy, &key), own)
+        };
+        let searched = tokio::task::spawn_blocking(search).await;
+        if let Ok((_, own)) = &searched {
+            self.remember_own(own);
+        }
+        let Ok(searched) = searched.map(|(searched, _)| searched) else {
             return Err(self.withheld(provider, StatusCode::BAD_GATEWAY, "the search for secrets failed"));
         };
         let Some(searched) = searched else { return Ok(body) };

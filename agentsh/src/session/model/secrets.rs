@@ -4,13 +4,16 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::json::{self, Json};
-use crate::llm::MAX_DEPTH;
+use crate::llm::{self, MAX_DEPTH, Provider};
 use crate::policy::{LlmPolicy, OnModelSecret as OnSecret};
 use crate::scan::{self, Redaction};
+use crate::session::content::secret_lines;
 use crate::store::SecretFound;
 
 /// Secrets of one request that are recorded one by one.
 const MOST_LISTED: usize = 16;
+/// Results of the agent's own tools with a secret in them, of one request.
+const MOST_READ: usize = 256;
 
 /// Members with identifiers, signed or encoded content: a tag in there would break the request, and none of them is text
 /// that a person wrote.
@@ -61,17 +64,42 @@ pub(super) fn search(body: &[u8], policy: &LlmPolicy, key: &[u8]) -> Option<Sear
     Some(Searched { body, action, found, more })
 }
 
-fn told(tree: &Json<'_>, redaction: &Redaction, key: &[u8]) -> SecretFound {
-    let text = at(tree, &redaction.pointer).and_then(Json::as_text).unwrap_or_default();
-    let value = text.get(redaction.start..redaction.end).unwrap_or_default();
-    let hash = Hmac::<Sha256>::new_from_slice(key).map_or_else(
+/// Lines with secrets that a tool of the agent's own gave.
+pub(super) struct Own {
+    pub tool: String,
+    /// A list in JSON.
+    pub lines: String,
+    /// A conversation is sent again with every turn.
+    pub hash: String,
+}
+
+/// What of a request the agent read itself, as far as it holds a secret. Time is linear in the request.
+pub(super) fn own(provider: Provider, body: &[u8], key: &[u8]) -> Vec<Own> {
+    let read = llm::own::read(provider, body).into_iter().filter_map(|(tool, text)| {
+        let lines = secret_lines(&text)?;
+        Some(Own { tool, hash: hashed(key, &lines), lines })
+    });
+    read.take(MOST_READ).collect()
+}
+
+fn hashed(key: &[u8], value: &str) -> String {
+    Hmac::<Sha256>::new_from_slice(key).map_or_else(
         |_| String::new(),
         |mut mac| {
             mac.update(value.as_bytes());
             mac.finalize().into_bytes().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
         },
-    );
-    SecretFound { kind: redaction.kind.to_owned(), pointer: redaction.pointer.clone(), hash }
+    )
+}
+
+fn told(tree: &Json<'_>, redaction: &Redaction, key: &[u8]) -> SecretFound {
+    let text = at(tree, &redaction.pointer).and_then(Json::as_text).unwrap_or_default();
+    let value = text.get(redaction.start..redaction.end).unwrap_or_default();
+    SecretFound {
+        kind: redaction.kind.to_owned(),
+        pointer: redaction.pointer.clone(),
+        hash: hashed(key, value),
+    }
 }
 
 fn at<'a, 'b>(tree: &'b Json<'a>, pointer: &str) -> Option<&'b Json<'a>> {

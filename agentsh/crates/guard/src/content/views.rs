@@ -40,6 +40,10 @@ impl Decoder for Views {
         }
     }
 
+    fn is_opaque(&self, leaf: &Leaf<'_>) -> bool {
+        leaf.looks_encoded() && leaf.decoded(&self.limits).is_opaque()
+    }
+
     fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
         if leaf.looks_encoded() {
             leaf.decoded(&self.limits).views().for_each(|view| show(&view, sink));

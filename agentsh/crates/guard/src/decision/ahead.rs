@@ -93,9 +93,11 @@ impl Errand {
             Matter::Result { .. } => Kind::Result,
             Matter::ServerRequest { .. } => Kind::ServerRequest,
             Matter::Notification { .. } => Kind::Notification,
-            Matter::Server | Matter::Definition { .. } | Matter::Offer { .. } | Matter::ModelCall { .. } => {
-                return None;
-            }
+            Matter::Server
+            | Matter::Definition { .. }
+            | Matter::Offer { .. }
+            | Matter::ModelCall { .. }
+            | Matter::OwnRead { .. } => return None,
         };
         let value = subject.matter.value()?;
         let looks: Vec<_> = checks.iter_mut().map(|check| check.ahead(subject)).collect();

@@ -43,6 +43,8 @@ pub enum Matter<'a> {
     /// A model says that a tool is to be called. The agent has not heard of it yet; what the wire alone knows, such as what
     /// was listed or how often, is judged there.
     ModelCall { tool: &'a str, arguments: Option<&'a Json<'a>> },
+    /// What an agent read with a tool of its own, as it shows it to its model: lines of it that hold a secret.
+    OwnRead { tool: &'a str, lines: &'a Json<'a> },
     /// The client asks for something else, such as a resource.
     Request { method: &'a str, params: Option<&'a Json<'a>> },
     /// What a message of the client carries beside what it asks for: its id, `_meta`, members that nobody knows; or a whole
@@ -94,7 +96,8 @@ impl<'a> Matter<'a> {
     #[must_use]
     pub fn value(&self) -> Option<&'a Json<'a>> {
         match *self {
-            Self::Server => None,
+            // Nobody sends it here: it is only remembered.
+            Self::Server | Self::OwnRead { .. } => None,
             Self::Definition { definition, .. } | Self::Offer { definition, .. } => Some(definition),
             Self::Call { arguments, .. } | Self::ModelCall { arguments, .. } => arguments,
             Self::Request { params, .. }
@@ -114,6 +117,7 @@ impl<'a> Matter<'a> {
             Self::Definition { name, .. } | Self::Offer { name, .. } => name,
             Self::Call { tool, .. }
             | Self::ModelCall { tool, .. }
+            | Self::OwnRead { tool, .. }
             | Self::Result { tool, .. }
             | Self::Around { name: tool, .. } => tool,
             Self::Request { method, .. }

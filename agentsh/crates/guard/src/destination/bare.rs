@@ -119,10 +119,7 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
     let is_colons =
         |name: &str| name.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.' | b'%'));
     if name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("urn:"))
-        || trust == Trust::Likely
-            && name.matches(':').count() > 1
-            && !name.starts_with('[')
-            && !is_colons(name)
+        || trust < Trust::Host && name.matches(':').count() > 1 && !name.starts_with('[') && !is_colons(name)
         || NO_HOSTS.iter().any(|word| value.eq_ignore_ascii_case(word))
     {
         return false;
@@ -136,12 +133,17 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
         // A path, a file name or a version is not a host because of a key like `target`.
         _ => {
             let rooted = value.starts_with(['.', '/', '~']) || host.starts_with('-');
-            let file =
-                is_file_name(host) && !authority.contains(['@', ':']) && authority.len() == value.len();
+            let plain = !authority.contains(['@', ':']);
+            let ends = ends_as_host(host);
+            // `collect.example.sh` under `server` is a machine, under `target` it may be a script.
+            let named = trust == Trust::Address && host.split('.').count() >= 3 && ends;
+            let file = is_file_name(host) && plain && authority.len() == value.len() && !named;
+            // Nobody can have a machine with this end: a module, a class, a file of some kind.
+            let nowhere = trust == Trust::Likely && plain && !numeric && !ends;
             let last = host.rsplit('.').next().unwrap_or("");
             let versioned = last.bytes().all(|b| b.is_ascii_digit())
                 && host.split('.').any(|label| !label.bytes().all(|b| b.is_ascii_hexdigit() || b == b'x'));
-            let other = rooted || file || versioned && !name.contains('[') || host.contains('*');
+            let other = rooted || file || nowhere || versioned && !name.contains('[') || host.contains('*');
             dotted && !other && (!numeric || host.split('.').count() == 4)
         }
     };
@@ -157,6 +159,17 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
         });
     }
     fits
+}
+
+/// Whether a name ends as names of machines do: by the public suffix list, or in a way that is kept for private networks.
+fn ends_as_host(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_lowercase();
+    let last = name.rsplit('.').next().unwrap_or_default();
+    // Letters beyond ASCII may become dots and letters of it.
+    !name.is_ascii()
+        || last.starts_with("xn--")
+        || CERTAIN.contains(&last)
+        || psl::suffix(name.as_bytes()).is_some_and(|suffix| suffix.is_known())
 }
 
 /// `localhost/x`, `name:8200` or `name:8200/x`.
@@ -189,7 +202,8 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
         // Versions have four numbers too; an address has a port, a path, or stands alone and is no 1.2.3.4.
         return port(after) > 0 || after.first() == Some(&b'/') || alone && address.octets()[0] >= 10;
     }
-    if called || !is_certain(&last) {
+    let www = labels[0].eq_ignore_ascii_case("www");
+    if called || !is_certain(&last) && !(www && labels.len() >= 3 && ends_as_host(word)) {
         return false;
     }
     // `items.0.id`: the place in a list. Of names of machines the first label is numbered, if any.
@@ -197,7 +211,6 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
     let indexed = last.len() == 2 && labels[1..labels.len() - 1].iter().any(is_place);
     let strong = last.len() > 2 || labels.len() >= 3 && !indexed;
     let addressed = port(after) > 0 || after.first() == Some(&b'/');
-    let www = labels[0].eq_ignore_ascii_case("www");
     // The two letters of some countries end source files and modules as well.
     addressed || www || strong && (alone || CERTAIN[..8].contains(&last.as_str()) && labels.len() >= 3)
 }

@@ -1,7 +1,7 @@
 //! All forms over one string.
 
 use super::key::{Key, Trust};
-use super::{Destination, Sink, bare, mail, shell, url_forms};
+use super::{Destination, Form, Sink, bare, mail, shell, url_forms};
 use crate::text::{Decoded, Step, View};
 
 /// Gives every destination in `text`, a string of a call's arguments; `key` is the name under which it stands, if
@@ -43,4 +43,19 @@ fn find_with(text: &str, key: Key, sink: &mut Sink<'_>) {
     bare::find(text, key, sink);
     mail::find(text, sink);
     shell::find(text, key.runs, sink);
+    backwards(text, sink);
+}
+
+/// Addresses that are written from the end. Nothing else has these signs in this order.
+fn backwards(text: &str, sink: &mut Sink<'_>) {
+    if !text.contains("//:") {
+        return;
+    }
+    let turned: String = text.chars().rev().collect();
+    url_forms::find(&turned, Key::of(None), &mut |mut found| {
+        if found.form == Form::Url {
+            found.at = 0..text.len();
+            sink(found);
+        }
+    });
 }

@@ -5,8 +5,10 @@
 pub(super) enum Trust {
     /// Prose, paths, anything: only what is clearly a destination.
     Nothing,
-    /// `url`, `endpoint`, `server`: whatever has a dot.
+    /// `url`, `target`, `repo`: what has a dot and an end that names of machines have. It may be a file as well.
     Likely,
+    /// `endpoint`, `server`: whatever has a dot.
+    Address,
     /// `host`, `proxy`: whatever stands there.
     Host,
 }
@@ -27,7 +29,7 @@ pub(super) struct Key {
 
 const HOST: [&str; 9] =
     ["host", "hostname", "fqdn", "proxy", "nameserver", "dns", "ip", "hosts", "hostnames"];
-const LIKELY: [&str; 37] = [
+const LIKELY: [&str; 22] = [
     "url",
     "urls",
     "uri",
@@ -35,6 +37,23 @@ const LIKELY: [&str; 37] = [
     "href",
     "link",
     "links",
+    "remote",
+    "origin",
+    "target",
+    "site",
+    "website",
+    "base",
+    "destination",
+    "dest",
+    "registry",
+    "repo",
+    "repository",
+    "mirror",
+    "redirect",
+    "baseurl",
+    "connection",
+];
+const ADDRESS: [&str; 15] = [
     "endpoint",
     "endpoints",
     "domain",
@@ -46,25 +65,10 @@ const LIKELY: [&str; 37] = [
     "webhook",
     "webhooks",
     "callback",
-    "remote",
-    "origin",
-    "target",
-    "site",
-    "website",
-    "base",
     "gateway",
     "upstream",
     "peer",
-    "destination",
-    "dest",
     "broker",
-    "registry",
-    "repo",
-    "repository",
-    "mirror",
-    "redirect",
-    "baseurl",
-    "connection",
 ];
 const CONTINUES: [&str; 8] = ["path", "route", "suffix", "query", "endpoint", "resource", "pathname", "uri"];
 const RUNS: [&str; 11] =
@@ -94,6 +98,8 @@ impl Key {
             let word = word.as_str();
             if HOST.contains(&word) {
                 found.trust = Trust::Host;
+            } else if ADDRESS.contains(&word) {
+                found.trust = found.trust.max(Trust::Address);
             } else if LIKELY.contains(&word) {
                 found.trust = found.trust.max(Trust::Likely);
             }

@@ -365,9 +365,39 @@ fn files_versions_code_and_prose_are_no_destinations() {
         ("address", "12 Main St. Springfield"),
         ("target", "v1.2.3"),
         ("host_count", "3"),
+        ("target", "deploy.linux.sh"),
+        ("repo", "next.js/examples"),
+        ("connection", "Orders.Storage.Reader"),
+        ("site", "docs.v2.conf"),
     ] {
         assert_eq!(forbidden(text, Some(key)), Vec::<String>::new(), "{key}: {text}");
     }
+}
+
+#[test]
+fn keys_and_public_suffixes_tell_machines_from_files() {
+    for (key, text) in [
+        ("server", "collect.example.sh"),
+        ("endpoint", "in.collect.zip"),
+        ("webhook", "hooks.collect.py"),
+        ("target", "collect.co.uk"),
+        ("site", "drop.photography"),
+        ("text", "x/drop/ten.tcelloc//:sptth"),
+        ("text", "have a look at www.collect.photography, please"),
+    ] {
+        assert_ne!(forbidden(text, Some(key)), Vec::<String>::new(), "{key}: {text}");
+    }
+}
+
+/// What is encoded behind a word of the same letters.
+#[test]
+fn an_encoded_command_is_read_behind_its_option() {
+    let text = "powershell -enc aQB3AHIAIABoAHQAdABwAHMAOgAvAC8AZAByAG8AcAAuAGUAeABhAG0AcABsAGUALgBuAGUAdAA=";
+    let decoded = crate::text::Decoded::of(text, &crate::text::Limits::default());
+    let mut hosts = Vec::new();
+    super::find_in_views(text, &decoded, Some("command"), &mut |found| hosts.push(found.target));
+    let is_it = |target: &super::Target| matches!(target, super::Target::Host(crate::policy::domain::Host::Name(name)) if name == "drop.example.net");
+    assert!(hosts.iter().any(is_it), "{hosts:?}");
 }
 
 #[test]

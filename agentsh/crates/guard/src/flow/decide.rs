@@ -128,7 +128,19 @@ impl Flow {
         self.judge.adopt(server, copy.judge);
     }
 
-    /// Judges the arguments of a call to `server`, which has these labels for this tool.
+    /// The call to `server` that was judged last is not sent: what it held has not arrived.
+    pub fn not_sent(&mut self, server: &ServerId) {
+        self.judge.take_back(server);
+    }
+
+    /// The call that was judged last is sent: what of it a later session has to know, as [`Flow::import`] takes it.
+    #[must_use]
+    pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
+        self.judge.sent(now)
+    }
+
+    /// Judges the arguments of a call to `server`, which has these labels for this tool. It counts as sent, unless
+    /// [`Flow::not_sent`] says otherwise.
     pub fn judge(
         &mut self,
         server: &ServerId,
@@ -150,7 +162,8 @@ impl Flow {
             let is_list = many
                 .get(&(finding.origin, finding.category))
                 .is_some_and(|found| found.len() >= MANY_REFERENCES);
-            let refused = leaving(&origin) && (!finding.is_reference || is_list);
+            let is_copy = finding.rule != taint::OPAQUE && (!finding.is_reference || is_list);
+            let refused = leaving(&origin) && is_copy;
             findings.push(Flowed { finding, origin, refused });
         }
         findings.sort_by(|one, other| {
@@ -158,7 +171,6 @@ impl Flow {
         });
         let verdict = match findings.first().filter(|flowed| flowed.refused) {
             Some(flowed) => {
-                self.judge.take_back(server);
                 Verdict::new(Outcome::Block, Reason::Tainted, RuleRef::default_rule(flowed.finding.rule))
             }
             None => Verdict::new(Outcome::Allow, Reason::NoRule, RuleRef::default_rule("taint")),
@@ -189,7 +201,7 @@ impl Flow {
         marker::strip(text, |number| self.judge.is_marker(number))
     }
 
-    /// Takes back what [`Stored::record`] was, oldest first.
+    /// Takes back what [`Stored::record`] and [`Flow::sent`] gave, oldest first.
     ///
     /// # Errors
     /// When it is not whole, or was written with another key.
@@ -198,7 +210,7 @@ impl Flow {
         stored: &[u8],
         now: Duration,
     ) -> Result<Option<OriginId>, taint::persist::ImportError> {
-        let imported = self.judge.memory.import(stored, now)?;
+        let imported = self.judge.import(stored, now)?;
         if let Some(origin) = imported.and_then(|id| self.judge.memory.origin(id))
             && origin.private
         {

@@ -60,7 +60,11 @@ fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
 }
 
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
-    flow.judge(&server(to), labels, &Leaves::of_value("send", arguments), seconds(1001), &Plain)
+    let judged = flow.judge(&server(to), labels, &Leaves::of_value("send", arguments), seconds(1001), &Plain);
+    if judged.verdict.is_block() {
+        flow.not_sent(&server(to));
+    }
+    judged
 }
 
 fn rules(judged: &Judged) -> Vec<&'static str> {

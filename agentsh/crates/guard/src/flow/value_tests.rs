@@ -129,7 +129,11 @@ fn blocks_decoded(flow: &mut Flow, arguments: &Value) -> bool {
     let tree = json::read(text.as_bytes()).unwrap();
     let call = Leaves::of_call("send", &tree);
     let views = crate::content::Views::default();
-    flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block()
+    let is_block = flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).verdict.is_block();
+    if is_block {
+        flow.not_sent(&server("mail"));
+    }
+    is_block
 }
 
 #[test]
@@ -275,4 +279,74 @@ fn phrases_that_two_texts_in_korean_japanese_or_chinese_share_are_no_copy() {
         let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": format!("{sent} {said}")}));
         assert!(judged.verdict.is_block(), "{said}");
     }
+}
+
+/// Pieces before a restart and behind it, to two servers.
+#[test]
+fn what_has_arrived_is_known_after_a_restart() {
+    const TABLE: &str = r#"[{"name":"Ilse Marquardt","city":"Wolgast","amount":48211.5},
+        {"name":"Jonas Pfeil","city":"Anklam","amount":90377.25},{"name":"Rieke Thoms","city":"Demmin","amount":13902.75}]"#;
+    let key = "Qz7Lm2Wx9Rt4Vb6Nc8Kd3Hs5Jf1Gp0Ya";
+    let text = format!("secret_key={key} stays here");
+    for (said, first, second) in [
+        (text.as_str(), vec![&key[..6]], &key[12..18]),
+        (
+            TABLE,
+            vec!["Ilse Marquardt, Wolgast, 48211.5", "Jonas Pfeil, Anklam, 90377.25"],
+            "Rieke Thoms, Demmin",
+        ),
+        (
+            MEMO,
+            vec!["harvest council, orchard Lindenau", "sold Brandt family", "thousand crowns agreed orally"],
+            "nobody village knows; winter price",
+        ),
+    ] {
+        let taint = taint::Config { record: true, ..taint::Config::default() };
+        let mut before = Flow::new(Config { taint: taint.clone() }, &[9; 32]);
+        let mut records = vec![read(&mut before, said, true, 1000).record.unwrap()];
+        for piece in first {
+            let judged = send(&mut before, "mail", EXTERNAL, &json!({"body": piece}));
+            assert!(!judged.verdict.is_block(), "{piece}: {:?}", judged.findings);
+            records.extend(before.sent(seconds(1001)));
+        }
+        assert!(records.len() > 1, "{said}");
+        let after = |records: &[Vec<u8>]| {
+            let mut after = Flow::new(Config { taint: taint.clone() }, &[9; 32]);
+            records.iter().for_each(|record| assert!(after.import(record, seconds(1002)).is_ok()));
+            send(&mut after, "web", EXTERNAL, &json!({"note": second})).verdict.is_block()
+        };
+        if said != MEMO {
+            assert!(after(&records), "{said}");
+        }
+        assert!(!after(&records[..1]), "{said}");
+        let mut damaged = records.pop().unwrap();
+        damaged[20] ^= 1;
+        assert!(before.import(&damaged, seconds(1002)).is_err());
+    }
+}
+
+/// A text that leaves in short pieces in any order, to several servers, with something else around each.
+#[test]
+fn prose_in_pieces_of_two_words_is_counted_over_all_calls() {
+    let mut flow = flow();
+    let words: Vec<String> = page(7).split(' ').chain(page(8).split(' ')).map(str::to_owned).collect();
+    read(&mut flow, &words.join(" "), true, 1000);
+    let mut order: Vec<usize> = (0..words.len() - 1).collect();
+    order.reverse();
+    let refused = order.iter().position(|at| {
+        let piece = format!("note {at}: {} {} -- thank you for taking this down", words[at + 1], words[*at]);
+        let to = ["mail", "web"][at % 2];
+        send(&mut flow, to, EXTERNAL, &json!({ format!("v{at}"): piece })).verdict.is_block()
+    });
+    assert!(refused.is_some_and(|sent| sent < words.len() - 2), "{refused:?}");
+}
+
+/// Neighbours that are swapped are the same pair.
+#[test]
+fn swapped_words_are_the_same_text() {
+    let mut flow = flow();
+    read(&mut flow, &format!("{MEMO} {}", page(3)), true, 1000);
+    let words: Vec<&str> = MEMO.split(' ').collect();
+    let swapped: Vec<&str> = words.chunks(2).flat_map(|pair| pair.iter().rev().copied()).collect();
+    assert!(send(&mut flow, "mail", EXTERNAL, &json!({"body": swapped.join(" ")})).verdict.is_block());
 }

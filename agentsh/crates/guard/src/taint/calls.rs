@@ -83,9 +83,10 @@ impl Judge {
         }
     }
 
-    /// The last call is refused: what it held was not sent, and is no part of what comes next.
+    /// The last call is not sent: what it held is no part of what comes next.
     pub fn take_back(&mut self, sink: &ServerId) {
-        self.cells.take_back(sink);
+        self.cells.take_back();
+        self.spread.take_back();
         self.coverage.take_back();
         self.sinks.take_back(sink, &std::mem::take(&mut self.pushed));
     }

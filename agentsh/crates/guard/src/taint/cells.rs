@@ -1,5 +1,5 @@
 //! Values of JSON, CSV, YAML and tables without their names: whoever sends several of one result sends the result,
-//! whatever form it has then. Kept as keyed hashes, for the session; not written to disk.
+//! whatever form it has then, and to however many servers. Kept as keyed hashes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,9 +8,8 @@ use super::leaves::{Leaves, Role};
 use super::memory::OriginId;
 use super::symbols::Folded;
 use crate::json;
-use crate::types::ServerId;
 
-/// So many different cells of one result in one call, or in all calls to one server, are the result.
+/// So many different cells of one result in one call, or in all calls, are the result.
 pub(super) const MANY: usize = 4;
 pub(super) const MANY_OVER_CALLS: usize = 8;
 /// Words of a cell, and symbols.
@@ -20,13 +19,13 @@ const MAX_SYMBOLS: usize = 64;
 /// What stands more often in one result is a category, not somebody's value.
 const MAX_TIMES: u8 = 2;
 /// Cells of one result, of all, and of public results.
-const MAX_OF_RESULT: usize = 4096;
+pub(super) const MAX_OF_RESULT: usize = 4096;
 const MAX_CELLS: usize = 65_536;
 const MAX_PUBLIC: usize = 32_768;
 /// Results that one cell is kept for.
 const MAX_ORIGINS: usize = 4;
-/// Pairs of a result and a server for which it is counted what arrived.
-const MAX_PAIRS: usize = 1024;
+/// Cells of which it is kept that they were sent.
+const MAX_SENT: usize = 32_768;
 /// Lines of a table, at least.
 const MIN_LINES: usize = 3;
 /// Members of the protocol, not of a result.
@@ -38,8 +37,11 @@ pub(super) struct Cells {
     results: VecDeque<(OriginId, Vec<u64>)>,
     count: usize,
     public: BTreeSet<u64>,
-    sent: BTreeMap<(ServerId, OriginId), BTreeSet<u64>>,
-    last: Vec<(OriginId, u64)>,
+    sent: BTreeSet<u64>,
+    /// How many of them were cells of each result.
+    arrived: BTreeMap<OriginId, usize>,
+    /// What the last call sent for the first time.
+    last: Vec<u64>,
 }
 
 /// Cells of one result in one call.
@@ -52,27 +54,30 @@ pub(super) struct Carried {
     pub over_calls: usize,
 }
 
+/// The tags of the cells of a result: of a private one those that are somebody's.
+pub(super) fn of_result(hasher: &Hasher, private: bool, result: &Leaves<'_>) -> Vec<u64> {
+    let mut times: BTreeMap<u64, u8> = BTreeMap::new();
+    each_cell(result, &mut |cell| {
+        if let Some(tag) = tag(hasher, cell)
+            && (times.len() < MAX_OF_RESULT || times.contains_key(&tag))
+        {
+            let times = times.entry(tag).or_default();
+            *times = times.saturating_add(1);
+        }
+    });
+    times.into_iter().filter(|(_, times)| !private || *times <= MAX_TIMES).map(|(tag, _)| tag).collect()
+}
+
 impl Cells {
-    pub fn remember(&mut self, hasher: &Hasher, id: OriginId, private: bool, result: &Leaves<'_>) {
-        let mut times: BTreeMap<u64, u8> = BTreeMap::new();
-        each_cell(result, &mut |cell| {
-            if let Some(tag) = tag(hasher, cell)
-                && (times.len() < MAX_OF_RESULT || times.contains_key(&tag))
-            {
-                let times = times.entry(tag).or_default();
-                *times = times.saturating_add(1);
-            }
-        });
+    pub fn remember(&mut self, id: OriginId, private: bool, tags: Vec<u64>) {
         if !private {
-            for tag in times.into_keys() {
+            for tag in tags {
                 if self.public.len() < MAX_PUBLIC {
                     self.public.insert(tag);
                 }
             }
             return;
         }
-        let tags: Vec<u64> =
-            times.into_iter().filter(|(_, times)| *times <= MAX_TIMES).map(|(tag, _)| tag).collect();
         if tags.len() < MANY {
             return;
         }
@@ -82,14 +87,28 @@ impl Cells {
         {
             self.forget(old, &tags);
         }
+        let mut arrived = 0;
         for tag in &tags {
             let origins = self.origins.entry(*tag).or_default();
             if origins.len() >= MAX_ORIGINS {
                 origins.remove(0);
             }
             origins.push(id);
+            arrived += usize::from(self.sent.contains(tag));
+        }
+        if arrived > 0 {
+            self.arrived.insert(id, arrived);
         }
         self.results.push_back((id, tags));
+    }
+
+    /// Before the next call.
+    pub fn begin(&mut self) {
+        self.last.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.origins.is_empty()
     }
 
     fn forget(&mut self, old: OriginId, tags: &[u64]) {
@@ -102,27 +121,28 @@ impl Cells {
                 }
             }
         }
-        self.sent.retain(|(_, origin), _| *origin != old);
+        self.arrived.remove(&old);
     }
 
-    /// What a call holds of each result that `leaves`, and notes it as sent.
-    pub fn carried(
+    /// What a call holds of each result that `leaves`, in its leaves or in `views` (texts that decode from it, each with
+    /// its leaf), and notes it as sent.
+    pub fn carried<'v>(
         &mut self,
         hasher: &Hasher,
-        sink: &ServerId,
-        call: &Leaves<'_>,
+        call: &'v Leaves<'_>,
+        views: impl Iterator<Item = (usize, &'v str)>,
         leaves: impl Fn(OriginId) -> bool,
     ) -> Vec<Carried> {
-        self.last.clear();
-        if self.origins.is_empty() {
+        self.begin();
+        if self.is_empty() {
             return Vec::new();
         }
         let mut found: BTreeMap<OriginId, (usize, BTreeSet<u64>)> = BTreeMap::new();
-        for (at, leaf) in call.items.iter().enumerate() {
-            if !matches!(leaf.role, Role::Text | Role::Number | Role::Name) {
-                continue;
-            }
-            each_run(hasher, &leaf.text, &mut |tag| {
+        let own = call.items.iter().enumerate().filter_map(|(at, leaf)| {
+            matches!(leaf.role, Role::Text | Role::Number | Role::Name).then_some((at, &*leaf.text))
+        });
+        for (at, text) in own.chain(views) {
+            each_run(hasher, text, &mut |tag| {
                 let Some(origins) = self.origins.get(&tag).filter(|_| !self.public.contains(&tag)) else {
                     return;
                 };
@@ -131,39 +151,70 @@ impl Cells {
                 }
             });
         }
-        let mut carried = Vec::new();
-        for (origin, (leaf, tags)) in found {
-            if !leaves(origin) {
+        found.retain(|origin, _| leaves(*origin));
+        for tag in found.values().flat_map(|(_, tags)| tags) {
+            if note(&mut self.sent, &self.origins, &mut self.arrived, *tag) {
+                self.last.push(*tag);
+            }
+        }
+        let carried = |(origin, (leaf, tags)): (OriginId, (usize, BTreeSet<u64>))| Carried {
+            origin,
+            leaf,
+            in_call: tags.len(),
+            over_calls: self.arrived.get(&origin).copied().unwrap_or_default(),
+        };
+        found.into_iter().map(carried).collect()
+    }
+
+    /// The last call was not sent.
+    pub fn take_back(&mut self) {
+        for tag in std::mem::take(&mut self.last) {
+            if !self.sent.remove(&tag) {
                 continue;
             }
-            let key = (sink.clone(), origin);
-            if !self.sent.contains_key(&key) && self.sent.len() >= MAX_PAIRS {
-                self.sent.pop_first();
-            }
-            let sent = self.sent.entry(key).or_default();
-            let in_call = tags.len();
-            self.last.extend(tags.into_iter().filter(|tag| sent.insert(*tag)).map(|tag| (origin, tag)));
-            carried.push(Carried { origin, leaf, in_call, over_calls: sent.len() });
-        }
-        carried
-    }
-
-    /// The last call to a server was not sent.
-    pub fn take_back(&mut self, sink: &ServerId) {
-        for (origin, tag) in std::mem::take(&mut self.last) {
-            if let Some(sent) = self.sent.get_mut(&(sink.clone(), origin)) {
-                sent.remove(&tag);
+            for origin in self.origins.get(&tag).into_iter().flatten() {
+                if let Some(count) = self.arrived.get_mut(origin) {
+                    *count = count.saturating_sub(1);
+                }
             }
         }
     }
 
-    /// Takes in what a copy noted of the one call to `sink` that it judged.
-    pub fn adopt(&mut self, sink: &ServerId, copy: Self) {
-        for (origin, tag) in &copy.last {
-            self.sent.entry((sink.clone(), *origin)).or_default().insert(*tag);
+    /// Takes in what a copy noted of the one call that it judged.
+    pub fn adopt(&mut self, copy: Self) {
+        self.last.clear();
+        for tag in copy.last {
+            if note(&mut self.sent, &self.origins, &mut self.arrived, tag) {
+                self.last.push(tag);
+            }
         }
-        self.last = copy.last;
     }
+
+    /// What the last call sent for the first time.
+    pub fn last(&self) -> &[u64] {
+        &self.last
+    }
+
+    /// Takes back what [`Cells::last`] said.
+    pub fn restore(&mut self, tag: u64) {
+        note(&mut self.sent, &self.origins, &mut self.arrived, tag);
+    }
+}
+
+/// Notes a cell as sent. False: it was.
+fn note(
+    sent: &mut BTreeSet<u64>,
+    origins: &BTreeMap<u64, Vec<OriginId>>,
+    arrived: &mut BTreeMap<OriginId, usize>,
+    tag: u64,
+) -> bool {
+    if sent.len() >= MAX_SENT || !sent.insert(tag) {
+        return false;
+    }
+    for origin in origins.get(&tag).into_iter().flatten() {
+        *arrived.entry(*origin).or_default() += 1;
+    }
+    true
 }
 
 impl Carried {

@@ -7,19 +7,18 @@ use std::ops::Range;
 use super::findings::{COVERAGE, Search};
 use super::hash::Hasher;
 use super::judge::{Judge, Severity};
-use super::leaves::{Leaves, Role};
+use super::leaves::Role;
 use super::memory::OriginId;
 use super::ranges::Ranges;
-use super::slices::{self, Marked, SLICE};
+use super::sent::OfSecret;
+use super::slices::{self, Followed, Marked, SLICE};
 use crate::types::ServerId;
-use agentsh_secrets::values::{self, Kind};
+use agentsh_secrets::values::Kind;
 
-/// Secrets that are followed, and bytes of a result that are searched for them.
+/// Secrets that are followed.
 const MAX_SECRETS: usize = 2048;
-const MAX_RESULT: usize = 256 << 10;
-/// Places of pieces that are known, of all secrets and of one piece in one secret.
+/// Places of pieces that are known, of all secrets.
 const MAX_PLACES: usize = 128 << 10;
-const MAX_REPEATS: usize = 2;
 /// A server that has fewer secrets than this here takes room from the one that has most.
 const SHARE: usize = 64;
 /// Bytes of a call that are searched, and of one text that decodes from it.
@@ -37,7 +36,7 @@ const MAX_LAST: usize = 256;
 struct Secret {
     origin: OriginId,
     server: ServerId,
-    /// Of its symbols: two readings of one secret are one.
+    /// See [`Followed`].
     whole: u64,
     kind: Kind,
     length: u32,
@@ -60,37 +59,29 @@ pub(super) struct Coverage {
     /// Short values that were sent last, each with the argument it stood in.
     pieces: VecDeque<(u64, String)>,
     last: BTreeMap<u64, String>,
+    /// What the last call did to both, for whoever takes it in.
+    noted: Vec<Noted>,
+}
+
+#[derive(Clone, Debug)]
+enum Noted {
+    /// The value that came last in an argument.
+    Last(u64, String),
+    /// Such a value is no piece by itself.
+    NoPiece(u64, String),
+    Piece(u64, String),
 }
 
 impl Coverage {
     /// Follows the secrets of a private result.
-    pub fn remember(&mut self, hasher: &Hasher, id: OriginId, server: &ServerId, result: &Leaves<'_>) {
-        let mut room = MAX_RESULT;
-        for leaf in result.items.iter().filter(|leaf| leaf.role == Role::Text) {
-            let ends = ends(&leaf.text, room);
-            room -= ends[0].len() + ends[1].len();
-            for end in ends {
-                for entity in values::find(end, 256)
-                    .into_iter()
-                    .filter(|entity| entity.kind.is_secret() && entity.kind != Kind::HighEntropy)
-                {
-                    let text = end.get(entity.start..entity.end).unwrap_or_default();
-                    self.add(hasher, id, server, entity.kind, text);
-                }
-            }
+    pub fn remember(&mut self, id: OriginId, server: &ServerId, secrets: Vec<Followed>) {
+        for secret in secrets {
+            self.add(id, server, secret);
         }
     }
 
-    fn add(&mut self, hasher: &Hasher, id: OriginId, server: &ServerId, kind: Kind, text: &str) {
-        let (mut pieces, mut times) = (Vec::new(), BTreeMap::<u32, usize>::new());
-        let length = slices::of_secret(hasher, text, |tag, at| {
-            let times = times.entry(tag).or_default();
-            *times += 1;
-            if *times <= MAX_REPEATS {
-                pieces.push((tag, at as u32));
-            }
-        });
-        let Some((length, whole)) = length.filter(|_| !pieces.is_empty()) else { return };
+    fn add(&mut self, id: OriginId, server: &ServerId, followed: Followed) {
+        let Followed { kind, length, whole, pieces } = followed;
         // The newest reading says where it came from; what arrived of it stays.
         let known =
             self.secrets.values_mut().find(|secret| secret.whole == whole && secret.server == *server);
@@ -104,12 +95,12 @@ impl Coverage {
         }
         let key = self.next;
         self.next += 1;
-        let tags = times.into_keys().collect();
+        let tags: BTreeSet<u32> = pieces.iter().map(|(tag, _)| *tag).collect();
         self.known += pieces.len();
         for (tag, at) in pieces {
             self.places.entry(tag).or_default().push((key, at));
         }
-        let covered = Ranges::default();
+        let (tags, covered) = (tags.into_iter().collect(), Ranges::default());
         self.secrets
             .insert(key, Secret { origin: id, server: server.clone(), whole, kind, length, tags, covered });
     }
@@ -169,15 +160,15 @@ impl Coverage {
         if last == text {
             return;
         }
-        if text.len() <= MAX_LAST && (self.last.len() < MAX_PATHS || self.last.contains_key(&path)) {
-            self.last.insert(path, text.to_owned());
+        if text.len() <= MAX_LAST {
+            self.note(Noted::Last(path, text.to_owned()));
         }
         let (old, new) = own_part(&last, text);
         if old.len() < last.len() && old.len() <= MAX_PIECE {
             // Only now it shows that what stood around it comes again and again.
-            self.pieces.retain(|(other, piece)| *other != path || *piece != last);
+            self.note(Noted::NoPiece(path, last.clone()));
             if self.pieces.back().is_none_or(|(_, piece)| piece != old) {
-                self.push(path, old);
+                self.note(Noted::Piece(path, old.to_owned()));
             }
         }
         if new.len() > MAX_PIECE {
@@ -197,14 +188,34 @@ impl Coverage {
             self.cover(hasher, &forwards, leaves);
             self.cover(hasher, &backwards, leaves);
         }
-        self.push(path, new);
+        self.note(Noted::Piece(path, new.to_owned()));
     }
 
-    fn push(&mut self, path: u64, piece: &str) {
-        if self.pieces.len() >= MAX_PIECES {
-            self.pieces.pop_front();
+    fn note(&mut self, noted: Noted) {
+        match &noted {
+            Noted::Last(path, text) => {
+                if self.last.len() < MAX_PATHS || self.last.contains_key(path) {
+                    self.last.insert(*path, text.clone());
+                }
+            }
+            Noted::NoPiece(path, last) => {
+                self.pieces.retain(|(other, piece)| other != path || piece != last);
+            }
+            Noted::Piece(path, piece) => {
+                if self.pieces.len() >= MAX_PIECES {
+                    self.pieces.pop_front();
+                }
+                self.pieces.push_back((*path, piece.clone()));
+            }
         }
-        self.pieces.push_back((path, piece.to_owned()));
+        self.noted.push(noted);
+    }
+
+    /// Before the next call.
+    pub fn begin(&mut self) {
+        self.before.clear();
+        self.seen.clear();
+        self.noted.clear();
     }
 
     /// The last call was not sent. Its short values stay: what comes next may go on from them.
@@ -216,26 +227,50 @@ impl Coverage {
         }
     }
 
-    /// Takes in what a copy noted of the one call that it judged.
+    /// Takes in what a copy noted of the one call that it judged. What others noted meanwhile stays.
     pub fn adopt(&mut self, copy: Self) {
-        for (key, secret) in copy.secrets {
-            if let Some(own) = self.secrets.get_mut(&key) {
+        self.begin();
+        for key in copy.before.keys() {
+            if let (Some(own), Some(secret)) = (self.secrets.get_mut(key), copy.secrets.get(key)) {
+                self.before.insert(*key, own.covered.clone());
                 own.covered.add_all(&secret.covered);
             }
         }
-        (self.before, self.pieces, self.last) = (copy.before, copy.pieces, copy.last);
+        copy.noted.into_iter().for_each(|noted| self.note(noted));
+    }
+
+    /// What has arrived of the secrets of which the last call brought something.
+    pub fn arrived(&self) -> Vec<OfSecret> {
+        let changed = self.before.iter().filter_map(|(key, before)| {
+            let secret = self.secrets.get(key)?;
+            (secret.covered != *before).then(|| OfSecret {
+                server: secret.server.clone(),
+                whole: secret.whole,
+                covered: secret.covered.clone(),
+            })
+        });
+        changed.collect()
+    }
+
+    /// Takes back what [`Coverage::arrived`] said.
+    pub fn restore(&mut self, arrived: &OfSecret) {
+        let known = self
+            .secrets
+            .values_mut()
+            .find(|secret| secret.whole == arrived.whole && secret.server == arrived.server);
+        if let Some(known) = known {
+            known.covered.add_all(&arrived.covered);
+        }
     }
 }
 
 impl Judge {
     /// Counts what the call brings of each secret, and finds those of which too much has arrived then.
     pub(super) fn covered(&mut self, search: &mut Search<'_, '_>) {
-        self.coverage.before.clear();
-        self.coverage.seen.clear();
         if self.coverage.is_empty() {
             return;
         }
-        let Self { memory, coverage, .. } = self;
+        let Self { memory, coverage, decoded_views, .. } = self;
         let leaves = |id| memory.origin(id).is_some_and(search.leaving);
         let (mut room, mut pieces, mut first) = (MAX_CALL, MAX_OF_CALL, None);
         for (at, leaf) in search.call.items.iter().enumerate() {
@@ -255,8 +290,8 @@ impl Judge {
                 first = first.or(Some(at));
             }
         }
-        for view in std::mem::take(&mut self.decoded_views) {
-            coverage.cover(&memory.hasher, &view, &leaves);
+        for view in decoded_views.iter().filter(|view| view.len() <= MAX_VIEW) {
+            coverage.cover(&memory.hasher, view, &leaves);
         }
         let mut found = Vec::new();
         for (key, before) in &coverage.before {
@@ -270,15 +305,6 @@ impl Judge {
             let (whence, leaf) = (search.whence(id, origin), first.unwrap_or(0));
             let shown = format!("[{count} of {length} characters over all calls]");
             search.push(COVERAGE, kind.as_str(), Severity::Critical, leaf, shown, whence, Vec::new(), false);
-        }
-    }
-
-    /// Keeps a text that decodes from the call until all of it is counted.
-    pub(super) fn note_view(&mut self, text: &str) {
-        const MOST: usize = 64;
-        let is_kept = !self.coverage.is_empty() && (SLICE..=MAX_VIEW).contains(&text.len());
-        if is_kept && self.decoded_views.len() < MOST {
-            self.decoded_views.push(text.to_owned());
         }
     }
 }

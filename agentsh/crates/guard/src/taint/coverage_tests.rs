@@ -5,11 +5,21 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::judge::Plain;
+use super::super::leaves::Leaves;
 use super::super::memory::{Config, Origin};
 use super::*;
 use crate::json;
 
 const SECRET: &str = "Qz7Lm2Wx9Rt4Vb6Nc8Kd3Hs5Jf1Gp0Ya";
+
+fn hasher() -> Hasher {
+    Hasher::new(&[7; 32])
+}
+
+fn add(coverage: &mut Coverage, id: u64, by: &str, secret: &str) {
+    let followed = Followed::of(&hasher(), Kind::ApiKey, secret).unwrap();
+    coverage.remember(OriginId(id), &server(by), vec![followed]);
+}
 
 fn server(name: &str) -> ServerId {
     ServerId(name.to_owned())
@@ -113,10 +123,9 @@ fn ordinary_values_and_the_end_of_a_key_are_none() {
 #[test]
 fn a_server_that_says_many_secrets_takes_no_room_of_others() {
     let mut coverage = Coverage::default();
-    let hasher = Hasher::new(&[7; 32]);
-    coverage.add(&hasher, OriginId(1), &server("files"), Kind::ApiKey, SECRET);
+    add(&mut coverage, 1, "files", SECRET);
     for at in 0..3000_u32 {
-        coverage.add(&hasher, OriginId(2), &server("other"), Kind::ApiKey, &format!("k{at:08}Zq9Xw2Lm"));
+        add(&mut coverage, 2, "other", &format!("k{at:08}Zq9Xw2Lm"));
     }
     assert_eq!(coverage.secrets.len(), MAX_SECRETS);
     assert!(coverage.secrets.values().any(|secret| secret.server == server("files")));
@@ -133,26 +142,67 @@ fn what_stands_behind_much_else_is_counted() {
 #[test]
 fn repeated_pieces_are_counted_once() {
     let mut coverage = Coverage::default();
-    let hasher = Hasher::new(&[7; 32]);
     for at in 0..3000_u32 {
         let secret = format!("{}{at:08}Zq", "a1".repeat(200));
-        coverage.add(&hasher, OriginId(1), &server("other"), Kind::ApiKey, &secret);
+        add(&mut coverage, 1, "other", &secret);
     }
-    assert!(coverage.places.values().all(|places| places.len() <= MAX_SECRETS * MAX_REPEATS));
+    assert!(coverage.places.values().all(|places| places.len() <= MAX_SECRETS * 2));
     let places: usize = coverage.places.values().map(Vec::len).sum();
     assert_eq!(places, coverage.known);
     assert!(places <= MAX_PLACES);
-    coverage.cover(&hasher, &"a1".repeat(32 << 10), &|_| true);
+    coverage.cover(&hasher(), &"a1".repeat(32 << 10), &|_| true);
     assert!(coverage.seen.len() < 16, "{}", coverage.seen.len());
 }
 
 #[test]
 fn a_server_that_comes_late_is_followed_too() {
     let mut coverage = Coverage::default();
-    let hasher = Hasher::new(&[7; 32]);
     for at in 0..3000_u32 {
-        coverage.add(&hasher, OriginId(1), &server("other"), Kind::ApiKey, &format!("k{at:08}Zq9Xw2Lm"));
+        add(&mut coverage, 1, "other", &format!("k{at:08}Zq9Xw2Lm"));
     }
-    coverage.add(&hasher, OriginId(2), &server("files"), Kind::ApiKey, SECRET);
+    add(&mut coverage, 2, "files", SECRET);
     assert!(coverage.secrets.values().any(|secret| secret.server == server("files")));
+}
+
+/// What an alert let pass has arrived: it is no news when it comes again, and it counts for what comes next.
+#[test]
+fn what_was_found_and_sent_all_the_same_counts() {
+    let pieces = cut(6);
+    let find = |judge: &mut Judge, piece: &str| {
+        let said = json!({ "q": piece }).to_string();
+        let tree = json::read(said.as_bytes()).unwrap();
+        let call = Leaves::of_call("send", &tree);
+        judge.judge(&server("net"), &call, Duration::from_secs(1001), &Plain, &|_| true).len()
+    };
+    let mut judge = judge();
+    assert_eq!(find(&mut judge, &pieces[0]), 0);
+    assert_eq!(find(&mut judge, &pieces[2]), 1);
+    assert_eq!(find(&mut judge, &pieces[2]), 0, "it is there already");
+    assert_eq!(find(&mut judge, &pieces[4]), 1);
+    judge.take_back(&server("net"));
+    assert_eq!(find(&mut judge, &pieces[4]), 1, "it was not sent");
+}
+
+/// A call that is judged in a copy, while others are judged here.
+#[test]
+fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
+    let pieces = cut(3);
+    let find = |judge: &mut Judge, to: &str, piece: &str| {
+        let said = json!({ "q": piece }).to_string();
+        let tree = json::read(said.as_bytes()).unwrap();
+        let call = Leaves::of_call("send", &tree);
+        judge.judge(&server(to), &call, Duration::from_secs(1001), &Plain, &|_| true).len()
+    };
+    let mut judge = judge();
+    let mut copy = judge.clone();
+    assert_eq!(find(&mut copy, "a", "a status message of nobody to anybody"), 0);
+    for piece in &pieces[..2] {
+        assert_eq!(find(&mut judge, "b", piece), 0);
+    }
+    let before = judge.coverage.secrets.values().next().unwrap().covered.len();
+    judge.adopt(&server("a"), copy);
+    assert_eq!(judge.coverage.secrets.values().next().unwrap().covered.len(), before);
+    assert!(before >= 6, "{before}");
+    // The third piece goes on where the second one ended, which the copy knows nothing of.
+    assert_eq!(find(&mut judge, "b", &pieces[2]), 1);
 }

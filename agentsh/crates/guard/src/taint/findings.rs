@@ -9,6 +9,7 @@ use super::plain_words;
 use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
 pub use crate::decision::Severity;
+use crate::text::{Folding, folding};
 use agentsh_secrets::values::Kind;
 
 pub const MARKER: &str = "taint-marker";
@@ -19,6 +20,8 @@ pub const SPLIT: &str = "taint-split";
 pub const NEAR: &str = "taint-near";
 pub const CELLS: &str = "taint-cells";
 pub const COVERAGE: &str = "taint-coverage";
+/// Bytes that nobody can read: no copy, and maybe one.
+pub const OPAQUE: &str = "taint-opaque";
 
 /// Findings of one category in one call: of what leaves, and as many of what may go there.
 const MAX_FINDINGS: usize = 16;
@@ -34,9 +37,9 @@ const CONTEXT: usize = 50;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`,
-    /// `taint-cells`, `taint-coverage`.
+    /// `taint-cells`, `taint-coverage`, `taint-opaque`.
     pub rule: &'static str,
-    /// The kind of value, or `passage`, `marker`, `near-copy`, `values`.
+    /// The kind of value, or `passage`, `marker`, `near-copy`, `values`, `opaque`.
     pub category: &'static str,
     pub severity: Severity,
     /// JSON pointer into the arguments; `tool` for the tool's name.
@@ -253,6 +256,8 @@ fn named(what: What) -> (&'static str, &'static str, Severity) {
 
 /// Words that everybody uses, or a few characters again and again: no passage of anybody's.
 fn says_nothing(passage: &str) -> bool {
+    let folded = folded_words(passage);
+    let passage = folded.as_deref().unwrap_or(passage);
     let distinct: BTreeSet<char> = passage
         .chars()
         .filter(|character| character.is_alphanumeric())
@@ -260,6 +265,25 @@ fn says_nothing(passage: &str) -> bool {
         .take(MAX_COUNTED)
         .collect();
     distinct.len() < MIN_DISTINCT || plain_words::own_length(passage) < MIN_CONTENT
+}
+
+/// The passage as its characters read: what stands in the letters of other alphabets, in frames or in braille says as much.
+/// None: it is nothing but ASCII.
+fn folded_words(passage: &str) -> Option<String> {
+    if passage.is_ascii() {
+        return None;
+    }
+    let mut words = String::with_capacity(passage.len());
+    for character in passage.chars() {
+        match folding(character) {
+            _ if character.is_ascii() => words.push(character),
+            Folding::Nothing if character.is_whitespace() => words.push(' '),
+            Folding::Nothing => {}
+            Folding::One(one) => words.push(one),
+            Folding::Several(several) => words.push_str(several),
+        }
+    }
+    Some(words)
 }
 
 /// Bytes of `text` from one symbol (or letter) on, for so many of them.
@@ -322,7 +346,11 @@ mod tests {
         for text in ["a".repeat(48), "0101 ".repeat(20), "abcabc-".repeat(9)] {
             assert!(says_nothing(&text), "{text}");
         }
-        assert!(!says_nothing("the orchard at Lindenau goes to the Brandt family"));
+        for text in
+            ["the orchard at Lindenau goes to the Brandt family", "⠞⠓⠑ ⠕⠗⠉⠓⠁⠗⠙ ⠛⠕⠑⠎ ⠞⠕ ⠞⠓⠑ ⠃⠗⠁⠝⠙⠞ ⠋⠁⠍⠊⠇⠽"]
+        {
+            assert!(!says_nothing(text), "{text}");
+        }
     }
 
     #[test]

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::cells::{Cells, MANY};
+use super::cells::{self, Cells, MANY};
 use super::coverage::Coverage;
-use super::findings::{Bounds, CELLS, MARKER, Search, context};
+use super::findings::{Bounds, CELLS, MARKER, OPAQUE, Search, context};
 use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
-use super::memory::{Config, Origin, OriginId, Stored, TaintMemory};
+use super::memory::{Config, Origin, OriginId, Parts, Stored, TaintMemory};
 use super::scan::{Hit, Leaving, Scanner};
 use super::sinks::{Pushed, Sinks};
+use super::slices::SLICE;
+use super::spread::Spread;
 use super::symbols::Folded;
 use super::turned::pieces_of_query;
 use crate::threads::side_by_side;
@@ -59,6 +61,11 @@ pub trait Decoder: Sync {
 
     /// Decodes a text for the one who asks next.
     fn prepare(&self, leaf: &Leaf<'_>);
+
+    /// Whether there are bytes in it that nobody can read.
+    fn is_opaque(&self, _: &Leaf<'_>) -> bool {
+        false
+    }
 }
 
 /// Decodes nothing.
@@ -89,6 +96,38 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
     decoded
 }
 
+/// Texts that decode from one call, for what is counted over several of them: no more than so many, and so many bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DecodedViews {
+    kept: Vec<(usize, bool, String)>,
+    bytes: usize,
+}
+
+impl DecodedViews {
+    const MOST: usize = 64;
+    const BYTES: usize = 128 << 10;
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn add(&mut self, text: &str, leaf: usize, is_clean: bool) {
+        if text.len() >= SLICE && self.kept.len() < Self::MOST && self.bytes + text.len() <= Self::BYTES {
+            self.bytes += text.len();
+            self.kept.push((leaf, is_clean, text.to_owned()));
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.kept.iter().map(|(_, _, text)| text.as_str())
+    }
+
+    /// Those that are no guesses, each with its leaf.
+    fn clean(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.kept.iter().filter(|(_, is_clean, _)| *is_clean).map(|(leaf, _, text)| (*leaf, text.as_str()))
+    }
+}
+
 /// The memory, and what was sent before.
 #[derive(Clone, Debug)]
 pub struct Judge {
@@ -96,8 +135,9 @@ pub struct Judge {
     pub(super) sinks: Sinks,
     pub(super) cells: Cells,
     pub(super) coverage: Coverage,
-    /// Texts that decode from the call, until its pieces are counted.
-    pub(super) decoded_views: Vec<String>,
+    pub(super) spread: Spread,
+    /// Texts that decode from the call.
+    pub(super) decoded_views: DecodedViews,
     /// What the last call added to them.
     pub(super) pushed: Vec<(u64, Pushed)>,
     pub(super) scanner: Scanner,
@@ -128,7 +168,8 @@ impl Judge {
             sinks: Sinks::default(),
             cells: Cells::default(),
             coverage: Coverage::default(),
-            decoded_views: Vec::new(),
+            spread: Spread::default(),
+            decoded_views: DecodedViews::default(),
             pushed: Vec::new(),
             scanner: Scanner::default(),
             markers: BTreeMap::new(),
@@ -144,13 +185,17 @@ impl Judge {
     pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
         self.settle();
         let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
-        let (private, server) = (origin.private, origin.server.clone());
-        let stored = self.memory.remember(origin, texts, || decoded(result, decoder));
-        self.cells.remember(&self.memory.hasher, stored.id, private, result);
-        if private {
-            self.coverage.remember(&self.memory.hasher, stored.id, &server, result);
-        }
+        let cells = cells::of_result(&self.memory.hasher, origin.private, result);
+        let (stored, parts) = self.memory.remember(origin, texts, || decoded(result, decoder), cells);
+        self.take_in(stored.id, parts);
         stored
+    }
+
+    /// Takes in what of a result is in no index.
+    pub(super) fn take_in(&mut self, id: OriginId, parts: Parts) {
+        let Some(origin) = self.memory.origin(id) else { return };
+        self.cells.remember(id, origin.private, parts.cells);
+        self.coverage.remember(id, &origin.server, parts.followed);
     }
 
     /// Does what the last call left to be done when nobody waits.
@@ -167,8 +212,9 @@ impl Judge {
     pub fn adopt(&mut self, sink: &ServerId, copy: Self) {
         self.settle();
         self.sinks.adopt(sink, copy.sinks);
-        self.cells.adopt(sink, copy.cells);
+        self.cells.adopt(copy.cells);
         self.coverage.adopt(copy.coverage);
+        self.spread.adopt(copy.spread);
         self.pushed = copy.pushed;
         self.values = copy.values;
         self.unsaid = copy.unsaid;
@@ -221,6 +267,9 @@ impl Judge {
         let most = if looks { usize::MAX } else { MAX_SAID };
         let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let mut tainted = None;
+        self.decoded_views.clear();
+        self.cells.begin();
+        self.coverage.begin();
         if looks {
             search.links = self.links(call);
             let (hits, ()) = side_by_side(
@@ -234,7 +283,8 @@ impl Judge {
             self.markers(&mut search);
             self.words(&mut search);
             self.decoded(decoder, &mut search);
-            self.cells(sink, &mut search);
+            self.opaque(decoder, &mut search);
+            self.cells(&mut search);
         }
         let pairs = self.near(&mut search);
         self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
@@ -291,11 +341,24 @@ impl Judge {
         self.single = text;
     }
 
+    /// Bytes that nobody can read, which may be anything that was read: of the newest result that may not go there.
+    fn opaque(&self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
+        let mut leaves = search.call.items.iter().enumerate().filter(|(_, leaf)| is_decoded(leaf));
+        let Some((at, leaf)) = leaves.find(|(_, leaf)| decoder.is_opaque(leaf)) else { return };
+        let newest = self.memory.origins().filter(|(_, origin)| (search.leaving)(origin)).last();
+        if let Some((id, origin)) = newest {
+            let whence = search.whence(id, origin);
+            let shown = format!("[{} characters that nobody can read]", leaf.text.chars().count());
+            search.push(OPAQUE, "opaque", Severity::Medium, at, shown, whence, Vec::new(), false);
+        }
+    }
+
     /// Several values of one result, in whatever form.
-    fn cells(&mut self, sink: &ServerId, search: &mut Search<'_, '_>) {
-        let Self { memory, cells, .. } = self;
+    fn cells(&mut self, search: &mut Search<'_, '_>) {
+        let Self { memory, cells, decoded_views, .. } = self;
         let leaves = |id| memory.origin(id).is_some_and(search.leaving);
-        for carried in cells.carried(&memory.hasher, sink, search.call, leaves) {
+        let views = decoded_views.clean();
+        for carried in cells.carried(&memory.hasher, search.call, views, leaves) {
             let Some(origin) = memory.origin(carried.origin).filter(|_| carried.is_finding()) else {
                 continue;
             };
@@ -398,7 +461,9 @@ impl Judge {
         is_clean: bool,
         search: &mut Search<'_, '_>,
     ) {
-        self.note_view(text);
+        if !self.coverage.is_empty() || !self.cells.is_empty() {
+            self.decoded_views.add(text, leaf, is_clean);
+        }
         let mut folded = std::mem::take(&mut self.single);
         folded.clear();
         folded.push(text);

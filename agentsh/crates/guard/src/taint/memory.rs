@@ -9,6 +9,7 @@ use super::known::Known;
 use super::positions::Positions;
 use super::print::{Print, Span};
 use super::room::{self, Room};
+use super::slices::Followed;
 use super::sources::Sources;
 use crate::threads::side_by_side;
 use crate::types::ServerId;
@@ -83,6 +84,13 @@ pub struct Stored {
     pub truncated: bool,
     /// The result as [`super::persist`] writes it.
     pub record: Option<Vec<u8>>,
+}
+
+/// What of a result is not in the indices: its secrets in pieces, and its cells.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parts {
+    pub followed: Vec<Followed>,
+    pub cells: Vec<u64>,
 }
 
 /// What of a result is still remembered.
@@ -201,14 +209,19 @@ impl TaintMemory {
 
     /// Remembers the texts of one result, and further ones that `more` makes of it, beside it on a processor of its own
     /// when the result is a long one.
-    pub fn remember<'a>(
+    pub(super) fn remember<'a>(
         &mut self,
         origin: Origin,
         texts: impl Iterator<Item = &'a str> + Clone + Send,
         more: impl FnOnce() -> Vec<String> + Send,
-    ) -> Stored {
+        cells: Vec<u64>,
+    ) -> (Stored, Parts) {
         let (print, truncated) = self.print(texts, more);
-        Stored { truncated, ..self.store(origin, &print) }
+        // What a public source says is nobody's secret.
+        let followed = if origin.private { print.followed } else { Vec::new() };
+        let print = Print { followed, cells, ..print };
+        let stored = Stored { truncated, ..self.store(origin, &print) };
+        (stored, Parts { followed: print.followed, cells: print.cells })
     }
 
     /// Remembers that a result came again which is remembered already, and has its time once more.

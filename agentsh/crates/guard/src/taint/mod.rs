@@ -27,13 +27,16 @@ mod ranges;
 pub mod repeats;
 mod room;
 mod scan;
+pub mod sent;
 mod sinks;
 mod slices;
 mod sources;
+mod spread;
 pub mod symbols;
 mod turned;
 mod values;
 
+pub use findings::OPAQUE;
 pub use judge::{Finding, Findings};
 pub use leaves::Leaves;
 pub use memory::{Config, Evicted, Origin, OriginId, Stored, TaintMemory};

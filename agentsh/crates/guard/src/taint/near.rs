@@ -10,6 +10,7 @@ use super::judge::{Judge, Severity};
 use super::leaves::Role;
 use super::memory::OriginId;
 use super::plain_words;
+use super::spread;
 use super::symbols::{self, Folded};
 use agentsh_base::ascii::{self, Outlines};
 
@@ -54,7 +55,8 @@ pub(super) fn pairs(hasher: &Hasher, text: &str, mut emit: impl FnMut(u32)) {
         let is_plain = plain_words::is_plain(word);
         // Two words of messages and of code side by side are in every one of them.
         if previous != 0 && previous != hash && !(was_plain && is_plain) {
-            let tag = hash::long(previous, hash);
+            // In either order: who swaps two words says the same.
+            let tag = hash::long(previous.min(hash), previous.max(hash));
             if tag & 0x100 == 0 {
                 emit(tag);
             }
@@ -159,21 +161,48 @@ impl Judge {
         }
         total.sort_unstable();
         total.dedup();
+        self.spread.begin();
         if votes.is_empty() {
             return total;
         }
-        for (origin, shared) in votes {
+        let leaf = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
+        for (origin, tags) in votes {
             let Some(entry) = self.memory.entry(origin) else { continue };
             let known = u32::from(entry.pairs);
-            let (shared, all) = (shared.len() as u32, (total.len() as u32).min(known));
+            let (shared, all) = (tags.len() as u32, (total.len() as u32).min(known));
+            let mut is_new = false;
+            if (search.leaving)(&entry.origin) {
+                for tag in tags {
+                    is_new |= self.spread.note(origin, tag);
+                }
+            }
+            let over_calls = self.spread.count(origin);
             if shared >= NEAR_PAIRS && shared * 100 >= all * NEAR_SHARE {
-                let leaf = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
                 let shown = format!("[{shared} pairs of words]");
+                let whence = search.whence(origin, &entry.origin);
+                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
+            } else if is_new
+                && over_calls >= spread::MANY
+                && over_calls * 100 >= known as usize * spread::SHARE
+            {
+                let shown = format!("[{over_calls} pairs of words over all calls]");
                 let whence = search.whence(origin, &entry.origin);
                 search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
             }
         }
         Vec::new()
+    }
+
+    /// Notes pairs as sent that an earlier session sent.
+    pub(super) fn restore_pairs(&mut self, tags: &[u32]) {
+        for tag in tags.iter().filter(|tag| self.memory.pairs.may_have(**tag)) {
+            self.memory.pairs.find(*tag, self.memory.floor(), |place| {
+                if let Some((origin, _)) = self.memory.entry_at(place) {
+                    self.spread.note(origin, *tag);
+                }
+            });
+        }
+        self.spread.begin();
     }
 }
 

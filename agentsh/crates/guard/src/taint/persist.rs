@@ -1,19 +1,27 @@
 //! One remembered result as bytes: origin, keyed hashes and positions. No text, and nothing that can be read back
 //! without the key.
 //!
-//! `AGTAINT1`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian.
+//! `AGTAINT2`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian. `AGTAINT1` had neither the
+//! secrets in pieces nor the cells.
 
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::cells;
+use super::judge::Judge;
+use super::memory::Parts;
 use super::memory::{Origin, OriginId, TaintMemory};
-use super::print::{MAX_SYMBOLS, Print};
+use super::print::{MAX_FOLLOWED, MAX_SYMBOLS, Print};
 use super::repeats;
+use super::sent;
+use super::slices::Followed;
 use crate::types::ServerId;
+use agentsh_secrets::values::Kind;
 
 /// What every record begins with.
-pub const MAGIC: &[u8; 8] = b"AGTAINT1";
+pub const MAGIC: &[u8; 8] = b"AGTAINT2";
+const BEFORE: &[u8; 8] = b"AGTAINT1";
 const MAC: usize = 16;
 /// Longest name in a record, in bytes.
 const MAX_NAME: usize = 4096;
@@ -56,6 +64,19 @@ impl TaintMemory {
                 body.extend(at.to_le_bytes());
             }
         }
+        number(&mut body, print.followed.len());
+        for Followed { kind, length, whole, pieces } in &print.followed {
+            body.push(*kind as u8);
+            body.extend(length.to_le_bytes());
+            body.extend(whole.to_le_bytes());
+            number(&mut body, pieces.len());
+            for (tag, at) in pieces {
+                body.extend(tag.to_le_bytes());
+                body.extend(at.to_le_bytes());
+            }
+        }
+        number(&mut body, print.cells.len());
+        print.cells.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
         self.seal(body)
     }
 
@@ -67,22 +88,23 @@ impl TaintMemory {
         body
     }
 
-    /// Remembers again what [`super::memory::Stored::record`] was. None when its lifetime is over.
-    ///
-    /// # Errors
-    /// When a byte of it is not as it was written.
-    pub fn import(&mut self, record: &[u8], now: Duration) -> Result<Option<OriginId>, ImportError> {
+    /// What stands in a record behind its sign.
+    pub(super) fn opened<'r>(&self, record: &'r [u8], magic: &[u8]) -> Result<&'r [u8], ImportError> {
         let split = record.len().checked_sub(MAC).ok_or(ImportError::NotARecord)?;
         let (body, mac) = record.split_at(split);
-        if !body.starts_with(MAGIC) {
-            return Err(ImportError::NotARecord);
-        }
+        let rest = body.strip_prefix(magic).ok_or(ImportError::NotARecord)?;
         // Forging one needs the key, so a comparison that leaks time leaks nothing here.
-        if self.mac(body) != mac {
-            return Err(ImportError::WrongMac);
+        if self.mac(body) == mac { Ok(rest) } else { Err(ImportError::WrongMac) }
+    }
+
+    /// Remembers a result again. None when its lifetime is over.
+    fn import(&mut self, record: &[u8], now: Duration) -> Result<Option<(OriginId, Parts)>, ImportError> {
+        let is_before = record.starts_with(BEFORE);
+        let mut reader = Reader(self.opened(record, if is_before { BEFORE } else { MAGIC })?);
+        let (origin, mut print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
+        if !is_before {
+            read_parts(&mut reader, &mut print).ok_or(ImportError::NotARecord)?;
         }
-        let mut reader = Reader(&body[MAGIC.len()..]);
-        let (origin, print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
         if !reader.0.is_empty() || !is_consistent(&print) {
             return Err(ImportError::Contradiction);
         }
@@ -95,7 +117,8 @@ impl TaintMemory {
         if until <= now {
             return Ok(None);
         }
-        Ok(Some(self.insert(origin, &print, until).0))
+        let (id, _) = self.insert(origin, &print, until);
+        Ok(Some((id, Parts { followed: print.followed, cells: print.cells })))
     }
 
     /// HMAC-SHA-256 with the memory's key, cut to 16 bytes.
@@ -109,6 +132,38 @@ impl TaintMemory {
         mac.copy_from_slice(&outer[..MAC]);
         mac
     }
+}
+
+impl Judge {
+    /// Remembers again what [`super::memory::Stored::record`] or [`Judge::sent`] was, oldest first. None when its lifetime
+    /// is over, and of what was sent.
+    ///
+    /// # Errors
+    /// When a byte of it is not as it was written.
+    pub fn import(&mut self, record: &[u8], now: Duration) -> Result<Option<OriginId>, ImportError> {
+        if record.starts_with(sent::MAGIC) {
+            return self.restore_sent(record, now).map(|()| None);
+        }
+        let Some((id, parts)) = self.memory.import(record, now)? else { return Ok(None) };
+        self.take_in(id, parts);
+        Ok(Some(id))
+    }
+}
+
+fn read_parts(reader: &mut Reader<'_>, print: &mut Print) -> Option<()> {
+    for _ in 0..reader.count(17)? {
+        let kind = Kind::from_code(reader.take(1)?[0])?;
+        let (length, whole) = (reader.number()?, u64::from_le_bytes(reader.array()?));
+        let mut pieces = Vec::new();
+        for _ in 0..reader.count(8)? {
+            pieces.push((reader.number()?, reader.number()?));
+        }
+        print.followed.push(Followed { kind, length, whole, pieces });
+    }
+    for _ in 0..reader.count(8)? {
+        print.cells.push(u64::from_le_bytes(reader.array()?));
+    }
+    Some(())
 }
 
 fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
@@ -139,6 +194,9 @@ fn is_consistent(print: &Print) -> bool {
     // Every letter is a symbol too.
     let is_possible = print.shadow.len() <= MAX_SYMBOLS && print.letters <= symbols;
     is_possible
+        && print.followed.len() <= MAX_FOLLOWED
+        && print.followed.iter().all(Followed::is_possible)
+        && print.cells.len() <= cells::MAX_OF_RESULT
         && print.spans.iter().all(|(start, end, _)| start < end && *end <= symbols)
         && print.spans.is_sorted_by_key(|span| span.0)
         && print.tags.iter().enumerate().all(|(index, tags)| {
@@ -147,30 +205,34 @@ fn is_consistent(print: &Print) -> bool {
         })
 }
 
-fn clip(name: &str) -> &[u8] {
+pub(super) fn clip(name: &str) -> &[u8] {
     let end = (0..=MAX_NAME.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
     &name.as_bytes()[..end]
 }
 
-fn number(body: &mut Vec<u8>, value: usize) {
+pub(super) fn number(body: &mut Vec<u8>, value: usize) {
     body.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+    pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
     }
 
-    fn number(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub fn number(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.array()?))
     }
 
     /// A number of things of so many bytes each, of which there must be as many.
-    fn count(&mut self, size: usize) -> Option<usize> {
+    pub fn count(&mut self, size: usize) -> Option<usize> {
         let count = self.number()? as usize;
         (count.checked_mul(size)? <= self.0.len()).then_some(count)
     }

@@ -1,11 +1,13 @@
 //! What one result said, as keyed hashes.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::hash::{self, Hasher, SHORT};
 use super::memory::TaintMemory;
 use super::near;
 use super::passages::Passages;
+use super::slices::Followed;
 use super::symbols::Folded;
 use crate::threads::side_by_side;
 use agentsh_secrets::values::{self, Kind};
@@ -18,6 +20,8 @@ const MIN_TOKEN: usize = 16;
 const MAX_TOKEN: usize = 512;
 /// Values that are looked at in one result.
 const MAX_ENTITIES: usize = 4096;
+/// Secrets of one result that are followed in pieces.
+pub(super) const MAX_FOLLOWED: usize = 512;
 /// Symbols of one result; what stands beyond is not remembered, and the result of [`TaintMemory::print`] says so.
 pub(super) const MAX_SYMBOLS: usize = 8 << 20;
 
@@ -37,6 +41,10 @@ pub(super) struct Print {
     pub spans: Vec<(u32, u32, u8)>,
     /// Tag and position, for each index in the order of `TaintMemory::indices`.
     pub tags: [Vec<(u32, u32)>; 6],
+    /// Its secrets in pieces.
+    pub followed: Vec<Followed>,
+    /// The tags of its cells.
+    pub cells: Vec<u64>,
 }
 
 /// A result while it is read: its texts as one, and where what matters stands in it.
@@ -47,6 +55,8 @@ struct Reading {
     truncated: bool,
     /// Each with its letters.
     spans: Vec<(Span, Range<usize>)>,
+    /// Secrets in pieces, each with where it begins.
+    followed: Vec<(u32, Followed)>,
     /// Links and the like, as symbols and as letters.
     references: [Vec<Range<usize>>; 2],
     values: Vec<(u32, u32)>,
@@ -72,8 +82,15 @@ impl TaintMemory {
         };
         let ((), more) = side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
         more.iter().for_each(|text| reading.add_within_bounds(hasher, text, false));
-        let Reading { text, truncated, mut spans, references: [symbols, letters], values, mut pairs } =
-            reading;
+        let Reading {
+            text,
+            truncated,
+            mut spans,
+            followed,
+            references: [symbols, letters],
+            values,
+            mut pairs,
+        } = reading;
         pairs.retain(|(tag, _)| !known.has(*tag));
         spans.retain(|(span, _)| {
             let mut is_known = span.end - span.start >= SHORT as u32;
@@ -81,6 +98,9 @@ impl TaintMemory {
             hasher.each_short_gram(text, |_, gram| is_known &= known.has(hash::tag(gram)));
             !is_known
         });
+        // A secret that the agent said itself is not followed either.
+        let starts: BTreeSet<u32> = spans.iter().map(|(span, _)| span.start).collect();
+        let followed = followed.into_iter().filter(|(start, _)| starts.contains(start)).map(|(_, one)| one);
         let secrets: Vec<Range<usize>> =
             spans.iter().map(|(span, _)| span.start as usize..span.end as usize).collect();
         let passages = Passages { hasher, known };
@@ -98,6 +118,8 @@ impl TaintMemory {
             letters: text.letters.len() as u32,
             spans: spans.iter().map(|(span, _)| (span.start, span.end, span.kind as u8)).collect(),
             tags: [long, short, steps, secret_steps, values, pairs],
+            followed: followed.collect(),
+            cells: Vec::new(),
         };
         (print, truncated)
     }
@@ -131,9 +153,13 @@ impl Reading {
             from = bound;
         }
         let place = |at: usize| bounds.binary_search(&at).map_or((0, 0), |index| places[index]);
+        let mut link_end = 0;
         for entity in entities {
             let (start, end) = (place(entity.start), place(entity.end));
             let symbols = &text.symbols[start.0..end.0];
+            if matches!(entity.kind, Kind::Url | Kind::Path) {
+                link_end = link_end.max(entity.end);
+            }
             if symbols.len() >= 5 && (entity.kind.is_reference() || symbols.len() < SHORT) {
                 self.values.push((value_tag(hasher, entity.kind, symbols), start.0 as u32));
             }
@@ -142,6 +168,18 @@ impl Reading {
                 self.references[1].push(start.1..end.1);
             } else if symbols.len() >= SHORT && !entity.kind.is_reference() {
                 let span = Span { start: start.0 as u32, end: end.0 as u32, kind: entity.kind };
+                // What only looks drawn is part of its address there.
+                let is_of_link = entity.kind == Kind::HighEntropy && entity.start < link_end;
+                if !is_of_link
+                    && self.followed.len() < MAX_FOLLOWED
+                    && let Some(followed) = Followed::of(
+                        hasher,
+                        entity.kind,
+                        leaf.get(entity.start..entity.end).unwrap_or_default(),
+                    )
+                {
+                    self.followed.push((span.start, followed));
+                }
                 self.spans.push((span, start.1..end.1));
             }
         }

@@ -29,6 +29,10 @@ impl Ranges {
         others.0.iter().cloned().for_each(|range| self.add(range));
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &Range<u32>> {
+        self.0.iter()
+    }
+
     pub fn len(&self) -> u32 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }

@@ -30,7 +30,7 @@ fn remember(memory: &mut TaintMemory, server: &str, private: bool, text: &str) -
         time: Duration::from_secs(1),
         private,
     };
-    memory.remember(origin, std::iter::once(text), Vec::new).evicted
+    memory.remember(origin, std::iter::once(text), Vec::new, Vec::new()).0.evicted
 }
 
 fn servers_of(memory: &TaintMemory, text: &str) -> Vec<String> {
@@ -118,7 +118,7 @@ fn a_result_that_is_too_long_is_remembered_as_far_as_it_goes() {
         time: Duration::from_secs(1),
         private: true,
     };
-    let stored = memory.remember(origin, std::iter::once(text.as_str()), Vec::new);
+    let stored = memory.remember(origin, std::iter::once(text.as_str()), Vec::new, Vec::new()).0;
     assert!(stored.truncated);
     assert_eq!(servers_of(&memory, &text[5000..5300]), ["big"]);
 }

@@ -319,7 +319,7 @@ mod tests {
         let secret =
             "nobody outside of this house may hear what the committee decided about the winter garden";
         let result = letters(1, 300_000) + secret + &letters(2, 1000);
-        memory.remember(origin, std::iter::once(result.as_str()), Vec::new);
+        memory.remember(origin, std::iter::once(result.as_str()), Vec::new, Vec::new());
         let shifted: String = secret
             .bytes()
             .map(|byte| if byte == b' ' { ' ' } else { char::from((byte - b'a' + 7) % 26 + b'a') })

@@ -1,7 +1,10 @@
 //! Short pieces of a secret: six symbols, one of them a digit or a capital inside a word, stand in no other text by chance.
 
+use std::collections::BTreeMap;
+
 use super::hash::{self, Hasher};
 use super::symbols::Folded;
+use agentsh_secrets::values::Kind;
 
 /// Symbols of a piece.
 pub(super) const SLICE: usize = 6;
@@ -10,6 +13,8 @@ const MIN_MARKS: usize = 3;
 const MIN_SECRET: usize = 10;
 /// Symbols of a secret that count.
 const MAX_SECRET: usize = 512;
+/// Places of one piece in one secret.
+const MAX_REPEATS: usize = 2;
 /// Below so many symbols, a secret is made of words by people.
 const RANDOM: u32 = 16;
 /// So many symbols of such a one are as bad as all of it.
@@ -76,19 +81,65 @@ impl Marked {
     }
 }
 
-/// The pieces of a secret, with their places in it, and its length and hash. None of one that is too short, or made of
-/// letters alone.
-pub(super) fn of_secret(hasher: &Hasher, secret: &str, emit: impl FnMut(u32, usize)) -> Option<(u32, u64)> {
-    let mut marked = Marked::of(secret);
-    marked.symbols.truncate(MAX_SECRET);
-    marked.marks.truncate(MAX_SECRET);
-    let marks = marked.marks.iter().filter(|mark| **mark).count();
-    let length = marked.symbols.len();
-    let is_one = length >= MIN_SECRET && marks >= MIN_MARKS && marks < length;
-    is_one.then(|| {
-        marked.each(hasher, emit);
-        (length as u32, hasher.whole(&marked.symbols))
-    })
+/// One secret as its pieces. Of them it is kept only where they stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Followed {
+    pub kind: Kind,
+    /// Symbols.
+    pub length: u32,
+    /// Of its symbols: two readings of one secret are one.
+    pub whole: u64,
+    /// Each with the place of its first symbol.
+    pub pieces: Vec<(u32, u32)>,
+}
+
+impl Followed {
+    /// None of a text that is too short, made of letters alone, or of a key that only looks drawn and is an id, perhaps.
+    pub fn of(hasher: &Hasher, kind: Kind, secret: &str) -> Option<Self> {
+        if !kind.is_secret() || kind == Kind::HighEntropy && !looks_like_a_key(secret) {
+            return None;
+        }
+        let mut marked = Marked::of(secret);
+        marked.symbols.truncate(MAX_SECRET);
+        marked.marks.truncate(MAX_SECRET);
+        let marks = marked.marks.iter().filter(|mark| **mark).count();
+        let length = marked.symbols.len();
+        if length < MIN_SECRET || marks < MIN_MARKS || marks >= length {
+            return None;
+        }
+        let (mut pieces, mut times) = (Vec::new(), BTreeMap::<u32, usize>::new());
+        marked.each(hasher, |tag, at| {
+            let times = times.entry(tag).or_default();
+            *times += 1;
+            if *times <= MAX_REPEATS {
+                pieces.push((tag, at as u32));
+            }
+        });
+        (!pieces.is_empty()).then(|| Self {
+            kind,
+            length: length as u32,
+            whole: hasher.whole(&marked.symbols),
+            pieces,
+        })
+    }
+
+    /// Whether it may have been made of a secret: it came from a disk.
+    pub fn is_possible(&self) -> bool {
+        let length = self.length as usize;
+        (MIN_SECRET..=MAX_SECRET).contains(&length)
+            && self.pieces.iter().all(|(_, at)| *at as usize + SLICE <= length)
+            && self.pieces.len() <= length
+    }
+}
+
+/// Small letters, capitals and digits: hashes and ids of most kinds have letters of one case.
+fn looks_like_a_key(text: &str) -> bool {
+    const SHORTEST: usize = 20;
+    let has = |class: fn(&u8) -> bool| text.bytes().any(|byte| class(&byte));
+    text.len() >= SHORTEST
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
 }
 
 /// So many symbols of a secret of this length are more than may leave: more than a quarter.
@@ -101,9 +152,10 @@ mod tests {
     use super::*;
 
     fn pieces(text: &str) -> Vec<usize> {
-        let mut found = Vec::new();
-        of_secret(&Hasher::new(&[7; 32]), text, |_, at| found.push(at));
-        found
+        let followed = Followed::of(&Hasher::new(&[7; 32]), Kind::ApiKey, text);
+        followed
+            .map(|followed| followed.pieces.iter().map(|(_, at)| *at as usize).collect())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -116,6 +168,17 @@ mod tests {
         assert_eq!(pieces("Qz7Lm2Wx9Rt4").len(), 7);
         // A piece without a mark is not looked for.
         assert_eq!(pieces("prefixprefixQz7Lm2").first(), Some(&7));
+    }
+
+    #[test]
+    fn what_only_looks_drawn_is_followed_where_it_is_no_hash() {
+        let hasher = Hasher::new(&[7; 32]);
+        let followed = |text| Followed::of(&hasher, Kind::HighEntropy, text).is_some();
+        assert!(followed("Qz7Lm2Wx9Rt4Vb6Nc8Kd3Hs5"));
+        for text in ["e3b0c44298fc1c149afbf4c8996fb92427ae41e4", "Qz7Lm2Wx9Rt4", "0123456789abcdefghijklmnop"]
+        {
+            assert!(!followed(text), "{text}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::views::{View, visit};
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
     views: Vec<Kept>,
+    is_opaque: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -25,13 +26,20 @@ impl Decoded {
     pub fn of(text: &str, limits: &Limits) -> Self {
         let mut views = Vec::new();
         // What a bound left out is not seen here; the text as it stands is searched without one.
-        let _ = visit(text, limits, &mut |view| {
+        let outcome = visit(text, limits, &mut |view| {
             if !view.how.is_empty() {
                 let View { text, how, at, clean } = view;
                 views.push(Kept { text: text.into(), how: how.into(), at, clean });
             }
         });
-        Self { views }
+        Self { views, is_opaque: outcome.opaque || outcome.too_deep }
+    }
+
+    /// Whether bytes are encoded in it that nobody can read: encrypted, packed in a way that is not opened, or packed too
+    /// often.
+    #[must_use]
+    pub fn is_opaque(&self) -> bool {
+        self.is_opaque
     }
 
     /// In the order in which they were found.

@@ -1,4 +1,4 @@
-//! Encoded text in lines that carry something else as well: the addresses and letters of a dump, numbers of lines.
+//! Text in lines that carry something else as well: the addresses and letters of a dump, numbers of lines, times.
 
 use super::Step;
 use super::profile::Profile;
@@ -18,9 +18,11 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         walk.work(text.len());
         walk.found_bytes(Step::Hex, &bytes, whole.clone());
     }
-    if let Some(lines) = numbered(text) {
-        walk.work(text.len());
-        walk.found_text(Step::NumberedLines, &lines, whole);
+    if walk.last_step() != Some(Step::NumberedLines) {
+        for lines in without_heads(text) {
+            walk.work(text.len());
+            walk.found_text(Step::NumberedLines, &lines, whole.clone());
+        }
     }
 }
 
@@ -67,21 +69,90 @@ fn dump_line(line: &str, bytes: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Lines without the numbers in front of them.
-fn numbered(text: &str) -> Option<String> {
-    let mut out = String::with_capacity(text.len());
-    let (mut lines, mut counted) = (0, 0);
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        lines += 1;
-        let line = line.trim_start();
-        let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-        let rest = line[digits..].trim_start_matches([' ', '\t', '.', ':', ')', '|', '-', ']']);
-        let is_numbered = (1..=8).contains(&digits) && rest.len() + digits < line.len();
-        counted += usize::from(is_numbered);
-        out.push_str(if is_numbered { rest } else { line });
-        out.push('\n');
+/// A part of what stands in front of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part<'t> {
+    /// A word that counts: any number, the time of day.
+    Counts,
+    Word(&'t str),
+    Sign(char),
+}
+
+/// Parts of a head that are looked at, and pairs of lines that may say what it is.
+const MAX_PARTS: usize = 32;
+const PAIRS: usize = 8;
+
+/// The text without what nearly all its lines begin with: numbers, times, words that come again. Once without the first
+/// part of it alone, once without all of it.
+fn without_heads(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).filter(|line| !line.is_empty()).collect();
+    if lines.len() < MIN_LINES {
+        return Vec::new();
     }
-    (lines >= MIN_LINES && counted * 4 >= lines * 3).then_some(out)
+    let has = |line: &&&str, head: &[Part<'_>]| {
+        parts(line).map(|(part, _)| part).zip(head).filter(|(one, other)| one == *other).count() == head.len()
+    };
+    let fits =
+        |head: &Vec<Part<'_>>| lines.iter().filter(|line| has(line, head)).count() * 4 >= lines.len() * 3;
+    let heads = lines.windows(2).take(PAIRS).map(|pair| common(pair[0], pair[1]));
+    let Some(whole) = heads.filter(|head| !head.is_empty()).filter(fits).max_by_key(Vec::len) else {
+        return Vec::new();
+    };
+    let first = first_part(&whole);
+    let mut found = Vec::new();
+    for length in [first, whole.len()] {
+        let head = whole.get(..length).unwrap_or(&whole);
+        let mut out = String::with_capacity(text.len());
+        for line in &lines {
+            let end = parts(line).nth(length - 1).map_or(0, |(_, end)| end);
+            out.push_str(if has(&line, head) { &line[end..] } else { line });
+            out.push('\n');
+        }
+        if found.last() != Some(&out) {
+            found.push(out);
+        }
+    }
+    found
+}
+
+/// What two lines both begin with, to the last sign of it: behind that, a word may be one of the text.
+fn common<'t>(one: &'t str, other: &'t str) -> Vec<Part<'t>> {
+    let both = parts(one).zip(parts(other)).take_while(|((one, _), (other, _))| one == other);
+    let mut head: Vec<Part<'t>> = both.map(|((part, _), _)| part).collect();
+    let is_sign = |part: &Part<'_>| matches!(part, Part::Sign(_));
+    head.truncate(head.iter().rposition(is_sign).map_or(0, |last| last + 1));
+    // Signs alone are no part of any text anyway.
+    if head.iter().all(is_sign) {
+        head.clear();
+    }
+    head
+}
+
+/// The parts of a head to the end of the signs behind its first word.
+fn first_part(head: &[Part<'_>]) -> usize {
+    let is_sign = |part: &Part<'_>| matches!(part, Part::Sign(_));
+    let word = head.iter().position(|part| !is_sign(part)).unwrap_or(0);
+    let signs = head[word + 1..].iter().take_while(|part| is_sign(part)).count();
+    word + 1 + signs
+}
+
+/// The first parts of a line, each with where it ends.
+fn parts(line: &str) -> impl Iterator<Item = (Part<'_>, usize)> {
+    let mut at = 0;
+    let next = move || {
+        let rest = line.get(at..)?;
+        let first = rest.chars().next()?;
+        if !first.is_alphanumeric() {
+            at += first.len_utf8();
+            return Some((Part::Sign(first), at));
+        }
+        let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+        let word = &rest[..end];
+        at += end;
+        let digits = word.bytes().filter(u8::is_ascii_digit).count();
+        Some((if digits * 2 >= word.len() { Part::Counts } else { Part::Word(word) }, at))
+    };
+    std::iter::from_fn(next).take(MAX_PARTS)
 }
 
 #[cfg(test)]
@@ -109,8 +180,22 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_lines_are_taken_off() {
-        assert_eq!(numbered("001 aGVs\n002 bG8g\n003 d29y").unwrap(), "aGVs\nbG8g\nd29y\n");
-        assert_eq!(numbered("one\ntwo\nthree"), None);
+    fn what_stands_in_front_of_lines_is_taken_off() {
+        let first = |text: &str| without_heads(text).last().cloned();
+        assert_eq!(first("001 aGVs\n002 bG8g\n003 d29y").unwrap(), "aGVs\nbG8g\nd29y\n");
+        assert_eq!(
+            first(
+                "2026-01-31T10:00:59Z the orch\n2026-01-31T10:01:59Z ard at Lin\n2026-01-31T10:02:59Z denau"
+            ),
+            Some("the orch\nard at Lin\ndenau\n".to_owned())
+        );
+        assert_eq!(
+            first("part 9 of 11: the orch\npart 10 of 11: ard at\npart 11 of 11: Lindenau").unwrap(),
+            "the orch\nard at\nLindenau\n"
+        );
+        let of_hex = without_heads("1: 7468 6520\n2: 6f72 6368\n3: 6172 6421");
+        assert_eq!(of_hex[0], "7468 6520\n6f72 6368\n6172 6421\n");
+        assert_eq!(first("one\ntwo\nthree"), None);
+        assert_eq!(first("- one\n- two\n- three"), None);
     }
 }

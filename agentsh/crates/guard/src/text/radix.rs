@@ -57,6 +57,9 @@ pub(super) fn standard() -> &'static [u8; 256] {
     &BASE64_STANDARD.table
 }
 
+/// Texts of at most this many bytes are looked at in pieces as well as joined.
+const SHORT: usize = 4096;
+
 /// Base64, the one that encoders use for long data. Gives how many symbols of long groups are text, letter by letter.
 pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) -> usize {
     // The first of four symbols is a letter wherever the bytes are ASCII.
@@ -65,7 +68,11 @@ pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) 
     }
     let mut bytes = Vec::new();
     let loose = (profile.upper() + profile.digits()) * 5 > profile.letters_and_digits();
-    let explained = base64(text, &BASE64, loose, walk, &mut bytes);
+    let mut explained = base64(text, &BASE64, loose, walk, &mut bytes);
+    // A word in front of it that is of these letters too shifts all of it: `powershell -enc ..`.
+    if loose && profile.white() > 0 && text.len() <= SHORT {
+        explained = explained.max(base64(text, &BASE64, false, walk, &mut bytes));
+    }
     if loose && profile.count(b'-') + profile.count(b'_') >= 2 {
         base64(text, &BASE64_STANDARD, loose, walk, &mut bytes);
     }

@@ -5,6 +5,7 @@ use super::Step;
 use super::permuted::rot47;
 use super::profile::Profile;
 use super::spoken;
+use super::upturned;
 use super::views::Walk;
 
 /// Longer texts with tags are documents, whose words stand between few of them.
@@ -29,6 +30,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             walk.found_order(Step::Markup, &plain, whole.clone());
         }
     }
+    upturned::decode(text, walk);
     if looks_like_rot47(profile) {
         walk.found_text(Step::Rot47, &rot47(text), whole.clone());
     }

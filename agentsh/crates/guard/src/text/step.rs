@@ -33,6 +33,8 @@ pub enum Step {
     /// Numbers of several bytes each.
     Integers,
     Interleaved,
+    /// Pieces of an encoding with words between them.
+    Interspersed,
     Invisible,
     /// Signs for the letters that they look like.
     Leet,
@@ -42,7 +44,7 @@ pub enum Step {
     /// Bytes combined with one byte by exclusive or.
     Masked,
     Morse,
-    /// Lines with their numbers in front.
+    /// Lines with numbers, times or the same words in front.
     NumberedLines,
     /// A letter shift by this many places, then something that decodes.
     Caesar(u8),
@@ -54,6 +56,8 @@ pub enum Step {
     /// Words by which letters and digits are said.
     Spoken,
     SwappedCase,
+    /// Standing on its head.
+    Upturned,
     Uuencoded,
     Xz,
     Z85,
@@ -90,6 +94,7 @@ impl Step {
             Self::Initials => "initials",
             Self::Integers => "integers",
             Self::Interleaved => "interleaved",
+            Self::Interspersed => "interspersed",
             Self::Invisible => "invisible",
             Self::Leet => "leet",
             Self::Lzma => "lzma",
@@ -105,6 +110,7 @@ impl Step {
             Self::Rot47 => "rot47",
             Self::Spoken => "spoken",
             Self::SwappedCase => "swapped-case",
+            Self::Upturned => "upturned",
             Self::Uuencoded => "uuencoded",
             Self::Xz => "xz",
             Self::Z85 => "z85",

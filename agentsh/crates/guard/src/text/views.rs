@@ -9,8 +9,8 @@ use super::profile::Profile;
 use super::readable::{SHORTEST, readable};
 use super::step::Step;
 use super::{
-    base45, base85, encoded_words, escapes, hidden, listed, masked, morse, numbers, permuted, positional,
-    quoted_printable, radix, rearranged, uuencoded,
+    base45, base85, encoded_words, escapes, hidden, interspersed, listed, masked, morse, numbers, permuted,
+    positional, quoted_printable, radix, rearranged, uuencoded,
 };
 
 /// Texts of at most this many bytes are looked at more closely.
@@ -43,6 +43,61 @@ fn is_periodic(bytes: &[u8]) -> bool {
     const REPEATS: usize = 4;
     let longest = LONGEST.min(bytes.len() / REPEATS);
     (1..=longest).any(|period| bytes[period..] == bytes[..bytes.len() - period])
+}
+
+/// Fewer bytes are a hash, a signature or a key.
+const SHORTEST_NOISE: usize = 256;
+
+/// Bytes of which nobody can say what they are: they look drawn, and begin as nothing that programs exchange openly.
+fn is_noise(bytes: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 22] = [
+        b"\x89PNG",
+        b"\xff\xd8\xff",
+        b"GIF8",
+        b"RIFF",
+        b"%PDF",
+        b"OggS",
+        b"ID3",
+        b"\xff\xfb",
+        b"wOFF",
+        b"wOF2",
+        b"fLaC",
+        b"BM",
+        b"II*\0",
+        b"MM\0*",
+        b"\0\0\x01\0",
+        b"\x1aE\xdf\xa3",
+        b"0\x82",
+        b"0\x83",
+        b"\0asm",
+        b"\x7fELF",
+        b"SQLite",
+        b"MZ",
+    ];
+    // What is packed in a way that is opened here is judged by what is in it.
+    const OPENED: [&[u8]; 9] = [
+        b"\x1f\x8b",
+        b"PK",
+        b"BZh",
+        b"\xfd7z",
+        b"\x28\xb5\x2f\xfd",
+        b"\x5d\0",
+        b"\x78\x01",
+        b"\x78\x9c",
+        b"\x78\xda",
+    ];
+    if bytes.len() < SHORTEST_NOISE || bytes.get(4..8) == Some(b"ftyp") {
+        return false;
+    }
+    let begins = |signs: &[&[u8]]| signs.iter().any(|sign| bytes.starts_with(sign));
+    if begins(&KNOWN) || begins(&OPENED) {
+        return false;
+    }
+    let mut seen = [false; 256];
+    bytes.iter().take(2 * SHORTEST_NOISE).for_each(|byte| seen[usize::from(*byte)] = true);
+    let distinct = seen.into_iter().filter(|seen| *seen).count();
+    // Of so many drawn bytes, 162 are different, and 221 of twice as many; programs and tables have fewer.
+    distinct >= if bytes.len() < 2 * SHORTEST_NOISE { 140 } else { 200 }
 }
 
 /// One text that was found.
@@ -92,7 +147,7 @@ pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>))
     }
     let mut walk = Walk {
         limits: *limits,
-        left: text.len().saturating_mul(2),
+        left: text.len().saturating_mul(4),
         blind: 0,
         probes: 0,
         outcome: Outcome::default(),
@@ -105,7 +160,9 @@ pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>))
         known: BTreeSet::new(),
         sink,
     };
-    rearranged::decode(text, &Profile::of(text.as_bytes()), &mut walk);
+    let profile = Profile::of(text.as_bytes());
+    listed::decode(text, &profile, &mut walk);
+    rearranged::decode(text, &profile, &mut walk);
 }
 
 /// One visit under way.
@@ -138,6 +195,11 @@ impl Walk<'_> {
     /// Counts bytes that a decoder looks at.
     pub(super) fn work(&mut self, bytes: usize) {
         self.outcome.work = self.outcome.work.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// What the current text was decoded by last.
+    pub(super) fn last_step(&self) -> Option<Step> {
+        self.how.last().copied()
     }
 
     pub(super) fn saw_opaque(&mut self) {
@@ -201,6 +263,9 @@ impl Walk<'_> {
     pub(super) fn found_binary(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
         if self.probing || self.permutations() > 0 {
             return;
+        }
+        if is_noise(bytes) {
+            self.saw_opaque();
         }
         masked::decode(step, bytes, &at, self);
         if self.binaries == 0 || bytes.len() < SHORTEST_BINARY {
@@ -300,6 +365,9 @@ impl Walk<'_> {
         morse::decode(text, &profile, self);
         uuencoded::decode(text, &profile, self);
         listed::decode(text, &profile, self);
+        if self.last_step() != Some(Step::Interspersed) {
+            interspersed::decode(text, &profile, self);
+        }
         self.probes += kept;
         let explained = std::mem::replace(&mut self.explained, before);
         if !clean {

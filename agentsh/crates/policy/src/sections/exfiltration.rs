@@ -22,6 +22,7 @@ pub struct Exfiltration {
     pub allow: List<FlowPair>,
     pub pairs: List<FlowRule>,
     pub close_after: Option<Ruled<u64>>,
+    pub on_opaque: Option<Ruled<OnFlow>>,
     /// Inner None: no marker is made.
     pub marker: Option<Ruled<Option<MarkerPlace>>>,
     pub allowed_domains: List<NetworkRule>,
@@ -77,6 +78,15 @@ const EXFILTRATION: &[Key] = &[
         about: "After so many refused flows from one server to another nothing that leaves goes to it any more in this \
             session, unless a person says so.",
         example: "3",
+        ..KEY
+    },
+    Key {
+        name: "on_opaque",
+        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "alert",
+        about: "What becomes of a call to a server that leaves, after something private was read from another one, when it \
+            carries 256 bytes or more that nobody can read: encrypted, or packed in a way that is not opened.",
+        example: "ask",
         ..KEY
     },
     Key {
@@ -184,6 +194,7 @@ impl Section<McpPolicy> for Exfiltration {
             on_private_to_external: reader.word(fields.find("on_private_to_external"), &actions),
             allow: reader.adding(fields.find("allow"), pair),
             pairs: reader.adding(fields.find("pairs"), flow_rule),
+            on_opaque: reader.word(fields.find("on_opaque"), &actions),
             close_after: reader.number(fields.find("close_after"), 1, u64::from(u32::MAX)),
             marker: reader.word(fields.find("marker"), &PLACES),
             allowed_domains: reader.adding(fields.find("allowed_domains"), allowed_domain),
@@ -208,6 +219,7 @@ impl Section<McpPolicy> for Exfiltration {
         lay_list(&self.allow, &mut in_force.allow);
         lay_list(&self.pairs, &mut in_force.pairs);
         lay(&self.close_after, &mut in_force.close_after);
+        lay(&self.on_opaque, &mut in_force.on_opaque);
         if let Some(marker) = &self.marker {
             in_force.marker = marker.value;
             in_force.written.insert("marker", marker.rule.clone());
@@ -252,6 +264,9 @@ impl Section<McpPolicy> for Exfiltration {
         lines.list(&format!("{name}.exfiltration.pairs"), &in_force.pairs, ToString::to_string);
         if let Some(count) = &in_force.close_after {
             lines.add(&format!("{name}.exfiltration.close_after"), count.value.to_string(), &count.rule);
+        }
+        if let Some(action) = &in_force.on_opaque {
+            lines.add(&format!("{name}.exfiltration.on_opaque"), action.value.as_str(), &action.rule);
         }
         if let Some(domains) = &in_force.allowed_domains {
             lines.list(&format!("{name}.exfiltration.allowed_domains"), &domains.value, ToString::to_string);
