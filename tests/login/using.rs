@@ -127,6 +127,10 @@ fn a_token_that_is_never_taken_is_not_renewed_without_end() {
     log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     let mut peer = peer(&place, &authority);
     peer.shake_hands();
+    // Its stream has been asked for: what follows is about the call alone.
+    let is_asked = || authority.mcp.asked().iter().any(|asked| asked.method == "GET" && asked.path == "/mcp");
+    assert!(crate::support::eventually(is_asked));
+    assert_eq!(peer.text("read", json!({})), "from afar");
     authority.state().expire();
     authority.state().opens_nothing = true;
     let answer = peer.call("read", json!({}));
@@ -134,7 +138,7 @@ fn a_token_that_is_never_taken_is_not_renewed_without_end() {
     assert!(message.contains("takes the login no more (HTTP 401)") && message.contains("clock"), "{answer}");
     assert_eq!(authority.traded().len(), 2, "renewed once");
     let calls = authority.mcp.asked().iter().filter(|asked| asked.rpc() == "tools/call").count();
-    assert_eq!(calls, 2);
+    assert_eq!(calls, 3, "the one before, and this one twice");
     let failed = place.events("mcp_server_unavailable");
     assert!(failed.iter().any(|event| event["tool_name"] == "read"), "{failed:?}");
     let words: Vec<_> = place.events("server_login").iter().map(|event| event["what"].clone()).collect();

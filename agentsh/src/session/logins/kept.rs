@@ -202,6 +202,9 @@ impl Inner {
             format!("'{}'", escape::line(&scopes))
         };
         let what = format!("wants further rights (HTTP 403): {names}");
+        if !is_last && let Some(grant) = self.grant_with(challenge, used).await {
+            return self.header(&grant);
+        }
         let approvals = self.session.logins.approvals().filter(|_| !is_last);
         let Some(approvals) = approvals else { return Err(self.ask(&what, &options)) };
         let _only = self.stepping.lock().await;
