@@ -114,7 +114,8 @@ fn a_renewal_is_no_login() {
     assert!(within(patience(Duration::from_secs(20)), || !waits().is_empty()), "nothing was asked");
     authority.state().expire();
     assert_eq!(peer.text("read", json!({})), "from afar");
-    assert!(place.events("server_login").iter().any(|event| event["what"] == "renewed"));
+    let is_renewed = || place.events("server_login").iter().any(|event| event["what"] == "renewed");
+    assert!(within(patience(Duration::from_secs(20)), is_renewed));
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(waits().len(), 1, "{:?}", place.events("approval_decided"));
     assert!(place.events("approval_decided").is_empty());
