@@ -21,10 +21,11 @@ page.on("pageerror", (error) => found.console.push(String(error)));
 await page.goto(link);
 await page.waitForURL(origin + "/");
 
-const look = async (path, scheme, width) => {
+// `go` brings the page, where it is not there yet.
+const look = async (path, scheme, width, go) => {
   await page.setViewportSize({ width, height: 900 });
   await page.emulateMedia({ colorScheme: scheme });
-  await page.goto(origin + path, { waitUntil: "domcontentloaded" });
+  await go();
   const where = `${path} ${scheme} ${width}`;
   const name = `${path.replaceAll(/[^a-z0-9]+/gi, "_")}-${scheme}-${width}.png`;
   await page.screenshot({ path: join(directory, name), fullPage: true });
@@ -41,10 +42,13 @@ const look = async (path, scheme, width) => {
   found.seen += 1;
 };
 
-for (const path of paths) {
+const lookAt = async (path, go) => {
   for (const scheme of ["light", "dark"]) {
-    for (const width of [1280, 400]) await look(path, scheme, width);
+    for (const width of [1280, 400]) await look(path, scheme, width, go);
   }
+};
+for (const path of paths) {
+  await lookAt(path, () => page.goto(origin + path, { waitUntil: "domcontentloaded" }));
 }
 
 // What waits now is answered without a mouse, and the page shows that it is gone without being loaded again.
@@ -59,6 +63,8 @@ if (await button.count()) {
   await page.keyboard.press("Enter");
   await page.waitForURL(/\/approvals\/.+/, { timeout: 20000 });
   found.keyboard = await page.locator("main").innerText();
+  // The answer to a form cannot be asked for again: it is looked at as it stands.
+  await lookAt("/approvals/ANSWERED", async () => {});
   await page.goto(origin + "/");
   await page.getByText("No session runs.").waitFor({ timeout: 20000 });
   found.live = true;

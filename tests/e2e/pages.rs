@@ -1,5 +1,6 @@
 //! The pages of `agentsh ui` in Debian's chromium, while Claude Code waits for an answer.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,17 +36,38 @@ impl Drop for Ending {
     }
 }
 
+/// Keeps a registry on this machine, with one server in it.
+fn register(place: &crate::place::Place) {
+    let mut command = place.agentsh(["registry", "serve", "--open", "--listen", "127.0.0.1:0"]);
+    let mut serve = Ending(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("agentsh"));
+    let mut line = String::new();
+    BufReader::new(serve.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let url = line.trim().strip_prefix("listening on ").expect("an address").to_owned();
+    let opening = json!({"result": {"capabilities": {"tools": {}}, "serverInfo": {"name": "notes"}}});
+    let tool = json!({"name": "read", "description": "Reads one note, \u{e9}\u{200b}.",
+        "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}});
+    let folder = place.home.join("listing");
+    std::fs::create_dir_all(&folder).expect("a new directory");
+    place.write(&folder.join("initialize.json"), &opening.to_string());
+    let tools = json!({"result": {"tools": [tool]}}).to_string() + "\n";
+    place.write(&folder.join("tools.json"), &tools);
+    let folder = folder.display().to_string();
+    let words = ["registry", "register", "--listing", folder.as_str(), "--registry", url.as_str()];
+    let registered = crate::place::run(&mut place.agentsh(words));
+    assert_eq!(registered.status, Some(0), "{registered:?}");
+}
+
 pub fn look(starter: Starter) {
     let place = agents::project(starter);
     // Something on record that failed, and a server of another name.
     let server = place.project.join("node_modules/.bin/mcp-server-memory").display().to_string();
     let _ended = crate::place::run(&mut place.agentsh(["mcp", "run", "--id", "<b>memory", "--", &server]));
+    register(&place);
     let policy = place.home.join(".config/agentsh/policy.yaml");
     place.write(&policy, ASK);
     let mut command = place.agentsh(["ui", "--no-open", "--json"]);
     let mut ui = Ending(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("agentsh"));
     let link = {
-        use std::io::{BufRead, BufReader};
         let mut line = String::new();
         BufReader::new(ui.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         let said: Value = serde_json::from_str(&line).expect("JSON");
@@ -70,6 +92,7 @@ pub fn look(starter: Starter) {
         "/servers",
         "/server/fs",
         "/registry",
+        "/registry/1",
         "/approvals",
         "/policy",
         "/policy?server=fs&kind=connect&about=example.com:443&session=latest",
@@ -84,7 +107,8 @@ pub fn look(starter: Starter) {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}");
     let found: Value = serde_json::from_str(out.trim()).expect("JSON");
-    assert_eq!(found["seen"], 4 * paths.len(), "{found:#}");
+    // And the answer to what was approved.
+    assert_eq!(found["seen"], 4 * (paths.len() + 1), "{found:#}");
     for kind in ["serious", "wide"] {
         assert_eq!(found[kind], json!([]), "{found:#}");
     }

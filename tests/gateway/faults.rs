@@ -34,6 +34,11 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
             match message["params"]["name"].as_str() {
                 Some("reset") => Reply::events(&["data: {\"jsonrpc\":\"2.0\",\"id\""]).broken(),
                 Some("half") => Reply { pieces: Vec::new(), ..Reply::json("") }.broken(),
+                Some("reset-hard") => Reply::events(&["data: {\"jsonrpc\""]).ending(End::Reset),
+                Some("silent") => Reply::nothing().ending(End::HalfClosed),
+                Some("half-closed") => Reply::json("{\"jsonrpc\":\"2.0\"").ending(End::HalfClosed),
+                Some("half-closed-event") => Reply::events(&["data: {\"jsonrpc\""]).ending(End::HalfClosed),
+                Some("no-kind") => Reply { pieces: vec![text(id, "x")], ..Reply::status(200) },
                 Some("page") => Reply { pieces: vec!["<html>".into()], ..Reply::status(200) }
                     .with("Content-Type", "text/html"),
                 Some("other-id") => Reply::json(text(&json!(4242), "x")),
@@ -52,6 +57,9 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
                     let two = format!("data: {}\n\n", text(id, "second"));
                     Reply::events(&[&one, &two])
                 }
+                Some("twice-in-one") => {
+                    Reply::json(format!("[{},{}]", text(id, "first"), text(id, "second")))
+                }
                 _ => Reply::json(text(id, "fine")),
             }
         })
@@ -61,6 +69,11 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
     let wrong = [
         ("reset", "ended the answer before the response"),
         ("half", ""),
+        ("reset-hard", ""),
+        ("silent", ""),
+        ("half-closed", ""),
+        ("half-closed-event", "ended the answer before the response"),
+        ("no-kind", "neither JSON nor a stream of events"),
         ("page", "'text/html'"),
         ("other-id", "ended the answer before the response"),
         ("endless", "more than 100000 bytes"),
@@ -77,6 +90,9 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
     let twice = gateway.post("/mcp/far", &headers, &call(50, "twice", json!({})));
     assert_eq!(twice.last()["result"]["content"][0]["text"], "first", "{}", twice.body);
     assert_eq!(twice.messages().len(), 1, "{}", twice.body);
+    let twice = gateway.post("/mcp/far", &headers, &call(52, "twice-in-one", json!({})));
+    assert_eq!(twice.last()["result"]["content"][0]["text"], "first", "{}", twice.body);
+    assert_eq!(twice.messages().len(), 1, "{}", twice.body);
     let fine = gateway.post("/mcp/far", &headers, &call(51, "fine", json!({})));
     assert_eq!(fine.last()["result"]["content"][0]["text"], "fine");
     assert_eq!(gateway.stop(), 0);
@@ -86,8 +102,8 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
         assert!(event.is_some_and(|event| event["method"] == "tools/call"), "{tool}: {failed:?}");
     }
     let rejected = json!(place.events("mcp_message_rejected")).to_string();
-    // The foreign id, and the second answer.
-    assert!(rejected.matches("unasked-response").count() >= 2, "{rejected}");
+    // The foreign id, and the second answers.
+    assert!(rejected.matches("unasked-response").count() >= 3, "{rejected}");
 }
 
 #[test]

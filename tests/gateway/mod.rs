@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::support::http_server::{HttpServer, Reply, handshake};
+use crate::support::http_server::{End, HttpServer, Reply, handshake};
 use crate::support::outcome::wait;
 use crate::support::{Mode, Outcome, Place};
 

@@ -97,6 +97,16 @@ fn tokens_are_checked_with_the_keys_that_the_issuer_publishes() {
     assert_eq!(knock(&gateway, &issuer.token(json!({}))).0, 200);
     // Clocks differ by less than a minute.
     assert_eq!(knock(&gateway, &issuer.token(json!({"exp": now() - 30, "nbf": now() + 30}))).0, 200);
+    // By more: that is said in the shape of the protocol.
+    for (skewed, says) in
+        [(json!({"exp": now() - 120}), "Expired"), (json!({"nbf": now() + 120}), "Immature")]
+    {
+        let bearer = format!("Bearer {}", issuer.token(skewed));
+        let answer = gateway.post("/mcp/fs", &[("Authorization", &bearer)], &call(7, "echo", json!({})));
+        assert_eq!(answer.status, 401);
+        let told = answer.last();
+        assert!(told["error"]["message"].as_str().is_some_and(|text| text.contains(says)), "{}", answer.body);
+    }
     for wrong in [
         json!({"exp": now() - 120}),
         json!({"nbf": now() + 120}),

@@ -97,3 +97,30 @@ fn a_no_holds_for_the_session() {
     assert_eq!(place.events("approval_requested").len(), 1);
     assert_eq!(peer.text("read", json!({})), "from afar");
 }
+
+/// Which rights are lacking stands nowhere: only a login gives any, and what is renewed meanwhile is no login.
+#[test]
+fn a_renewal_is_no_login() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    place.user_policy(WAITS);
+    (authority.state().names_no_scope, authority.state().says_no_scope) = (true, true);
+    let url = authority.mcp.url();
+    log_in(&place, &[&url]).expect_code(0);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    let id = peer.ask("tools/call", json!({"name": "write", "arguments": {}}));
+    let waits = || place.listed(&["approvals", "list", "--json"]);
+    assert!(within(patience(Duration::from_secs(20)), || !waits().is_empty()), "nothing was asked");
+    authority.state().expire();
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    let is_renewed = || place.events("server_login").iter().any(|event| event["what"] == "renewed");
+    assert!(within(patience(Duration::from_secs(20)), is_renewed));
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(waits().len(), 1, "{:?}", place.events("approval_decided"));
+    assert!(place.events("approval_decided").is_empty());
+    log_in(&place, &[&url, "--scope", "files:write"]).expect_code(0);
+    let answer = peer.answer(&id);
+    assert_eq!(answer["result"]["content"][0]["text"], "from afar", "{answer}");
+    assert_eq!(decided(&place)["by"], "a login");
+}

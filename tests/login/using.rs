@@ -120,6 +120,33 @@ fn a_login_that_is_over_is_asked_for_once_and_goes_on() {
     assert!(!errors.contains(MARK));
 }
 
+/// The clocks of the two servers differ: a token is over for the one as soon as the other has given it.
+#[test]
+fn a_token_that_is_never_taken_is_not_renewed_without_end() {
+    let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+    log_in(&place, &[&authority.mcp.url()]).expect_code(0);
+    let mut peer = peer(&place, &authority);
+    peer.shake_hands();
+    // Its stream has been asked for: what follows is about the call alone.
+    let is_asked = || authority.mcp.asked().iter().any(|asked| asked.method == "GET" && asked.path == "/mcp");
+    assert!(crate::support::eventually(is_asked));
+    assert_eq!(peer.text("read", json!({})), "from afar");
+    authority.state().expire();
+    authority.state().opens_nothing = true;
+    let answer = peer.call("read", json!({}));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("takes the login no more (HTTP 401)") && message.contains("clock"), "{answer}");
+    assert_eq!(authority.traded().len(), 2, "renewed once");
+    let calls = authority.mcp.asked().iter().filter(|asked| asked.rpc() == "tools/call").count();
+    assert_eq!(calls, 3, "the one before, and this one twice");
+    let failed = place.events("mcp_server_unavailable");
+    assert!(failed.iter().any(|event| event["tool_name"] == "read"), "{failed:?}");
+    let words: Vec<_> = place.events("server_login").iter().map(|event| event["what"].clone()).collect();
+    assert!(words.contains(&json!("renewed")) && words.contains(&json!("wanted")), "{words:?}");
+    authority.state().opens_nothing = false;
+    assert_eq!(peer.text("read", json!({})), "from afar");
+}
+
 #[test]
 fn an_authorization_server_that_is_away_is_told() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());

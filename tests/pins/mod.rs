@@ -4,6 +4,7 @@ mod asked;
 mod audience;
 mod interface;
 mod race;
+mod released;
 
 use std::path::{Path, PathBuf};
 

@@ -52,6 +52,14 @@ fn a_clients_servers_are_put_behind_agentsh_and_back() {
 #[test]
 fn a_server_is_printed_for_a_client_and_written_once() {
     let place = Place::new(Mode::Invoker);
+    // Clients start it from wherever they are.
+    let words = ["client-config", "--client", "cursor", "here", "--", "./bin/server", "./data"];
+    let printed: Value = serde_json::from_str(&told(&place, &words).stdout).unwrap();
+    let args = printed["mcpServers"]["here"]["args"].as_array().unwrap();
+    assert_eq!(args[args.len() - 2..], [json!(place.project.join("bin/server")), json!("./data")]);
+    told(&place, &["profile", "add", "here", "--", "./bin/server"]);
+    let kept = told(&place, &["profile", "show", "here"]).stdout;
+    assert!(kept.contains(place.project.join("bin/server").to_str().unwrap()), "{kept}");
     let words = ["client-config", "--client", "vscode", "docs", "--url", "https://docs.example/mcp"];
     let printed: Value = serde_json::from_str(&told(&place, &words).stdout).unwrap();
     let args = json!(["mcp", "run", "--id", "docs", "--url", "https://docs.example/mcp"]);

@@ -3,6 +3,7 @@
 use base64::Engine;
 use serde_json::{Value, json};
 
+use crate::support::browser::Ui;
 use crate::support::http_server::{HttpServer, Reply};
 use crate::support::{Mode, Outcome, Place};
 
@@ -354,6 +355,14 @@ fn budgets_refuse_in_the_shape_of_the_provider() {
     assert_eq!(called.len(), 2, "{called:?}");
     assert_eq!((&called[0]["input_tokens"], &called[0]["output_tokens"]), (&json!(90), &json!(20)));
     assert_eq!(called[0]["cost_micro_usd"], json!(570));
+    // Added up in the report, and on the session's page.
+    let line = "m: 1 answer, 90 tokens in, 20 out, $0.0005";
+    let report = Outcome::of(&mut place.agentsh(&["report", "latest"])).expect_code(0).stdout;
+    assert!(report.contains(line), "{report}");
+    assert!(report.contains("quick: 1 answer, 90 tokens in, 20 out, no price is known"), "{report}");
+    let session = place.listed(&["sessions", "--json"])[0]["session"].as_str().unwrap().to_owned();
+    let page = Ui::open(&place).get(&format!("/session/{session}")).body;
+    assert!(page.contains("and its cost") && page.contains(line), "{page}");
 }
 
 #[test]

@@ -125,6 +125,12 @@ fn answers_that_a_provider_kept_are_judged() {
     let line = json!({"custom_id": "c", "response": {"status_code": 200, "body": {"object": "chat.completion", "choices": [choice]}}});
     // A gateway may leave out what marks an answer.
     let bare = json!({"response": {"body": {"choices": line["response"]["body"]["choices"]}}}).to_string();
+    // An answer that was kept is given again under its id.
+    let chat = line["response"]["body"].clone();
+    let item =
+        json!({"type": "function_call", "call_id": "t4", "name": "mcp__mail__send", "arguments": "{}"});
+    let response = json!({"object": "response", "id": "r", "status": "completed", "output": [item.clone()]});
+    let bare_response = json!({"response": {"body": {"output": [item]}}}).to_string();
     let results = format!("{}\n{}\n", message("t1", "mcp__mail__send"), message("t3", "Bash"));
     let document = "a document\n";
     let model = HttpServer::start(move |asked| {
@@ -133,6 +139,9 @@ fn answers_that_a_provider_kept_are_judged() {
             "/v1/messages/batches/b/results" => Reply::json(results.clone()),
             "/v1/files/f/content" => Reply::json(format!("{line}\n")),
             "/v1/files/bare/content" => Reply::json(bare.clone()),
+            "/v1/files/responses/content" => Reply::json(bare_response.clone()),
+            "/v1/chat/completions/c" => Reply::json(chat.clone()),
+            "/v1/responses/r" => Reply::json(response.clone()),
             "/v1/files/text/content" => Reply::json(document),
             "/v1/files/broken/content" => Reply::json("{\"a\": 1}\n{\"response\": \n"),
             _ => Reply::json("{}"),
@@ -145,6 +154,9 @@ fn answers_that_a_provider_kept_are_judged() {
         "files/text/content",
         "files/broken/content",
         "files/bare/content",
+        "files/responses/content",
+        "chat/completions/c",
+        "responses/r",
     ];
     let lines: String = paths
         .iter()
@@ -160,9 +172,12 @@ fn answers_that_a_provider_kept_are_judged() {
     assert_eq!(said[2], format!("{document}200\n"), "{outcome}");
     assert!(said[3].ends_with("502\n") && said[3].contains("GET /v1/files/broken/content"), "{outcome}");
     assert!(said[4].contains(refused) && !said[4].contains("tool_calls\":[{"), "{outcome}");
+    for kept in &said[5..8] {
+        assert!(kept.contains(refused) && !kept.contains("\"arguments\""), "{kept} {outcome}");
+    }
     let calls = place.listed(&["mcp", "calls", "--json"]);
     let blocked = calls.iter().filter(|call| call["action"] == "block").count();
-    assert_eq!((calls.len(), blocked), (3, 3), "{calls:?}");
+    assert_eq!((calls.len(), blocked), (6, 6), "{calls:?}");
 }
 
 #[test]

@@ -338,3 +338,30 @@ fn a_server_that_stops_in_the_middle_holds_nobody_up() {
     assert_eq!(peer.text("other", json!({})), "fine");
     peer.finish();
 }
+
+/// Whether the user is logged in is asked of the disk at most once a second, however many calls there are.
+#[test]
+fn a_call_does_not_look_for_a_login_on_the_disk() {
+    if !std::path::Path::new("/usr/bin/strace").exists() {
+        return crate::support::skip("strace is not installed");
+    }
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "hello")))
+    });
+    let own = place.agentsh(&["mcp", "run", "--id", "far", "--url", &server.url()]);
+    let record = place.project.join("stats.txt");
+    let mut command = place.command("/usr/bin/strace");
+    command.args(["-f", "-qq", "-e", "trace=statx,newfstatat", "-o"]).arg(&record);
+    command.arg(own.get_program()).args(own.get_args());
+    let mut peer = Peer::start(&mut command);
+    peer.shake_hands();
+    let began = std::time::Instant::now();
+    for _ in 0..40 {
+        assert_eq!(peer.text("any", json!({})), "hello");
+    }
+    let seconds = began.elapsed().as_secs();
+    peer.finish();
+    let looks = std::fs::read_to_string(&record).unwrap().matches("/logins/").count();
+    assert!(looks > 0 && looks as u64 <= 4 + seconds, "{looks} in {seconds} s");
+}

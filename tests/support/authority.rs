@@ -28,6 +28,12 @@ pub struct State {
     /// In place of an answer of the token endpoint.
     pub token_reply: Option<fn() -> Reply>,
     pub without_refresh: bool,
+    /// The server takes no token that is given out from now on.
+    pub opens_nothing: bool,
+    /// The server says that rights are lacking, and not which.
+    pub names_no_scope: bool,
+    /// The answers with tokens do not say what they are for.
+    pub says_no_scope: bool,
     /// Of the server's own description.
     pub about_resource: BTreeMap<&'static str, Value>,
     /// Where the 401 says that it stands; None: the truth.
@@ -208,13 +214,15 @@ impl State {
             _ => return error("unsupported_grant_type"),
         };
         let (access, refresh) = (self.next("access"), self.next("refresh"));
-        self.access.insert(access.clone(), scopes.clone());
+        if !self.opens_nothing {
+            self.access.insert(access.clone(), scopes.clone());
+        }
         let mut answer = json!({"access_token": access, "token_type": "Bearer", "expires_in": 3600});
         if !self.without_refresh {
             self.refresh.insert(refresh.clone(), scopes.clone());
             answer["refresh_token"] = json!(refresh);
         }
-        if !scopes.is_empty() {
+        if !scopes.is_empty() && !self.says_no_scope {
             answer["scope"] = json!(scopes.join(" "));
         }
         for (name, value) in &self.tokens {
@@ -249,8 +257,9 @@ impl State {
         };
         let message = asked.message();
         if message["params"]["name"] == "write" && !scopes.iter().any(|scope| scope == "files:write") {
-            let challenge = "Bearer error=\"insufficient_scope\", scope=\"files:write\"";
-            return Reply::status(403).with("WWW-Authenticate", challenge);
+            let scope = if self.names_no_scope { "" } else { ", scope=\"files:write\"" };
+            let challenge = format!("Bearer error=\"insufficient_scope\"{scope}");
+            return Reply::status(403).with("WWW-Authenticate", &challenge);
         }
         if asked.rpc() == "tools/list" {
             let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});

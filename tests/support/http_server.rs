@@ -33,22 +33,33 @@ impl Asked {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Whole,
+    /// The stream stays open.
+    Open,
+    /// The connection breaks off.
+    Broken,
+    /// It is reset.
+    Reset,
+    /// Nothing more is said, and what the other side says is still heard.
+    HalfClosed,
+}
+
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     /// Sent piece by piece.
     pub pieces: Vec<String>,
-    /// The stream stays open after the last piece.
-    pub stays: bool,
-    /// The connection breaks off after the last piece.
-    pub breaks: bool,
+    /// What comes after the last piece.
+    pub end: End,
     /// Further events, as they come.
     pub feed: Option<Receiver<String>>,
 }
 
 impl Reply {
     pub fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), pieces: Vec::new(), stays: false, breaks: false, feed: None }
+        Self { status, headers: Vec::new(), pieces: Vec::new(), end: End::Whole, feed: None }
     }
 
     pub fn json(text: impl ToString) -> Self {
@@ -70,11 +81,20 @@ impl Reply {
     }
 
     pub fn broken(self) -> Self {
-        Self { breaks: true, ..self }
+        Self { end: End::Broken, ..self }
     }
 
     pub fn open(self) -> Self {
-        Self { stays: true, ..self }
+        Self { end: End::Open, ..self }
+    }
+
+    pub fn ending(self, end: End) -> Self {
+        Self { end, ..self }
+    }
+
+    /// Not even a head.
+    pub fn nothing() -> Self {
+        Self::status(0)
     }
 }
 
@@ -150,6 +170,9 @@ fn converse(
     let asked = Asked { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() };
     kept.lock().unwrap().push(asked.clone());
     let reply = answer(&asked);
+    if reply.status == 0 {
+        return end(stream, &mut reader, reply.end);
+    }
     write!(stream, "HTTP/1.1 {} X\r\n", reply.status).ok()?;
     for (name, value) in &reply.headers {
         write!(stream, "{name}: {value}\r\n").ok()?;
@@ -167,12 +190,23 @@ fn converse(
         let piece = format!("data: {event}\n\n");
         write!(stream, "{:x}\r\n{piece}\r\n", piece.len()).ok()?;
     }
-    if reply.stays {
-        // Until the other side hangs up.
-        return reader.read(&mut [0; 16]).ok().filter(|_| false).map(drop);
+    end(stream, &mut reader, reply.end)
+}
+
+fn end(mut stream: &TcpStream, reader: &mut BufReader<&TcpStream>, end: End) -> Option<()> {
+    match end {
+        End::Whole => return write!(stream, "0\r\n\r\n").ok(),
+        End::Broken => return None,
+        End::Reset => {
+            // What was said arrives first.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+            nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger).ok()?;
+            return None;
+        }
+        End::HalfClosed => stream.shutdown(std::net::Shutdown::Write).ok()?,
+        End::Open => {}
     }
-    if reply.breaks {
-        return None;
-    }
-    write!(stream, "0\r\n\r\n").ok()
+    // Until the other side hangs up.
+    reader.read(&mut [0; 16]).ok().filter(|_| false).map(drop)
 }

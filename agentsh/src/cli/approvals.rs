@@ -93,7 +93,7 @@ async fn answer(
         }
         Verb::Approve { id, session, always, any_arguments, once: _ } => {
             let (path, item) = find(&waiting, &id)?;
-            let scope = match (session, always) {
+            let scope = match (session || item.is_withheld(), always) {
                 (_, true) => ApprovalScope::Always,
                 (true, _) => ApprovalScope::Session,
                 _ => ApprovalScope::Once,
@@ -101,7 +101,8 @@ async fn answer(
             // First what lasts: an answer without it would look as if it did.
             let line = always.then(|| lasting(item, any_arguments)).transpose()?;
             decide(path, item, true, scope).await?;
-            writeln!(out, "approved: {}", about(item))?;
+            let until = if item.is_withheld() && !always { ", for the session" } else { "" };
+            writeln!(out, "approved: {}{until}", about(item))?;
             if let Some(line) = line {
                 writeln!(out, "{line}")?;
             }
@@ -237,11 +238,12 @@ fn list(waiting: &[(PathBuf, Item)], context: &Context, out: &mut dyn Write) -> 
 fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let left =
         i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(context.now.as_second()).max(0);
+    let what = if item.is_withheld() { "offers" } else { "call" };
     for (name, value) in [
         ("id", item.id.as_str()),
         ("session", &item.session),
         ("server", &item.server),
-        ("call", &item.name),
+        (what, &item.name),
         ("carries", item.from.as_deref().unwrap_or("nothing of another server")),
         ("why", &item.why),
         ("rule", &item.rule),

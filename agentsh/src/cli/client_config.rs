@@ -107,7 +107,7 @@ fn start(args: &ClientConfigArgs) -> Result<Start, Failure> {
         (Some(url), _) => words(&["mcp", "run", "--id", &args.server, "--url", url]),
         (None, false) => {
             let mut all = words(&["mcp", "run", "--id", &args.server, "--"]);
-            all.extend(args.command.iter().cloned());
+            all.extend(from_anywhere(&args.command)?);
             all
         }
         (None, true) => {
@@ -166,6 +166,18 @@ pub(super) fn homes() -> Result<(PathBuf, PathBuf), Failure> {
 }
 
 /// agentsh as a client finds it, wherever it is started.
+/// A command line as whoever starts it from another directory needs it.
+pub(super) fn from_anywhere(command: &[String]) -> Result<Vec<String>, Failure> {
+    let mut command = command.to_vec();
+    if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+        let path = std::path::absolute(&*program).map_err(|error| {
+            Failure::Failed(format!("cannot tell where '{}' is: {error}", escape::line(program)))
+        })?;
+        *program = path.to_string_lossy().into_owned();
+    }
+    Ok(command)
+}
+
 pub(super) fn own_path() -> Result<String, Failure> {
     let path = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("cannot find agentsh's own executable: {error}")))?;

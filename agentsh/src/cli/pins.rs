@@ -309,7 +309,8 @@ impl Which {
     }
 
     fn interface(&self) -> WhichInterface {
-        WhichInterface { server: self.server.clone(), scope: self.scope.clone(), name: self.tool.clone() }
+        let (server, scope, name) = (self.server.clone(), self.scope.clone(), self.tool.clone());
+        WhichInterface { server, scope, name, kind: None }
     }
 
     fn names(&self, server: &ServerId, scope: &str) -> bool {

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::client_config::{homes, own_path};
+use super::client_config::{from_anywhere, homes, own_path};
 use super::edit;
 use super::output::{self, Failure, OK, finish};
 use crate::store::escape;
@@ -112,7 +112,8 @@ fn add(args: &AddArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, F
     if args.name.is_empty() || args.name.starts_with('-') || !args.name.chars().all(plain) {
         return Err(Failure::Usage("a name is made of letters, digits and `-_.`".to_owned()));
     }
-    let mut profile = Profile { url: args.url.clone(), command: args.command.clone(), ..Profile::default() };
+    let command = from_anywhere(&args.command)?;
+    let mut profile = Profile { url: args.url.clone(), command, ..Profile::default() };
     for header in &args.header {
         let (name, value) = header
             .split_once(':')

@@ -74,6 +74,13 @@ impl Bridges {
         Self::with(session, declared, guard, inventory)
     }
 
+    /// The same without the lists of tools: what a registry knows of a server is all that it offers.
+    #[must_use]
+    pub fn as_offered(session: Rc<Session>) -> Self {
+        let (guard, inventory) = (Guard::of_servers(&session.policy.mcp), Inventory::new(&session));
+        Self::with(session, BTreeMap::new(), guard, inventory)
+    }
+
     fn with(
         session: Rc<Session>,
         declared: BTreeMap<ServerId, Declared>,
@@ -82,6 +89,7 @@ impl Bridges {
     ) -> Self {
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
         session.logins.ask_by(&approvals);
+        approvals.ask_about_changes();
         let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
         Self {
             session,
@@ -312,6 +320,7 @@ impl Bridges {
         options.known = mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
         let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
         options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
+        options.released = Some(self.session.interfaces.released(&options.server));
         options.audit.clone_from(&self.audit);
         options.classify.clone_from(&self.classify);
         let (session, server) = (Rc::clone(&self.session), options.server.clone());

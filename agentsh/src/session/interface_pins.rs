@@ -1,5 +1,7 @@
 //! What servers offer, compared with what they offered when they were trusted: the check, and what it has to write down.
 
+mod release;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,6 +13,9 @@ use crate::json::Json;
 use crate::policy::{OnChange, Pinning};
 use crate::store::{InterfacePin, MAX_DEFINITION, Offered, PinStore, StoreError, TrustedBy, WhichInterface};
 use crate::types::{RuleRef, ServerId};
+
+use release::Releases;
+pub use release::Withheld;
 
 /// Entries of one server that are compared; a listing of more is refused beyond it.
 const MOST_ENTRIES: usize = 20_000;
@@ -29,6 +34,7 @@ struct State {
     servers: BTreeMap<ServerId, Known>,
     first_seen: Vec<InterfacePin>,
     changed: Vec<InterfacePin>,
+    releases: Releases,
 }
 
 /// One server.
@@ -40,7 +46,7 @@ struct Known {
     pins: BTreeMap<Key, BTreeMap<String, Trusted>>,
     /// It had no pin when the session met it: all that it offers is seen for the first time.
     is_new: bool,
-    /// Tools and prompts that are not what they were: a person is asked about each use.
+    /// What is not what it was, where a person is asked about it: about each use, or, where it is withheld, about itself.
     drifted: BTreeMap<(String, Key), Trusted>,
     /// What the names of tools and prompts look like.
     shapes: BTreeMap<Key, String>,
@@ -57,6 +63,7 @@ impl InterfacePins {
             servers: BTreeMap::new(),
             first_seen: Vec::new(),
             changed: Vec::new(),
+            releases: Releases::default(),
         })))
     }
 
@@ -78,8 +85,11 @@ impl InterfacePins {
         }
         // What this session saw comes first: a restarted server is compared with it.
         self.flush(store).await?;
-        let which =
-            WhichInterface { server: Some(server.0.clone()), scope: Some(scope.to_owned()), name: None };
+        let which = WhichInterface {
+            server: Some(server.0.clone()),
+            scope: Some(scope.to_owned()),
+            ..WhichInterface::default()
+        };
         let (pins, _) = store.interfaces(which).await?;
         let mut known_pins: BTreeMap<Key, BTreeMap<String, Trusted>> = BTreeMap::new();
         for pin in pins.into_iter().filter(|pin| pin.basis == basis) {
@@ -116,56 +126,6 @@ impl InterfacePins {
         let state = self.0.borrow();
         let known = state.servers.get(server);
         known.is_some_and(|known| known.pins.keys().any(|(kind, _)| *kind == Offered::Tool))
-    }
-
-    /// A person approved the new definition of a tool: it counts as trusted in this session. False where the server offers
-    /// another definition by now.
-    #[must_use]
-    pub fn accept(&self, server: &ServerId, tool: &str, hash: &str) -> bool {
-        let mut state = self.0.borrow_mut();
-        let Some(known) = state.servers.get_mut(server) else { return false };
-        let tool: Key = (Offered::Tool, tool.to_owned());
-        let is_it = |key: &Key, offered: &Trusted| *key == tool && offered.0 == hash;
-        let accepted: Vec<(String, Trusted)> = known
-            .drifted
-            .iter()
-            .filter(|((_, key), offered)| is_it(key, offered))
-            .map(|((audience, _), offered)| (audience.clone(), offered.clone()))
-            .collect();
-        if accepted.is_empty() {
-            return false;
-        }
-        known.drifted.retain(|(_, key), offered| !is_it(key, offered));
-        known.pins.entry(tool).or_default().extend(accepted);
-        true
-    }
-
-    /// Whether that definition is what a person could look at: the one that waits in the store. `for_good` makes it the pin
-    /// of every session.
-    ///
-    /// # Errors
-    /// When it is not on disk, or when something else of this name waits too: that may be what the person saw.
-    pub async fn confirm(
-        &self,
-        store: &PinStore,
-        server: &ServerId,
-        (tool, hash): (&str, &str),
-        for_good: bool,
-    ) -> Result<(), String> {
-        const OTHERS: &str = "the server offers another definition of that name too";
-        let failed = |error: StoreError| error.to_string();
-        let scope = self.0.borrow().servers.get(server).map(|known| known.scope.clone());
-        let Some(scope) = scope else { return Err("the server has gone".to_owned()) };
-        self.flush(store).await.map_err(failed)?;
-        let name = Some(tool.to_owned());
-        let which = WhichInterface { server: Some(server.0.clone()), scope: Some(scope), name };
-        if for_good {
-            let trusted = store.trust_definition(which, hash.to_owned()).await.map_err(failed)?;
-            return if trusted.is_empty() { Err(OTHERS.to_owned()) } else { Ok(()) };
-        }
-        let (_, offered) = store.interfaces(which).await.map_err(failed)?;
-        let is_it = |row: &InterfacePin| row.kind == Offered::Tool && row.hash == hash;
-        if offered.is_empty() || !offered.iter().all(is_it) { Err(OTHERS.to_owned()) } else { Ok(()) }
     }
 
     /// Writes down what was seen since.
@@ -264,9 +224,20 @@ impl State {
             OnChange::Allow => Outcome::Allow,
         };
         let row = row(None);
-        if pinning.on_change == OnChange::Ask && known.drifted.len() < MOST_ENTRIES {
+        // Nobody uses instructions: what is asked about them is asked at once.
+        let is_used = key.0 != Offered::Instructions;
+        let is_asked_at_once = reason == Reason::InterfaceChanged
+            && (outcome == Outcome::Block || pinning.on_change == OnChange::Ask && !is_used);
+        if (is_asked_at_once || pinning.on_change == OnChange::Ask) && known.drifted.len() < MOST_ENTRIES {
             let offered = (row.hash.clone(), row.definition.clone());
             known.drifted.insert((audience.to_owned(), key.clone()), offered);
+        }
+        let found = finding(outcome, reason, pinning, what);
+        if is_asked_at_once {
+            let (what, rule) = (found.what.clone(), found.verdict.rule.clone());
+            let (server, hash, is_hidden) = (server.clone(), hash.to_owned(), outcome == Outcome::Block);
+            let (kind, name) = key.clone();
+            self.releases.ask(Withheld { server, kind, name, hash, what, rule, is_hidden });
         }
         // Once for each change: a client may list again and again. What a person is asked about is what stands there.
         let entry = (audience.to_owned(), key);
@@ -276,7 +247,7 @@ impl State {
             self.changed.push(row);
         }
         if outcome != Outcome::Allow {
-            report.find(finding(outcome, reason, pinning, what));
+            report.find(found);
         }
     }
 }
@@ -284,10 +255,7 @@ impl State {
 impl State {
     /// A call of a tool that changed, or that no listing shows.
     fn call(&self, subject: &Subject<'_>, tool: &str, unlisted: bool, report: &mut Report) {
-        if self.is_drifted(subject, (Offered::Tool, tool.to_owned())) {
-            let what = "its definition is not the one that was trusted".to_owned();
-            report.find(finding(Outcome::Ask, Reason::InterfaceChanged, &self.pinning, what));
-        }
+        self.used(subject, (Offered::Tool, tool.to_owned()), report);
         let outcome = match self.pinning.unlisted {
             OnChange::Block | OnChange::Ask => Outcome::Block,
             OnChange::Alert => Outcome::Alert,
@@ -299,17 +267,20 @@ impl State {
         }
     }
 
-    fn is_drifted(&self, subject: &Subject<'_>, key: Key) -> bool {
+    /// Something is used that may not be what was trusted.
+    fn used(&self, subject: &Subject<'_>, key: Key, report: &mut Report) {
         let entry = (subject.audience.to_owned(), key);
-        self.servers.get(subject.server).is_some_and(|known| known.drifted.contains_key(&entry))
+        if self.servers.get(subject.server).is_some_and(|known| known.drifted.contains_key(&entry)) {
+            let is_asked = self.pinning.on_change == OnChange::Ask;
+            let outcome = if is_asked { Outcome::Ask } else { Outcome::Block };
+            let what = "its definition is not the one that was trusted".to_owned();
+            report.find(finding(outcome, Reason::InterfaceChanged, &self.pinning, what));
+        }
     }
 
     fn prompt(&self, subject: &Subject<'_>, params: &Json<'_>, report: &mut Report) {
         let Some(name) = params.member("name").and_then(Json::as_text) else { return };
-        if self.is_drifted(subject, (Offered::Prompt, name.into_owned())) {
-            let what = "its definition is not the one that was trusted".to_owned();
-            report.find(finding(Outcome::Ask, Reason::InterfaceChanged, &self.pinning, what));
-        }
+        self.used(subject, (Offered::Prompt, name.into_owned()), report);
     }
 }
 

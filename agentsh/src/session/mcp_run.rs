@@ -67,7 +67,11 @@ const LISTING: Duration = Duration::from_secs(120);
 /// When the session cannot be opened. A server that cannot be started is told to the client, message by message.
 pub async fn run(request: Request) -> Result<u8, RunError> {
     let (opened, learn) = (open(&request, true).await?, request.learn);
-    let Opened { session, bridges, id } = &opened;
+    let Opened { session, id } = &opened;
+    ContentScan::warm_up();
+    let bridges = Bridges::new(Rc::clone(session), BTreeMap::new()).with_policy();
+    let bridges =
+        &bridges.map_err(|source| RunError::Io { doing: "make a key", source })?.with_classifier()?;
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let streams = standard::streams().map_err(io)?;
     let end = signals::end()?;
@@ -88,13 +92,14 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     Ok(code)
 }
 
-/// What the server offers, as a client behind the policy sees it. Must be called inside a `LocalSet`.
+/// What the server offers, as it offers it: for a registry, which hides nothing. Must be called inside a `LocalSet`.
 ///
 /// # Errors
 /// When the session cannot be opened; `Refused` when the server cannot be started or does not answer.
 pub async fn capture(request: Request) -> Result<Captured, RunError> {
     // What a server offers is asked here for the registry, which has not heard of it yet.
-    let Opened { session, bridges, id } = &open(&request, false).await?;
+    let Opened { session, id } = &open(&request, false).await?;
+    let bridges = &Bridges::as_offered(Rc::clone(session));
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (end, failure) = (signals::end()?, Failure::default());
     let theirs = tokio::io::split(theirs);
@@ -184,7 +189,6 @@ fn missing(session: &Session, program: Option<&str>) -> Option<u8> {
 
 struct Opened {
     session: Rc<Session>,
-    bridges: Bridges,
     id: ServerId,
 }
 
@@ -213,12 +217,7 @@ async fn open(request: &Request, asks: bool) -> Result<Opened, RunError> {
     if !asks {
         session.registered = Registered::unasked();
     }
-    let session = Rc::new(session);
-    ContentScan::warm_up();
-    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
-    let bridges =
-        bridges.map_err(|source| RunError::Io { doing: "make a key", source })?.with_classifier()?;
-    Ok(Opened { session, bridges, id })
+    Ok(Opened { session: Rc::new(session), id })
 }
 
 async fn serve(

@@ -476,6 +476,10 @@ impl Session {
     /// Ends the record. The exit code is the one that the verb gives back.
     pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
         self.sentinel.take();
+        if self.interfaces.ask_no_more() {
+            // So that they are gone before the record ends.
+            tokio::task::yield_now().await;
+        }
         self.network.close().await;
         self.keep_interfaces().await;
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);

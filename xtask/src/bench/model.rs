@@ -24,11 +24,12 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         report.line(
             title,
             &format!(
-                "agentsh {} [{}]  a bare proxy {} [{}]",
+                "agentsh {} [{}]  a bare proxy {} [{}]  {:.2} times as long",
                 shown(judged.median(), "us"),
                 shown(judged.p95(), "us"),
                 shown(bare.median(), "us"),
-                shown(bare.p95(), "us")
+                shown(bare.p95(), "us"),
+                judged.median() / bare.median()
             ),
             ("added", judged.median() - bare.median(), "us"),
             Bar::AtMost(most),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::checks::{ArgumentLength, CrossServer, Lists, Rates, Rules};
+use crate::checks::{ArgumentLength, CrossServer, Lists, Rates, Rules, ServerList};
 use crate::decision::{Check, Decision, Errand, Matter, Report, Seen, Sightings, Subject};
 use crate::hidden::Hidden;
 use crate::policy::McpPolicy;
@@ -41,6 +41,14 @@ impl Guard {
             turn: None,
             audience: String::new(),
         }
+    }
+
+    /// The same with the list of servers alone, for whoever wants to see all that one offers.
+    #[must_use]
+    pub fn of_servers(policy: &McpPolicy) -> Self {
+        let mut guard = Self::beyond_lists(policy);
+        guard.checks.insert(0, Box::new(ServerList::new(policy)));
+        guard
     }
 
     /// One check more, which is asked after the others.

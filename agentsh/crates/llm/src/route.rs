@@ -40,14 +40,17 @@ pub fn route(method: &str, path: &str) -> Route {
     let Some(parts) = components(path) else { return Route::Unknown };
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let parts = parts.strip_suffix(&[""]).unwrap_or(&parts);
+    // What was kept first: the id of a file may be any word, also one that a model answers under.
+    if let Some(provider) = kept(method, parts) {
+        return Route::Kept(provider);
+    }
     if let Some(route) = spoken(method, parts) {
         return route;
     }
     let measured = || measured(method, parts).map(Route::Measured);
     let left = || left(method, parts).map(Route::Left);
-    let kept = || kept(method, parts).map(Route::Kept);
     let beside = || beside(method, parts).map(Route::Beside);
-    measured().or_else(left).or_else(kept).or_else(beside).unwrap_or(Route::Unknown)
+    measured().or_else(left).or_else(beside).unwrap_or(Route::Unknown)
 }
 
 impl Route {
@@ -143,6 +146,7 @@ mod tests {
     fn the_path_says_whose_api_it_is() {
         for (method, path, expected) in [
             ("POST", "/v1/messages", Route::Model(Provider::Anthropic)),
+            ("GET", "/v1/files/responses/content", Route::Kept(Provider::OpenAiChat)),
             ("POST", "/v1/messages/", Route::Model(Provider::Anthropic)),
             ("POST", "/anthropic/v1/messages", Route::Model(Provider::Anthropic)),
             ("POST", "/v1/%6dessages", Route::Model(Provider::Anthropic)),

@@ -119,6 +119,7 @@ impl Login {
             token_endpoint: self.found.server.token_endpoint,
             revocation_endpoint: self.found.server.revocation_endpoint,
             client: self.client,
+            login: random::hex::<8>().map_err(LoginError::NoRandom)?,
             access_token: String::new(),
             refresh_token: None,
             obtained_at: 0,

@@ -27,6 +27,9 @@ pub struct Grant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocation_endpoint: Option<String>,
     pub client: Registered,
+    /// Which login gave it: renewals keep it. Empty in files of earlier versions.
+    #[serde(default)]
+    pub login: String,
     pub access_token: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_token: Option<String>,
@@ -130,6 +133,7 @@ mod tests {
                 secret: Some("h1dden".to_owned()),
                 authentication: Authentication::Basic,
             },
+            login: "l".to_owned(),
             access_token: "t0ken".to_owned(),
             refresh_token: Some("r3fresh".to_owned()),
             obtained_at: 1000,

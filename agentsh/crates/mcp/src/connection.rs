@@ -23,6 +23,7 @@ use super::listing::Listing;
 use super::options::Options;
 use super::outbox::Outbox;
 use super::pending::Pending;
+use super::relist::Relisting;
 use super::reply::{self, ErrorReply};
 use super::vouch::Vouching;
 
@@ -53,6 +54,7 @@ pub(super) struct Connection<R> {
     /// Pages that the client was shown and has said nothing to.
     pub shown: BTreeSet<Key>,
     pub vouching: Vouching,
+    pub relisting: Relisting,
     pub handshake: Handshake,
     /// Who asks, as far as the client said.
     pub audience: String,
@@ -108,6 +110,7 @@ impl Side {
 
 impl<R: Recorder> Connection<R> {
     pub fn new(options: Options, guard: Rc<RefCell<Guard>>, record: R) -> Self {
+        let relisting = Relisting::new(options.released.clone());
         Self {
             options,
             guard,
@@ -124,6 +127,7 @@ impl<R: Recorder> Connection<R> {
             listing: Listing::default(),
             shown: BTreeSet::new(),
             vouching: Vouching::default(),
+            relisting,
             handshake: Handshake::default(),
             audience: String::new(),
             serial: 0,

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::json::Json;
@@ -13,6 +14,7 @@ use crate::types::ServerId;
 use super::audit::{Approve, Audit};
 use super::classify::Classify;
 use super::framing::Budget;
+use super::relist::Released;
 use super::vouch::Vouch;
 
 /// Settings of one server connection.
@@ -49,6 +51,8 @@ pub struct Options {
     pub about: About,
     /// Is asked about all that a server offers, before the client hears of it. As `audit`, inside a `LocalSet`.
     pub vouch: Option<Rc<dyn Vouch>>,
+    /// Tells when something is shown that was kept from the client.
+    pub released: Option<watch::Receiver<Released>>,
     /// Tells the user what a server does wrong.
     pub note: Note,
 }
@@ -119,6 +123,7 @@ impl Options {
             classify: None,
             about: About(Rc::new(|| None)),
             vouch: None,
+            released: None,
             note: Note(Rc::new(|_| {})),
         }
     }

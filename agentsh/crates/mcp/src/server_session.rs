@@ -21,6 +21,7 @@ use super::from_server::Step;
 use super::lifecycle::ServerEnd;
 use super::outbox::Outbox;
 use super::proxy::Ended;
+use super::relist::Released;
 use super::upstream::{Backoff, ExitInfo, Running, StartError, Upstream};
 use super::vouch::Told;
 
@@ -89,6 +90,8 @@ pub(super) enum Woke<U: Upstream> {
     Classified(Heard),
     /// What a server offers was asked about.
     Vouched(Told),
+    /// What was kept from the client is not any more.
+    Released(Released),
     /// Nothing came at once.
     Looked,
     Timer,
@@ -127,7 +130,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             Some(live) => (live.stdin.as_mut(), live.stdout.as_mut(), live.exit.as_mut()),
             None => (None, None, None),
         };
-        let Connection { to_server, audits, answers, vouching, .. } = &mut self.connection;
+        let Connection { to_server, audits, answers, vouching, relisting, .. } = &mut self.connection;
         let starting = match &mut self.launch {
             Launch::Starting(starting) => Some(starting),
             _ => None,
@@ -141,6 +144,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
                 answered = audits.next() => Woke::Audited(answered),
                 heard = answers.next() => Woke::Classified(heard),
                 told = vouching.next() => Woke::Vouched(told),
+                released = relisting.next() => Woke::Released(released),
                 () = until(timer) => Woke::Timer,
             }
         };
@@ -166,6 +170,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             Woke::Audited(answered) => self.connection.on_audited(client, *answered).await,
             Woke::Classified(heard) => self.connection.on_classified(client, *heard).await,
             Woke::Vouched(told) => self.connection.on_told(client, told).await,
+            Woke::Released(now) => self.connection.on_released(client, now),
             Woke::Timer => self.on_timer(client).await,
         }
     }

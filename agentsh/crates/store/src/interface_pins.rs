@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, TransactionBehavior};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::pins::{PinStore, TrustedBy};
@@ -16,7 +16,7 @@ use crate::types::ServerId;
 pub const MAX_DEFINITION: usize = 64 << 10;
 
 /// What a server offers under a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Offered {
     Tool,
@@ -75,10 +75,14 @@ pub struct WhichInterface {
     pub server: Option<String>,
     pub scope: Option<String>,
     pub name: Option<String>,
+    pub kind: Option<Offered>,
 }
 
 impl WhichInterface {
     fn push(&self, query: &mut Query) {
+        if let Some(kind) = self.kind {
+            query.push(" AND kind = ").bind(kind.as_str().to_owned());
+        }
         for (column, wanted) in [("server_id", &self.server), ("scope", &self.scope), ("name", &self.name)] {
             if let Some(wanted) = wanted {
                 query.push(" AND ").push(column).push(" = ").bind(wanted.clone());
@@ -162,8 +166,8 @@ impl PinStore {
         self.trust_waiting(which, None).await
     }
 
-    /// The same for one definition of a tool, by its hash: where another one waits under its name too, or none does, nothing is
-    /// trusted and nothing is given back.
+    /// The same for one definition, by its hash: where another one is meant too, or none waits, nothing is trusted and nothing
+    /// is given back.
     ///
     /// # Errors
     /// When it is not on disk.
@@ -184,8 +188,7 @@ impl PinStore {
         self.ask(move |open| {
             change(open, |open| {
                 let mut changed = rows(open, "interface_changes", &which).map_err(unpacked)?;
-                let is_it = |pin: &InterfacePin, hash: &str| pin.kind == Offered::Tool && pin.hash == hash;
-                if only.is_some_and(|hash| !changed.iter().all(|pin| is_it(pin, &hash))) {
+                if only.is_some_and(|hash| !changed.iter().all(|pin| pin.hash == hash)) {
                     return Ok(Vec::new());
                 }
                 for pin in &mut changed {

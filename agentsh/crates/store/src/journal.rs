@@ -131,9 +131,10 @@ impl Journal {
     pub(crate) fn also(&self, work: Work) {
         let mut state = self.shared().state();
         if state.finished.is_none() {
+            let is_first = state.batch.is_empty();
             state.batch.others.push(work);
             drop(state);
-            self.shared().wake(false);
+            self.shared().wake_for(is_first, false);
         }
     }
 
@@ -261,7 +262,7 @@ impl Shared {
             Ok(body) => body,
             Err(error) => return Err(self.fail(&format!("an event cannot be written as JSON: {error}"))),
         };
-        let urgent;
+        let (urgent, is_first);
         {
             let mut state = self.state();
             if let Some(why) = &state.broken {
@@ -282,12 +283,20 @@ impl Shared {
             state.summary.add(time, event);
             state.bytes += body.len();
             let ends = matches!(event, Event::SessionEnded { .. });
+            is_first = state.batch.is_empty();
             state.batch.events.push(Pending { time, body, ends });
             urgent = waiter.is_some() || state.batch.events.len() >= FLUSH_EVENTS;
             state.batch.waiters.extend(waiter);
         }
-        self.wake(urgent);
+        self.wake_for(is_first, urgent);
         Ok(())
+    }
+
+    /// A writer that gathers is not woken by what it gathers: that costs whoever records more than all the rest of it.
+    fn wake_for(&self, is_first: bool, urgent: bool) {
+        if is_first || urgent {
+            self.wake(urgent);
+        }
     }
 
     fn wake(&self, urgent: bool) {

@@ -29,6 +29,11 @@ async fn a_recorded_event_follows_by_itself() {
     journal.record(called("a", 1));
     tokio::time::sleep(FLUSH_AFTER * 6).await;
     assert_eq!(kinds(dir.path()).await, ["mcp_tool_called"]);
+    // The writer waits again, and hears of the first one alone.
+    journal.record(verdict("a", 1, Action::Allow));
+    journal.record(called("a", 2));
+    tokio::time::sleep(FLUSH_AFTER * 6).await;
+    assert_eq!(kinds(dir.path()).await.len(), 3);
 }
 
 #[tokio::test]

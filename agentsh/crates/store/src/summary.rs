@@ -14,8 +14,8 @@ mod rows;
 
 use rows::MAX_ENTRIES;
 pub use rows::{
-    Bundle, Connections, Crashes, Entries, Flowed, Layer, Mismatch, Process, Refusal, RefusedConnection,
-    Rejected, Stripped, Timeouts, ToolCalls, Unclassified, Undelivered, Warned,
+    Answers, Bundle, Connections, Crashes, Entries, Flowed, Layer, Mismatch, Process, Refusal,
+    RefusedConnection, Rejected, Stripped, Timeouts, ToolCalls, Unclassified, Undelivered, Warned,
 };
 
 /// Longest text taken over from an event, in characters.
@@ -64,6 +64,8 @@ pub struct Summary {
     pub unclassified: Entries<(ServerId, Action), Unclassified>,
     /// What was found in arguments.
     pub flows: Entries<(Option<ServerId>, ServerId, Option<String>), Flowed>,
+    /// Of models, as the channel counted them.
+    pub models: Entries<String, Answers>,
     /// Signed policies of an organisation.
     pub bundles: Entries<String, Bundle>,
     /// Entries that found no room in the lists above.
@@ -104,6 +106,7 @@ impl Summary {
             advisories: Entries::default(),
             unclassified: Entries::default(),
             flows: Entries::default(),
+            models: Entries::default(),
             bundles: Entries::default(),
             not_listed: 0,
         }
@@ -368,6 +371,19 @@ impl Summary {
                 if let Some(entry) = entry {
                     entry.count += 1;
                     entry.detail = clip(detail);
+                }
+            }
+            Event::ModelCalled { model, input_tokens, output_tokens, cost_micro_usd, .. } => {
+                let entry = self
+                    .models
+                    .put(clip(model), lost, || Answers { model: clip(model), ..Answers::default() });
+                if let Some(entry) = entry {
+                    let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+                    add(&mut entry.count, 1);
+                    add(&mut entry.input_tokens, *input_tokens);
+                    add(&mut entry.output_tokens, *output_tokens);
+                    add(&mut entry.cost_micro_usd, cost_micro_usd.unwrap_or_default());
+                    add(&mut entry.unpriced, u64::from(cost_micro_usd.is_none()));
                 }
             }
             Event::PolicyBundle { name, version, state, detail } => {

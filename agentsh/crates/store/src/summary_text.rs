@@ -26,6 +26,7 @@ impl Summary {
         let refused = self.refusals().into_iter().chain(self.refused_connections()).collect();
         sections.push(("refused", refused));
         sections.push(("data", self.flowed()));
+        sections.push(("model's answers", self.answers()));
         sections.push(("connections", self.connections()));
         sections.push(("not enforced", self.layers()));
         sections.push(("not classified", self.not_classified()));
@@ -291,6 +292,27 @@ impl Summary {
         lines.collect()
     }
 
+    /// What models answered, in tokens as they count them, and what it cost where a price is known.
+    fn answers(&self) -> Vec<String> {
+        let lines = self.models.values().map(|model| {
+            let cost = match (model.cost_micro_usd, model.unpriced) {
+                (_, unpriced) if unpriced == model.count => "no price is known".to_owned(),
+                (cost, 0) => dollars(cost),
+                (cost, unpriced) => {
+                    format!("{} and {} without a price", dollars(cost), count(unpriced, "answer"))
+                }
+            };
+            let name =
+                if model.model.is_empty() { "a model that was not named".into() } else { line(&model.model) };
+            let answers = count(model.count, "answer");
+            format!(
+                "{name}: {answers}, {} tokens in, {} out, {cost}",
+                model.input_tokens, model.output_tokens
+            )
+        });
+        lines.collect()
+    }
+
     fn layers(&self) -> Vec<String> {
         let lines = self.not_enforced.values().map(|layer| {
             format!(
@@ -451,6 +473,11 @@ fn bundle(found: &Bundle) -> String {
         detail => format!(": {}", line(detail)),
     };
     format!("'{}'{version}: {}{detail}", line(&found.name), found.state)
+}
+
+/// Millionths of a dollar.
+fn dollars(micro: u64) -> String {
+    format!("${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100)
 }
 
 fn mismatch(found: &Mismatch) -> String {

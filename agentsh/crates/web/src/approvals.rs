@@ -25,6 +25,8 @@ pub struct Question {
     /// The line of policy that `always` writes; empty where an answer does not last. None: where the question is shown nobody
     /// may answer for always.
     pub line: Option<String>,
+    /// No call waits for the answer: a yes lasts for the session at least.
+    pub is_withheld: bool,
     /// The host that its session runs on; None: this one.
     pub on: Option<String>,
     /// Whoever looks may answer.
@@ -133,6 +135,7 @@ fn form(html: &mut Html, token: &str, question: &Question) {
         let line = question.line.as_deref();
         let lasts = |value: &str| matches!(value, "session" | "always");
         let is_offered = |value: &str| match line {
+            _ if value == "once" && question.is_withheld => false,
             None => value != "always",
             Some(line) => !line.is_empty() || !lasts(value),
         };

@@ -60,6 +60,7 @@ pub(in crate::cli) fn question(item: &Item) -> Question {
         left: item.expires_at.saturating_sub(now),
         bound: bound(item),
         line: Some(lasting_line(item, false)),
+        is_withheld: item.is_withheld(),
         on: None,
         may_answer: true,
     }

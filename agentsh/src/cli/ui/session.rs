@@ -236,8 +236,13 @@ fn stripped(tally: &SessionTally) -> Vec<(String, Vec<String>)> {
         format!("{who}: {}", names.join(", "))
     });
     let mut sections = vec![("Variables that were not passed on".to_owned(), lines.collect())];
-    let data = tally.summary.sections().into_iter().find(|(title, _)| *title == "data");
-    sections.extend(data.map(|(_, lines)| ("What went from where to where".to_owned(), lines)));
+    for (section, title) in [
+        ("data", "What went from where to where"),
+        ("model's answers", "What the model answered, and its cost"),
+    ] {
+        let found = tally.summary.sections().into_iter().find(|(name, _)| *name == section);
+        sections.extend(found.map(|(_, lines)| (title.to_owned(), lines)));
+    }
     if tally.summary.not_listed > 0 {
         let text = format!(
             "{} different entries of this session found no room in the lists",

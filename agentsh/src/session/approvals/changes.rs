@@ -1,15 +1,18 @@
-//! Questions about a tool that is not what was trusted. A yes that lasts is a yes to its new definition, whatever the
+//! Questions about a tool or a prompt that is not what was trusted. A yes that lasts is a yes to its new definition, whatever the
 //! arguments of the next call are.
 
 use crate::guard::{Decision, Outcome, Reason};
+use crate::json::Json;
+use crate::mcp::ToApprove;
+use crate::store::Offered;
 use crate::store::words::ApprovalScope;
 use crate::types::ServerId;
 
-use super::{Approvals, Item};
+use super::{Approvals, Changed, Item};
 
-/// Whether the change of the tool is all that a person is asked about: with another question beside it, a yes is about
+/// Whether the change is all that a person is asked about: with another question beside it, a yes is about
 /// this call alone.
-pub(super) fn asks_nothing_else(decision: &Decision) -> bool {
+fn asks_nothing_else(decision: &Decision) -> bool {
     let asking = |outcome: Outcome| outcome == Outcome::Ask;
     decision.deciding().is_some_and(|found| asking(found.verdict.outcome))
         && decision
@@ -24,18 +27,33 @@ pub(super) fn with_hint(why: &str, server: &ServerId) -> String {
 }
 
 impl Approvals {
+    /// What the call uses that is not what was trusted, with the hash of its definition, where that is all that is asked about.
+    pub(super) fn changed(&self, call: &ToApprove<'_>) -> Option<(Changed, String)> {
+        if !asks_nothing_else(call.decision) {
+            return None;
+        }
+        let of = |kind, name: &str| Changed { kind, name: name.to_owned(), is_withheld: false };
+        if let Some(hash) = call.interface {
+            return Some((of(Offered::Tool, call.name), hash.to_owned()));
+        }
+        let prompt = call.arguments.member("name").and_then(Json::as_text);
+        let prompt = prompt.filter(|_| call.name == "prompts/get")?;
+        let hash = self.0.session.interfaces.drifted(call.server, Offered::Prompt, &prompt)?;
+        Some((of(Offered::Prompt, &prompt), hash))
+    }
+
     /// Trusts the new definition for as long as the answer holds.
     pub(super) async fn accept_change(&self, item: &Item, scope: ApprovalScope) {
-        let Some(hash) = item.interface.as_deref().filter(|_| item.is_change) else { return };
+        let (Some(hash), Some(changed)) = (item.interface.as_deref(), &item.changed) else { return };
         if scope == ApprovalScope::Once {
             return;
         }
         let session = &self.0.session;
         let server = ServerId(item.server.clone());
-        let for_good = scope == ApprovalScope::Always;
+        let (entry, for_good) = ((changed.kind, changed.name.as_str()), scope == ApprovalScope::Always);
         // What the person could look at stands in the store: first that, then the session.
-        let kept = session.interfaces.confirm(&session.pins, &server, (&item.name, hash), for_good).await;
-        let kept = kept.and_then(|()| match session.interfaces.accept(&server, &item.name, hash) {
+        let kept = session.interfaces.confirm(&session.pins, &server, (entry, hash), for_good).await;
+        let kept = kept.and_then(|()| match session.interfaces.accept(&server, entry, hash) {
             true => Ok(()),
             false => Err("the server has changed it again since".to_owned()),
         });

@@ -67,6 +67,7 @@ impl Hosts {
             host: Some(host.to_owned()),
             login: None,
             is_change: false,
+            changed: None,
             rule: rule.to_string(),
             why: "no rule names this host".to_owned(),
             asked_at: now.as_secs(),

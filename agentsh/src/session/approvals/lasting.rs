@@ -43,8 +43,9 @@ pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
     if item.login.is_some() {
         return String::new();
     }
-    if let Some(interface) = item.interface.as_ref().filter(|_| item.is_change) {
-        return format!("the pin of tool {}: {interface}", text(&item.name));
+    if let (Some(interface), Some(changed)) = (&item.interface, &item.changed) {
+        let name = if changed.name.is_empty() { String::new() } else { format!(" {}", text(&changed.name)) };
+        return format!("the pin of {}{name}: {interface}", changed.kind.as_str());
     }
     let tool = if item.from.is_some() { "*" } else { &item.name };
     let mut entry = format!("server: {}, tool: {}", text(&item.server), text(tool));
@@ -60,7 +61,7 @@ pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
     format!("- {{{entry}}}")
 }
 
-/// Adds that line to the user's policy, and says so. The pin of a tool is the session's to write.
+/// Adds that line to the user's policy, and says so. A pin is the session's to write.
 ///
 /// # Errors
 /// When it is not on disk, or when the file says something else than approvals.
@@ -68,7 +69,7 @@ pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<
     if item.login.is_some() {
         return Err("a login lasts by itself, and no line of a policy gives it; approve it once".to_owned());
     }
-    if item.is_change {
+    if item.changed.is_some() {
         return Ok(format!("written by the session: {}", lasting_line(item, any_arguments)));
     }
     let failed = |error: io::Error| format!("cannot write it down: {error}");

@@ -99,6 +99,7 @@ impl Approvals {
             host: None,
             login: Some(wanted.command.clone()),
             is_change: false,
+            changed: None,
             rule: RuleRef::default_rule("login").to_string(),
             why: wanted.why.clone(),
             asked_at: now.as_secs(),

@@ -6,6 +6,7 @@ mod fleet;
 mod hosts;
 mod lasting;
 mod logins;
+mod release;
 mod socket;
 mod tell;
 mod terminal;
@@ -26,7 +27,7 @@ use crate::guard::{Finding, Outcome, Reason, Verdict};
 use crate::json::Json;
 use crate::mcp::{Approve, AskedPerson, Page, ToApprove};
 use crate::store::words::{ApprovalScope, ApprovalWord};
-use crate::store::{Event, redact};
+use crate::store::{Event, Offered, redact};
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;
@@ -55,6 +56,8 @@ enum Key {
     Host(String),
     /// Further rights of the user's login to a server.
     Login { server: ServerId, scopes: String },
+    /// What a server offers now under this name, and what nobody calls before it is shown.
+    Release { server: ServerId, kind: Offered, name: String },
     /// What goes from one server to another: this text, or whatever it is.
     Flow { from: ServerId, to: ServerId, what: Carried },
 }
@@ -106,15 +109,35 @@ pub struct Item {
     /// The command that logs in with further rights: the question is about them, and a yes begins the login.
     #[serde(default)]
     pub login: Option<String>,
-    /// The tool is not what was trusted, and nothing else is asked: a yes that lasts makes its new definition the pin.
+    /// Something is not what was trusted, and nothing else is asked: a yes that lasts makes its new definition the pin.
     #[serde(default)]
     pub is_change: bool,
+    /// What that is.
+    #[serde(default)]
+    pub changed: Option<Changed>,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
     /// Seconds since 1970.
     pub asked_at: u64,
     pub expires_at: u64,
+}
+
+/// An entry of a server's interface that is not what was trusted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    pub kind: Offered,
+    pub name: String,
+    /// No call waits: it is about the entry itself, and a yes lasts for the session at least.
+    pub is_withheld: bool,
+}
+
+impl Item {
+    /// No call waits for the answer: a yes lasts for the session at least.
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        self.changed.as_ref().is_some_and(|changed| changed.is_withheld)
+    }
 }
 
 /// Yes or no, for how long, and by whom.
@@ -220,7 +243,7 @@ impl Approvals {
                 wanted.is_none() || wanted.as_ref() == found
             };
             match key {
-                Key::Host(_) | Key::Login { .. } => false,
+                Key::Host(_) | Key::Login { .. } | Key::Release { .. } => false,
                 Key::Flow { from, to, what } => {
                     let copy = if let Carried::Copy(hash) = what { Some(hash) } else { None };
                     approved.server == to.0
@@ -321,7 +344,7 @@ impl Approvals {
         (rule, patience): (RuleRef, Duration),
     ) -> Verdict {
         let mut waiting = Waiting { approvals: &self, item: &item, since: Instant::now(), is_over: false };
-        if item.is_change {
+        if item.changed.is_some() {
             // So that the person can look at the difference.
             self.0.session.keep_interfaces().await;
         }
@@ -329,15 +352,20 @@ impl Approvals {
         waiting.is_over = true;
         let since = waiting.since;
         drop(waiting);
-        let Ok(Ok((is_yes, scope, by))) = answer else {
+        let Ok(Ok((is_yes, mut scope, by))) = answer else {
             self.0.state.borrow_mut().open.remove(&item.id);
             self.decided(&item, ApprovalWord::TimedOut, None, "", since);
             return Verdict::new(Outcome::Block, Reason::ApprovalTimedOut, rule);
         };
+        if item.is_withheld() && scope == ApprovalScope::Once {
+            scope = ApprovalScope::Session;
+        }
         // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
         // asked again: one refused text is no verdict on the next.
         let lasts = match (&key, is_yes) {
-            (Key::Call { .. } | Key::Host(_) | Key::Login { .. }, false) => true,
+            (Key::Call { .. } | Key::Host(_) | Key::Login { .. } | Key::Release { .. }, false) => true,
+            // Its definition is what is trusted from now on, and no answer.
+            (Key::Release { .. }, true) => false,
             (Key::Flow { .. }, false) => false,
             // There is nothing in the call that another one would not have: the same question each time.
             (Key::Flow { what: Carried::Nothing, .. }, true) => true,
@@ -382,7 +410,12 @@ impl Drop for Waiting<'_> {
 impl Approve for Approvals {
     fn ask(&self, call: &ToApprove<'_>) -> AskedPerson {
         let arguments = interface::hash(call.arguments);
-        let definition = call.interface.map(str::to_owned);
+        let changed = self.changed(call);
+        let definition = match &changed {
+            Some((_, hash)) => Some(hash.clone()),
+            None => call.interface.map(str::to_owned),
+        };
+        let changed = changed.map(|(changed, _)| changed);
         let flow =
             call.decision.deciding().and_then(|found| Some((found, found.source.as_ref()?.server.clone())));
         let from = flow.as_ref().map(|(_, from)| from.clone());
@@ -406,9 +439,8 @@ impl Approve for Approvals {
         let patience = self.0.session.policy.mcp.approvals.wait();
         let now = since_1970();
         let is_copy = matches!(&key, Key::Flow { what: Carried::Copy(_), .. });
-        let is_change = definition.is_some() && changes::asks_nothing_else(call.decision);
         let mut why = call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default();
-        if is_change {
+        if changed.is_some() {
             why = changes::with_hint(&why, call.server);
         }
         let put = self.put(|id| Item {
@@ -423,7 +455,8 @@ impl Approve for Approvals {
             is_copy,
             host: None,
             login: None,
-            is_change,
+            is_change: changed.is_some(),
+            changed,
             rule: rule.to_string(),
             why,
             asked_at: now.as_secs(),

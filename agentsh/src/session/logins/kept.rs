@@ -2,8 +2,9 @@
 //! does not take it, and asked for where it cannot be renewed.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
@@ -38,6 +39,10 @@ struct Inner {
     clients: Clients,
     store: Store,
     seen: RefCell<Option<(Stamp, Option<Grant>)>>,
+    /// What was found when it was looked for last.
+    recent: RefCell<Option<(Instant, Option<Grant>)>>,
+    /// Tokens that went on the wire, the newest last.
+    handed: RefCell<VecDeque<Handed>>,
     /// An access token that cannot be renewed.
     dead: RefCell<Option<String>>,
     /// Who renews; the others wait for what comes of it.
@@ -46,8 +51,20 @@ struct Inner {
     stepping: tokio::sync::Mutex<()>,
 }
 
+/// What a token that went on the wire gave.
+struct Handed {
+    token: String,
+    /// As of [`Grant::login`].
+    login: String,
+    scopes: Vec<String>,
+}
+
 /// Between two looks at whether the user has logged in meanwhile.
 const LOOK: Duration = Duration::from_millis(300);
+/// For so long a request uses what was found, without looking on the disk. What the server refuses is looked for again.
+const RECENT: Duration = Duration::from_secs(1);
+/// Tokens that are remembered after they went on the wire.
+const MOST_HANDED: usize = 16;
 
 impl Kept {
     #[must_use]
@@ -68,6 +85,8 @@ impl Kept {
             clients,
             store,
             seen: RefCell::default(),
+            recent: RefCell::default(),
+            handed: RefCell::default(),
             dead: RefCell::default(),
             renewing: tokio::sync::Mutex::default(),
             stepping: tokio::sync::Mutex::default(),
@@ -84,8 +103,24 @@ impl Kept {
 }
 
 impl Inner {
+    /// As it was a moment ago.
+    async fn recent(&self) -> Result<Option<Grant>, String> {
+        if let Some((at, grant)) = &*self.recent.borrow()
+            && at.elapsed() < RECENT
+        {
+            return Ok(grant.clone());
+        }
+        self.grant().await
+    }
+
     /// As it is on disk now: another process may have renewed it, or the user has logged in meanwhile.
     async fn grant(&self) -> Result<Option<Grant>, String> {
+        let grant = self.on_disk().await?;
+        *self.recent.borrow_mut() = Some((Instant::now(), grant.clone()));
+        Ok(grant)
+    }
+
+    async fn on_disk(&self) -> Result<Option<Grant>, String> {
         let Some(stamp) = self.store.stamp(&self.url) else { return Ok(None) };
         if let Some((seen, grant)) = &*self.seen.borrow()
             && *seen == stamp
@@ -119,6 +154,7 @@ impl Inner {
                 let (store, grant) = (self.store.clone(), new.clone());
                 let kept = tokio::task::spawn_blocking(move || store.put(&grant, true, &lock)).await;
                 kept.map_err(std::io::Error::other).and_then(|kept| kept).map_err(broken)?;
+                *self.recent.borrow_mut() = Some((Instant::now(), Some(new.clone())));
                 self.record(LoginWord::Renewed, Some(&new.issuer), String::new());
                 Ok(new)
             }
@@ -166,11 +202,14 @@ impl Inner {
             format!("'{}'", escape::line(&scopes))
         };
         let what = format!("wants further rights (HTTP 403): {names}");
+        if !is_last && let Some(grant) = self.grant_with(challenge, used).await {
+            return self.header(&grant);
+        }
         let approvals = self.session.logins.approvals().filter(|_| !is_last);
         let Some(approvals) = approvals else { return Err(self.ask(&what, &options)) };
         let _only = self.stepping.lock().await;
         if let Some(grant) = self.grant_with(challenge, used).await {
-            return header(&grant);
+            return self.header(&grant);
         }
         let command = format!("agentsh login {}{options}", word(&self.name));
         let wanted = FurtherRights {
@@ -191,7 +230,7 @@ impl Inner {
         self.record(LoginWord::Wanted, None, what.clone());
         match approvals.further_rights(&wanted, logged_in, log_in).await {
             Ok(()) => match self.grant_with(challenge, used).await {
-                Some(grant) => header(&grant),
+                Some(grant) => self.header(&grant),
                 None => Err(self.ask(&what, &options)),
             },
             Err(why) => {
@@ -201,11 +240,30 @@ impl Inner {
         }
     }
 
-    /// Another grant than the one with this token, with the rights that are wanted as far as it says.
+    /// The grant by which rights were gained since this token was used: another login, with what is wanted as far as it says,
+    /// or a renewal that says that it gave more. A renewal alone gives nothing.
     async fn grant_with(&self, challenge: &Challenge, token: &str) -> Option<Grant> {
         let grant = self.grant().await.ok()??;
-        let has = |scope: &String| grant.scopes.is_empty() || grant.scopes.contains(scope);
-        (grant.access_token != token && challenge.scopes.iter().all(has)).then_some(grant)
+        let has = |scopes: &[String]| challenge.scopes.iter().all(|scope| scopes.contains(scope));
+        let handed = self.handed.borrow();
+        let is_gained = match handed.iter().find(|handed| handed.token == token) {
+            Some(used) if used.login == grant.login => has(&grant.scopes) && !has(&used.scopes),
+            _ => grant.access_token != token && (grant.scopes.is_empty() || has(&grant.scopes)),
+        };
+        is_gained.then_some(grant)
+    }
+
+    /// The header with its token.
+    fn header(&self, grant: &Grant) -> Result<HeaderValue, String> {
+        let mut handed = self.handed.borrow_mut();
+        if handed.back().is_none_or(|last| last.token != grant.access_token) {
+            if handed.len() >= MOST_HANDED {
+                handed.pop_front();
+            }
+            let (token, login) = (grant.access_token.clone(), grant.login.clone());
+            handed.push_back(Handed { token, login, scopes: grant.scopes.clone() });
+        }
+        header(grant)
     }
 
     fn record(&self, what: LoginWord, issuer: Option<&str>, detail: String) {
@@ -236,14 +294,14 @@ fn token(value: Option<&HeaderValue>) -> &str {
 impl Credentials for Kept {
     fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>> {
         Box::pin(async move {
-            let Some(grant) = self.0.grant().await? else { return Ok(None) };
+            let Some(grant) = self.0.recent().await? else { return Ok(None) };
             if grant.refresh_token.is_some() && grant.is_old(since_1970().as_secs()) {
                 // Where that does not succeed the old one may do: whose clock is right shows the server's answer.
                 if let Ok(new) = self.renewed(&grant.access_token).await {
-                    return header(&new).map(Some);
+                    return self.0.header(&new).map(Some);
                 }
             }
-            header(&grant).map(Some)
+            self.0.header(&grant).map(Some)
         })
     }
 
@@ -264,13 +322,17 @@ impl Credentials for Kept {
                 };
             }
             if is_last {
-                return Err(self.0.wants_login(true));
+                let said = self.0.wants_login(true);
+                return Err(format!(
+                    "{said}. A token that was given out just now was refused, too: the clocks of the server and of its \
+                     authorization server may differ"
+                ));
             }
             if used.is_none() && self.0.grant().await?.is_none() {
                 return Err(self.0.wants_login(false));
             }
             match self.renewed(token(used.as_ref())).await {
-                Ok(grant) => header(&grant).map(Some),
+                Ok(grant) => self.0.header(&grant).map(Some),
                 Err(Lacking::Login) => Err(self.0.wants_login(used.is_some())),
                 Err(Lacking::Now(why)) => Err(why),
             }

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue, IF_RANGE, RANGE};
+use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 
 use super::body::silent;
 use super::carry::Upstream;
-use super::{Model, Outgoing, Reply, encoding, hop_by_hop};
+use super::{Model, Outgoing, Reply, encoding, hop_by_hop, whole_and_plain};
 use crate::llm::{MAX_HELD, Provider, Route, kept};
 use crate::store::escape;
 
@@ -35,11 +35,7 @@ impl Model {
         }
         let path = escape::line(request.uri().path()).into_owned();
         let (mut head, body) = request.into_parts();
-        // A part of it could not be judged.
-        for name in [RANGE, IF_RANGE] {
-            head.headers.remove(name);
-        }
-        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        whole_and_plain(&mut head.headers);
         let reply = self.forward(head, Either::Right(body), upstream).await;
         let (mut head, body) = reply.into_parts();
         let Either::Right(Either::Left(body)) = body else { return Response::from_parts(head, body) };

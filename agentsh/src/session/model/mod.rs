@@ -22,7 +22,7 @@ use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
+    HeaderValue, IF_RANGE, RANGE, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
@@ -194,8 +194,7 @@ impl Model {
         hop_by_hop(&mut head.headers);
         // The body may have another length than it came with; hyper writes the one that it has.
         head.headers.remove(CONTENT_LENGTH);
-        // What cannot be read cannot be judged.
-        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        whole_and_plain(&mut head.headers);
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
         let timeout = self.session.policy.llm.timeout();
         let answer = match tokio::time::timeout(timeout, upstream.send(request)).await {
@@ -389,6 +388,14 @@ impl Model {
 fn wants_socket(headers: &HeaderMap) -> bool {
     let named = headers.get_all(UPGRADE).iter().filter_map(|value| value.to_str().ok());
     named.flat_map(|text| text.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
+}
+
+/// What cannot be read cannot be judged, and neither can a part.
+fn whole_and_plain(headers: &mut HeaderMap) {
+    for name in [RANGE, IF_RANGE] {
+        headers.remove(name);
+    }
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
 /// Headers that are about one connection; lengths are set anew.

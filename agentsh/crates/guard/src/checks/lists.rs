@@ -52,6 +52,25 @@ impl Check for Lists {
     }
 }
 
+/// The list of servers alone: what one offers may all be seen.
+#[derive(Debug)]
+pub struct ServerList(Lists);
+
+impl ServerList {
+    #[must_use]
+    pub fn new(policy: &McpPolicy) -> Self {
+        Self(Lists::new(policy))
+    }
+}
+
+impl Check for ServerList {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        if matches!(subject.matter, Matter::Server) {
+            self.0.judge(subject, report);
+        }
+    }
+}
+
 fn verdict(answer: ListAnswer) -> Verdict {
     let outcome = match (answer.allow, answer.enforced) {
         (true, _) => Outcome::Allow,

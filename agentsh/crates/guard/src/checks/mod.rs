@@ -8,6 +8,6 @@ mod rules;
 
 pub use argument_length::ArgumentLength;
 pub use cross_server::{CrossServer, looks};
-pub use lists::Lists;
+pub use lists::{Lists, ServerList};
 pub use rates::Rates;
 pub use rules::Rules;

@@ -59,7 +59,7 @@ const PINNING: &[Key] = &[
         name: "on_change",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "block",
-        about: "What becomes of a server or a tool that is not what was trusted. `block` hides the tool and refuses its calls, \
+        about: "What becomes of a server or a tool that is not what was trusted. `block` hides the tool, refuses its calls and asks a person whether it may be shown, \
             `ask` shows it and waits for a person at every call; a program that changed is refused by both.",
         example: "block",
         ..KEY

@@ -193,6 +193,19 @@ pub struct Unclassified {
     pub count: u64,
 }
 
+/// Answers of one model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Answers {
+    pub model: String,
+    pub count: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// Of the answers whose price is known, in millionths of a dollar.
+    pub cost_micro_usd: u64,
+    /// Answers whose price is not known.
+    pub unpriced: u64,
+}
+
 /// A signed policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bundle {

@@ -1,0 +1,71 @@
+//! Listings that have become other ones without the server's doing: something that was kept from the client was released.
+
+use std::future::pending;
+
+use tokio::sync::watch;
+
+use crate::json;
+use crate::store::Recorder;
+
+use super::client::Client;
+use super::connection::Connection;
+
+/// How often something of each listing of a server was released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    pub tools: u64,
+    pub prompts: u64,
+    pub resources: u64,
+}
+
+/// What one connection knows of it.
+pub(super) struct Relisting {
+    source: Option<watch::Receiver<Released>>,
+    told: Released,
+}
+
+impl Relisting {
+    pub fn new(source: Option<watch::Receiver<Released>>) -> Self {
+        let told = source.as_ref().map_or_else(Released::default, |source| *source.borrow());
+        Self { source, told }
+    }
+
+    /// The next release. Never, where nobody releases anything.
+    pub async fn next(&mut self) -> Released {
+        if let Some(source) = &mut self.source
+            && source.changed().await.is_ok()
+        {
+            return *source.borrow_and_update();
+        }
+        pending().await
+    }
+}
+
+impl<R: Recorder> Connection<R> {
+    /// Tells the client to list again, and judges anew what it calls without doing so.
+    pub fn on_released(&mut self, client: &mut impl Client, now: Released) {
+        let before = std::mem::replace(&mut self.relisting.told, now);
+        if before.tools != now.tools {
+            self.listing.changed();
+            // What was listed while it was hidden is compared once more before it is called.
+            self.tools.clear();
+        }
+        // Before that it has not listed anything.
+        if self.handshake.initialized.is_none() {
+            return;
+        }
+        for (list, is_other) in [
+            ("tools", before.tools != now.tools),
+            ("prompts", before.prompts != now.prompts),
+            ("resources", before.resources != now.resources),
+        ] {
+            if is_other {
+                let method = format!("notifications/{list}/list_changed");
+                let message = format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#);
+                // It was written here.
+                let Ok(tree) = json::read(message.as_bytes()) else { continue };
+                client.notification(&method, tree);
+            }
+        }
+    }
+}

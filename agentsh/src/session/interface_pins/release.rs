@@ -1,0 +1,167 @@
+//! What a person says to something that is not what was trusted: what is asked, what a yes makes the pin, and who hears that it
+//! is shown now.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::rc::Rc;
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::mcp::Released;
+use crate::store::{InterfacePin, Offered, PinStore, StoreError, WhichInterface};
+use crate::types::{RuleRef, ServerId};
+
+use super::{InterfacePins, Key, Trusted};
+
+/// Questions about entries that stand at once; the others are asked about when they are listed again.
+const MOST_ASKED: usize = 16;
+
+/// Something that is not what was trusted, and that nobody calls before it is shown.
+#[derive(Clone, Debug)]
+pub struct Withheld {
+    pub server: ServerId,
+    pub kind: Offered,
+    /// Empty for instructions.
+    pub name: String,
+    /// Of the definition that is offered now.
+    pub hash: String,
+    /// In what it is another one.
+    pub what: String,
+    pub rule: RuleRef,
+    /// It is kept from the agent. Otherwise it is shown, and on record as changed.
+    pub is_hidden: bool,
+}
+
+/// Begins to ask about something; None: nobody can be asked.
+type Asks = dyn Fn(Withheld) -> Option<AbortHandle>;
+
+/// Who asks about what is withheld, and who hears of what is not any more.
+#[derive(Default)]
+pub(super) struct Releases {
+    asks: Option<Rc<Asks>>,
+    /// What is asked about now.
+    asked: BTreeMap<(ServerId, Key), AbortHandle>,
+    heard: BTreeMap<ServerId, watch::Sender<Released>>,
+}
+
+impl std::fmt::Debug for Releases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Releases").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl Releases {
+    pub fn ask(&mut self, withheld: Withheld) {
+        let Some(asks) = &self.asks else { return };
+        let is_full = self.asked.len() >= MOST_ASKED;
+        let entry = (withheld.server.clone(), (withheld.kind, withheld.name.clone()));
+        if let Entry::Vacant(place) = self.asked.entry(entry)
+            && !is_full
+            && let Some(question) = asks(withheld)
+        {
+            place.insert(question);
+        }
+    }
+}
+
+impl InterfacePins {
+    /// From now on `asks` is told of each entry that is withheld, once until [`InterfacePins::asked`] says that the question is
+    /// over. It must not use the pins before it returns.
+    pub fn ask_by(&self, asks: Rc<Asks>) {
+        self.0.borrow_mut().releases.asks = Some(asks);
+    }
+
+    /// The question about it is over.
+    pub fn asked(&self, withheld: &Withheld) {
+        let entry = (withheld.server.clone(), (withheld.kind, withheld.name.clone()));
+        self.0.borrow_mut().releases.asked.remove(&entry);
+    }
+
+    /// The session ends: questions are taken back. False: there were none.
+    pub fn ask_no_more(&self) -> bool {
+        let releases = &mut self.0.borrow_mut().releases;
+        releases.asks = None;
+        let asked = std::mem::take(&mut releases.asked);
+        asked.values().for_each(AbortHandle::abort);
+        !asked.is_empty()
+    }
+
+    /// For a connection with this server.
+    #[must_use]
+    pub fn released(&self, server: &ServerId) -> watch::Receiver<Released> {
+        let heard = &mut self.0.borrow_mut().releases.heard;
+        heard.entry(server.clone()).or_insert_with(|| watch::channel(Released::default()).0).subscribe()
+    }
+
+    /// The definition that is offered now, of an entry that is not what was trusted; None also where clients are offered
+    /// different ones.
+    #[must_use]
+    pub fn drifted(&self, server: &ServerId, kind: Offered, name: &str) -> Option<String> {
+        let state = self.0.borrow();
+        let drifted = &state.servers.get(server)?.drifted;
+        let of_it = |key: &Key| key.0 == kind && key.1 == name;
+        let mut hashes = drifted.iter().filter(|((_, key), _)| of_it(key)).map(|(_, (hash, _))| hash);
+        let first = hashes.next()?;
+        hashes.all(|hash| hash == first).then(|| first.clone())
+    }
+
+    /// A person approved the new definition of an entry: it counts as trusted in this session, and clients are told to list
+    /// again. False where the server offers another definition by now.
+    #[must_use]
+    pub fn accept(&self, server: &ServerId, (kind, name): (Offered, &str), hash: &str) -> bool {
+        let mut state = self.0.borrow_mut();
+        let Some(known) = state.servers.get_mut(server) else { return false };
+        let entry: Key = (kind, name.to_owned());
+        let is_it = |key: &Key, offered: &Trusted| *key == entry && offered.0 == hash;
+        let accepted: Vec<(String, Trusted)> = known
+            .drifted
+            .iter()
+            .filter(|((_, key), offered)| is_it(key, offered))
+            .map(|((audience, _), offered)| (audience.clone(), offered.clone()))
+            .collect();
+        if accepted.is_empty() {
+            return false;
+        }
+        known.drifted.retain(|(_, key), offered| !is_it(key, offered));
+        known.pins.entry(entry).or_default().extend(accepted);
+        if let Some(heard) = state.releases.heard.get(server) {
+            heard.send_modify(|released| match kind {
+                Offered::Tool => released.tools += 1,
+                Offered::Prompt => released.prompts += 1,
+                Offered::Resource | Offered::Template => released.resources += 1,
+                // They come with the next handshake.
+                Offered::Instructions => {}
+            });
+        }
+        true
+    }
+
+    /// Whether that definition is what a person could look at: the one that waits in the store. `for_good` makes it the pin
+    /// of every session.
+    ///
+    /// # Errors
+    /// When it is not on disk, or when something else of this name waits too: that may be what the person saw.
+    pub async fn confirm(
+        &self,
+        store: &PinStore,
+        server: &ServerId,
+        ((kind, name), hash): ((Offered, &str), &str),
+        for_good: bool,
+    ) -> Result<(), String> {
+        const OTHERS: &str = "the server offers another definition of that name too";
+        let failed = |error: StoreError| error.to_string();
+        let scope = self.0.borrow().servers.get(server).map(|known| known.scope.clone());
+        let Some(scope) = scope else { return Err("the server has gone".to_owned()) };
+        self.flush(store).await.map_err(failed)?;
+        let (server, name) = (Some(server.0.clone()), Some(name.to_owned()));
+        let which = WhichInterface { server, scope: Some(scope), name, kind: Some(kind) };
+        if for_good {
+            let trusted = store.trust_definition(which, hash.to_owned()).await.map_err(failed)?;
+            return if trusted.is_empty() { Err(OTHERS.to_owned()) } else { Ok(()) };
+        }
+        let (_, offered) = store.interfaces(which).await.map_err(failed)?;
+        let is_it = |row: &InterfacePin| row.hash == hash;
+        if offered.is_empty() || !offered.iter().all(is_it) { Err(OTHERS.to_owned()) } else { Ok(()) }
+    }
+}
