@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::agents::{NOTE, script};
-use crate::http_server::Served;
-use crate::model::{FAREWELL, Model, anthropic, chat, gemini, openai};
+use crate::model::{FAREWELL, anthropic, chat, gemini, openai};
 
 const ENTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../xtask/src/dist/enter.sh");
 /// A screen that does not show something by then never will.
@@ -42,8 +41,8 @@ struct Agent {
     ready: &'static str,
     /// What it asks, and the keys that say yes.
     asks: &'static [(&'static str, &'static [&'static str])],
-    /// Stands on its screen when a command of its own shell was refused something.
-    refused: &'static str,
+    /// Its Ctrl-Z suspends it.
+    is_suspended: bool,
     /// Keys that end it.
     leave: &'static [&'static str],
 }
@@ -55,7 +54,8 @@ fn install() {
         let mut command = Command::new("sh");
         command.arg(ENTER).arg(root()).args(["dpkg", "--install", "/tmp/agentsh.deb"]);
         let done = command.output().expect("sh");
-        let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+        let said =
+            String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
         assert!(done.status.success(), "{said}");
         println!("dpkg --install agentsh.deb\n{said}");
     });
@@ -105,7 +105,9 @@ impl Newcomer {
     }
 
     fn write(&mut self, path: &str, content: &str) {
-        let line = format!("mkdir -p \"$(dirname {path})\"; cat > {path} <<'--end-of-file'\n{content}\n--end-of-file");
+        let line = format!(
+            "mkdir -p \"$(dirname {path})\"; cat > {path} <<'--end-of-file'\n{content}\n--end-of-file"
+        );
         self.ask(&line);
     }
 
@@ -166,17 +168,40 @@ impl Newcomer {
         }
     }
 
+    fn clears(&mut self) {
+        self.presses(&["C-l"]);
+        self.ask("tmux clear-history -t w");
+    }
+
+    /// Ends the agent, and gives what stands in the terminal since it was cleared.
+    #[track_caller]
+    fn leaves(&mut self, agent: &Agent) -> String {
+        self.ask("tmux clear-history -t w");
+        self.presses(agent.leave);
+        let started = Instant::now();
+        loop {
+            let shown = self.history();
+            if shown.trim_end().ends_with(PROMPT) {
+                return shown;
+            }
+            assert!(started.elapsed() < PATIENCE, "{}: no prompt\n{shown}", self.name);
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
     /// A command of the shell, and what it printed.
     #[track_caller]
     fn runs(&mut self, line: &str) -> String {
-        self.presses(&["C-l"]);
-        self.ask("tmux clear-history -t w");
+        self.clears();
         self.types(&format!("{line}; echo en''ded $?"));
         self.sees("ended ");
         let shown = self.history();
         println!("{}: {PROMPT} {line}\n{shown}\n", self.name);
         for line in shown.lines() {
-            assert!(line.chars().count() <= COLUMNS || line.contains("echo en''ded"), "wider than the terminal: {line}");
+            assert!(
+                line.chars().count() <= COLUMNS || line.contains("echo en''ded"),
+                "wider than the terminal: {line}"
+            );
         }
         shown
     }
@@ -201,7 +226,10 @@ fn port() -> u16 {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 1024]);
             let length = ANSWER.len();
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{ANSWER}");
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{ANSWER}"
+            );
         }
     });
     port
@@ -225,7 +253,7 @@ fn looks_around(newcomer: &mut Newcomer) {
 /// One agent, from its start to the report.
 fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     let port = port();
-    let ask = format!("!curl -s --max-time 9 http://127.0.0.1:{port}/");
+    let ask = format!("!curl -sS --max-time 9 http://127.0.0.1:{port}/");
     newcomer.types(agent.typed);
     newcomer.answers(agent.asks, agent.ready);
 
@@ -234,55 +262,61 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     assert!(called(), "the tool was called:\n{}", newcomer.screen());
 
     // Suspended, the shell has the terminal; resumed, the agent draws again.
-    newcomer.presses(&["C-z"]);
-    newcomer.sees("Stopped");
-    newcomer.types("echo sh''ell $((40+2))");
-    newcomer.sees("shell 42");
-    newcomer.types("fg");
-    newcomer.answers(agent.asks, agent.ready);
+    if agent.is_suspended {
+        newcomer.presses(&["C-z"]);
+        newcomer.sees("Stopped");
+        newcomer.types("echo sh''ell $((40+2))");
+        newcomer.sees("shell 42");
+        newcomer.types("fg");
+        newcomer.answers(agent.asks, agent.ready);
+    }
 
     // Something that nobody allowed, and what is said about it.
     newcomer.types(&ask);
-    newcomer.sees(agent.refused);
-    newcomer.presses(agent.leave);
-    newcomer.sees(PROMPT);
-    let after = newcomer.history();
+    newcomer.sees("Failed to connect");
+    let after = newcomer.leaves(agent);
     println!("{}: after {}\n{after}\n", newcomer.name, agent.typed);
-    let (_, said) = after.rsplit_once("to allow what was refused, take what you know into ").expect("how to allow it");
-    let (file, lines) = said.split_once(":\n").expect("a file");
-    let lines = lines.split(PROMPT).next().unwrap_or_default().trim_end();
+    assert!(!after.contains("waits for your answer"), "nothing waits any more: {after}");
+    let (_, said) = after.rsplit_once("to allow what was refused, add to").expect("how to allow it");
+    let (file, lines) =
+        said.split_once("what you want of this:").or_else(|| said.split_once("of this:")).expect("a file");
+    let file = file.split_whitespace().next().expect("a file");
+    let lines = lines.split(PROMPT).next().expect("lines").trim_matches('\n');
     assert!(file.ends_with("/.config/agentsh/policy.yaml") && lines.contains(&port.to_string()), "{said}");
 
     // Taken literally.
     newcomer.write(file, lines);
     assert!(newcomer.runs("agentsh policy check").contains(": ok, "));
-    newcomer.presses(&["C-l"]);
-    newcomer.ask("tmux clear-history -t w");
+    newcomer.clears();
     newcomer.types(agent.typed);
     newcomer.answers(agent.asks, agent.ready);
     newcomer.types(&ask);
     newcomer.sees(ANSWER);
-    newcomer.presses(agent.leave);
-    newcomer.sees(PROMPT);
-    let after = newcomer.history();
+    let after = newcomer.leaves(agent);
     println!("{}: the second time\n{after}\n", newcomer.name);
-    assert!(!after.contains("to allow what was refused"), "{after}");
+    assert!(!after.contains(&format!("127.0.0.1:{port}:")), "nothing of it is refused: {after}");
 
     let calls = newcomer.runs("agentsh mcp calls");
     assert!(calls.contains("read_text_file") && calls.contains("allow"), "{calls}");
     let report = newcomer.runs("agentsh report latest");
-    assert!(report.contains("exit status 0") && report.contains("whole"), "{report}");
+    assert!(report.contains("exit status") && report.contains("whole"), "{report}");
     let sessions = newcomer.runs("agentsh sessions");
-    assert!(sessions.contains("state ended") && !sessions.contains("open"), "{sessions}");
+    assert!(sessions.contains("state ended") && !sessions.contains("state open"), "{sessions}");
 }
 
-const SERVER: &str = r#"{"mcpServers": {"fs": {"command": "mcp-server-filesystem", "args": ["."]}}}"#;
+const SERVER: &str = "mcp-server-filesystem";
 
-pub fn claude() {
+pub const WALKS: [(&str, fn()); 4] =
+    [("claude", claude), ("codex", codex), ("gemini", gemini), ("opencode", opencode)];
+
+fn claude() {
     let model = anthropic::start(script());
     let mut newcomer = Newcomer::new("claude-user");
     newcomer.write("note.txt", NOTE);
-    newcomer.write(".mcp.json", SERVER);
+    let servers = json!({"mcpServers": {"fs": {"command": SERVER, "args": ["."]}}});
+    newcomer.write(".mcp.json", &servers.to_string());
+    // It asked its model's own host whether it is there, which it is not here.
+    newcomer.write("~/.claude.json", r#"{"hasCompletedOnboarding": true, "theme": "dark"}"#);
     newcomer.opens_a_terminal(&[
         ("ANTHROPIC_BASE_URL", format!("http://{}", model.address)),
         ("ANTHROPIC_API_KEY", "sk-test".to_owned()),
@@ -293,10 +327,89 @@ pub fn claude() {
     looks_around(&mut newcomer);
     let agent = Agent {
         typed: "agentsh run claude",
-        ready: "? for shortcuts",
-        asks: &[],
-        refused: "curl",
+        ready: "(shift+tab to cycle)",
+        asks: &[
+            ("Quick safety check", &["Down", "Enter"]),
+            ("Do you want to use this API key?", &["Up", "Enter"]),
+            ("Auto mode can't check actions in this session\n", &["Enter"]),
+            ("Do you want to proceed?", &["Down", "Enter"]),
+        ],
+        is_suspended: true,
         leave: &["C-c", "C-c"],
     };
     walk(&mut newcomer, &agent, || anthropic::result(&model.conversation()).is_some());
+}
+
+fn codex() {
+    let model = openai::start(script());
+    let mut newcomer = Newcomer::new("codex-user");
+    newcomer.write("note.txt", NOTE);
+    let configuration = format!(
+        "model = \"scripted\"\nmodel_provider = \"scripted\"\n\n[model_providers.scripted]\nname = \"scripted\"\n\
+         base_url = \"http://{}/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n\n\
+         [mcp_servers.fs]\ncommand = \"{SERVER}\"\nargs = [\".\"]\n",
+        model.address
+    );
+    newcomer.write("~/.codex/config.toml", &configuration);
+    newcomer.opens_a_terminal(&[("SCRIPTED_KEY", "sk-test".to_owned())]);
+    let agent = Agent {
+        typed: "agentsh run codex",
+        ready: "? for shortcuts",
+        asks: &[("Trust this folder?", &["Enter"])],
+        is_suspended: true,
+        leave: &["C-c", "C-c"],
+    };
+    walk(&mut newcomer, &agent, || openai::result(&model.conversation()).is_some());
+}
+
+fn gemini() {
+    let model = gemini::start(script());
+    let mut newcomer = Newcomer::new("gemini-user");
+    newcomer.write("note.txt", NOTE);
+    let settings = json!({
+        "mcpServers": {"fs": {"command": SERVER, "args": ["."]}},
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+    });
+    newcomer.write("~/.gemini/settings.json", &settings.to_string());
+    newcomer.opens_a_terminal(&[
+        ("GEMINI_API_KEY", "k".to_owned()),
+        ("GOOGLE_GEMINI_BASE_URL", format!("http://{}", model.address)),
+    ]);
+    let agent = Agent {
+        typed: "agentsh run -- gemini -m gemini-2.5-flash",
+        ready: "Type your message",
+        asks: &[
+            ("Do you trust the files in this folder?", &["Enter"]),
+            ("Allow execution of MCP tool", &["Enter"]),
+        ],
+        // The key undoes what was typed.
+        is_suspended: false,
+        leave: &["Escape", "C-c", "C-c"],
+    };
+    walk(&mut newcomer, &agent, || gemini::result(&script(), &model.conversation()).is_some());
+}
+
+fn opencode() {
+    let model = chat::start(script());
+    let mut newcomer = Newcomer::new("opencode-user");
+    newcomer.write("note.txt", NOTE);
+    let configuration = json!({
+        "model": "scripted/m",
+        "provider": {"scripted": {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": format!("http://{}/v1", model.address), "apiKey": "k"},
+            "models": {"m": {"name": "m"}},
+        }},
+        "mcp": {"fs": {"type": "local", "command": [SERVER, "."]}},
+    });
+    newcomer.write("~/.config/opencode/opencode.json", &configuration.to_string());
+    newcomer.opens_a_terminal(&[]);
+    let agent = Agent {
+        typed: "agentsh run opencode",
+        ready: "Ask anything",
+        asks: &[],
+        is_suspended: true,
+        leave: &["C-c"],
+    };
+    walk(&mut newcomer, &agent, || chat::result(&model.conversation()).is_some());
 }

@@ -227,7 +227,7 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
             let file = file.display();
             let _ = writeln!(
                 style::stderr(),
-                "agentsh: to allow what was refused, take what you know into {file}:\n{lines}"
+                "agentsh: to allow what was refused, add to {file} what you want of this:\n{lines}"
             );
         }
     }

@@ -22,6 +22,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::base::paragraph;
 use crate::session::run::{Request, exit_code_of, run as run_session};
 use crate::store::{EventFilter, PinStore, Reader, state_dir};
 use crate::types::{ServerId, SessionId};
@@ -247,7 +248,10 @@ fn show(args: &DemoArgs, done: &Done) -> serde_json::Result<String> {
         Ok(session) => format!("the record: `agentsh report latest`, or `agentsh report {session}`\n"),
         Err(unfinished) => format!("{unfinished}\n"),
     });
-    Ok(text)
+    Ok(match super::output::terminal_width() {
+        Some(width) => paragraph::fold(&text, usize::from(width)).into_owned(),
+        None => text,
+    })
 }
 
 fn told(result: io::Result<()>) -> u8 {

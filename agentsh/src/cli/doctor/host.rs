@@ -188,12 +188,13 @@ fn agent(name: &str, context: &Context, known: &BTreeMap<FileKey, [u8; 32]>) -> 
     let hash = match digest {
         Some(bytes) => {
             let hex: String = bytes.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            format!("sha256 {hex}…")
+            format!("; sha256 {hex}…")
         }
-        None => "not hashed yet: its first run does it".to_owned(),
+        // Its first run does it.
+        None => String::new(),
     };
     let leads = if real == found { String::new() } else { format!(" -> {}", real.display()) };
-    Layer::new(&layer, &asked, format!("{}{leads}; {hash}", found.display()), State::Found)
+    Layer::new(&layer, &asked, format!("{}{leads}{hash}", found.display()), State::Found)
 }
 
 fn on_path(name: &str, context: &Context) -> Option<PathBuf> {

@@ -36,8 +36,8 @@ fn how(item: &Item) -> String {
 pub fn notice(session: &Session, what: &str, how: &str) {
     if session.draws_on_terminal() {
         // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
+        // What became of it is told when the agent has ended.
         beside(what, "\x07");
-        session.note(&format!("{what} ({how})"));
     } else {
         session.announce(what);
         session.announce(&format!("  {how}"));
