@@ -168,6 +168,26 @@ impl Newcomer {
         }
     }
 
+    /// Tells the agent something until its model has said its last word; an agent that is not ready yet drops what is typed.
+    #[track_caller]
+    fn hears(&mut self, agent: &Agent, text: &str) {
+        self.types(text);
+        let (started, mut typed) = (Instant::now(), Instant::now());
+        loop {
+            let screen = self.screen();
+            if let Some((_, keys)) = agent.asks.iter().find(|(question, _)| screen.contains(question)) {
+                self.presses(keys);
+            } else if screen.contains(FAREWELL) {
+                return;
+            } else if !screen.contains(text) && typed.elapsed() > Duration::from_secs(10) {
+                self.types(text);
+                typed = Instant::now();
+            }
+            assert!(started.elapsed() < PATIENCE, "{}: no answer on the screen:\n{screen}", self.name);
+            std::thread::sleep(Duration::from_millis(400));
+        }
+    }
+
     fn clears(&mut self) {
         self.presses(&["C-l"]);
         self.ask("tmux clear-history -t w");
@@ -257,8 +277,7 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     newcomer.types(agent.typed);
     newcomer.answers(agent.asks, agent.ready);
 
-    newcomer.types("read the note please");
-    newcomer.answers(agent.asks, FAREWELL);
+    newcomer.hears(agent, "read the note please");
     assert!(called(), "the tool was called:\n{}", newcomer.screen());
 
     // Suspended, the shell has the terminal; resumed, the agent draws again.
@@ -278,8 +297,7 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     println!("{}: after {}\n{after}\n", newcomer.name, agent.typed);
     assert!(!after.contains("waits for your answer"), "nothing waits any more: {after}");
     let (_, said) = after.rsplit_once("to allow what was refused, add to").expect("how to allow it");
-    let (file, lines) =
-        said.split_once("what you want of this:").or_else(|| said.split_once("of this:")).expect("a file");
+    let (file, lines) = said.split_once("this:").expect("a file");
     let file = file.split_whitespace().next().expect("a file");
     let lines = lines.split(PROMPT).next().expect("lines").trim_matches('\n');
     assert!(file.ends_with("/.config/agentsh/policy.yaml") && lines.contains(&port.to_string()), "{said}");
@@ -406,7 +424,7 @@ fn opencode() {
     newcomer.opens_a_terminal(&[]);
     let agent = Agent {
         typed: "agentsh run opencode",
-        ready: "Ask anything",
+        ready: "ctrl+p commands",
         asks: &[],
         is_suspended: true,
         leave: &["C-c"],

@@ -32,7 +32,9 @@ const MODULES: &str = "usr/local/lib/node_modules";
 /// What cannot be had here, or what a walk stumbled over.
 pub fn main(options: &Options) -> Result<bool> {
     ensure!(is_root(), "a clean root is made and entered by root");
-    install::ensure()?;
+    if !install::is_current() {
+        install::ensure()?;
+    }
     install::programs(&[("mmdebstrap", "mmdebstrap")])?;
     let place = target().join("walk");
     std::fs::create_dir_all(&place)?;

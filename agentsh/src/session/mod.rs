@@ -432,6 +432,12 @@ impl Session {
         self.hold
     }
 
+    /// Whether it does so now.
+    #[must_use]
+    pub fn agent_draws(&self) -> bool {
+        self.hold && self.agent_runs.get()
+    }
+
     /// Tells the user now: nothing draws on the terminal yet.
     pub fn announce(&self, message: &str) {
         say(&format!("agentsh: {message}"));

@@ -46,7 +46,7 @@ pub fn notice(session: &Session, what: &str, how: &str) {
 }
 
 /// What terminals show beside what a program draws, and then this.
-fn beside(what: &str, then: &str) {
+pub fn beside(what: &str, then: &str) {
     let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
