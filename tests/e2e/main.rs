@@ -21,6 +21,7 @@ mod hostile;
 mod inside;
 mod libraries;
 mod model;
+mod newcomer;
 mod others;
 mod pages;
 mod place;
@@ -144,7 +145,14 @@ fn main() -> ExitCode {
             body: Box::new(move || libraries::accepts(library, started)),
         });
     }
-    if started.unavailable().is_none() {
+    for (name, walk) in newcomer::WALKS {
+        cases.push(Case {
+            name: format!("newcomer_with_{name}"),
+            skipped: newcomer::unavailable(),
+            body: Box::new(walk),
+        });
+    }
+    if started.unavailable().is_none() && newcomer::unavailable().is_some() {
         clients::prepare();
         libraries::prepare();
     }

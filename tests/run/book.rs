@@ -109,3 +109,57 @@ fn every_command_in_the_documents_is_a_command_line() {
     }
     assert!(tried > 50, "only {tried} were found");
 }
+
+/// Fenced blocks of a language in a page.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let text = fs::read_to_string(documents().join(page)).unwrap();
+    let fence = format!("```{language}\n");
+    text.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// Policies and profiles that pages other than the reference and the recipes show.
+#[test]
+fn every_policy_in_the_documents_is_good() {
+    let place = Place::new(Mode::Invoker);
+    place.set("OTEL_TOKEN", "token");
+    place.set("HOOK_SECRET", "secret");
+    let mut tried = 0;
+    for page in fs::read_dir(documents()).unwrap() {
+        let page = page.unwrap().file_name().into_string().unwrap();
+        // These have readers, and tests, of their own.
+        if !page.ends_with(".md")
+            || ["policy.md", "refusals.md", "gateway.md", "organisation.md"].contains(&page.as_str())
+        {
+            continue;
+        }
+        for block in blocks(&page, "yaml") {
+            let file = place.path(&format!("{page}-{tried}.yaml"));
+            let head = if block.starts_with("version: 1\n") { "" } else { "version: 1\n" };
+            fs::write(&file, format!("{head}{block}")).unwrap();
+            let checked = Outcome::of(&mut place.agentsh(&["policy", "check", file.to_str().unwrap()]));
+            assert_eq!(checked.code, 0, "{page}: {block}\n{checked}");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 6, "only {tried} were found");
+}
+
+#[test]
+fn the_configurations_of_the_gateway_in_its_page_are_read() {
+    let place = Place::new(Mode::Invoker);
+    place.set("TRACKER_TOKEN", "token");
+    let blocks = blocks("gateway.md", "yaml");
+    let [whole, logins] = blocks.as_slice() else { panic!("{blocks:?}") };
+    // The second shows what is written beside the endpoints of the first.
+    let endpoints = &whole[whole.find("endpoints:").unwrap()..];
+    place.write("team.yaml", "version: 1\n");
+    for (number, text) in [whole.clone(), format!("{logins}{endpoints}")].iter().enumerate() {
+        let file = place.write(format!("gateway-{number}.yaml"), text);
+        let words = ["gateway", "keys", "--config", file.to_str().unwrap(), "list"];
+        let read = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+        assert!(read.stdout.contains("no keys yet"), "{read}");
+        // It is read, not passed over.
+        fs::write(&file, text.replace("endpoints:", "endponts:")).unwrap();
+        assert_ne!(Outcome::of(&mut place.agentsh(&words)).code, 0);
+    }
+}

@@ -98,6 +98,38 @@ fn no_record_no_run() {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
 }
 
+/// A database that somebody holds, or that cannot be written: neither an agent nor a server starts. The twin runs when it can.
+#[test]
+fn a_database_that_takes_nothing_starts_nothing() {
+    let run = ["run", "--quiet", "--", "touch", "ran"];
+    let serve = ["mcp", "run", "--", "touch", "ran"];
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
+        let database = place.home.join(".local/state/agentsh/agentsh.db");
+        let nothing_runs = |why: &str| {
+            for words in [&run[..], &serve] {
+                let outcome = Outcome::of(&mut place.agentsh(words)).expect_code(125);
+                assert!(outcome.stderr.contains(why), "{mode:?} {outcome}");
+                assert!(!place.project.join("ran").exists(), "{mode:?} {outcome}");
+            }
+        };
+        let holder = rusqlite::Connection::open(&database).unwrap();
+        holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        nothing_runs("database is locked: another program holds it");
+        holder.execute_batch("ROLLBACK").unwrap();
+        drop(holder);
+        if mode == Mode::User {
+            let permissions = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&database, permissions(0o400)).unwrap();
+            nothing_runs("attempt to write a readonly database");
+            std::fs::set_permissions(&database, permissions(0o600)).unwrap();
+        }
+        Outcome::of(&mut place.agentsh(&run)).expect_code(0);
+        assert!(place.project.join("ran").exists());
+    }
+}
+
 /// Signals that come from no terminal: of a supervisor, `timeout`, a script.
 #[test]
 #[allow(

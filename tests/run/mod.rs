@@ -12,6 +12,7 @@ mod container;
 mod content;
 mod cross_server;
 mod debug;
+mod delegated;
 mod doctor;
 mod environment;
 mod exfiltration;

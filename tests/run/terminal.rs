@@ -321,6 +321,13 @@ fn a_refusal_is_told_while_the_agent_draws() {
     let notice = text.find("\x1b]9;agentsh: the name 'refused.example' is refused").expect("told beside");
     assert!(notice < text.find("drawn").unwrap(), "{text:?}");
     let after = &text[text.find("drawn").unwrap()..];
+    // Once: in the summary, or as a message where there is none.
+    assert!(!after.contains("is refused to the agent"), "{text:?}");
+    assert!(after.contains("  refused: the agent to refused.example: "), "{text:?}");
+    let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
+    assert_eq!(terminal.wait(), 0, "{}", terminal.text());
+    let text = terminal.text();
+    let after = &text[text.find("drawn").unwrap()..];
     assert!(after.contains("agentsh: the name 'refused.example' is refused"), "{text:?}");
 }
 

@@ -11,6 +11,7 @@ mod picture;
 mod run;
 mod test;
 mod vm;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,8 @@ enum Task {
     Picture,
     /// Make what people install: a tarball, a package for Debian, checksums, a bill of materials
     Dist(dist::Options),
+    /// Walk through a newcomer's first minutes with each agent, in a clean root of Debian; takes root, and minutes
+    Walk(walk::Options),
     /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
     Bench(bench::Options),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Task::Schema => schema(),
         Task::Picture => picture::main(),
         Task::Dist(options) => dist::main(&options),
+        Task::Walk(options) => walk::main(&options),
         Task::Bench(options) => bench::main(&options),
     };
     match done {
@@ -63,4 +67,32 @@ fn schema() -> anyhow::Result<bool> {
     let test = ["test", "-q", "-p", "agentsh-store", "--lib", "the_schema_in_the_documents_is_current"];
     run::succeed(run::cargo(test).env("AGENTSH_WRITE_SCHEMA", "1"))?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    /// What the documents tell people to type, the table of measured numbers in the README among it.
+    #[test]
+    fn every_task_that_a_document_names_is_one() {
+        let pages = ["README.md", "CONTRIBUTING.md", "tests/README.md", "docs/install.md"];
+        let mut tried = 0;
+        for page in pages {
+            let text = std::fs::read_to_string(run::repository().join(page)).unwrap();
+            for rest in text.split("cargo xtask").skip(1) {
+                let end = rest.find(['`', '\n', '#', '&', '|', ',', ';']).unwrap_or(rest.len());
+                let words = rest[..end].split_whitespace();
+                let line: Vec<&str> = std::iter::once("cargo xtask").chain(words).collect();
+                if line.len() > 1 {
+                    Arguments::try_parse_from(&line)
+                        .unwrap_or_else(|error| panic!("{page}: {line:?}: {error}"));
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried > 8, "only {tried} were found");
+    }
 }

@@ -288,7 +288,15 @@ fn end_to_end(steps: &mut Steps) {
 const KERNEL_TESTS: [vm::Tests; 2] = [
     vm::Tests {
         target: &["-p", "agentsh", "--test", "suite"],
-        filters: &["escapes::", "kill::", "network::", "pins::", "run::environment", "run::exit"],
+        filters: &[
+            "escapes::",
+            "kill::",
+            "network::",
+            "pins::",
+            "run::delegated",
+            "run::environment",
+            "run::exit",
+        ],
     },
     vm::Tests { target: &["-p", "agentsh-net", "--lib"], filters: &["ebpf::"] },
 ];

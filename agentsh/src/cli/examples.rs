@@ -272,6 +272,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 /// Shown of the examples of the verbs below one that has none of its own.
 const OF_OTHERS: usize = 4;
 
+/// What fits a line of an ordinary terminal, behind two spaces.
+const ROOM: usize = 78;
+
 /// The command line with its examples.
 pub(super) fn add(command: Command) -> Command {
     below(command, "")
@@ -288,11 +291,17 @@ fn below(mut command: Command, words: &str) -> Command {
         return command;
     }
     let mut text = paint(HEADING, "Examples:");
+    // Beside the commands where a terminal has room for all of them, else below each.
+    let is_beside = lines.iter().all(|line| line.len() <= ROOM);
     for line in lines {
         text.push_str("\n  ");
         match line.split_once(" #") {
             Some((words, remark)) => {
-                text.push_str(&format!("{words} {}", paint(QUIET, &format!("#{remark}"))))
+                let remark = paint(QUIET, &format!("#{remark}"));
+                text.push_str(&match is_beside {
+                    true => format!("{words} {remark}"),
+                    false => format!("{}\n      {remark}", words.trim_end()),
+                });
             }
             None => text.push_str(line),
         }

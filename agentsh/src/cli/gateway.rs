@@ -12,9 +12,9 @@ use crate::gateway::keys::{Key, Keys};
 use crate::session::gateway;
 use crate::session::run_error::exit_code_of;
 
-use super::fail;
 use super::output::{self, Failure, NO, OK, finish};
 use super::run::Network;
+use super::{fail, style};
 
 #[derive(Debug, Args)]
 pub struct GatewayArgs {
@@ -64,7 +64,7 @@ enum KeysVerb {
 
 pub async fn run(args: GatewayArgs) -> u8 {
     if let Some(GatewayVerb::Keys { verb }) = args.verb {
-        return keys(&args.config, verb, &mut anstream::stdout(), &mut anstream::stderr());
+        return keys(&args.config, verb, &mut anstream::stdout(), &mut style::stderr());
     }
     let request = gateway::Request {
         config: args.config,

@@ -7,7 +7,7 @@ use crate::session::run_error::exit_code_of;
 
 use super::flags::FlagArgs;
 use super::run::{Network, TierName};
-use super::{approve, client_config, fail, inventory, mcp_query, pins, profile};
+use super::{approve, client_config, fail, inventory, mcp_query, pins, profile, style};
 
 #[derive(Debug, Args)]
 pub struct McpArgs {
@@ -69,11 +69,11 @@ struct ServerArgs {
 
 pub async fn run(args: McpArgs) -> u8 {
     match args.verb {
-        Verb::Pins(args) => pins::run(args, &mut anstream::stdout(), &mut anstream::stderr()).await,
-        Verb::Approve(args) => approve::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
-        Verb::Inventory(args) => inventory::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
-        Verb::Query(query) => mcp_query::run(query, &mut anstream::stdout(), &mut anstream::stderr()).await,
-        Verb::Wrap(args) => client_config::wrap(&args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Pins(args) => pins::run(args, &mut anstream::stdout(), &mut style::stderr()).await,
+        Verb::Approve(args) => approve::run(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Inventory(args) => inventory::run(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Query(query) => mcp_query::run(query, &mut anstream::stdout(), &mut style::stderr()).await,
+        Verb::Wrap(args) => client_config::wrap(&args, &mut anstream::stdout(), &mut style::stderr()),
         Verb::Run(args) => {
             let args = match kept(args) {
                 Ok(args) => args,

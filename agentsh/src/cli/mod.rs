@@ -166,65 +166,60 @@ pub fn main() -> ExitCode {
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // A closed standard error is nobody's fault here.
-            let _ = error.print();
-            return if error.use_stderr() { misused() } else { 0 }.into();
+            if !error.use_stderr() {
+                // A closed standard output is nobody's fault here.
+                let _ = error.print();
+                return exit::OK.into();
+            }
+            // Nor is a closed standard error.
+            let _ = write!(style::stderr(), "{}", error.render().ansi());
+            return misused().into();
         }
     };
     let code = match arguments.verb {
         Verb::Bridge { id } => bridge(&id),
-        Verb::Why { word } => why::run(&word, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Why { word } => why::run(&word, &mut anstream::stdout(), &mut style::stderr()),
         Verb::Completions { shell } => completions(shell),
         Verb::Man(args) => {
-            man::run(&args, Arguments::command(), &mut anstream::stdout(), &mut anstream::stderr())
+            man::run(&args, Arguments::command(), &mut anstream::stdout(), &mut style::stderr())
         }
-        Verb::Setup(args) => setup::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
-        Verb::Call(args) => call::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Setup(args) => setup::run(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Call(args) => call::run(&args, &mut anstream::stdout(), &mut style::stderr()),
         Verb::Approvals(args) => {
-            on_one_thread(approvals::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+            on_one_thread(approvals::run(args, &mut anstream::stdout(), &mut style::stderr()))
         }
         Verb::Advisories(args) => {
-            on_one_thread(advisories::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+            on_one_thread(advisories::run(args, &mut anstream::stdout(), &mut style::stderr()))
         }
-        Verb::Ui(args) => on_one_thread(ui::run(args, &mut anstream::stdout(), &mut anstream::stderr())),
+        Verb::Ui(args) => on_one_thread(ui::run(args, &mut anstream::stdout(), &mut style::stderr())),
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
-        Verb::Enable(args) => shim::enable(&args, &mut anstream::stdout(), &mut anstream::stderr()),
-        Verb::Disable(args) => shim::disable(&args, &mut anstream::stdout(), &mut anstream::stderr()),
-        Verb::Status => shim::status(&mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Enable(args) => shim::enable(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Disable(args) => shim::disable(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Status => shim::status(&mut anstream::stdout(), &mut style::stderr()),
         Verb::Shim { name, args } => shim::run(&name, &args).unwrap_or_else(|error| fail(&error)),
-        Verb::ClientConfig(args) => {
-            client_config::run(&args, &mut anstream::stdout(), &mut anstream::stderr())
-        }
-        Verb::Profile(args) => profile::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
-        Verb::Login(args) => {
-            on_one_thread(login::login(args, &mut anstream::stdout(), &mut anstream::stderr()))
-        }
+        Verb::ClientConfig(args) => client_config::run(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Profile(args) => profile::run(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Login(args) => on_one_thread(login::login(args, &mut anstream::stdout(), &mut style::stderr())),
         Verb::Logout(args) => on_one_thread(login::logout(args)),
         Verb::Proxy(args) => on_one_thread(proxy::run(args)),
         Verb::Gateway(args) => on_one_thread(gateway::run(args)),
-        Verb::Report(args) => {
-            on_one_thread(report::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
-        }
+        Verb::Report(args) => on_one_thread(report::run(args, &mut anstream::stdout(), &mut style::stderr())),
         Verb::Sessions(args) => {
-            on_one_thread(sessions::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+            on_one_thread(sessions::run(args, &mut anstream::stdout(), &mut style::stderr()))
         }
-        Verb::Review(args) => review::run(&args, &mut anstream::stdout(), &mut anstream::stderr()),
+        Verb::Review(args) => review::run(&args, &mut anstream::stdout(), &mut style::stderr()),
         Verb::Undo(args) => undo::run(&args),
-        Verb::Events(args) => {
-            on_one_thread(events::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
-        }
-        Verb::Scan(args) => on_one_thread(scan::run(args, &mut anstream::stdout(), &mut anstream::stderr())),
+        Verb::Events(args) => on_one_thread(events::run(args, &mut anstream::stdout(), &mut style::stderr())),
+        Verb::Scan(args) => on_one_thread(scan::run(args, &mut anstream::stdout(), &mut style::stderr())),
         Verb::Registry(args) => {
-            on_one_thread(registry::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+            on_one_thread(registry::run(args, &mut anstream::stdout(), &mut style::stderr()))
         }
-        Verb::Fleet(args) => {
-            on_one_thread(fleet::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
-        }
+        Verb::Fleet(args) => on_one_thread(fleet::run(args, &mut anstream::stdout(), &mut style::stderr())),
         Verb::Doctor(args) => on_one_thread(doctor::run(args)),
         Verb::VetUrl(args) => {
-            on_one_thread(vet_url::run(args, &mut anstream::stdout(), &mut anstream::stderr()))
+            on_one_thread(vet_url::run(args, &mut anstream::stdout(), &mut style::stderr()))
         }
         Verb::Demo(args) => on_one_thread(demo::run(args)),
     };
@@ -283,7 +278,7 @@ fn bridge(id: &str) -> u8 {
 
 async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
     match policy::Surroundings::here() {
-        Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut anstream::stderr()).await,
+        Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut style::stderr()).await,
         Err(error) => fail(&format!("cannot tell the current directory: {error}")),
     }
 }
@@ -291,6 +286,6 @@ async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
 /// Says what failed; the exit code is agentsh's own.
 fn fail(message: &str) -> u8 {
     // A closed standard error is nobody's fault here.
-    let _ = writeln!(anstream::stderr(), "{} {message}", style::paint(style::BAD, "error:"));
+    let _ = writeln!(style::stderr(), "{} {message}", style::paint(style::BAD, "error:"));
     exit::FAILED
 }

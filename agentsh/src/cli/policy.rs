@@ -63,6 +63,10 @@ enum Verb {
         json: bool,
     },
     /// Say whether something is allowed, by which rule, and what would change it (exit 0: allowed, 1: denied)
+    #[command(override_usage = "agentsh policy explain [OPTIONS] --connect <HOST:PORT>\n       \
+                                agentsh policy explain [OPTIONS] --read|--write|--exec <PATH>\n       \
+                                agentsh policy explain [OPTIONS] --env <NAME>|--tool <SERVER/TOOL>\n       \
+                                agentsh policy explain [OPTIONS] --flow <FROM> <TO>")]
     Explain {
         #[command(flatten)]
         which: Which,
@@ -232,6 +236,16 @@ impl Surroundings {
 /// Runs the command; data goes to `out`, everything else to `err`. Returns the exit code: 0, 1 for "no", 125 when
 /// there is no answer.
 pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let mut folded;
+    let out: &mut dyn Write = match &args.verb {
+        Verb::Check { json: false, .. }
+        | Verb::Explain { json: false, .. }
+        | Verb::Test { json: false, .. } => {
+            folded = super::style::prose(out);
+            &mut folded
+        }
+        _ => out,
+    };
     let done = match &args.verb {
         Verb::Check { names, json } => check(names, *json, place, out, err),
         Verb::Show { profiles: true, json, .. } => profiles::list(&place.config_home, *json, out, err),

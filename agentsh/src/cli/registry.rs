@@ -29,6 +29,9 @@ pub struct RegistryArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum RegistryVerb {
     /// Print the kiji1 hash of a server's interface
+    #[command(override_usage = "agentsh registry hash [OPTIONS] --listing <DIR>\n       \
+                                agentsh registry hash [OPTIONS] --url <URL>|--server <ID>\n       \
+                                agentsh registry hash [OPTIONS] -- <CMD>...")]
     Hash {
         #[command(flatten)]
         source: Source,
@@ -40,6 +43,9 @@ pub enum RegistryVerb {
         show_interface: bool,
     },
     /// Register a server's interface under its name
+    #[command(override_usage = "agentsh registry register [OPTIONS] --listing <DIR>\n       \
+                                agentsh registry register [OPTIONS] --url <URL>|--server <ID>\n       \
+                                agentsh registry register [OPTIONS] -- <CMD>...")]
     Register {
         #[command(flatten)]
         source: Source,
@@ -50,6 +56,9 @@ pub enum RegistryVerb {
         format: Format,
     },
     /// Say whether a server's interface is the one that is registered under its name
+    #[command(override_usage = "agentsh registry verify [OPTIONS] --listing <DIR>\n       \
+                                agentsh registry verify [OPTIONS] --url <URL>|--server <ID>\n       \
+                                agentsh registry verify [OPTIONS] -- <CMD>...")]
     Verify {
         #[command(flatten)]
         source: Source,

@@ -121,6 +121,7 @@ pub async fn run(args: RunArgs) -> u8 {
         publish: args.publish,
         agree: args.agree,
         learns: args.learn.is_some(),
+        summarised: !args.quiet,
         review: args.review,
         agent: args.agent,
         verb: "run",
@@ -221,13 +222,13 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
     if !quiet {
         let summary = session.journal.summary();
         let told = told::of_machine(&session.context.state, &summary);
-        let _ = write!(anstream::stderr(), "{}", style::summary(&summary.render_short(&told)));
+        let _ = write!(style::stderr(), "{}", style::summary(&summary.render_short(&told)));
         if let Some(lines) = session.wanted.snippet(MOST_SUGGESTED).filter(|_| !is_learning) {
             let file = session.context.config.join("agentsh/policy.yaml");
             let file = file.display();
             let _ = writeln!(
-                anstream::stderr(),
-                "agentsh: to allow what was refused, take what you know into {file}:\n{lines}"
+                style::stderr(),
+                "agentsh: to allow what was refused, add to {file} what you want of this:\n{lines}"
             );
         }
     }

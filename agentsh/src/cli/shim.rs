@@ -11,6 +11,7 @@ use clap::Args;
 use super::client_config::{homes, own_path};
 use super::edit;
 use super::output::{self, Failure, NO, OK, finish};
+use super::style::prose;
 use crate::agent::Kind;
 use crate::sandbox::layout::OWN_DIRECTORY;
 use crate::session::context::SHIMS;
@@ -45,15 +46,15 @@ pub struct DisableArgs {
 }
 
 pub fn enable(args: &EnableArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(make(args, out), err)
+    finish(make(args, &mut prose(out)), err)
 }
 
 pub fn disable(args: &DisableArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(remove(args, out), err)
+    finish(remove(args, &mut prose(out)), err)
 }
 
 pub fn status(out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(tell(out), err)
+    finish(tell(&mut prose(out)), err)
 }
 
 fn make(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -99,7 +100,11 @@ fn make(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
 fn remove(args: &DisableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let directory = directory()?;
     let names: Vec<String> = if args.all {
-        enabled(&directory)
+        let all = enabled(&directory);
+        if all.is_empty() {
+            writeln!(out, "no agent is enabled")?;
+        }
+        all
     } else {
         args.agents.iter().map(|agent| program(agent)).collect::<Result<_, _>>()?
     };

@@ -1,14 +1,28 @@
 //! Colour. It repeats what the words say, and `anstream` takes it out again wherever nobody wants it: in a pipe, with
 //! `NO_COLOR`, in a terminal that has none.
 
+use std::io::Write;
+
 use anstyle::{AnsiColor, Style};
 use clap::builder::Styles;
+
+use crate::base::paragraph::{self, Folding};
 
 pub(super) const HEADING: Style = Style::new().bold();
 pub(super) const QUIET: Style = Style::new().dimmed();
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const LESS: Style = AnsiColor::Yellow.on_default();
 pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
+
+/// Where everything goes that is no data: in a terminal no line is wider than it.
+pub(super) fn stderr() -> Folding<anstream::Stderr> {
+    Folding::new(anstream::stderr(), paragraph::columns(&std::io::stderr()))
+}
+
+/// Sentences that are what a verb answers.
+pub(super) fn prose(out: &mut dyn Write) -> Folding<&mut dyn Write> {
+    Folding::new(out, paragraph::columns(&std::io::stdout()))
+}
 
 /// Titles of columns whose cells are states.
 const STATES: [&str; 4] = ["action", "state", "status", "severity"];

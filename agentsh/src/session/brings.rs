@@ -55,12 +55,20 @@ fn line(
 ) -> String {
     let settings = brings.files.iter().filter(|file| file.starts).count();
     let acts: usize = brings.files.iter().map(|file| file.acts.len()).sum();
-    let whole = format!(
-        "{} with instructions, {} with settings, {acts} things that would start or allow something; `agentsh scan project` shows \
-         them",
-        files(brings.files.len() - settings),
-        files(settings)
-    );
+    let parts = [
+        (brings.files.len() - settings, "file", "with instructions"),
+        (settings, "file", "with settings"),
+        (acts, "thing", "that would start or allow something"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(many, ..)| *many > 0)
+        .map(|(many, what, which)| format!("{many} {what}{} {which}", if many == 1 { "" } else { "s" }))
+        .collect();
+    let whole = match parts.as_slice() {
+        [] => "nothing any more".to_owned(),
+        parts => format!("{}; `agentsh scan project` shows them", parts.join(", ")),
+    };
     let Some(before) = before else { return format!("the project brings for agents: {whole}") };
     let is_other = |(path, hash): &(&String, &String)| before.get(*path) != Some(hash);
     let gone = before.keys().filter(|path| !now.contains_key(*path));
@@ -71,10 +79,6 @@ fn line(
         named.push(format!("{} more", other.len() - MOST_NAMED));
     }
     format!("what the project brings for agents changed since the last start ({}): {whole}", named.join(", "))
-}
-
-fn files(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "file" } else { "files" })
 }
 
 /// None: nothing that can be read.

@@ -174,6 +174,8 @@ pub struct Session {
     /// How many more there were than may be held.
     unheld: Cell<u64>,
     hold: bool,
+    /// What was refused while messages were held.
+    refusals: RefCell<Vec<String>>,
     /// Why servers did not start, as far as the user knows, and whether he was told what lacks because of it.
     told: RefCell<BTreeMap<String, bool>>,
     /// More than one sandbox: what they share of the host is no place for sockets.
@@ -299,6 +301,7 @@ impl Session {
             held: RefCell::new(Vec::new()),
             unheld: Cell::new(0),
             told: RefCell::default(),
+            refusals: RefCell::default(),
             hold: opening.hold_messages && std::io::stderr().is_terminal(),
             neighbours: Cell::new(false),
             unready: RefCell::default(),
@@ -419,10 +422,32 @@ impl Session {
         }
     }
 
+    /// As [`Self::note`], for what the summary after a run says once more.
+    pub fn note_refusal(&self, message: &str) {
+        if self.hold {
+            self.refusals.borrow_mut().push(message.to_owned());
+        } else {
+            self.note(message);
+        }
+    }
+
+    /// Refusals that were held back are told, unless a summary follows that has them.
+    pub fn release_refusals(&self, summary_follows: bool) {
+        for message in self.refusals.borrow_mut().drain(..).filter(|_| !summary_follows) {
+            self.note(&message);
+        }
+    }
+
     /// Whether the program draws on the terminal, and messages wait for its end.
     #[must_use]
     pub fn draws_on_terminal(&self) -> bool {
         self.hold
+    }
+
+    /// Whether it does so now.
+    #[must_use]
+    pub fn agent_draws(&self) -> bool {
+        self.hold && self.agent_runs.get()
     }
 
     /// Tells the user now: nothing draws on the terminal yet.

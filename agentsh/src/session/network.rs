@@ -458,10 +458,10 @@ impl Session {
                 if shown < MOST_HINTS {
                     super::approvals::hint(self, &line);
                 }
-                self.note(&line);
+                self.note_refusal(&line);
             }
             std::cmp::Ordering::Equal => {
-                self.note("more connections are refused; `agentsh report` lists them all");
+                self.note_refusal("more connections are refused; `agentsh report` lists them all");
             }
             std::cmp::Ordering::Greater => {}
         }

@@ -48,7 +48,11 @@ pub async fn resolve(
     let home = session.context.home.clone();
     let mut cache = Cache::new(session);
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
-    let show = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let place = match std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        false => Place::Nowhere,
+        true if session.agent_draws() => Place::Beside,
+        true => Place::Line,
+    };
     let (resolved, cache) = tokio::task::spawn_blocking(move || {
         let request = pin::Request {
             program: &command.program,
@@ -61,7 +65,7 @@ pub async fn resolve(
             not_below: command.not_below.as_deref(),
             store: store.as_ref(),
         };
-        let mut progress = Progress::new(show);
+        let mut progress = Progress::new(place);
         let resolved = pin::resolve(&request, &mut cache, &mut |step| progress.show(&step));
         progress.clear();
         (resolved.and_then(pinned), cache)
@@ -166,33 +170,51 @@ impl pin::DigestCache for Cache {
     }
 }
 
-/// One line on a terminal for hashing that takes longer than a second.
+/// Hashing that takes longer than a second is told.
 struct Progress {
     started: std::time::Instant,
     shown: bool,
-    terminal: bool,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    /// One line of the terminal, again and again.
+    Line,
+    /// The agent draws on the terminal: what terminals show beside it, once.
+    Beside,
 }
 
 impl Progress {
-    fn new(terminal: bool) -> Self {
-        Self { started: std::time::Instant::now(), shown: false, terminal }
+    fn new(place: Place) -> Self {
+        Self { started: std::time::Instant::now(), shown: false, place }
     }
 
     fn show(&mut self, step: &pin::Progress<'_>) {
         use std::io::Write;
-        if !self.terminal || self.started.elapsed().as_millis() < 1000 {
+        if self.place == Place::Nowhere || self.started.elapsed().as_millis() < 1000 {
             return;
         }
-        self.shown = true;
+        let first = !std::mem::replace(&mut self.shown, true);
         let percent = (step.done * 100).checked_div(step.total).unwrap_or(100);
         let name = step.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let line = format!("checking {} ({percent} %)", crate::store::escape::line(&name));
-        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+        let name = crate::store::escape::line(&name);
+        match self.place {
+            Place::Nowhere => {}
+            Place::Line => {
+                let _ = write!(std::io::stderr(), "\r\x1b[Kchecking {name} ({percent} %)");
+            }
+            Place::Beside if first => {
+                super::approvals::beside(&format!("checking what a server runs ({name} and more)"), "");
+            }
+            Place::Beside => {}
+        }
     }
 
     fn clear(&self) {
         use std::io::Write;
-        if self.shown {
+        if self.shown && self.place == Place::Line {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }

@@ -54,6 +54,8 @@ pub struct Request {
     pub review: bool,
     /// Hosts that no rule names are reached, to write down what was needed.
     pub learns: bool,
+    /// A summary follows the run, and says what was refused.
+    pub summarised: bool,
     pub agent: Vec<String>,
     /// `run`, or `demo`.
     pub verb: &'static str,
@@ -94,6 +96,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     if request.review {
         review::launch::tell(&session);
     }
+    session.release_refusals(request.summarised && result.is_ok());
     session.release_notes();
     let exit_code = match &result {
         Ok(code) => *code,

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::base::paragraph;
+
 /// Pieces that wait for a reader.
 const MAX_WAITING: usize = 64;
 /// How long a message is waited for, so that it stands before whatever is written next. Only once: a reader that let one
@@ -34,8 +36,9 @@ pub(super) fn is_behind() -> bool {
     WAITING.load(Ordering::Acquire) > 0
 }
 
-/// One message. What nobody reads is left out.
+/// One message, folded for a terminal. What nobody reads is left out.
 pub(super) fn say(message: &str) {
+    let message = paragraph::shown(message, &std::io::stderr());
     if !send(format!("{message}\n")) || IS_STUCK.load(Ordering::Acquire) {
         return;
     }

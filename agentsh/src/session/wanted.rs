@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 
 use crate::types::ServerId;
 
+/// Of an ordinary terminal.
+const COLUMNS: usize = 80;
 /// Entries that are remembered of each kind for each sandbox.
 const MOST_WANTED: usize = 200;
 
@@ -48,24 +50,22 @@ impl Wanted {
         let all = self.0.borrow();
         let mut text = String::new();
         for (server, counts) in &*all {
-            let network: Vec<String> = [(Key::Host, "allow"), (Key::Loopback, "loopback")]
-                .into_iter()
-                .filter_map(|(key, name)| Some(format!("{name}: [{}]", list(counts, key, most)?)))
-                .collect();
-            let network = (!network.is_empty()).then(|| format!("network: {{{}}}", network.join(", ")));
-            let files: Vec<String> = [(Key::Read, "read"), (Key::Write, "write"), (Key::Unmask, "unmask")]
-                .into_iter()
-                .filter_map(|(key, name)| Some(format!("{name}: [{}]", list(counts, key, most)?)))
-                .collect();
-            let files = (!files.is_empty()).then(|| format!("filesystem: {{{}}}", files.join(", ")));
-            let sections: Vec<String> = network.into_iter().chain(files).collect();
+            let network =
+                section("network", &[(Key::Host, "allow"), (Key::Loopback, "loopback")], counts, most);
+            let files = [(Key::Read, "read"), (Key::Write, "write"), (Key::Unmask, "unmask")];
+            let files = section("filesystem", &files, counts, most);
+            let sections: Vec<Section> = network.into_iter().chain(files).collect();
             // Writing to a string cannot fail.
             let _ = match server {
-                None => writeln!(text, "agent:\n  {}", sections.join("\n  ")),
+                None => {
+                    let lines: Vec<String> = sections.iter().map(Section::of_agent).collect();
+                    writeln!(text, "agent:\n{}", lines.join("\n"))
+                }
                 Some(id) => {
                     if !text.contains("sandbox:\n") {
                         text.push_str("sandbox:\n  mcp:\n    servers:\n");
                     }
+                    let sections: Vec<String> = sections.iter().map(Section::in_one_line).collect();
                     writeln!(text, "      - {{id: {:?}, {}}}", id.0, sections.join(", "))
                 }
             };
@@ -73,6 +73,39 @@ impl Wanted {
         text.truncate(text.trim_end().len());
         (!text.is_empty()).then_some(text)
     }
+}
+
+/// A key with the lists below it.
+struct Section {
+    name: &'static str,
+    lists: Vec<String>,
+}
+
+impl Section {
+    fn in_one_line(&self) -> String {
+        format!("{}: {{{}}}", self.name, self.lists.join(", "))
+    }
+
+    /// Below `agent:`, list by list where one line would be wider than an ordinary terminal.
+    fn of_agent(&self) -> String {
+        let whole = format!("  {}", self.in_one_line());
+        if whole.len() <= COLUMNS {
+            return whole;
+        }
+        format!("  {}:\n    {}", self.name, self.lists.join("\n    "))
+    }
+}
+
+fn section(
+    name: &'static str,
+    keys: &[(Key, &'static str)],
+    counts: &Counts,
+    most: usize,
+) -> Option<Section> {
+    let lists =
+        keys.iter().filter_map(|(key, name)| Some(format!("{name}: [{}]", list(counts, *key, most)?)));
+    let lists: Vec<String> = lists.collect();
+    (!lists.is_empty()).then_some(Section { name, lists })
 }
 
 /// The most frequent first chosen, then in the order of their names.
@@ -103,5 +136,14 @@ mod tests {
         let expected = "agent:\n  network: {allow: [a.example, c.example], loopback: [5432]}\n  filesystem: {unmask: [\".git/config\"]}\n\
                         sandbox:\n  mcp:\n    servers:\n      - {id: \"s\", network: {allow: [d.example]}}";
         assert_eq!(wanted.snippet(2).as_deref(), Some(expected));
+
+        let wanted = Wanted::default();
+        for number in 0..3 {
+            wanted.add(None, Key::Host, &format!("\"a-long-name-{number}.example.com\""));
+        }
+        wanted.add(None, Key::Loopback, "5432");
+        let expected = "agent:\n  network:\n    allow: [\"a-long-name-0.example.com\", \"a-long-name-1.example.com\", \
+                        \"a-long-name-2.example.com\"]\n    loopback: [5432]";
+        assert_eq!(wanted.snippet(9).as_deref(), Some(expected));
     }
 }

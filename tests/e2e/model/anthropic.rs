@@ -22,8 +22,10 @@ pub fn result(conversation: &[Value]) -> Option<Value> {
 }
 
 fn last_result(body: &Value) -> Option<&Value> {
-    let content = body["messages"].as_array()?.last()?["content"].as_array()?;
-    content.iter().find(|block| block["type"] == "tool_result")
+    // Behind it an agent may have something of its own to say.
+    let messages = body["messages"].as_array()?.iter().rev();
+    let mut blocks = messages.filter_map(|message| message["content"].as_array()).flatten();
+    blocks.find(|block| block["type"] == "tool_result")
 }
 
 fn answer(script: &Script, request: &Request, received: &Mutex<Vec<Value>>) -> Answer {

@@ -2,20 +2,9 @@
 # clean.sh ROOT PACKAGE: installs a package in a root of Debian as its administrator would, and uses it as a user who was
 # made just now. ROOT is changed; nothing else is, and nothing stays mounted.
 set -eu
-exec unshare --mount --pid --fork --kill-child sh -euc '
-root=$1
-package=$(basename "$2")
-cp "$2" "$root/tmp/$package"
-mount --bind "$root" "$root"
-mount --rbind /dev "$root/dev"
-mount --rbind /sys "$root/sys"
-mount -t proc proc "$root/proc"
-mkdir -p "$root/.old"
-cd "$root"
-pivot_root . .old
-cd /
-umount -l /.old
-export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+cp "$2" "$1/tmp/$(basename "$2")"
+exec sh "$(dirname "$0")/enter.sh" "$1" sh -euc '
+package=$1
 case $package in
     *.deb) dpkg --install "/tmp/$package" ;;
     *.rpm) rpm2cpio "/tmp/$package" | cpio --extract --make-directories --quiet --directory / ;;
@@ -54,4 +43,4 @@ grep -q \"tool calls\\|calls\" ../report
 agentsh events verify
 agentsh man run > /dev/null 2>&1 || true
 echo WORKS as \$(id -un)
-"' sh "$1" "$2"
+"' sh "$(basename "$2")"

@@ -58,7 +58,9 @@ pub fn main(options: &Options) -> Result<bool> {
     Ok(true)
 }
 
-fn make(output: &Path, debug: bool) -> Result<Made> {
+/// # Errors
+/// When something cannot be built or packed.
+pub fn make(output: &Path, debug: bool) -> Result<Made> {
     std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
     let binary = build::binary(output, debug)?;
     let bill = sbom::read()?;

@@ -7,6 +7,7 @@ pub mod escape;
 pub mod json;
 pub mod memory;
 pub mod missing;
+pub mod paragraph;
 pub mod random;
 pub mod site;
 pub mod types;

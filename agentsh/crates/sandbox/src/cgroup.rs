@@ -9,6 +9,11 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+mod home;
+
+pub use home::Settled;
+use home::{Rights, enable_controllers, hands_down};
+
 /// Where this process's cgroups are, per hierarchy; found once per session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
@@ -61,7 +66,7 @@ impl Hierarchies {
             match kind {
                 Some("cgroup2") => {
                     found.unified =
-                        place("").map(|own| home_of_sandboxes(&own, Path::new(mount_point), &may_make))
+                        place("").map(|own| home::of_sandboxes(&own, Path::new(mount_point), &Rights::ours()))
                 }
                 Some("cgroup") if options.split(',').any(|option| option == "memory") => {
                     found.memory = place("memory")
@@ -72,11 +77,17 @@ impl Hierarchies {
                 _ => {}
             }
         }
-        found.unified_memory = found.unified.as_ref().is_some_and(|directory| {
-            fs::read_to_string(directory.join("cgroup.controllers"))
-                .is_ok_and(|list| list.split_whitespace().any(|c| c == "memory"))
-        });
+        found.unified_memory = found.unified.as_deref().is_some_and(home::has_memory);
         found
+    }
+
+    /// Makes room where this process stands alone in a version 2 group that is its own: it moves into a group below, since
+    /// one that holds processes cannot hand controllers to the groups of sandboxes. Undone when the answer is dropped, or
+    /// [`Bound::lift`] is called that has it.
+    #[must_use]
+    pub fn settle(&self, name: &str) -> Option<Settled> {
+        let home = self.unified.as_ref().filter(|_| self.unified_memory)?;
+        Settled::below(home, &format!("{name}-self"))
     }
 
     /// The same with one more version 2 directory in between: what is attached to it holds for every sandbox that is
@@ -99,10 +110,11 @@ impl Hierarchies {
     #[must_use]
     pub fn bounded(&self, name: &str, memory_bytes: u64) -> (Self, Bound) {
         let (mut bounded, mut bound) = (self.clone(), Bound::default());
+        bound.settled = self.settle(name);
         let mut limited = |above: &Path, file: &str| {
             let directory = above.join(name);
             make(&directory).ok()?;
-            bound.0.push(directory.clone());
+            bound.directories.push(directory.clone());
             write(&directory.join(file), &memory_bytes.to_string()).is_ok().then_some(directory)
         };
         if let Some(above) = self.unified.as_ref().filter(|_| self.unified_memory) {
@@ -121,11 +133,14 @@ impl Hierarchies {
     /// Whether a cgroup that holds memory can be made here, as far as permissions tell.
     #[must_use]
     pub fn may_hold_memory(&self) -> bool {
-        let unified = self.unified.as_ref().filter(|_| self.unified_memory);
-        [unified, self.memory.as_ref()]
-            .into_iter()
-            .flatten()
-            .any(|directory| rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok())
+        let is_ours =
+            |directory: &&PathBuf| rustix::fs::access(*directory, rustix::fs::Access::WRITE_OK).is_ok();
+        let handed_down = |directory: &&PathBuf| {
+            enable_controllers(directory);
+            hands_down(directory)
+        };
+        let unified = self.unified.as_ref().filter(|_| self.unified_memory).filter(is_ours);
+        unified.filter(handed_down).is_some() || self.memory.as_ref().filter(is_ours).is_some()
     }
 
     /// Makes the version 2 group of one sandbox, into which pid 1 is born. None is no failure: what is missing is told by
@@ -261,17 +276,22 @@ impl Drop for Cgroup {
     }
 }
 
-/// Directories above all sandboxes of a session. Removed when dropped, if those are gone.
+/// Directories above all sandboxes of a session, and where the session itself stands. Undone when dropped, if the
+/// sandboxes are gone.
 #[derive(Debug, Default)]
-pub struct Bound(Vec<PathBuf>);
+pub struct Bound {
+    directories: Vec<PathBuf>,
+    settled: Option<Settled>,
+}
 
 impl Bound {
     /// Removes them now, before the process ends.
     pub fn lift(&mut self) {
-        for directory in self.0.drain(..) {
+        for directory in self.directories.drain(..) {
             // What is still busy is swept by a later run.
             let _ = fs::remove_dir(&directory);
         }
+        self.settled = None;
     }
 }
 
@@ -334,27 +354,6 @@ fn remove_tree(directory: &Path, depth: usize) {
     let _ = fs::remove_dir(directory);
 }
 
-/// Where sandboxes get their cgroups: a cgroup that holds processes cannot hand controllers down, so beside our own one
-/// where its parent hands memory down and is ours to make groups in, else below it. In a session of systemd the user owns
-/// what is below `user@UID.service`; a service with a user and `Delegate=` stands in a slice that is not his.
-fn home_of_sandboxes(own: &Path, mount_point: &Path, may_make: &dyn Fn(&Path) -> bool) -> PathBuf {
-    let hands_down = |directory: &Path| {
-        fs::read_to_string(directory.join("cgroup.subtree_control"))
-            .is_ok_and(|list| list.split_whitespace().any(|controller| controller == "memory"))
-    };
-    match own.parent() {
-        Some(parent) if own != mount_point && hands_down(parent) && may_make(parent) => parent.to_owned(),
-        _ => own.to_owned(),
-    }
-}
-
-/// As far as permissions tell: groups may be made here, and processes moved here.
-fn may_make(directory: &Path) -> bool {
-    use rustix::fs::{Access, access};
-    access(directory, Access::WRITE_OK).is_ok()
-        && access(directory.join("cgroup.procs"), Access::WRITE_OK).is_ok()
-}
-
 /// The path of this process in one hierarchy: `controller` is empty for version 2.
 fn membership<'t>(memberships: &'t str, controller: &str) -> Option<&'t str> {
     memberships.lines().find_map(|line| {
@@ -370,12 +369,6 @@ fn make(directory: &Path) -> io::Result<OwnedFd> {
         other => other?,
     }
     Ok(File::open(directory)?.into())
-}
-
-/// Children get controllers only if their parent hands them down. Refused where the parent holds processes
-/// itself; the limits then cannot be written, which is noticed and reported.
-fn enable_controllers(parent: &Path) {
-    let _ = write(&parent.join("cgroup.subtree_control"), "+memory +pids +cpu");
 }
 
 fn write(file: &Path, text: &str) -> io::Result<()> {
@@ -397,38 +390,6 @@ mod tests {
         assert_eq!(found.memory.as_deref(), Some(Path::new("/sys/fs/cgroup/memory/user/one")));
         assert_eq!(found.cpu.as_deref(), Some(Path::new("/sys/fs/cgroup/cpu")));
         assert!(!found.unified_memory);
-    }
-
-    /// A tree of files as the kernel shows it: which groups hand memory down, and which are the user's.
-    #[test]
-    fn a_delegated_group_above_is_taken_and_a_foreign_one_is_not() {
-        let mount = tempfile::tempdir().unwrap();
-        let mount = mount.path();
-        let slice = mount.join("user.slice/user-1000.slice");
-        let manager = slice.join("user@1000.service");
-        let scope = manager.join("app.slice/shell.scope");
-        fs::create_dir_all(&scope).unwrap();
-        fs::create_dir_all(slice.join("session-3.scope")).unwrap();
-        for (directory, controllers) in [
-            (mount, "cpu memory pids"),
-            (&slice, "memory pids"),
-            (&manager, "cpu memory pids"),
-            (&manager.join("app.slice"), ""),
-        ] {
-            fs::write(directory.join("cgroup.subtree_control"), controllers).unwrap();
-        }
-        let users = |directory: &Path| directory.starts_with(&manager);
-        let home = |own: &Path, may_make: &dyn Fn(&Path) -> bool| home_of_sandboxes(own, mount, may_make);
-        // `app.slice` hands nothing down.
-        assert_eq!(home(&scope, &users), scope);
-        fs::write(manager.join("app.slice/cgroup.subtree_control"), "memory").unwrap();
-        assert_eq!(home(&scope, &users), manager.join("app.slice"));
-        // A login by ssh stands outside of what is delegated; a group of one's own in a foreign one is kept.
-        assert_eq!(home(&slice.join("session-3.scope"), &users), slice.join("session-3.scope"));
-        assert_eq!(home(&manager, &users), manager);
-        // Root: as before, the parent.
-        assert_eq!(home(&slice.join("session-3.scope"), &|_| true), slice);
-        assert_eq!(home(mount, &|_| true), mount);
     }
 
     #[test]

@@ -353,7 +353,12 @@ impl Summary {
             }
         }
         let line = |(who, lacks): (Vec<String>, Vec<String>)| {
-            format!("not enforced: {} (for {}); `agentsh doctor` says why", lacks.join(", "), who.join(", "))
+            // A weaker tier is no lack of the machine: it was asked for.
+            let why = match lacks.iter().all(|lack| lack.starts_with("tier ")) {
+                true => "`agentsh report` says what that leaves out",
+                false => "`agentsh doctor` says why",
+            };
+            format!("not enforced: {} (for {}); {why}", lacks.join(", "), who.join(", "))
         };
         lines.into_iter().map(line).collect()
     }

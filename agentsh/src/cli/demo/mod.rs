@@ -22,6 +22,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::base::paragraph;
 use crate::session::run::{Request, run as run_session};
 use crate::session::run_error::exit_code_of;
 use crate::store::{EventFilter, PinStore, Reader, state_dir};
@@ -128,6 +129,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         publish: Vec::new(),
         agree: false,
         learns: false,
+        summarised: false,
         review: false,
         verb: "demo",
     };
@@ -247,7 +249,10 @@ fn show(args: &DemoArgs, done: &Done) -> serde_json::Result<String> {
         Ok(session) => format!("the record: `agentsh report latest`, or `agentsh report {session}`\n"),
         Err(unfinished) => format!("{unfinished}\n"),
     });
-    Ok(text)
+    Ok(match super::output::terminal_width() {
+        Some(width) => paragraph::fold(&text, usize::from(width)).into_owned(),
+        None => text,
+    })
 }
 
 fn told(result: io::Result<()>) -> u8 {

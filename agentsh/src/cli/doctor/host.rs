@@ -1,6 +1,7 @@
 //! What is decided outside of a sandbox: what a killed supervisor leaves behind, the event store, the agents on
 //! PATH, and why user namespaces may be refused.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -10,15 +11,16 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 
+use crate::agent::Kind;
 use crate::sandbox::control::Cause;
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::{SpawnError, cgroup};
 use crate::session::Context;
 use crate::session::probe::{self, Probe};
 use crate::store::{Event, Journal, PinStore, Reader, StoreError};
-use crate::types::SessionId;
+use crate::types::{FileKey, SessionId};
 
-use super::layer::{Layer, State};
+use super::layer::{AGENT, Layer, State};
 use super::probe::Facts;
 use super::{PROBE_VERB, stage};
 
@@ -168,27 +170,31 @@ async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
     Ok(changed > 0 && !verified().await.unwrap_or(false))
 }
 
-/// Whether an agent is on PATH. It is not executed; its hash is known if a run has computed it.
-pub async fn agent(name: &str, context: &Context) -> Layer {
-    let layer = format!("agent-{name}");
+/// Which agents are on PATH. None is executed; a hash is known if a run has computed it.
+pub async fn agents(context: &Context) -> Vec<Layer> {
+    let known = PinStore::new(&context.state).all_digests().await.unwrap_or_default();
+    Kind::all().filter_map(Kind::program).map(|name| agent(name, context, &known)).collect()
+}
+
+fn agent(name: &str, context: &Context, known: &BTreeMap<FileKey, [u8; 32]>) -> Layer {
+    let layer = format!("{AGENT}{name}");
     let asked = format!("`{name}` on PATH");
     let Some(found) = on_path(name, context) else {
-        return Layer::new(&layer, &asked, "", State::NotFound)
-            .remedy("nothing, unless you want to run it: `agentsh run` works with any program");
+        return Layer::new(&layer, &asked, "", State::NotFound);
     };
     let real = found.canonicalize().unwrap_or_else(|_| found.clone());
     let key = File::open(&real).and_then(|file| file_key(file.as_fd()));
-    let known = PinStore::new(&context.state).all_digests().await.unwrap_or_default();
-    let digest = key.ok().and_then(|key| known.get(&key).copied());
+    let digest = key.ok().and_then(|key| known.get(&key));
     let hash = match digest {
         Some(bytes) => {
             let hex: String = bytes.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            format!("sha256 {hex}…")
+            format!("; sha256 {hex}…")
         }
-        None => "not hashed yet: its first run does it".to_owned(),
+        // Its first run does it.
+        None => String::new(),
     };
     let leads = if real == found { String::new() } else { format!(" -> {}", real.display()) };
-    Layer::new(&layer, &asked, format!("{}{leads}; {hash}", found.display()), State::Found)
+    Layer::new(&layer, &asked, format!("{}{leads}{hash}", found.display()), State::Found)
 }
 
 fn on_path(name: &str, context: &Context) -> Option<PathBuf> {

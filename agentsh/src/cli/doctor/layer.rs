@@ -2,9 +2,13 @@
 
 use serde::Serialize;
 
+use crate::base::paragraph;
 use crate::cli::style::{BAD, GOOD, HEADING, LESS, QUIET, paint};
 use crate::cli::table;
 use crate::store::escape;
+
+/// Before the name of an agent, in the name of its row.
+pub const AGENT: &str = "agent-";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -88,7 +92,10 @@ impl State {
 #[must_use]
 pub fn render(layers: &[Layer], width: Option<u16>) -> String {
     let rows = match width {
-        Some(width) => layers.iter().map(|layer| shown(layer, usize::from(width))).collect(),
+        Some(width) => {
+            let layers = said_once(layers);
+            layers.iter().map(|layer| shown(layer, usize::from(width))).collect()
+        }
         None => {
             let row = |layer: &Layer| {
                 let got = match layer.got.as_str() {
@@ -118,7 +125,33 @@ pub fn render(layers: &[Layer], width: Option<u16>) -> String {
         }
         (open, _) => paint(BAD, &format!("not fully enforced here: {}", names(open))),
     };
-    format!("{rows}{verdict}\n")
+    match width {
+        Some(width) => paragraph::fold(&format!("{rows}{verdict}\n"), usize::from(width)).into_owned(),
+        None => format!("{rows}{verdict}\n"),
+    }
+}
+
+/// As people read it: programs that are not there share a row, and a reason that stands above is not told again.
+fn said_once(layers: &[Layer]) -> Vec<Layer> {
+    let mut said: Vec<Layer> = Vec::with_capacity(layers.len());
+    for layer in layers {
+        let mut layer = layer.clone();
+        if layer.state == State::NotFound {
+            let name = layer.layer.trim_start_matches(AGENT).to_owned();
+            if let Some(before) = said.iter_mut().find(|before| before.state == State::NotFound) {
+                before.got = format!("{}, {name}", before.got);
+                continue;
+            }
+            (layer.layer, layer.got) = ("other agents".to_owned(), name);
+        } else if let Some(before) = said.iter().find(|before| {
+            !layer.why.is_empty() && (&before.why, &before.remedy) == (&layer.why, &layer.remedy)
+        }) {
+            layer.why = format!("as for {}", before.layer);
+            layer.remedy.clear();
+        }
+        said.push(layer);
+    }
+    said
 }
 
 /// A state, a name, what was got; below it what a layer lacks.
@@ -149,8 +182,8 @@ fn shown(layer: &Layer, width: usize) -> String {
         }
     };
     push("", &layer.got);
-    if layer.state.is_wanting() || layer.state == State::NotFound {
-        push("asked: ", if layer.state.is_wanting() { &layer.asked } else { "" });
+    if layer.state.is_wanting() {
+        push("asked: ", &layer.asked);
         push("why: ", &layer.why);
         push("what to do: ", &layer.remedy);
     }
@@ -197,6 +230,34 @@ mod tests {
           }
         ]
         "#);
+    }
+
+    #[test]
+    fn a_reason_is_told_once_and_what_is_not_there_takes_one_line() {
+        let less = |name: &str| {
+            Layer::new(name, "much", "little", State::Degraded).because("no cgroup").remedy("delegate one")
+        };
+        let absent = |name: &str| Layer::new(name, "on PATH", "", State::NotFound);
+        let layers = [
+            less("memory-limit"),
+            less("cpu-limit"),
+            absent("agent-claude"),
+            Layer::new("agent-codex", "on PATH", "/usr/bin/codex", State::Found),
+            absent("agent-gemini"),
+        ];
+        insta::assert_snapshot!(plain(&layers, 80), @r"
+        DEGRADED    memory-limit        little
+                                        asked: much
+                                        why: no cgroup
+                                        what to do: delegate one
+        DEGRADED    cpu-limit           little
+                                        asked: much
+                                        why: as for memory-limit
+        not found   other agents        claude, gemini
+        found       agent-codex         /usr/bin/codex
+        not fully enforced here: memory-limit, cpu-limit
+        ");
+        assert_eq!(to_json(&layers).unwrap().matches("delegate one").count(), 2);
     }
 
     fn plain(layers: &[Layer], width: u16) -> String {

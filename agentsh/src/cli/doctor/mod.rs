@@ -81,8 +81,10 @@ pub fn inside() -> u8 {
 async fn examine() -> Result<Vec<Layer>, String> {
     let stage = Stage::set().map_err(|error| format!("cannot prepare a place for the attempts: {error}"))?;
     let context = stage::context(stage.directory()).map_err(|error| error.to_string())?;
+    // As a session does; undone at the end.
+    let _settled = context.hierarchies.settle(&format!("agentsh-{}", std::process::id()));
     let throw_away = stage.directory().join("state");
-    let (ordinary, memory, pids, cpu, tampered, death, store, claude, codex) = tokio::join!(
+    let (ordinary, memory, pids, cpu, tampered, death, store) = tokio::join!(
         stage.ordinary(&context),
         stage.limited(&context, "memory"),
         stage.limited(&context, "pids"),
@@ -90,9 +92,8 @@ async fn examine() -> Result<Vec<Layer>, String> {
         stage.tampered(&context),
         host::parent_death(&context, &stage.facts),
         host::event_store(&context.state, &throw_away),
-        host::agent("claude", &context),
-        host::agent("codex", &context),
     );
+    let agents = host::agents(&context).await;
     let seen = stage.look();
     let mut layers = match &ordinary {
         Ok(probed) => judge::ordinary(&judge::read(&probed.output), &probed.enforcement, &seen),
@@ -108,7 +109,8 @@ async fn examine() -> Result<Vec<Layer>, String> {
         let rest = ["memory-limit", "process-limit", "cpu-limit", "pinned-execution", "parent-death"];
         layers.extend(rest.map(|layer| untried(layer).because(NO_SANDBOX)));
     }
-    layers.extend([store, claude, codex]);
+    layers.push(store);
+    layers.extend(agents);
     layers.push(kernel::examine(&stage).await);
     drop(context);
     Ok(layers)

@@ -32,6 +32,10 @@ enum Verb {
         file: PathBuf,
     },
     /// Sign a policy
+    #[command(
+        override_usage = "agentsh policy bundle sign [OPTIONS] --name <NAME> --version <VERSION>\n           \
+                                --expires <DURATION|TIME> --key <FILE> --output <FILE> <FILE>"
+    )]
     Sign {
         /// The policy
         #[arg(value_name = "FILE")]

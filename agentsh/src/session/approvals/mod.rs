@@ -37,7 +37,7 @@ pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
 pub use logins::FurtherRights;
 pub use socket::{Asking, Said, ask, sockets};
-pub use tell::{hint, notice};
+pub use tell::{beside, hint, notice};
 pub use terminal::Terminal;
 
 /// Questions that wait at once; more are refused.

@@ -37,8 +37,8 @@ fn how(item: &Item) -> String {
 pub fn notice(session: &Session, what: &str, how: &str) {
     if session.draws_on_terminal() {
         // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
+        // What became of it is told when the agent has ended.
         beside(what, "\x07");
-        session.note(&format!("{what} ({how})"));
     } else {
         session.announce(what);
         session.announce(&format!("  {how}"));
@@ -47,7 +47,7 @@ pub fn notice(session: &Session, what: &str, how: &str) {
 }
 
 /// What terminals show beside what a program draws, and then this.
-fn beside(what: &str, then: &str) {
+pub fn beside(what: &str, then: &str) {
     let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {

@@ -1,0 +1,186 @@
+//! The version 2 group in which the groups of sandboxes are made, and how controllers come to them.
+//!
+//! A group that holds processes cannot hand controllers down. So sandboxes stand beside our own group, in one that is ours
+//! to make groups in; or, where a service manager gave us a group and put nobody else there, we move one step down in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::write;
+
+/// What may be done with groups here.
+pub(super) struct Rights<'r> {
+    /// Root may do everything everywhere: a permission tells nothing about whose a group is.
+    pub is_root: bool,
+    /// Groups may be made here, and processes moved here.
+    pub may_make: &'r dyn Fn(&Path) -> bool,
+}
+
+impl Rights<'static> {
+    pub fn ours() -> Self {
+        Self { is_root: rustix::process::geteuid().is_root(), may_make: &may_make }
+    }
+}
+
+/// As far as permissions tell.
+fn may_make(directory: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    access(directory, Access::WRITE_OK).is_ok()
+        && access(directory.join("cgroup.procs"), Access::WRITE_OK).is_ok()
+}
+
+/// Beside our own group where its parent hands memory down, or was given to this user and holds nobody; else below it. In a
+/// session of systemd the user owns what is below `user@UID.service`; a service with a user and `Delegate=` stands in a
+/// slice that is not his, and with `DelegateSubgroup=` one step below what is his.
+pub(super) fn of_sandboxes(own: &Path, mount_point: &Path, rights: &Rights<'_>) -> PathBuf {
+    let is_given = |parent: &Path| !rights.is_root && has_memory(parent) && processes(parent).is_empty();
+    match own.parent() {
+        Some(parent)
+            if own != mount_point
+                && (hands_down(parent) || is_given(parent))
+                && (rights.may_make)(parent) =>
+        {
+            parent.to_owned()
+        }
+        _ => own.to_owned(),
+    }
+}
+
+/// Whether the memory controller can be had in this group at all.
+pub(super) fn has_memory(directory: &Path) -> bool {
+    lists_memory(&directory.join("cgroup.controllers"))
+}
+
+/// Whether groups below this one have the memory controller.
+pub(super) fn hands_down(directory: &Path) -> bool {
+    lists_memory(&directory.join("cgroup.subtree_control"))
+}
+
+fn lists_memory(file: &Path) -> bool {
+    fs::read_to_string(file).is_ok_and(|list| list.split_whitespace().any(|name| name == "memory"))
+}
+
+fn processes(directory: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Children get controllers only if their parent hands them down. Refused where the parent holds processes
+/// itself; the limits then cannot be written, which is noticed and reported.
+pub(super) fn enable_controllers(parent: &Path) {
+    let _ = write(&parent.join("cgroup.subtree_control"), "+memory +pids +cpu");
+}
+
+/// This process, one step below the group that it was started in. It moves back when this is dropped.
+#[derive(Debug)]
+pub struct Settled {
+    home: PathBuf,
+    below: PathBuf,
+}
+
+impl Settled {
+    /// None where there is nothing to do, or nothing that may be done: controllers are handed down already, or somebody
+    /// else stands in the group too.
+    pub(super) fn below(home: &Path, name: &str) -> Option<Self> {
+        let own = std::process::id();
+        if hands_down(home) || processes(home) != [own] || !may_make(home) {
+            return None;
+        }
+        let settled = Self { home: home.to_owned(), below: home.join(name) };
+        fs::create_dir(&settled.below).ok()?;
+        // From here on a failure is undone by dropping it.
+        write(&settled.below.join("cgroup.procs"), &own.to_string()).ok()?;
+        enable_controllers(home);
+        hands_down(home).then_some(settled)
+    }
+}
+
+impl Settled {
+    fn has_neighbours(&self) -> bool {
+        fs::read_dir(&self.home).is_ok_and(|entries| {
+            entries
+                .flatten()
+                .any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.path() != self.below)
+        })
+    }
+}
+
+impl Drop for Settled {
+    fn drop(&mut self) {
+        // A group that is left may be one of a sandbox, whose limits end with the controllers: a later run sweeps it.
+        if self.has_neighbours() {
+            return;
+        }
+        let _ = write(&self.home.join("cgroup.subtree_control"), "-memory -pids -cpu");
+        for process in processes(&self.below) {
+            let _ = write(&self.home.join("cgroup.procs"), &process.to_string());
+        }
+        let _ = fs::remove_dir(&self.below);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    /// A tree of files as the kernel shows it: which groups hand memory down, and which are the user's.
+    #[test]
+    fn a_delegated_group_above_is_taken_and_a_foreign_one_is_not() {
+        let mount = tempfile::tempdir().unwrap();
+        let mount = mount.path();
+        let slice = mount.join("user.slice/user-1000.slice");
+        let manager = slice.join("user@1000.service");
+        let scope = manager.join("app.slice/shell.scope");
+        fs::create_dir_all(&scope).unwrap();
+        fs::create_dir_all(slice.join("session-3.scope")).unwrap();
+        for (directory, controllers) in [
+            (mount, "cpu memory pids"),
+            (&slice, "memory pids"),
+            (&manager, "cpu memory pids"),
+            (&manager.join("app.slice"), ""),
+        ] {
+            fs::write(directory.join("cgroup.subtree_control"), controllers).unwrap();
+        }
+        let users = |directory: &Path| directory.starts_with(&manager);
+        let home = |own: &Path, may_make: &dyn Fn(&Path) -> bool| {
+            of_sandboxes(own, mount, &Rights { is_root: false, may_make })
+        };
+        // `app.slice` hands nothing down.
+        assert_eq!(home(&scope, &users), scope);
+        fs::write(manager.join("app.slice/cgroup.subtree_control"), "memory").unwrap();
+        assert_eq!(home(&scope, &users), manager.join("app.slice"));
+        // A login by ssh stands outside of what is delegated; a group of one's own in a foreign one is kept.
+        assert_eq!(home(&slice.join("session-3.scope"), &users), slice.join("session-3.scope"));
+        assert_eq!(home(&manager, &users), manager);
+        // Root: as before, the parent.
+        assert_eq!(home(&slice.join("session-3.scope"), &|_| true), slice);
+        assert_eq!(home(mount, &|_| true), mount);
+    }
+
+    #[test]
+    fn a_group_that_was_given_to_this_user_and_is_empty_is_taken() {
+        let mount = tempfile::tempdir().unwrap();
+        let service = mount.path().join("system.slice/agent.service");
+        let own = service.join("supervisor");
+        fs::create_dir_all(&own).unwrap();
+        fs::write(service.join("cgroup.controllers"), "cpu memory pids").unwrap();
+        fs::write(service.join("cgroup.procs"), "").unwrap();
+        let home = |is_root| of_sandboxes(&own, mount.path(), &Rights { is_root, may_make: &|_| true });
+        assert_eq!(home(false), service);
+        // Root may write everywhere.
+        assert_eq!(home(true), own);
+        fs::write(service.join("cgroup.procs"), "17\n").unwrap();
+        assert_eq!(home(false), own);
+    }
+
+    #[test]
+    fn who_is_not_alone_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        fs::write(home.path().join("cgroup.procs"), format!("{own}\n17\n")).unwrap();
+        assert!(Settled::below(home.path(), "agentsh-1-self").is_none());
+        assert!(!home.path().join("agentsh-1-self").exists());
+    }
+}
