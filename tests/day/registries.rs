@@ -36,6 +36,9 @@ fn the_registry_of_a_project_may_be_read() {
             );
             sandbox.holds(&[
                 yes(request("GET /npm/left-pad")),
+                // A package with a scope, as npm writes it.
+                yes(request("GET /npm/@own%2fleft-pad")),
+                no(request("GET /npm/..%252f..")),
                 no(request("PUT /npm/left-pad")),
                 // `npm audit` asks; nothing else is posted.
                 yes(request("POST /npm/-/npm/v1/security/advisories/bulk")),

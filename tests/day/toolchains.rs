@@ -119,3 +119,33 @@ fn a_cache_that_the_policy_hides_is_the_projects_alone() {
         assert_eq!(outcome.stdout, "", "{outcome}");
     }
 }
+
+/// Installed by pip into an environment, or by npm beside other packages: PATH leads there, and the programs are whole.
+#[test]
+fn a_tool_works_wherever_it_was_installed() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let home = place.home.display().to_string();
+        place.script(
+            place.home.join("venv/bin/uv"),
+            "#!/bin/sh\nmkdir -p ~/.cache/uv; ls ~/.cache/uv; echo > ~/.cache/uv/kept\n",
+        );
+        place.make_directory(&place.home.join("venv/lib"));
+        place.script(
+            place.home.join("tools/node_modules/one/cli"),
+            "#!/bin/sh\ncat ${0%/*}/../one/data 2>/dev/null || cat ~/tools/node_modules/one/data\n",
+        );
+        place.write(place.home.join("tools/node_modules/one/data"), "whole\n");
+        place.write(place.home.join("tools/private"), "private\n");
+        place.make_directory(&place.home.join("tools/node_modules/.bin"));
+        let link = place.home.join("tools/node_modules/.bin/one");
+        std::os::unix::fs::symlink("../one/cli", &link).unwrap();
+        place.own(&link);
+        place.set("PATH", format!("{home}/venv/bin:{home}/tools/node_modules/.bin:/usr/bin:/bin"));
+        let outcome = inside(&place, "uv; one; cat ~/tools/private 2>/dev/null").stdout;
+        assert_eq!(outcome, "whole\n", "{mode:?}");
+        // What it fetched is there for the next run in this project, and not outside.
+        assert_eq!(inside(&place, "uv").expect_code(0).stdout, "kept\n", "{mode:?}");
+        assert!(!place.home.join(".cache/uv").exists());
+    }
+}

@@ -103,23 +103,34 @@ fn it_signs_and_lists_and_does_nothing_else() {
     }
 }
 
-/// Neither the record nor the terminal can be filled, and the agent serves on.
+/// Neither the record nor the terminal can be filled, the agent serves on, and what names no key of the policy takes no room of
+/// what does.
 #[test]
 fn refusals_without_end_are_counted() {
     for mode in Mode::all() {
         let Some(place) = place(mode, "ed25519") else { return };
-        let script = "for _ in range(600): assert sign(b'file', 0) == 5\n\
+        let script = "for _ in range(600): assert sign(b'git', 0, b'another') == 5\n\
+                      for _ in range(300): assert sign(b'file', 0) == 5\n\
                       more = [open_one() for _ in range(100)]\nfor one in more: one.close()\n\
                       print(sign(b'git', 0))\nstream = open_one()\nprint(sign(b'git', 0))";
         let (said, outcome) = said(&place, script);
         assert_eq!(said, ["14", "14"], "{mode:?} {outcome}");
         let refused =
-            place.listed(&["mcp", "events", "--type", "ssh_key_refused", "--json", "--limit", "1000"]);
-        assert_eq!(refused.len(), 257, "{}", refused.len());
-        let last = refused.iter().find(|event| event["reason"] == "further-refusals").unwrap();
-        assert_eq!(last["detail"], "344 further refusals");
-        let told = outcome.stderr.lines().filter(|line| line.contains("is not used")).count();
-        assert_eq!(told, 5, "{outcome}");
+            place.listed(&["mcp", "events", "--type", "ssh_key_refused", "--json", "--limit", "2000"]);
+        let of = |reason: &str| refused.iter().filter(|event| event["reason"] == reason).count();
+        assert_eq!((of("key-not-allowed"), of("namespace-not-allowed")), (256, 256), "{}", refused.len());
+        let counted = refused.iter().filter(|event| event["reason"] == "further-refusals");
+        let mut counted: Vec<_> = counted.map(|event| event["detail"].as_str().unwrap()).collect();
+        counted.sort_unstable();
+        assert_eq!(
+            counted,
+            [
+                "344 further refusals of requests that name no key of the policy",
+                "44 further refusals of keys that the policy names"
+            ]
+        );
+        let told = |what: &str| outcome.stderr.lines().filter(|line| line.contains(what)).count();
+        assert_eq!((told("is not used"), told("refuses a request")), (5, 5), "{outcome}");
         assert_eq!(place.events("ssh_key_used").len(), 2);
     }
 }

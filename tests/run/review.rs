@@ -13,6 +13,21 @@ use serde_json::{Value, json};
 use crate::support::sandbox::{read_file, script_with, write_file};
 use crate::support::{Mode, Outcome, Place, eventually, is_root, patience, skip, within};
 
+/// The first name, in order, of every file that has several: which names are one file.
+fn names_of_one_file(directory: &Path) -> BTreeMap<PathBuf, PathBuf> {
+    let mut first: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
+    let mut found = BTreeMap::new();
+    // In order of their names.
+    for path in snapshot(directory).into_keys() {
+        let meta = directory.join(&path).symlink_metadata().unwrap();
+        if meta.is_file() && meta.nlink() > 1 {
+            let name = first.entry((meta.dev(), meta.ino())).or_insert_with(|| path.clone());
+            found.insert(path, name.clone());
+        }
+    }
+    found
+}
+
 /// Kind, mode and content of everything below a directory.
 fn snapshot(directory: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
@@ -85,13 +100,20 @@ fn files(place: &Place) {
     place.script("tool.sh", "#!/bin/sh\necho tool\n");
     symlink("a.txt", place.project.join("link")).unwrap();
     place.own(&place.project.join("link"));
+    for pair in ["pair", "both", "kept", "half"] {
+        place.write(format!("{pair}/x"), format!("{pair}\n"));
+        fs::hard_link(place.project.join(format!("{pair}/x")), place.project.join(format!("{pair}/y")))
+            .unwrap();
+    }
 }
 
 /// Everything that can happen to a file.
 const WORK: &str = "printf 'one\\n2\\nthree\\nfour\\n' > a.txt; touch same.txt; cat same.txt > t; mv t same.txt; \
     rm gone.txt; mv sub/b.txt sub/moved.txt; chmod 600 sub/deep/c.txt; rm -r tree; mkdir tree; echo new > tree/n; \
     rm turns; mkdir turns; echo in > turns/in; rm -r folder; echo file > folder; mkdir -p empty/one; chmod 700 empty; \
-    ln -sf sub link; ln -s /etc/passwd out; chmod 755 a.txt; echo 'a b' > 'odd \"name'; : > nothing";
+    ln -sf sub link; ln -s /etc/passwd out; chmod 755 a.txt; echo 'a b' > 'odd \"name'; : > nothing; \
+    rm both/x both/y pair/x; rm half/x; echo other > half/x; ln tool.sh tool-too; echo l > one; ln one two; mkdir far; \
+    ln two far/three; ln sub/deep/c.txt sub/deep/d.txt";
 
 #[test]
 fn nothing_reaches_the_project_before_it_is_applied_and_it_can_be_taken_back() {
@@ -141,6 +163,7 @@ fn a_layer_that_is_applied_gives_what_a_live_run_gives() {
         run(&layered, WORK).expect_code(0);
         review(&layered, &["--apply"]).expect_code(0);
         assert_eq!(snapshot(&live.project), snapshot(&layered.project), "{mode:?}");
+        assert_eq!(names_of_one_file(&live.project), names_of_one_file(&layered.project), "{mode:?}");
         let owner = |place: &Place, name: &str| place.project.join(name).symlink_metadata().unwrap().uid();
         for name in ["a.txt", "tree/n", "empty", "out"] {
             assert_eq!(owner(&live, name), owner(&layered, name), "{mode:?} {name}");
@@ -154,7 +177,8 @@ const DAY: &str = "export GIT_AUTHOR_DATE='2030-01-01T00:00:00Z' GIT_COMMITTER_D
     git commit -qm side; git checkout -q main; echo three > three; git add three; git commit -qm three; git merge -q --no-edit side; \
     echo w > untracked; echo more >> two; git stash -uq; git stash pop -q >/dev/null; git mv three four; git commit -qam renamed; \
     git branch -qd side; git tag -a v1 -m v1; chmod 755 two; chmod 600 untracked; ln -s two link; mv src moved; rm gone; \
-    git status --porcelain > status; git log --format=%H > log; cp log copy; mv copy log2; rm -f .git/ORIG_HEAD";
+    git status --porcelain > status; git log --format=%H > log; cp log copy; mv copy log2; rm -f .git/ORIG_HEAD; \
+    ln two same; mkdir -p far; ln log far/log; ln log far/again; rm linked";
 const DAY_OF_NODE: &str = "; npm install --offline --no-audit --no-fund --silent >/dev/null; npm run -s build; npm version -s patch --no-git-tag-version >/dev/null";
 const DAY_OF_CARGO: &str = "; CARGO_INCREMENTAL=0 cargo build -q --offline --manifest-path crate/Cargo.toml; crate/target/debug/made > said";
 
@@ -203,6 +227,8 @@ fn a_day_of_work_gives_the_same_in_a_layer_and_live() {
             fs::remove_dir_all(&place.project).unwrap();
             place.make_directory(&place.project);
             place.write("gone", "gone\n");
+            place.write("linked", "linked\n");
+            fs::hard_link(place.project.join("linked"), place.project.join("linked-too")).unwrap();
             place.write(".gitignore", "node_modules\ntarget\n");
             place.write("dep/package.json", "{\"name\": \"dep\", \"version\": \"1.0.0\"}");
             place.write(
@@ -222,6 +248,10 @@ fn a_day_of_work_gives_the_same_in_a_layer_and_live() {
         let seen = || {
             let mut found = snapshot(&place.project);
             found.retain(|path, _| !is_of_its_run(path));
+            // Two names of one build, for example.
+            for (path, first) in names_of_one_file(&place.project) {
+                found.insert(Path::new("names").join(path), first.display().to_string());
+            }
             let staged = Outcome::of(
                 place.command("sh").args(["-ec", "git ls-files -s; git status --porcelain; git fsck"]),
             );
@@ -653,6 +683,63 @@ fn where_no_layer_can_be_had_nothing_starts() {
     assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
     assert!(outcome.stderr.contains("overlayfs") && outcome.stderr.contains("without --review"), "{outcome}");
     assert!(place.listed(&["review", "--list", "--json"]).is_empty());
+}
+
+/// A name of what runs by itself is never one file with a name that anybody may write; what was one file is that again after a
+/// part of it was applied, and nobody's own change is taken for ours.
+#[test]
+fn names_of_one_file_are_applied_as_such() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        files(&place);
+        let before = snapshot(&place.project);
+        let script = "echo g > .envrc; ln .envrc plain; echo one > first; ln first second; ln first third; ln tool.sh tool-too; \
+                      rm both/x both/y pair/x";
+        run(&place, script).expect_code(0);
+        // One by one: each name that comes or goes changes the stamp of the others.
+        for part in ["both/x", "first", "second"] {
+            review(&place, &["--apply", part, "--keep"]).expect_code(0);
+        }
+        review(&place, &["--apply", "--guarded", "--keep"]).expect_code(0);
+        let names = names_of_one_file(&place.project);
+        let of = |name: &str| names.iter().filter(|(_, first)| *first == Path::new(name)).count();
+        assert_eq!((of("first"), of("tool-too")), (3, 2), "{mode:?}: {names:?}");
+        assert!(!names.contains_key(Path::new("plain")), "{mode:?}: {names:?}");
+        assert!(place.project.join("plain").exists() && place.project.join(".envrc").exists());
+        let all = ["both", "first", "second", "third", "plain", ".envrc", "tool-too", "pair"];
+        review(&place, &[&["--undo"], &all[..]].concat()).expect_code(0);
+        let wrong = differing(&snapshot(&place.project), &before);
+        assert!(wrong.is_empty(), "{mode:?}: {wrong:?}");
+    }
+}
+
+/// Killed between making a directory and giving it its name, while somebody else made one of that name: what was made beside it
+/// goes, and what somebody made stays.
+#[test]
+fn a_directory_without_its_name_goes_where_somebody_made_one() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        run(&place, "mkdir made; echo x > made/file").expect_code(0);
+        let session =
+            place.listed(&["review", "--list", "--json"])[0]["session"].as_str().unwrap().to_owned();
+        let letters: Vec<char> = session.chars().filter(char::is_ascii_alphanumeric).collect();
+        let name: String = letters[letters.len() - 12..].iter().collect();
+        let apply = place.home.join(".local/state/agentsh/review").join(&session).join("apply-1");
+        place.make_directory(&apply.join("old"));
+        let made = json!({"number": 1, "path": b"made"});
+        let lines = [
+            json!({"begin": {"selected": [], "guarded": false, "is_undo": false, "total": 2}}),
+            json!({"stage": [made]}),
+            json!({"about": {"number": 1, "path": b"made", "old": null,
+                "new": {"kind": "directory", "mode": 0o755, "hash": ""}}}),
+        ];
+        place.write(apply.join("journal"), lines.map(|line| format!("{line}\n")).concat());
+        place.make_directory(&place.project.join(format!(".agentsh-{name}-1-1")));
+        place.write("made/own", "mine");
+        review(&place, &["--apply"]).expect_code(0);
+        let found: Vec<PathBuf> = snapshot(&place.project).into_keys().collect();
+        assert_eq!(found, ["made", "made/file", "made/own"].map(PathBuf::from), "{mode:?}");
+    }
 }
 
 /// How often something was applied or taken back so far, and the lines in the newest journal of it.

@@ -56,7 +56,8 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
     let mut shown = BTreeSet::new();
     for table in toolchains::builtin() {
         let place = |path: &String| expand(path, &home, around.env).map(PathBuf::from);
-        if !table.detect.iter().filter_map(place).any(|path| path.exists()) {
+        let is_there = table.detect.iter().filter_map(place).any(|path| path.exists());
+        if !is_there && !table.programs.iter().any(|program| has_program(&around, program)) {
             continue;
         }
         shown.extend(table.read.iter().filter_map(place));
@@ -76,7 +77,16 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
     out
 }
 
-/// Directories of PATH that no table knows: shown as they are, with what is installed around a `bin`.
+fn has_program(around: &Around<'_>, program: &str) -> bool {
+    let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
+    let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
+    directories
+        .filter(|directory| !directory.starts_with(around.project))
+        .any(|at| at.join(program).is_file())
+}
+
+/// Directories of PATH that no table knows: shown as they are, with what is installed around a `bin`, and with the packages whose
+/// programs a `.bin` of npm names.
 fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut found = Vec::new();
@@ -87,7 +97,8 @@ fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
                 && **above != around.home.join(".local")
         };
         found.extend(above.filter(is_installation).map(Path::to_owned));
-        found.push(directory);
+        let packages = directory.parent().filter(|_| directory.ends_with("node_modules/.bin"));
+        found.push(packages.unwrap_or(&directory).to_owned());
     }
     found
 }

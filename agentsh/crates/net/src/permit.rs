@@ -158,6 +158,8 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
     let past_bridges = refused.code == MCP_PAST_BRIDGES;
     let what = if past_bridges { "; it asks an MCP server past the bridges" } else { "" };
     let detail = format!("{shown} on a connection to '{}'{what}", permit.shown);
+    // A rule has a slash where the request has an escaped one.
+    let written = written.map(|text| text.replace("%2f", "/").replace("%2F", "/"));
     // Some requests cannot be meant by any rule.
     let (change, entry) = match written.filter(|text| RequestRule::parse(text).is_ok()) {
         Some(text) if past_bridges => {

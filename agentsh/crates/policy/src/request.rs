@@ -37,11 +37,16 @@ impl RequestRule {
     }
 
     /// Whether a request is meant. `target` is the request's path and query. A path that a server could read in more
-    /// than one way is never meant.
+    /// than one way is meant only where it is an escaped slash, and each way is meant: npm asks for `@scope%2fname`.
     #[must_use]
     pub fn matches(&self, method: &str, target: &str) -> bool {
-        glob::matches(&self.method, method)
-            && components(target).is_some_and(|wanted| path::is(&written(&self.path), &wanted))
+        let is_meant =
+            |target: &str| components(target).is_some_and(|wanted| path::is(&written(&self.path), &wanted));
+        let with = |slash: &str| target.replace("%2f", slash).replace("%2F", slash);
+        let as_slash = with("/");
+        // Some servers take it for a part of a name: any letter stands for it. What is written out names it in full.
+        let as_letter = || as_slash == target || !self.path.contains('*') || is_meant(&with("_"));
+        glob::matches(&self.method, method) && is_meant(&as_slash) && as_letter()
     }
 
     /// Whether every request that `inner` means is meant here too. May say no where the answer is yes.
@@ -96,6 +101,16 @@ mod tests {
             ("GET /repos/**", "GET", "/repos/%2E./admin", false),
             ("GET /repos/**", "GET", "/repos/.", false),
             ("GET /repos/**", "GET", "/repos/..%2fadmin", false),
+            ("GET /repos/**", "GET", "/repos/a%2F..%2fadmin", false),
+            ("GET /repos/**", "GET", "/repos%2fa", false),
+            ("GET /repos/**", "GET", "/%2frepos/a", false),
+            ("GET /**", "GET", "/@scope%2fname?write=true", true),
+            ("GET /npm/**", "GET", "/npm/@scope%2Fname", true),
+            ("PUT /@scope/name", "PUT", "/@scope%2fname", true),
+            ("PUT /@scope/name", "PUT", "/@scope%2fother", false),
+            ("GET /a/*/c", "GET", "/a/b%2fx/c", false),
+            ("GET /a/*/c", "GET", "/a%2fb/c", false),
+            ("GET /**", "GET", "/a%252fb", false),
             ("GET /repos/**", "GET", "/repos/..%5cadmin", false),
             ("GET /repos/**", "GET", "/repos\\..\\admin", false),
             ("GET /repos/**", "GET", "/repos//admin", false),

@@ -14,6 +14,9 @@ pub struct Toolchain {
     pub why: String,
     /// One of these exists: the toolchain is there.
     pub detect: Vec<String>,
+    /// Or PATH leads to a program of this name, wherever it was installed.
+    #[serde(default)]
+    pub programs: Vec<String>,
     /// Shown read-only, as far as they exist.
     #[serde(default)]
     pub read: Vec<String>,
@@ -121,6 +124,7 @@ mod tests {
                 );
                 assert!(!path.contains("..") && !path.ends_with('/') && path != "~", "{name}: {path}");
             }
+            assert!(table.programs.iter().all(|program| !program.contains('/')), "{name}");
         }
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../policies/toolchains");
         assert_eq!(std::fs::read_dir(directory).unwrap().count(), FILES.len());

@@ -3,7 +3,7 @@
 //! For every batch: what stands there is copied aside, what is to stand there is written beside its place, both are on
 //! disk, the journal says what comes next; then each is exchanged with what stood there, which is looked at once more: if
 //! somebody changed it meanwhile, it goes back. Whatever moment the process is killed in, each file is whole, old or new,
-//! and [`settle`] knows which.
+//! and [`super::settle`] knows which.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -19,9 +19,12 @@ use sha2::{Digest, Sha256};
 
 use super::beneath::{Beneath, Kind, Stamp, hash};
 use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
+use super::names::{Left, Names, remove};
 
 /// So many at a time: their files are open together.
 pub const BATCH: usize = 64;
+/// Threads that wait for a disk: a file system brings what is asked for together to it in little more than the time of one.
+const SYNCING: usize = 16;
 
 /// One step.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct Step {
     pub new: Option<(Stamp, Content)>,
     /// For the journal.
     pub merged: Option<Merged>,
+    /// In the layer it is another name of this file.
+    pub same: Option<PathBuf>,
 }
 
 /// Where the content of something new is.
@@ -56,6 +61,7 @@ pub struct Applier<'a> {
     pub source: &'a Beneath,
     /// Of the session, for names of temporary files.
     pub name: String,
+    pub names: Names,
 }
 
 /// Everything for one step is on disk.
@@ -88,14 +94,14 @@ impl Applier<'_> {
                 match self.stage(run.number, number, &step, &old, &mut open) {
                     Ok(new) => ready.push(Ready { number, step, new }),
                     Err(error) => {
-                        self.remove_temporary(&step.path, run.number, number);
+                        let left = self.remove_temporary(&step.path, run.number, number);
+                        self.names.note(left);
+                        run.write(vec![Line::Dropped { number, left }], false)?;
                         outcome.conflicts.push((step.path, said(&error)));
                     }
                 }
             }
-            for file in open {
-                file.sync_all()?;
-            }
+            sync(&open)?;
             old.root().and_then(|root| Ok(rustix::fs::fsync(root)?))?;
             let about = ready.iter().map(|ready| {
                 Line::About(About {
@@ -110,18 +116,19 @@ impl Applier<'_> {
             let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
             for Ready { number, step, .. } in ready {
                 let line = match self.commit(run.number, number, &step) {
-                    Ok(now) => {
+                    Ok((now, left)) => {
                         directories.extend(step.path.parent().map(Path::to_owned));
                         outcome.applied.push(step.path.clone());
                         let Step { path, expected: was, merged, .. } = step;
-                        Line::Done(Done { number, path, was, now, merged })
+                        Line::Done(Done { number, path, was, now, merged, left })
                     }
                     Err(error) => {
-                        self.remove_temporary(&step.path, run.number, number);
+                        let left = self.remove_temporary(&step.path, run.number, number);
                         outcome.conflicts.push((step.path, said(&error)));
-                        Line::Dropped { number }
+                        Line::Dropped { number, left }
                     }
                 };
+                self.names.follow(&line);
                 run.write(vec![line], false)?;
             }
             for directory in directories {
@@ -167,6 +174,10 @@ impl Applier<'_> {
         let Some((stamp, content)) = &step.new else { return Ok(None) };
         let mode = stamp.given_mode();
         let temporary = self.temporary(run, number);
+        // Where it cannot be one file with the other name, it is one of its own.
+        if let Ok(Some(hash)) = self.link(step, stamp, parent.as_fd(), &temporary) {
+            return Ok(Some(Mark { kind: stamp.kind, mode, hash }));
+        }
         let hash = match (stamp.kind, content) {
             (Kind::File, content) => {
                 let mut to = create(parent.as_fd(), &temporary)?;
@@ -192,6 +203,35 @@ impl Applier<'_> {
         Ok(Some(Mark { kind: stamp.kind, mode, hash }))
     }
 
+    /// Gives a file of the project, which holds what the step is to put there, one more name.
+    fn link(
+        &self,
+        step: &Step,
+        stamp: &Stamp,
+        parent: BorrowedFd<'_>,
+        temporary: &OsStr,
+    ) -> io::Result<Option<String>> {
+        let Some((same, (_, Content::At(place)))) = step.same.as_ref().zip(step.new.as_ref()) else {
+            return Ok(None);
+        };
+        let there = self.project.file(same)?;
+        let found = Stamp::of(&rustix::fs::fstat(&there)?);
+        if found.mode != stamp.given_mode() || found.size != stamp.size {
+            return Ok(None);
+        }
+        let hashed = hash(there)?;
+        if hash(self.source.file(place)?)? != hashed {
+            return Ok(None);
+        }
+        let (above, name) = self.project.parent(same)?;
+        rustix::fs::linkat(above, name, parent, temporary, AtFlags::empty())?;
+        let is_it = stamp_of(parent, temporary)?.is_some_and(|linked| linked.inode == found.inode);
+        if !is_it {
+            self.names.note(remove(parent, temporary)?);
+        }
+        Ok(is_it.then_some(hashed))
+    }
+
     fn copy_from_source(&self, place: &Path, to: &mut File) -> io::Result<String> {
         let mut from = self.source.file(place)?;
         let before = Stamp::of(&rustix::fs::fstat(&from)?);
@@ -202,8 +242,9 @@ impl Applier<'_> {
         }
     }
 
-    /// The one step that changes the project. Gives what stands there then.
-    fn commit(&self, run: u32, number: u32, step: &Step) -> io::Result<Option<Stamp>> {
+    /// The one step that changes the project. Gives what stands there then, and what stood there, where it has other names.
+    fn commit(&self, run: u32, number: u32, step: &Step) -> io::Result<(Option<Stamp>, Option<Left>)> {
+        let mut left = None;
         let (parent, name) = self.project.parent(&step.path)?;
         self.must_be(&step.path, step.expected.as_ref())?;
         let temporary = self.temporary(run, number);
@@ -235,7 +276,7 @@ impl Applier<'_> {
                     rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?;
                     return Err(changed());
                 }
-                rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty())?;
+                left = remove(&parent, &temporary)?;
             }
             (Some(old), Some((new, _))) if is_directory(old) || is_directory(new) => return Err(changed()),
             (Some(old), Some(_)) => {
@@ -244,31 +285,30 @@ impl Applier<'_> {
                     rename(&parent, &temporary, &parent, name, RenameFlags::EXCHANGE)?;
                     return Err(changed());
                 }
-                rustix::fs::unlinkat(&parent, &temporary, AtFlags::empty())?;
+                left = remove(&parent, &temporary)?;
             }
         }
-        self.project.stamp(&step.path)
+        Ok((self.project.stamp(&step.path)?, left))
     }
 
     fn must_be(&self, path: &Path, expected: Option<&Stamp>) -> io::Result<()> {
         let there = self.project.stamp(path)?;
         let is_it = match (expected, &there) {
             (None, None) => true,
-            (Some(expected), Some(there)) => expected.is_unchanged(there),
+            (Some(expected), Some(there)) => self.names.is_unchanged(expected, there),
             _ => false,
         };
         if is_it { Ok(()) } else { Err(changed()) }
     }
 
-    fn temporary(&self, run: u32, number: u32) -> OsString {
+    pub(super) fn temporary(&self, run: u32, number: u32) -> OsString {
         format!(".agentsh-{}-{run}-{number}", self.name).into()
     }
 
-    fn remove_temporary(&self, path: &Path, run: u32, number: u32) {
-        if let Ok((parent, _)) = self.project.parent(path) {
-            // It may never have been made.
-            let _ = remove(&parent, &self.temporary(run, number));
-        }
+    pub(super) fn remove_temporary(&self, path: &Path, run: u32, number: u32) -> Option<Left> {
+        let (parent, _) = self.project.parent(path).ok()?;
+        // It may never have been made.
+        remove(&parent, &self.temporary(run, number)).ok()?
     }
 
     /// As root in somebody's project: a new file is his, and one that was there stays whose it was.
@@ -290,97 +330,20 @@ impl Applier<'_> {
         let (uid, gid) = (Uid::from_raw(above.st_uid), Gid::from_raw(above.st_gid));
         Ok(rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
     }
+}
 
-    /// After a kill: finishes what was put in its place, and takes back what was not. Gives what stays open.
-    ///
-    /// # Errors
-    /// When the journal cannot be written.
-    pub fn settle(&self, run: &mut Run) -> io::Result<Vec<(PathBuf, String)>> {
-        let mut open = Vec::new();
-        let about = run.unsettled();
-        for one in &about {
-            let line = match self.settle_one(run, one) {
-                Ok(true) => {
-                    let now = self.project.stamp(&one.path)?;
-                    let About { number, path, old: was, merged, .. } = one.clone();
-                    Line::Done(Done { number, path, was, now, merged })
-                }
-                Ok(false) => Line::Dropped { number: one.number },
-                Err(error) => {
-                    open.push((one.path.clone(), said(&error)));
-                    continue;
-                }
-            };
-            run.write(vec![line], true)?;
-        }
-        for Staged { number, path } in run.staged() {
-            if about.iter().all(|one| one.number != number) {
-                self.remove_temporary(&path, run.number, number);
-            }
-        }
-        Ok(open)
-    }
-
-    /// Whether it is done. What was beside its place is gone then.
-    fn settle_one(&self, run: &Run, about: &About) -> io::Result<bool> {
-        let Ok((parent, name)) = self.project.parent(&about.path) else { return Ok(false) };
-        let temporary = self.temporary(run.number, about.number);
-        let beside = stamp_of(parent.as_fd(), &temporary)?;
-        let there = self.project.stamp(&about.path)?;
-        let has_mark = |name: &OsStr| -> io::Result<bool> {
-            let Some(mark) = &about.new else { return Ok(false) };
-            marked(parent.as_fd(), name, mark)
-        };
-        let drop_it = || remove(&parent, &temporary);
-        let is_old =
-            |found: &Stamp| about.old.as_ref().is_some_and(|old| old.is_unchanged_but_for_its_name(found));
-        match (&about.new, &beside) {
-            (Some(mark), beside) if mark.kind == Kind::Directory => {
-                if there.is_none_or(|found| found.kind != Kind::Directory) {
-                    // Made, and without its name yet.
-                    if beside.is_some() {
-                        drop_it()?;
-                    }
-                    return Ok(false);
-                }
-                // One that was there before has perhaps not its mode yet.
-                set_mode(&parent, name, mark.mode)?;
-                Ok(true)
-            }
-            // Nothing beside: it never began, or was finished.
-            (Some(_), None) => has_mark(name),
-            (None, None) => Ok(there.is_none()),
-            // What is beside is what was to come.
-            (Some(_), Some(_)) if has_mark(&temporary)? => {
-                drop_it()?;
-                Ok(false)
-            }
-            // What is beside is what stood there, and is kept.
-            (Some(_), Some(found)) if is_old(found) => {
-                let done = has_mark(name)?;
-                drop_it()?;
-                Ok(done)
-            }
-            (None, Some(found)) if is_old(found) => {
-                drop_it()?;
-                Ok(true)
-            }
-            // Somebody changed it in the moment before: it goes back.
-            (Some(_), Some(_)) => {
-                if has_mark(name)? {
-                    rename(&parent, &temporary, &parent, name, RenameFlags::EXCHANGE)?;
-                    drop_it()?;
-                    return Ok(false);
-                }
-                Err(kept_beside(&temporary))
-            }
-            (None, Some(_)) if there.is_none() => {
-                rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?;
-                Ok(false)
-            }
-            (None, Some(_)) => Err(kept_beside(&temporary)),
-        }
-    }
+/// Returns when all are on disk.
+fn sync(files: &[File]) -> io::Result<()> {
+    let share = files.len().div_ceil(SYNCING).max(1);
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = files
+            .chunks(share)
+            .map(|files| scope.spawn(move || files.iter().try_for_each(File::sync_all)))
+            .collect();
+        waiting.into_iter().try_for_each(|one| {
+            one.join().unwrap_or_else(|_| Err(io::Error::other("a thread that waits for the disk is gone")))
+        })
+    })
 }
 
 fn makes_directory(step: &Step) -> bool {
@@ -394,6 +357,7 @@ fn batches(steps: Vec<Step>) -> Vec<Vec<Step>> {
     let (mut touched, mut made): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = Default::default();
     for step in steps {
         let waits = touched.contains(&step.path)
+            || step.same.as_ref().is_some_and(|same| touched.contains(same))
             || !makes_directory(&step) && step.path.ancestors().any(|above| made.contains(above));
         let is_full = batches.last().is_none_or(|batch| batch.len() >= BATCH);
         if waits || is_full {
@@ -412,34 +376,15 @@ fn batches(steps: Vec<Step>) -> Vec<Vec<Step>> {
     batches
 }
 
-fn kept_beside(name: &OsStr) -> io::Error {
-    io::Error::other(format!(
-        "two versions of it were made outside meanwhile; the other one is {}",
-        name.display()
-    ))
-}
-
-/// Removes what was written beside a place; an empty directory too.
-fn remove(parent: &OwnedFd, temporary: &OsStr) -> io::Result<()> {
-    let removed = match rustix::fs::unlinkat(parent, temporary, AtFlags::empty()) {
-        Err(Errno::ISDIR) => rustix::fs::unlinkat(parent, temporary, AtFlags::REMOVEDIR),
-        removed => removed,
-    };
-    match removed {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Of a directory. What it inherited from the one above stays.
-fn set_mode(parent: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<()> {
+pub(super) fn set_mode(parent: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(parent, name, flags, Mode::empty())?;
     let inherited = rustix::fs::fstat(&directory)?.st_mode & 0o2000;
     Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode | inherited))?)
 }
 
-fn stamp_of(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Stamp>> {
+pub(super) fn stamp_of(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Stamp>> {
     match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(Stamp::of(&stat))),
         Err(Errno::NOENT) => Ok(None),
@@ -447,27 +392,17 @@ fn stamp_of(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Stamp>> {
     }
 }
 
-/// Whether what stands at a name is what the journal says was to come.
-fn marked(parent: BorrowedFd<'_>, name: &OsStr, mark: &Mark) -> io::Result<bool> {
-    let Some(found) = stamp_of(parent, name)? else { return Ok(false) };
-    if found.kind != mark.kind || (mark.kind == Kind::File && found.given_mode() != mark.mode) {
-        return Ok(false);
-    }
-    let found = match mark.kind {
-        Kind::Link => hash(rustix::fs::readlinkat(parent, name, Vec::new())?.as_bytes())?,
-        _ => {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            hash(File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?))?
-        }
-    };
-    Ok(found == mark.hash)
-}
-
 fn is_still(parent: BorrowedFd<'_>, name: &OsStr, old: &Stamp) -> io::Result<bool> {
     Ok(stamp_of(parent, name)?.is_some_and(|found| old.is_unchanged_but_for_its_name(&found)))
 }
 
-fn rename(from: &OwnedFd, old: &OsStr, to: &OwnedFd, new: &OsStr, flags: RenameFlags) -> io::Result<()> {
+pub(super) fn rename(
+    from: &OwnedFd,
+    old: &OsStr,
+    to: &OwnedFd,
+    new: &OsStr,
+    flags: RenameFlags,
+) -> io::Result<()> {
     rustix::fs::renameat_with(from, old, to, new, flags).map_err(existing)
 }
 
@@ -482,7 +417,7 @@ fn changed() -> io::Error {
     io::Error::other("it was changed outside meanwhile")
 }
 
-fn said(error: &io::Error) -> String {
+pub(super) fn said(error: &io::Error) -> String {
     error.to_string()
 }
 

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::beneath::{Beneath, Kind, Stamp, bytes};
-use super::journal::{Done, Merged};
+use super::journal::{Done, Merged, Run};
+use super::names::Names;
 use crate::sandbox::control::{decoded, encoded};
 
 /// Entries of a project that can be reviewed.
@@ -22,6 +23,7 @@ pub struct Base {
     entries: BTreeMap<PathBuf, Stamp>,
     /// What was applied together with a change from outside.
     merged: BTreeMap<PathBuf, Both>,
+    names: Names,
 }
 
 #[derive(Debug)]
@@ -91,8 +93,20 @@ impl Base {
         self.entries.get(path)
     }
 
+    /// Follows an apply or undo.
+    pub fn follow(&mut self, run: &Run) {
+        run.lines.iter().for_each(|line| self.names.follow(line));
+        run.done().for_each(|done| self.done(done));
+    }
+
+    /// Whether what stands there is what was seen.
+    #[must_use]
+    pub fn is_unchanged(&self, was: &Stamp, now: &Stamp) -> bool {
+        self.names.is_unchanged(was, now)
+    }
+
     /// What was applied is what stands there from then on. What was merged and taken back is to be merged anew.
-    pub fn follow(&mut self, done: &Done) {
+    fn done(&mut self, done: &Done) {
         let known = self.merged.remove(&done.path);
         let mut stands = done.now.clone();
         match &done.merged {

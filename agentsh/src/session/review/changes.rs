@@ -28,6 +28,8 @@ pub struct Change {
     pub state: State,
     /// It was changed outside too: what both say together, which is what is applied.
     pub merged: Option<String>,
+    /// Another name of the same file in the layer.
+    pub same: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
     let mut walk = Walk { trees, base, found: Vec::new() };
     walk.directory(Path::new(""), false)?;
     let mut changes = Vec::new();
+    // One name of each file that may get more.
+    let mut names: BTreeMap<u64, PathBuf> = BTreeMap::new();
     for (path, was, now) in walk.found {
         let state = match &now {
             Some(stamp) if stamp.kind == Kind::Closed => {
@@ -81,7 +85,14 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
             }
             _ => match state(trees, base, &path, was.as_ref(), now.as_ref()) {
                 Ok(Some(state)) => state,
-                Ok(None) => continue,
+                Ok(None) => {
+                    let file = now.filter(|now| now.kind == Kind::File);
+                    if let Some(file) = file.filter(|_| guarded.why(&path, Some(Kind::File), trees).is_none())
+                    {
+                        names.entry(file.inode).or_insert(path);
+                    }
+                    continue;
+                }
                 Err(_) => State::Conflict("it cannot be read"),
             },
         };
@@ -91,15 +102,33 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
             _ => None,
         };
         changes.push(match both {
-            Some((there, text)) => {
-                Change { path, was: Some(there), now, guarded, state: State::Clean, merged: Some(text) }
-            }
-            None => Change { path, was, now, guarded, state, merged: None },
+            Some((there, text)) => Change {
+                path,
+                was: Some(there),
+                now,
+                guarded,
+                state: State::Clean,
+                merged: Some(text),
+                same: None,
+            },
+            None => Change { path, was, now, guarded, state, merged: None, same: None },
         });
     }
     changes.sort_by(|one, other| one.path.cmp(&other.path));
     stand_on_directories(trees, &mut changes);
+    find_names(names, &mut changes);
     Ok(changes)
+}
+
+/// Which names are one file. Nothing that is guarded is one with what is not: whoever wrote the one would write the other.
+fn find_names(mut names: BTreeMap<u64, PathBuf>, changes: &mut [Change]) {
+    for change in changes.iter_mut().filter(|change| change.state == State::Clean) {
+        let file = change.now.as_ref().filter(|now| now.kind == Kind::File);
+        if let Some(file) = file.filter(|_| change.guarded.is_none() && change.merged.is_none()) {
+            let first = names.entry(file.inode).or_insert_with(|| change.path.clone());
+            change.same = (*first != change.path).then(|| first.clone());
+        }
+    }
 }
 
 /// A text that was changed on both sides, where the changes do not touch: what stands outside, and what both say together.
@@ -150,7 +179,7 @@ fn state(
     }
     let is_as_before = match (was, &there) {
         (None, None) => true,
-        (Some(was), Some(there)) => was.is_unchanged(there),
+        (Some(was), Some(there)) => base.is_unchanged(was, there),
         _ => false,
     };
     if is_as_before {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::beneath::{Kind, Stamp, bytes};
+use super::names::Left;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,6 +22,8 @@ pub enum Line {
     /// Not done after all.
     Dropped {
         number: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left: Option<Left>,
     },
     End,
 }
@@ -90,6 +93,9 @@ pub struct Done {
     pub now: Option<Stamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<Merged>,
+    /// What stood there before, where it has other names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
 }
 
 const JOURNAL: &str = "journal";
@@ -203,7 +209,7 @@ impl Run {
         let is_settled = |number: u32| {
             self.lines.iter().any(|line| match line {
                 Line::Done(done) => done.number == number,
-                Line::Dropped { number: dropped } => *dropped == number,
+                Line::Dropped { number: dropped, .. } => *dropped == number,
                 _ => false,
             })
         };

@@ -13,8 +13,10 @@ mod guarded;
 mod journal;
 pub mod launch;
 mod merge;
+mod names;
 mod originals;
 mod plan;
+mod settle;
 
 use std::fs::{self, File};
 use std::io;
@@ -308,7 +310,7 @@ impl Review {
     fn base(&self) -> Result<Base> {
         let mut base = Base::read(&self.directory).map_err(io_at("read the base of", &self.directory))?;
         for run in Run::all(&self.directory).map_err(io_at("read what was applied of", &self.directory))? {
-            run.done().for_each(|done| base.follow(done));
+            base.follow(&run);
         }
         Ok(base)
     }

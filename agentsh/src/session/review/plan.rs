@@ -7,6 +7,7 @@ use super::apply::{Applier, Content, Outcome, Step};
 use super::beneath::{Beneath, Kind, Stamp};
 use super::changes::{Change, State};
 use super::journal::{Begin, Done, Merged, Run, Staged};
+use super::names::Names;
 use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 
 /// What somebody asked for.
@@ -54,9 +55,11 @@ impl Review {
             return Ok(Vec::new());
         }
         let _lock = self.lock_for_apply()?;
-        let Some(mut run) = self.runs()?.pop() else { return Ok(Vec::new()) };
+        let mut runs = self.runs()?;
+        let names = Names::of(&runs);
+        let Some(mut run) = runs.pop() else { return Ok(Vec::new()) };
         let project = self.open_project()?;
-        let applier = Applier { project: &project, source: &project, name: self.short_name() };
+        let applier = Applier { project: &project, source: &project, name: self.short_name(), names };
         applier.settle(&mut run).map_err(io_at("finish what was interrupted in", &self.project))
     }
 
@@ -124,8 +127,9 @@ impl Review {
     }
 
     fn run(&self, project: &Beneath, source: &Beneath, begin: Begin, steps: Vec<Step>) -> Result<Outcome> {
+        let names = Names::of(&self.runs()?);
         let mut run = Run::begin(&self.directory, begin).map_err(io_at("begin to apply", &self.directory))?;
-        let applier = Applier { project, source, name: self.short_name() };
+        let applier = Applier { project, source, name: self.short_name(), names };
         applier.apply(&mut run, steps).map_err(io_at("apply to", &self.project))
     }
 
@@ -160,6 +164,7 @@ fn back(run: &Run, done: &Done) -> Step {
         expected: done.now.clone(),
         new: done.was.as_ref().map(kept),
         merged: done.merged.as_ref().map(Merged::back),
+        same: None,
     }
 }
 
@@ -261,6 +266,7 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
         expected: change.was.clone(),
         new: None,
         merged: None,
+        same: None,
     };
     for change in chosen {
         let has_turned = turned.iter().any(|other| other.path == change.path);
@@ -279,6 +285,7 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
                     expected,
                     new: Some((now.clone(), content)),
                     merged: change.merged.is_some().then(|| Merged::Done(now.clone())),
+                    same: change.same.clone(),
                 });
             }
         }
@@ -291,7 +298,8 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
         |path: &Path| path.iter().any(|part| part == ".git") && path.iter().any(|part| part == "objects");
     let order = |step: &Step| {
         let is_directory = step.new.as_ref().is_some_and(|(stamp, _)| is_directory(stamp));
-        (!is_directory, !is_object(&step.path))
+        // A further name comes when the file is there.
+        (!is_directory, !is_object(&step.path), step.same.is_some())
     };
     made.sort_by(|one, other| (order(one), &one.path).cmp(&(order(other), &other.path)));
     first.into_iter().chain(made).chain(last).collect()

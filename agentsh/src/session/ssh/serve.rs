@@ -2,6 +2,7 @@
 //! locked.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -21,9 +22,9 @@ use super::wire::{self, Bytes};
 
 /// Programs that speak with the agent at once; further ones are turned away.
 const MOST_CLIENTS: usize = 32;
-/// Refusals of a session that go on record one by one; the others are counted. A program inside can cause them without end.
+/// Refusals of one [`About`] that go on record one by one; the others are counted. A program inside can cause them without end.
 const MOST_RECORDED: u64 = 256;
-/// Refusals of a session that the user is told of as they fall.
+/// Refusals of one [`About`] that the user is told of as they fall.
 const MOST_TOLD: u64 = 5;
 /// How long no further client is taken when one could not be: descriptors may be short for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -46,7 +47,17 @@ struct Keys {
     session: Rc<Session>,
     keys: Vec<(Key, Holder)>,
     clients: Cell<usize>,
-    refused: Cell<u64>,
+    refused: BTreeMap<About, Cell<u64>>,
+}
+
+/// What a refusal is about. Each is counted by itself: any number of messages that name no key of the policy leaves the room of
+/// those that do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum About {
+    /// A key that the policy names.
+    Key,
+    /// Anything else, which takes nothing to send.
+    Other,
 }
 
 impl Serving {
@@ -60,8 +71,8 @@ impl Serving {
         let directory = std::fs::File::open(socket.parent().unwrap_or(socket))?;
         let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?;
-        let keys =
-            Rc::new(Keys { session: Rc::clone(session), keys, clients: Cell::new(0), refused: Cell::new(0) });
+        let refused = [About::Key, About::Other].map(|about| (about, Cell::new(0))).into();
+        let keys = Rc::new(Keys { session: Rc::clone(session), keys, clients: Cell::new(0), refused });
         let serving = Rc::clone(&keys);
         let task = tokio::task::spawn_local(async move {
             loop {
@@ -196,8 +207,8 @@ impl Keys {
     /// None: it is about no key that the policy names.
     async fn refuse(&self, key: Option<&Key>, refusal: Refusal) {
         let Refusal { reason, detail, change, rule } = refusal;
-        let number = self.refused.get() + 1;
-        self.refused.set(number);
+        let about = if key.is_some() { About::Key } else { About::Other };
+        let number = self.refused.get(&about).map_or(u64::MAX, |count| count.replace(count.get() + 1) + 1);
         if number <= MOST_TOLD {
             let change = change.map_or(String::new(), |change| format!("; to allow it: `{change}`"));
             let what = key.map_or("the ssh agent refuses a request".to_owned(), |key| {
@@ -205,8 +216,11 @@ impl Keys {
             });
             self.session.note(&format!("{what}: {}, by {rule}{change}", escape::line(&detail)));
         } else if number == MOST_TOLD + 1 {
-            self.session
-                .note("the ssh agent refuses more; `agentsh mcp events --type ssh_key_refused` lists it");
+            let more = match about {
+                About::Key => "the ssh agent refuses more uses of keys",
+                About::Other => "the ssh agent refuses more requests that name no key of the policy",
+            };
+            self.session.note(&format!("{more}; `agentsh mcp events --type ssh_key_refused` lists them"));
         }
         if number <= MOST_RECORDED {
             let key = key.map_or(String::new(), |key| key.fingerprint.clone());
@@ -218,14 +232,20 @@ impl Keys {
 
     /// How many refusals have no event of their own.
     fn tell_the_rest(&self) {
-        let count = self.refused.get().saturating_sub(MOST_RECORDED);
-        if count > 0 {
-            self.session.journal.record(Event::SshKeyRefused {
-                key: String::new(),
-                reason: "further-refusals".to_owned(),
-                detail: format!("{count} further refusals"),
-                rule: RuleRef::default_rule("ssh"),
-            });
+        for (about, count) in &self.refused {
+            let count = count.get().saturating_sub(MOST_RECORDED);
+            let what = match about {
+                About::Key => "of keys that the policy names",
+                About::Other => "of requests that name no key of the policy",
+            };
+            if count > 0 {
+                self.session.journal.record(Event::SshKeyRefused {
+                    key: String::new(),
+                    reason: "further-refusals".to_owned(),
+                    detail: format!("{count} further refusals {what}"),
+                    rule: RuleRef::default_rule("ssh"),
+                });
+            }
         }
     }
 }
