@@ -70,7 +70,9 @@ fn a_server_does_not_reach_it_either() {
     let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &["--registry", "open"]);
     let port = server.address.rsplit(':').next().unwrap().to_owned();
     let host = Place::new(Mode::Invoker);
-    host.user_policy(&format!("version: 1\nsandbox: {{mcp: {{servers: [{{id: s, network: {{loopback: [{port}]}}}}]}}}}\n"));
+    host.user_policy(&format!(
+        "version: 1\nsandbox: {{mcp: {{servers: [{{id: s, network: {{loopback: [{port}]}}}}]}}}}\n"
+    ));
     host.write(host.project.join("port"), &port);
     let program = host.script(host.home.join("server"), SERVER);
     let knock = || {

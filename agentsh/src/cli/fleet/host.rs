@@ -159,10 +159,10 @@ pub(super) async fn forward(
 /// 1024), where the usual niceness of 10 would get a tenth. `is_alone`: in a session of its own, which the kernel weighs as a whole
 /// where it groups processes by sessions, whatever niceness they have among themselves.
 fn go_last(is_alone: bool) {
-    let _as_it_is = rustix::process::nice(19);
     if is_alone {
         let _not_grouped = std::fs::write("/proc/self/autogroup", "19");
     }
+    let _as_it_is = rustix::process::nice(19);
 }
 
 /// # Errors
