@@ -32,7 +32,7 @@ fn body(number: u64, seq: u64) -> Value {
     let server = format!("server{}", about % 7);
     // Most calls are of a few tools, and one is hardly ever called.
     let tool = match seq {
-        _ if about % 100_000 == 52 => "rotate_keys".to_owned(),
+        _ if about % 100_000 == 1002 => "rotate_keys".to_owned(),
         _ if about % 4 < 2 => "read_file".to_owned(),
         _ => format!("tool{}", about / 2 % 20),
     };
@@ -44,12 +44,12 @@ fn body(number: u64, seq: u64) -> Value {
             json!({"type": "process_started", "server_id": server, "program": "/usr/bin/node", "hash": "00", "pid": 7})
         }
         SESSION => json!({"type": "session_ended", "exit_code": 0, "duration_ms": 90_000}),
-        _ if number % 5000 == 17 => {
+        _ if number.is_multiple_of(5003) => {
             json!({"type": "mcp_exfil_detected", "server_id": server, "tool_name": tool,
-            "severity": if number % 10_000 == 17 { "high" } else { "medium" }, "action": "alert",
+            "severity": if number.is_multiple_of(2) { "high" } else { "medium" }, "action": "alert",
             "detector": "cross-server", "reason": "copied-result"})
         }
-        _ if number % 500 == 33 => {
+        _ if number.is_multiple_of(503) => {
             json!({"type": "net_connect_blocked", "server_id": server, "name": "evil.example",
             "port": 443, "reason": "no-rule", "action": "block", "rule": rule})
         }
@@ -57,7 +57,7 @@ fn body(number: u64, seq: u64) -> Value {
             "jsonrpc_id": seq, "input": {"path": format!("/home/user/project/src/file{seq}.rs"), "limit": 200}}),
         seq => {
             json!({"type": "mcp_tool_call_intercepted", "server_id": server, "tool_name": tool, "jsonrpc_id": seq - 1,
-            "action": if number / 50 % 102 == 0 { "block" } else { "allow" }, "reason": "tool-allowed", "rule": rule})
+            "action": if number / 50 % 101 == 0 { "block" } else { "allow" }, "reason": "tool-allowed", "rule": rule})
         }
     }
 }
