@@ -17,6 +17,7 @@ mod accounts;
 mod agents;
 mod clients;
 mod day;
+mod fleet;
 mod hostile;
 mod inside;
 mod libraries;
@@ -83,6 +84,16 @@ fn main() -> ExitCode {
         name: "claude_logs_in_at_the_official_authorization_server".to_owned(),
         skipped: started.unavailable(),
         body: Box::new(move || remote::with_the_official_server(started)),
+    });
+    cases.push(Case {
+        name: "telemetry_is_read_by_the_official_packages".to_owned(),
+        skipped: started.unavailable(),
+        body: Box::new(move || fleet::telemetry(started)),
+    });
+    cases.push(Case {
+        name: "pages_of_a_fleet_are_opened_by_an_openid_provider".to_owned(),
+        skipped: started.unavailable(),
+        body: Box::new(move || fleet::signs_in(started)),
     });
     cases.push(Case {
         name: "registry_serves_the_client_of_kiji".to_owned(),

@@ -212,3 +212,63 @@ fn the_registry_of_the_fleet_vouches_for_hosts_that_it_knows() {
         assert!(refused.code != 0 && refused.stderr.contains("not enrolled"), "{refused}");
     });
 }
+
+/// What waits for a decision in the registry of the fleet, by number.
+fn undecided(at: &Place) -> Option<String> {
+    let listed =
+        Outcome::of(&mut at.agentsh(&["registry", "approvals", "--registry", "fleet"])).expect_code(0);
+    let line = listed.stdout.lines().find(|line| line.contains("weather"))?;
+    Some(line.split_whitespace().next()?.to_owned())
+}
+
+#[test]
+fn an_approver_of_the_fleet_decides_about_an_interface_while_the_client_waits() {
+    on_both(|at, database| {
+        let server = Server::start(at, database, &["--registry", "closed"]);
+        server.login(at, "approver");
+        let looks = Place::new(Mode::Invoker);
+        server.login(&looks, "viewer");
+        let host = Place::new(Mode::Invoker);
+        server.enrol(&host, "laptop");
+        host.user_policy(
+            "version: 1\ninterface: {registry: fleet, mode: approval, wait: 60s}\nsandbox: {mcp: {version_pinning: {on_change: allow}}}\n",
+        );
+        let program = host.script(host.home.join("server"), OFFERS);
+        for (says, verb, tools) in [("Reads.", "approve", 1), ("Reads, and mails it.", "reject", 0)] {
+            host.write(host.project.join("says"), says);
+            let mut peer =
+                crate::support::Peer::start(host.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(&program));
+            peer.shake_hands();
+            let id = peer.ask("tools/list", json!({}));
+            assert!(within(Duration::from_secs(30), || undecided(at).is_some()), "{}", peer.errors());
+            let request = undecided(at).unwrap();
+            // Until then nothing of it is called, and who only looks does not decide; nor does the host itself.
+            let early = peer.call("read", json!({}));
+            assert!(
+                early["error"]["message"].as_str().unwrap().contains("a person is still asked"),
+                "{early}"
+            );
+            for place in [&looks, &host] {
+                let words = ["registry", "approvals", verb, &request, "--registry", "fleet"];
+                let refused = Outcome::of(&mut place.agentsh(&words));
+                assert_ne!(refused.code, 0, "{refused}");
+            }
+            let words = ["registry", "approvals", verb, &request, "--registry", "fleet"];
+            Outcome::of(&mut at.agentsh(&words)).expect_code(0);
+            let answer = peer.answer(&id);
+            assert_eq!(
+                answer["result"]["tools"].as_array().map_or(0, Vec::len),
+                tools,
+                "{answer} {}",
+                peer.errors()
+            );
+            assert!(peer.finish().1.contains("--registry fleet"), "the way to decide is said");
+        }
+        // What was approved holds for every host.
+        let other = Place::new(Mode::Invoker);
+        server.enrol(&other, "other");
+        assert_eq!(seen(&other, "mode: verify", "Reads.").0, 1);
+        let log = Outcome::of(&mut at.agentsh(&["registry", "log", "--registry", "fleet"])).expect_code(0);
+        assert!(log.stdout.contains("host laptop") && log.stdout.contains("approver"), "{log}");
+    });
+}

@@ -3,11 +3,17 @@
 mod approvals;
 mod arrival;
 mod bundle;
+mod inside;
 mod killed;
+mod offline;
+mod oidc;
 mod pages;
+mod plans;
+mod provider;
 mod queries;
 mod refused;
 mod tls;
+mod upgrade;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -27,9 +33,13 @@ pub struct Server<'a> {
 
 impl<'a> Server<'a> {
     pub fn start(place: &'a Place, database: &str, words: &[&str]) -> Self {
+        Self::start_at(place, database, "127.0.0.1:0", words)
+    }
+
+    pub fn start_at(place: &'a Place, database: &str, listen: &str, words: &[&str]) -> Self {
         let mut all = vec!["--database".to_owned(), database.to_owned()];
         all.extend(words.iter().map(|word| (*word).to_owned()));
-        let (child, address) = Self::begin(place, "127.0.0.1:0", &all);
+        let (child, address) = Self::begin(place, listen, &all);
         Self { place, child, address, words: all }
     }
 

@@ -53,6 +53,24 @@ pub fn again(place: &Place, bin: &Path) -> Cluster {
     run(place, bin, &["listen_addresses=".to_owned()])
 }
 
+/// A server that writes down how it answers every question, and how many rows it looked at, in this file.
+pub fn start_explaining(place: &Place, bin: &Path) -> (Cluster, PathBuf) {
+    drop(start(place, bin));
+    let words = [
+        "listen_addresses=",
+        "shared_preload_libraries=auto_explain",
+        "auto_explain.log_min_duration=0",
+        "auto_explain.log_analyze=on",
+        "auto_explain.log_timing=off",
+        "logging_collector=on",
+        "log_filename=plans.log",
+        "log_rotation_size=0",
+    ];
+    let directory = format!("log_directory={}", place.home.display());
+    let words: Vec<String> = words.into_iter().map(str::to_owned).chain([directory]).collect();
+    (run(place, bin, &words), place.home.join("plans.log"))
+}
+
 /// On a port of the loopback too, under TLS where that is asked for.
 pub fn start_with_tls(place: &Place, bin: &Path, certificate: &Path, key: &Path) -> (Cluster, u16) {
     drop(start(place, bin));

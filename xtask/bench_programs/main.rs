@@ -3,7 +3,7 @@
 //! `launch ROUNDS TRUE PROJECT` times sandboxes, `echo [TOOLS]` is a server that does nothing, `client` an agent that
 //! calls it on command. `network ROUNDS` times connects in a policed control group and outside of it,
 //! `beside AGENTSH CONFIG` times small things while a long argument is searched,
-//! `fleet URL HOSTS RATE SECONDS` is many hosts, `relay AGENTSH ROUNDS` connections out of a sandbox,
+//! `fleet URL HOSTS RATE SECONDS` is many hosts, `fleet-fill EVENTS DAYS` writes what they sent before as a script of psql, `relay AGENTSH ROUNDS` connections out of a sandbox,
 //! `model AGENTSH ROUNDS` answers of a model to an agent.
 
 #![allow(
@@ -19,6 +19,7 @@ mod beside;
 mod client;
 mod echo;
 mod fleet;
+mod fleet_fill;
 mod launch;
 mod model;
 mod network;
@@ -35,6 +36,7 @@ fn main() -> std::process::ExitCode {
         Some("network") => network::main(&words[1..]),
         Some("echo") => echo::main(words.get(1).and_then(|tools| tools.parse().ok()).unwrap_or(0)),
         Some("fleet") => fleet::main(&words[1..]),
+        Some("fleet-fill") => fleet_fill::main(&words[1..]),
         Some("beside") => beside::main(&words[1..]),
         Some("beside-client") => beside::client(&words[1..]),
         Some("relay") => relay::main(&words[1..]),

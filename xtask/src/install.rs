@@ -33,8 +33,10 @@ const USEFUL: [(&str, &str); 6] = [
 /// The same, and their packages start a daemon where something starts daemons.
 const SERVERS: [(&str, &str); 2] = [("redis-server", "redis-server"), ("/usr/sbin/sshd", "openssh-server")];
 
-/// One Python environment for each generation of the official client, and one for the libraries of models.
-const ENVIRONMENTS: [(&str, &str); 3] = [
+/// One Python environment for each generation of the official client, one for the libraries of models, and one for what a fleet
+/// stands beside: a receiver of OpenTelemetry and an OpenID provider.
+const ENVIRONMENTS: [(&str, &str); 4] = [
+    ("venv-fleet", "requirements-fleet.txt"),
     ("venv-mcp1", "requirements-mcp1.txt"),
     ("venv-mcp2", "requirements-mcp2.txt"),
     ("venv-models", "requirements-models.txt"),

@@ -1,34 +1,28 @@
 //! `agentsh advisories update|list|show`: what others warn about, fetched, and what of it is about one's own servers.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use hyper::Method;
-use hyper::header::HeaderMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+pub(super) use sources::get;
+
 use super::exit::{FAILED, NO, OK};
 use super::policy::Surroundings;
-use crate::advisories::read::{Document, documents};
-use crate::advisories::{self, Database, Found, Package, deny};
-use crate::egress::client::{Client, Limits, Request};
+use crate::advisories::read::{Document, MAX_DOCUMENT, Tally, documents, each};
+use crate::advisories::{self, Database, DatabaseError, Found, Package, deny};
 use crate::policy::AdvisoryPolicy;
 use crate::session::advisories::known::{self, Asked, Places};
 use crate::session::advisories::package_of;
 use crate::store::escape;
 use crate::store::pins::PinStore;
 use crate::types::ServerId;
-
-/// Largest source, in bytes.
-const MAX_SOURCE: usize = 1 << 30;
-/// Largest file of signatures, in bytes.
-const MAX_SIGNATURES: usize = 256 << 10;
-/// Files of a directory that are read.
-const MOST_FILES: usize = 1_000_000;
 
 #[derive(Debug, Args)]
 pub struct AdvisoriesArgs {
@@ -130,29 +124,22 @@ async fn update(sources: Vec<String>, out: &mut dyn Write) -> Result<u8, String>
 async fn take(here: &Here, source: &str) -> Result<String, String> {
     let now = Timestamp::now();
     let mut database = Database::create(&here.places.data).map_err(|error| error.to_string())?;
-    let keys: Vec<String> = here.policy.signers.iter().map(|key| key.value.clone()).collect();
     let (mut count, mut unread, mut why) = (0, 0, None);
-    for (name, bytes) in bytes_of(here, source).await? {
-        let read = match documents(&bytes) {
-            Ok(read) => read,
+    for name in sources::names_of(here, source)? {
+        let file = sources::opened(here, &name).await?;
+        match take_file(here, &mut database, (source, &name), &file, now).await {
+            Ok(tally) => {
+                count += tally.read;
+                unread += tally.unread;
+                why = why.or(tally.why);
+            }
             // One file of a directory is no reason to leave the others.
             Err(error) if name != source => {
                 unread += 1;
                 why.get_or_insert_with(|| format!("{name}: {error}"));
-                continue;
             }
             Err(error) => return Err(error),
-        };
-        let is_list = read.all.iter().any(|document| matches!(document, Document::Deny(_)));
-        let signatures = match is_list {
-            true => signatures_of(here, &name).await?,
-            false => String::new(),
-        };
-        let signed_by = deny::signers(&bytes, &signatures, &keys);
-        database.take(source, &read.all, &signed_by, now).map_err(|error| error.to_string())?;
-        count += read.all.len();
-        unread += usize::try_from(read.unread).unwrap_or(usize::MAX);
-        why = why.or(read.why);
+        }
     }
     let lost = match (unread, why) {
         (0, _) => String::new(),
@@ -161,82 +148,35 @@ async fn take(here: &Here, source: &str) -> Result<String, String> {
     Ok(format!("{}: {count} read{lost}", escape::line(source)))
 }
 
-fn is_url(source: &str) -> bool {
-    source.starts_with("https://") || source.starts_with("http://")
-}
-
-/// What a source holds, by the name under which it is found.
-async fn bytes_of(here: &Here, source: &str) -> Result<Vec<(String, Vec<u8>)>, String> {
-    if is_url(source) {
-        return Ok(vec![(source.to_owned(), get(source, MAX_SOURCE).await?)]);
+/// Reads one file of a source, all of it or nothing. What is large goes by record after record; a signed list is small, and
+/// signed as a whole.
+async fn take_file(
+    here: &Here,
+    database: &mut Database,
+    (source, name): (&str, &str),
+    file: &File,
+    now: Timestamp,
+) -> Result<Tally, String> {
+    let text = |error: DatabaseError| error.to_string();
+    let length = file.metadata().map_err(|error| error.to_string())?.len();
+    if length > MAX_DOCUMENT {
+        let mut taking = database.begin(source, now).map_err(text)?;
+        let tally = each(file, |document| taking.add(&document, &[]).map_err(text))?;
+        taking.finish().map_err(text)?;
+        return Ok(tally);
     }
-    let path = at(here, source);
-    let is_directory = std::fs::metadata(&path).map_err(|error| error.to_string())?.is_dir();
-    if !is_directory {
-        return Ok(vec![(source.to_owned(), read(&path, MAX_SOURCE)?)]);
-    }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(&path).map_err(|error| error.to_string())?.take(MOST_FILES) {
-        let path = entry.map_err(|error| error.to_string())?.path();
-        if path.extension().is_some_and(|ending| ending == "json" || ending == "jsonl") && path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        return Err("no file in it ends in .json or .jsonl".to_owned());
-    }
-    files.into_iter().map(|path| Ok((path.display().to_string(), read(&path, MAX_SOURCE)?))).collect()
-}
-
-/// The signatures beside a list: a file or URL with `.minisig` behind its name.
-async fn signatures_of(here: &Here, name: &str) -> Result<String, String> {
-    let beside = format!("{name}.minisig");
-    let bytes = match is_url(name) {
-        true => get(&beside, MAX_SIGNATURES).await,
-        false => read(&at(here, &beside), MAX_SIGNATURES),
+    // A pipe has no length.
+    let bytes = sources::whole(file, MAX_DOCUMENT)?;
+    let read = documents(&bytes)?;
+    let is_list = read.all.iter().any(|document| matches!(document, Document::Deny(_)));
+    let signatures = match is_list {
+        true => sources::signatures_of(here, name).await?,
+        false => String::new(),
     };
-    let bytes =
-        bytes.map_err(|why| format!("the signatures of the list cannot be read ({beside}): {why}"))?;
-    String::from_utf8(bytes).map_err(|_| "the signatures of the list are not text".to_owned())
-}
-
-fn at(here: &Here, source: &str) -> PathBuf {
-    match source.strip_prefix("~/") {
-        Some(rest) => here.home.join(rest),
-        None => PathBuf::from(source),
-    }
-}
-
-fn read(path: &Path, max: usize) -> Result<Vec<u8>, String> {
-    use std::io::Read as _;
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    let mut bytes = Vec::new();
-    file.take(max as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    match bytes.len() > max {
-        true => Err(format!("it is larger than {} KiB", max >> 10)),
-        false => Ok(bytes),
-    }
-}
-
-/// A document of the web, redirections followed.
-pub(super) async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
-    let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
-    let client: Client = crate::session::outgoing::client()?.with_limits(limits);
-    let target = client.target(url).map_err(|why| why.to_string())?;
-    let request = Request {
-        method: Method::GET,
-        target,
-        headers: HeaderMap::new(),
-        credentials: HeaderMap::new(),
-        body: Vec::new().into(),
-        same_method: true,
-    };
-    let answer = client.follow(request).await.map_err(|error| error.to_string())?;
-    if answer.status != 200 {
-        return Err(format!("it answered with status {}", answer.status.as_u16()));
-    }
-    answer.whole(max).await.map_err(|error| error.to_string())
+    let keys: Vec<String> = here.policy.signers.iter().map(|key| key.value.clone()).collect();
+    let signed_by = deny::signers(&bytes, &signatures, &keys);
+    database.take(source, &read.all, &signed_by, now).map_err(text)?;
+    Ok(Tally { read: read.all.len() as u64, unread: read.unread, why: read.why })
 }
 
 /// What is about each server, by server and project.

@@ -1,7 +1,6 @@
 //! The fleet that this host is enrolled at: a session starts what forwards, unless that runs already, and keeps the fleet's
 //! server out of every sandbox.
 
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -46,7 +45,8 @@ pub fn start(state_dir: &Path) -> Option<String> {
     }
     #[expect(clippy::disallowed_methods, reason = "agentsh itself, as the user started it")]
     let mut forwarder = std::process::Command::new("/proc/self/exe");
-    forwarder.args(["fleet", "forward", "--until-idle"]).current_dir(state_dir).process_group(0);
+    // It makes a session of its own at once, which the leader of a process group cannot.
+    forwarder.args(["fleet", "forward", "--until-idle"]).current_dir(state_dir);
     forwarder.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     forwarder.spawn().err().map(|error| error.to_string())
 }

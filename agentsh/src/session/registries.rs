@@ -360,8 +360,9 @@ fn super_pom(libraries: &Path) -> Option<Found> {
         if name == MODEL {
             model = String::from_utf8_lossy(content).into_owned();
         }
+        Ok(())
     };
-    crate::advisories::archive::each(&bytes, 64 << 20, take).ok()?;
+    crate::advisories::archive::each(&bytes.as_slice(), 64 << 20, take).ok()?;
     let (url, _) = model.split_once("<url>")?.1.split_once("</url>")?;
     Some(Found { url: url.to_owned(), said_by: jar.display().to_string() })
 }

@@ -10,7 +10,7 @@ use super::Session;
 use super::outgoing;
 use crate::agent::expand;
 use crate::egress::target::{Rules, Target};
-use crate::policy::{EventWebhook, Ruled, TelemetryPolicy, place};
+use crate::policy::{EventWebhook, OtlpProtocol, Ruled, TelemetryPolicy, place};
 use crate::store::Subscription;
 use crate::telemetry::file::Lines;
 use crate::telemetry::otlp::{self, Addresses, Encoding};
@@ -96,16 +96,19 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
     if base.is_none() && kinds.into_iter().all(|kind| own(kind).is_none()) {
         return Ok(None);
     }
-    let encoding = match variable("OTEL_EXPORTER_OTLP_PROTOCOL") {
-        None | Some("http/protobuf") => Encoding::Protobuf,
-        Some("http/json") => Encoding::Json,
-        // The variable is meant for others then.
-        Some(_) if is_named => Encoding::Protobuf,
-        Some("grpc") => Encoding::Grpc,
-        Some(other) => {
+    let encoding = match (
+        &policy.protocol,
+        variable("OTEL_EXPORTER_OTLP_PROTOCOL").map(|text| (text, OtlpProtocol::named(text))),
+    ) {
+        (Some(written), _) => encoding(written.value),
+        // How the receiver of the environment is spoken to may not be how this one is.
+        (None, Some((_, Some(OtlpProtocol::Grpc) | None))) if is_named => Encoding::Protobuf,
+        (None, Some((_, Some(said)))) => encoding(said),
+        (None, None) => Encoding::Protobuf,
+        (None, Some((other, None))) => {
             return Err(format!(
                 "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}', and agentsh speaks `grpc`, `http/protobuf` and `http/json`; \
-                 set `telemetry: {{otlp: {{endpoint: URL}}}}` in the policy to an endpoint over HTTP"
+                 say `telemetry: {{otlp: {{endpoint: URL, protocol: grpc}}}}` in the policy"
             ));
         }
     };
@@ -152,6 +155,14 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         service: service.unwrap_or_else(|| "agentsh".to_owned()),
         resource: resource.into_iter().filter(|(name, _)| !own.contains(&name.as_str())).collect(),
     }))
+}
+
+fn encoding(protocol: OtlpProtocol) -> Encoding {
+    match protocol {
+        OtlpProtocol::Grpc => Encoding::Grpc,
+        OtlpProtocol::HttpProtobuf => Encoding::Protobuf,
+        OtlpProtocol::HttpJson => Encoding::Json,
+    }
 }
 
 fn address(text: &str) -> Result<Url, String> {
@@ -264,6 +275,12 @@ mod tests {
         let names: Vec<_> = settings.headers.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["x-key"], "what is meant for another receiver is not sent to this one");
         assert_eq!(settings.headers[0].1, "k v");
+        let grpc = policy.replace("headers", "protocol: grpc, headers");
+        let settings = of(&grpc, &[others[3]]).unwrap().unwrap();
+        assert_eq!(settings.encoding, Encoding::Grpc);
+        assert!(settings.addresses.logs.unwrap().path().ends_with("LogsService/Export"));
+        let json = "telemetry: {otlp: {protocol: http/json}}\n";
+        assert_eq!(of(json, &others[..2]).unwrap().unwrap().encoding, Encoding::Json, "the policy says how");
     }
 
     #[test]

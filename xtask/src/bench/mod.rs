@@ -32,9 +32,15 @@ pub struct Options {
     /// `fleet`: postgres://USER@HOST/NAME, or a file of SQLite
     #[arg(long, value_name = "URL|FILE", required_if_eq("part", "fleet"))]
     database: Option<String>,
-    /// `fleet`: events a second
+    /// `fleet`: events a second; 0 sends none
     #[arg(long, default_value_t = 10_000)]
     rate: u32,
+    /// `fleet`: events of the days before, written into PostgreSQL by psql, then every question of the command line
+    #[arg(long, default_value_t = 0)]
+    events: u64,
+    /// `fleet`: over how many days these arrived
+    #[arg(long, default_value_t = 10)]
+    days: u32,
     /// `fleet`, `gateway`: for how long there is load, in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u32,
@@ -112,7 +118,14 @@ pub fn main(options: &Options) -> Result<bool> {
         gateway::measure(&place.agentsh, options.rounds, options.seconds, &mut report)?;
     }
     if let (Part::Fleet, Some(database)) = (options.part, &options.database) {
-        fleet::measure(&place, database, options.rate, options.seconds, &mut report)?;
+        let load = fleet::Load {
+            rate: options.rate,
+            seconds: options.seconds,
+            events: options.events,
+            days: options.days,
+            rounds: options.rounds.min(40),
+        };
+        fleet::measure(&place, database, &load, &mut report)?;
     }
     Ok(report.all_held())
 }

@@ -1,16 +1,25 @@
-//! Files of a zip archive, such as the `all.zip` of an ecosystem. Reads what the directory at its end lists.
+//! Files of a zip archive, such as the `all.zip` of an ecosystem. Reads what the directory at its end lists, one file after the
+//! other: no more of it is in memory than one file.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
 use flate2::read::DeflateDecoder;
+
+use super::source::{Source, exactly};
 
 /// Largest file inside, in bytes.
 pub const MAX_ENTRY: usize = 4 << 20;
 /// All files inside together, in bytes: a small archive can hold any number of copies of a large file.
-pub const MAX_WHOLE: usize = 512 << 20;
+pub const MAX_WHOLE: u64 = 8 << 30;
 const END: &[u8] = b"PK\x05\x06";
 const LISTED: &[u8] = b"PK\x01\x02";
 const LOCAL: &[u8] = b"PK\x03\x04";
+/// Of an entry of the directory, before its name.
+const ENTRY: usize = 46;
+/// Of the head of a file, before its name.
+const HEAD: usize = 30;
+/// Of the directory in memory at once, in bytes: more than one entry can have.
+const WINDOW: usize = 512 << 10;
 
 /// Whether it looks like one.
 #[must_use]
@@ -18,61 +27,100 @@ pub fn is_zip(bytes: &[u8]) -> bool {
     bytes.starts_with(LOCAL)
 }
 
+fn damaged() -> String {
+    "it is no whole zip archive".to_owned()
+}
+
+fn unreadable(error: &io::Error) -> String {
+    format!("it cannot be read: {error}")
+}
+
+/// A part of the source that moves along with what is asked for.
+struct Window<'s, S> {
+    source: &'s S,
+    bytes: Vec<u8>,
+    start: u64,
+}
+
+impl<S: Source> Window<'_, S> {
+    /// So many bytes at a place, at most [`WINDOW`]; None where the source ends before.
+    fn at(&mut self, place: u64, size: usize) -> Result<Option<&[u8]>, String> {
+        let held = |window: &Self| {
+            let from = usize::try_from(place.checked_sub(window.start)?).ok()?;
+            window.bytes.get(from..from.checked_add(size)?).map(|_| from)
+        };
+        if held(self).is_none() {
+            let mut bytes = vec![0; WINDOW];
+            let mut done = 0;
+            while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+                match self.source.read_at(rest, place.saturating_add(done as u64)) {
+                    Ok(0) => break,
+                    Ok(some) => done += some,
+                    Err(error) => return Err(unreadable(&error)),
+                }
+            }
+            bytes.truncate(done);
+            (self.bytes, self.start) = (bytes, place);
+        }
+        Ok(held(self).and_then(|from| self.bytes.get(from..from + size)))
+    }
+}
+
 /// Hands every file to `take`, with its name, until they are more than `most` bytes together.
 ///
 /// # Errors
-/// What is wrong with the archive. Archives of more than 4 GiB are not read.
-pub fn each(bytes: &[u8], most: usize, mut take: impl FnMut(&str, &[u8])) -> Result<(), String> {
-    let damaged = || "it is no whole zip archive".to_owned();
+/// What is wrong with the archive, or what `take` says. Archives of more than 4 GiB are not read.
+pub fn each(
+    source: &impl Source,
+    most: u64,
+    mut take: impl FnMut(&str, &[u8]) -> Result<(), String>,
+) -> Result<(), String> {
     let mut budget = most;
     let mut spend = |size: usize| {
         budget = budget
-            .checked_sub(size)
+            .checked_sub(size as u64)
             .ok_or_else(|| format!("what is in it is larger than {} MiB together", most >> 20))?;
         Ok::<_, String>(())
     };
-    // A comment may follow, of at most 64 KiB.
-    let tail = bytes.len().saturating_sub(22 + (64 << 10));
-    let end = bytes.get(tail..).unwrap_or_default().windows(4).rposition(|four| four == END);
-    let end = end.map(|at| at + tail).ok_or_else(damaged)?;
-    let count = number(bytes, end + 10, 2).ok_or_else(damaged)?;
-    let mut at = number(bytes, end + 16, 4).ok_or_else(damaged)?;
+    let length = source.length().map_err(|error| unreadable(&error))?;
+    let (count, mut at) = directory(source, length)?;
+    let mut entries = Window { source, bytes: Vec::new(), start: 0 };
     // Where the count does not fit, the entries tell where they end.
-    let mut left = if count == 0xffff { usize::MAX } else { count };
-    while left > 0 && bytes.get(at..at + 4) == Some(LISTED) {
-        let field = |offset: usize, size: usize| number(bytes, at + offset, size).ok_or_else(damaged);
+    let mut left = if count == 0xffff { u64::MAX } else { count };
+    while left > 0 {
+        let Some(entry) = entries.at(at, ENTRY)?.filter(|entry| entry.starts_with(LISTED)) else { break };
+        let field = |offset: usize, size: usize| number(entry, offset, size).ok_or_else(damaged);
         let (method, packed, whole) = (field(10, 2)?, field(20, 4)?, field(24, 4)?);
         let (name_length, extra, comment, local) =
             (field(28, 2)?, field(30, 2)?, field(32, 2)?, field(42, 4)?);
-        let name = bytes.get(at + 46..at + 46 + name_length).ok_or_else(damaged)?;
-        let name = String::from_utf8_lossy(name).into_owned();
-        at += 46 + name_length + extra + comment;
+        let name = entries.at(at + ENTRY as u64, usize::try_from(name_length).map_err(|_| damaged())?)?;
+        let name = String::from_utf8_lossy(name.ok_or_else(damaged)?).into_owned();
+        at += ENTRY as u64 + name_length + extra + comment;
         left -= 1;
         if name.ends_with('/') {
             continue;
         }
-        if whole > MAX_ENTRY {
-            return Err(format!("'{name}' in it is larger than {} MiB", MAX_ENTRY >> 20));
+        let too_large = || format!("'{name}' in it is larger than {} MiB", MAX_ENTRY >> 20);
+        // What is packed may be a little longer than what it was made of.
+        if whole > MAX_ENTRY as u64 || packed > MAX_ENTRY as u64 + (64 << 10) {
+            return Err(too_large());
         }
-        let start = local
-            + 30
-            + number(bytes, local + 26, 2).ok_or_else(damaged)?
-            + number(bytes, local + 28, 2).ok_or_else(damaged)?;
-        let data = bytes.get(start..start.saturating_add(packed)).ok_or_else(damaged)?;
+        let data = data(source, local, usize::try_from(packed).map_err(|_| damaged())?)?;
         match method {
             0 => {
                 spend(data.len())?;
-                take(&name, data);
+                take(&name, &data)?;
             }
             8 => {
                 let mut text = Vec::new();
-                let read = DeflateDecoder::new(data).take(MAX_ENTRY as u64 + 1).read_to_end(&mut text);
+                let read =
+                    DeflateDecoder::new(data.as_slice()).take(MAX_ENTRY as u64 + 1).read_to_end(&mut text);
                 read.map_err(|error| format!("'{name}' in it: {error}"))?;
                 if text.len() > MAX_ENTRY {
-                    return Err(format!("'{name}' in it is larger than {} MiB", MAX_ENTRY >> 20));
+                    return Err(too_large());
                 }
                 spend(text.len())?;
-                take(&name, &text);
+                take(&name, &text)?;
             }
             other => return Err(format!("'{name}' in it is packed in a way that is not known ({other})")),
         }
@@ -80,7 +128,28 @@ pub fn each(bytes: &[u8], most: usize, mut take: impl FnMut(&str, &[u8])) -> Res
     Ok(())
 }
 
-fn number(bytes: &[u8], at: usize, size: usize) -> Option<usize> {
+/// How many files there are, and where the first one is listed.
+fn directory(source: &impl Source, length: u64) -> Result<(u64, u64), String> {
+    // A comment may follow, of at most 64 KiB.
+    let tail = length.saturating_sub(22 + (64 << 10));
+    let size = usize::try_from(length - tail).map_err(|_| damaged())?;
+    let bytes = exactly(source, tail, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged)?;
+    let end = bytes.windows(4).rposition(|four| four == END).ok_or_else(damaged)?;
+    let field = |offset: usize, size: usize| number(&bytes, end + offset, size).ok_or_else(damaged);
+    Ok((field(10, 2)?, field(16, 4)?))
+}
+
+/// What stands behind the head of a file.
+fn data(source: &impl Source, local: u64, packed: usize) -> Result<Vec<u8>, String> {
+    let read = |offset: u64, size: usize| {
+        exactly(source, offset, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged)
+    };
+    let head = read(local, HEAD)?;
+    let field = |offset: usize| number(&head, offset, 2).ok_or_else(damaged);
+    read(local + HEAD as u64 + field(26)? + field(28)?, packed)
+}
+
+fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(size)?)?;
-    Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
+    Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
 use super::deny::Entry;
 use super::kev;
@@ -13,6 +13,7 @@ use super::osv::Record;
 use super::policy::{AdvisoryKind, Level};
 use super::read::Document;
 use super::status::Summary;
+use super::taking::Taking;
 use super::{Found, Package, level, shortened};
 
 /// Below the directory of data.
@@ -150,49 +151,19 @@ impl Database {
         signed_by: &[&String],
         now: Timestamp,
     ) -> Result<(), DatabaseError> {
-        let sql = self.sql();
+        let mut taking = self.begin(source, now)?;
+        documents.iter().try_for_each(|document| taking.add(document, signed_by))?;
+        taking.finish()
+    }
+
+    /// Begins to take in what a source gives. Without [`Taking::finish`] nothing of it stays.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin<'d>(&'d mut self, source: &'d str, now: Timestamp) -> Result<Taking<'d>, DatabaseError> {
+        let (sql, path) = (self.sql(), self.path.clone());
         let inside = self.connection.transaction().map_err(&sql)?;
-        let mut kinds = BTreeSet::new();
-        let mut records = 0;
-        for document in documents {
-            kinds.insert(super::read::kind(document).as_str());
-            records += match document {
-                Document::Osv(record, text) => take_record(&inside, source, record, text).map_err(&sql)?,
-                Document::Kev(catalogue) => {
-                    inside.execute("DELETE FROM kev WHERE source IN (?1, '')", [source]).map_err(&sql)?;
-                    for entry in &catalogue.vulnerabilities {
-                        let text = serde_json::to_string(entry).unwrap_or_default();
-                        let row = params![entry.cve_id.to_ascii_uppercase(), text, source];
-                        inside
-                            .execute("INSERT OR REPLACE INTO kev VALUES (?1, ?2, ?3)", row)
-                            .map_err(&sql)?;
-                    }
-                    catalogue.vulnerabilities.len()
-                }
-                Document::Deny(list) => {
-                    if signed_by.is_empty() {
-                        return Err(DatabaseError::Unsigned(list.name.clone()));
-                    }
-                    if list.expires <= now {
-                        return Err(DatabaseError::Expired { name: list.name.clone(), at: list.expires });
-                    }
-                    for signer in signed_by {
-                        take_list(&inside, list, signer, &sql)?;
-                    }
-                    list.entries.len()
-                }
-                Document::Status(summary) => {
-                    let text = serde_json::to_string(summary).unwrap_or_default();
-                    let row = params![source, text, now.to_string()];
-                    inside.execute("INSERT OR REPLACE INTO status VALUES (?1, ?2, ?3)", row).map_err(&sql)?;
-                    1
-                }
-            };
-        }
-        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
-        let row = params![source, kinds, i64::try_from(records).unwrap_or(i64::MAX), now.to_string()];
-        inside.execute("INSERT OR REPLACE INTO sources VALUES (?1, ?2, ?3, ?4)", row).map_err(&sql)?;
-        inside.commit().map_err(&sql)
+        Ok(Taking::new(inside, path, source, now))
     }
 
     /// The sources that were read, by name.
@@ -434,65 +405,6 @@ impl Database {
             fixed: None,
         }))
     }
-}
-
-/// Takes the place of what the same source said before, unless that is newer.
-fn take_record(
-    inside: &Transaction<'_>,
-    source: &str,
-    record: &Record,
-    text: &str,
-) -> rusqlite::Result<usize> {
-    let before: Option<String> = inside
-        .prepare_cached("SELECT record FROM osv WHERE id = ?1 AND source = ?2 LIMIT 1")?
-        .query_row([&record.id, source], |row| row.get(0))
-        .optional()?;
-    let before = before.and_then(|text| Record::read(&text).ok());
-    if before.is_some_and(|before| before.modified_at() > record.modified_at()) {
-        return Ok(0);
-    }
-    inside
-        .prepare_cached("DELETE FROM osv WHERE id = ?1 AND source IN (?2, '')")?
-        .execute([&record.id, source])?;
-    let mut write = inside.prepare_cached("INSERT OR REPLACE INTO osv VALUES (?1, ?2, ?3, ?4, ?5)")?;
-    let mut is_kept = false;
-    for (ecosystem, name) in record.packages() {
-        write.execute(params![ecosystem.as_str(), name, record.id, text, source])?;
-        is_kept = true;
-    }
-    Ok(usize::from(is_kept))
-}
-
-fn take_list(
-    inside: &Transaction<'_>,
-    list: &super::deny::List,
-    signer: &str,
-    sql: &impl Fn(rusqlite::Error) -> DatabaseError,
-) -> Result<(), DatabaseError> {
-    let newest: Option<i64> = inside
-        .query_row(
-            "SELECT version FROM deny_lists WHERE list = ?1 AND signer = ?2",
-            [&list.name, signer],
-            |row| row.get(0),
-        )
-        .optional()
-        .map_err(sql)?;
-    let newest = newest.and_then(|newest| u64::try_from(newest).ok()).unwrap_or_default();
-    if list.version < newest {
-        return Err(DatabaseError::Older { name: list.name.clone(), version: list.version, newest });
-    }
-    let version = i64::try_from(list.version).unwrap_or(i64::MAX);
-    let row = params![list.name, signer, version, list.expires.to_string()];
-    inside.execute("INSERT OR REPLACE INTO deny_lists VALUES (?1, ?2, ?3, ?4)", row).map_err(sql)?;
-    let of_list = params![list.name, signer];
-    inside.execute("DELETE FROM deny WHERE list = ?1 AND signer = ?2", of_list).map_err(sql)?;
-    for (number, entry) in list.entries.iter().enumerate() {
-        let text = serde_json::to_string(entry).unwrap_or_default();
-        let number = i64::try_from(number).unwrap_or(i64::MAX);
-        let row = params![list.name, signer, entry.subject(), number, text];
-        inside.execute("INSERT OR REPLACE INTO deny VALUES (?1, ?2, ?3, ?4, ?5)", row).map_err(sql)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -8,15 +8,20 @@ mod cvss;
 pub mod database;
 pub mod deny;
 pub mod kev;
+mod list;
 pub mod osv;
 mod package;
 pub mod read;
+mod source;
 pub mod status;
+mod taking;
 
 pub use agentsh_policy as policy;
 
 pub use database::{Believed, Database, DatabaseError, Kept};
 pub use package::{Ecosystem, Package};
+pub use source::Source;
+pub use taking::Taking;
 
 use policy::{AdvisoryKind, Level};
 

@@ -1,15 +1,20 @@
 //! What a document is: told by what stands in it.
 
+use std::io::{BufRead as _, BufReader, Read as _};
+
 use serde_json::Value;
 
 use super::deny::{self, List};
 use super::kev::Catalogue;
 use super::osv::Record;
+use super::source::{Reading, Source, exactly};
 use super::status::Summary;
-use super::{archive, policy};
+use super::{archive, list, policy};
 
 /// Longest single record, in bytes.
-const MAX_RECORD: usize = 4 << 20;
+pub(crate) const MAX_RECORD: usize = 4 << 20;
+/// Longest document that is neither a list, nor lines, nor an archive, in bytes: it is held as a whole.
+pub const MAX_DOCUMENT: u64 = 16 << 20;
 
 #[derive(Clone, Debug)]
 pub enum Document {
@@ -29,59 +34,145 @@ pub struct Documents {
     pub why: Option<String>,
 }
 
-/// Everything that a source's bytes hold: one JSON document, a list of them, one a line, or an archive of them.
+/// Records of a source that were handed on, and those that could not be read.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub read: u64,
+    pub unread: u64,
+    /// Why the first one could not be.
+    pub why: Option<String>,
+}
+
+/// Everything that small bytes hold: one JSON document, a list of them, one a line, or an archive of them.
 ///
 /// # Errors
 /// When there is nothing in it that can be read.
 pub fn documents(bytes: &[u8]) -> Result<Documents, String> {
     let mut found = Documents::default();
-    if archive::is_zip(bytes) {
-        archive::each(bytes, archive::MAX_WHOLE, |name, text| {
-            if name.ends_with(".json") {
-                let taken = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned()).and_then(one);
-                found.add(taken, name);
-            }
-        })?;
-        return found.or_nothing();
-    }
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
-    match serde_json::from_str::<Value>(text) {
-        Ok(Value::Array(items)) => {
-            for (number, item) in items.into_iter().enumerate() {
-                found.add(document(item, None), &format!("entry {}", number + 1));
-            }
-        }
-        Ok(whole) => found.all.push(document(whole, Some(text))?),
-        Err(error) => {
-            let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-            // A document that is cut off is no list of lines.
-            if !lines.iter().all(|line| line.trim_start().starts_with('{') && line.trim_end().ends_with('}'))
-            {
-                return Err(format!("it is not JSON: {error}"));
-            }
-            for (number, line) in lines.iter().enumerate() {
-                found.add(one(line), &format!("line {}", number + 1));
-            }
-        }
-    }
-    found.or_nothing()
+    let tally = each(&bytes, |document| {
+        found.all.push(document);
+        Ok(())
+    })?;
+    (found.unread, found.why) = (tally.unread, tally.why);
+    Ok(found)
 }
 
-impl Documents {
-    fn add(&mut self, taken: Result<Document, String>, place: &str) {
+/// Hands on every document of a source, one after the other: a list, lines and an archive may be of any size, since no more than
+/// one of their records is in memory.
+///
+/// # Errors
+/// What `take` says; when the source cannot be read to its end; and when there is nothing in it that can be read.
+pub fn each(
+    source: &impl Source,
+    mut take: impl FnMut(Document) -> Result<(), String>,
+) -> Result<Tally, String> {
+    let unreadable = |error: std::io::Error| format!("it cannot be read: {error}");
+    let mut tally = Tally::default();
+    let length = source.length().map_err(unreadable)?;
+    let mut first = [0; 512];
+    let count = source.read_at(&mut first, 0).map_err(unreadable)?;
+    let first = first.get(..count).unwrap_or_default();
+    if archive::is_zip(first) {
+        archive::each(source, archive::MAX_WHOLE, |name, text| {
+            if !name.ends_with(".json") {
+                return Ok(());
+            }
+            let taken = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned()).and_then(one);
+            tally.add(taken, name, &mut take)
+        })?;
+    } else if first.trim_ascii_start().starts_with(b"[") {
+        list::each(source, |number, item| {
+            tally.add(document(item, None), &format!("entry {number}"), &mut take)
+        })?;
+    } else if length > MAX_DOCUMENT {
+        lines(source, &mut tally, &mut take)?;
+    } else {
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        let bytes = exactly(source, 0, size).map_err(unreadable)?.ok_or("it became shorter meanwhile")?;
+        small(&bytes, &mut tally, &mut take)?;
+    }
+    match tally.read {
+        0 => Err(tally.why.unwrap_or_else(|| "there is nothing in it".to_owned())),
+        _ => Ok(tally),
+    }
+}
+
+/// One document, or one a line.
+fn small(
+    bytes: &[u8],
+    tally: &mut Tally,
+    take: &mut impl FnMut(Document) -> Result<(), String>,
+) -> Result<(), String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+    match serde_json::from_str::<Value>(text) {
+        Ok(whole) => tally.add(Ok(document(whole, Some(text))?), "", take),
+        Err(error) => {
+            let rows: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+            // A document that is cut off is no list of lines.
+            if !rows.iter().all(|line| is_line(line.as_bytes())) {
+                return Err(format!("it is not JSON: {error}"));
+            }
+            rows.iter()
+                .enumerate()
+                .try_for_each(|(number, line)| tally.add(one(line), &format!("line {}", number + 1), take))
+        }
+    }
+}
+
+/// More than is held at once: one document a line.
+fn lines(
+    source: &impl Source,
+    tally: &mut Tally,
+    take: &mut impl FnMut(Document) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut reader = BufReader::with_capacity(64 << 10, Reading::of(source));
+    for number in 1_u64.. {
+        let mut line = Vec::new();
+        let most = MAX_RECORD as u64 + 2;
+        let count = reader.by_ref().take(most).read_until(b'\n', &mut line);
+        let count = count.map_err(|error| format!("it cannot be read: {error}"))?;
+        if count == 0 {
+            break;
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        if count as u64 == most || !is_line(&line) {
+            return Err(format!(
+                "it is larger than {} MiB, and neither an archive, a list nor a record of at most {} MiB a line (line \
+                 {number})",
+                MAX_DOCUMENT >> 20,
+                MAX_RECORD >> 20
+            ));
+        }
+        let text = std::str::from_utf8(&line).map_err(|_| "it is not UTF-8".to_owned());
+        tally.add(text.and_then(one), &format!("line {number}"), take)?;
+    }
+    Ok(())
+}
+
+fn is_line(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line.starts_with(b"{") && line.ends_with(b"}")
+}
+
+impl Tally {
+    fn add(
+        &mut self,
+        taken: Result<Document, String>,
+        place: &str,
+        take: &mut impl FnMut(Document) -> Result<(), String>,
+    ) -> Result<(), String> {
         match taken {
-            Ok(document) => self.all.push(document),
+            Ok(document) => {
+                self.read += 1;
+                take(document)
+            }
             Err(why) => {
                 self.unread += 1;
                 self.why.get_or_insert_with(|| format!("{place}: {why}"));
+                Ok(())
             }
-        }
-    }
-
-    fn or_nothing(self) -> Result<Self, String> {
-        match self.all.is_empty() {
-            true => Err(self.why.unwrap_or_else(|| "there is nothing in it".to_owned())),
-            false => Ok(self),
         }
     }
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::arrival::{in_transaction, stopped};
 use crate::keys;
 use crate::refusal::Refusal;
+use crate::sign_ins;
 use crate::wire::Who;
 
 /// How far the clock of a host may be off, in milliseconds. What is repeated within it changes nothing: every request of a
@@ -125,6 +126,9 @@ pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> 
 
 /// The person whose credential it is.
 pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refusal> {
+    if sign_ins::is_one(credential) {
+        return sign_ins::who(db, credential);
+    }
     let digest = Value::text(keys::digest(credential.as_bytes()));
     // By its digest: how long the search takes says nothing about the credential.
     let rows =
@@ -156,7 +160,7 @@ pub(crate) fn revoke_people(db: &mut dyn Connection, name: &str) -> Result<u64, 
     in_transaction(db, |db| {
         let values = [Value::text(name), Value::text(format!("{:.6}", Timestamp::now()))];
         let people = "UPDATE people SET revoked_at = $2 WHERE name = $1 AND revoked_at IS NULL";
-        let revoked = db.change(people, &values)?;
+        let revoked = db.change(people, &values)? + sign_ins::revoke(db, name, &values[1])?;
         let tokens = "UPDATE tokens SET used_at = $2 WHERE name = $1 AND role <> 'host' AND used_at IS NULL";
         let void = db.change(tokens, &values)?;
         if revoked + void == 0 {

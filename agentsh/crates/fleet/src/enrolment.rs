@@ -9,6 +9,7 @@ use crate::arrival::in_transaction;
 use crate::keys;
 use crate::refusal::Refusal;
 use crate::schema;
+use crate::sign_ins;
 use crate::tally::shown;
 use crate::wire::{AskToken, Enrol, Enrolled, GotToken, LoggedIn};
 
@@ -34,6 +35,11 @@ pub fn make_token(database: &Database, asked: &NewToken) -> Result<GotToken, DbE
 pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Result<GotToken, Refusal> {
     if asked.role != "host" && Role::named(&asked.role).is_none() {
         return Err(Refusal::Wrong("a role is host, viewer, approver or admin".to_owned()));
+    }
+    if asked.name.starts_with(sign_ins::NAMES) {
+        return Err(Refusal::Wrong(
+            "names that begin with 'oidc:' are those of an identity provider".to_owned(),
+        ));
     }
     if let Some(again) = &asked.again {
         let known = db.rows("SELECT id FROM hosts WHERE id = $1", &[Value::text(again.as_str())])?;

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use crate::access::{Claim, Role, bearer, who};
 use crate::refusal::Refusal;
 use crate::routes::App;
+use crate::sign_ins::{self, SignIn};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,15 @@ impl Gate {
     /// The answer to somebody who is not known.
     pub async fn identify(&self, request: Request, most: usize) -> Result<(Known, Request), Response> {
         self.identified(request, most).await.map_err(IntoResponse::into_response)
+    }
+
+    /// A credential for somebody whom an identity provider vouches for.
+    ///
+    /// # Errors
+    /// When the database does not keep it.
+    pub async fn signed_in(&self, sign_in: SignIn) -> Result<String, Response> {
+        let opened = self.0.judge(&self.0.writers, move |db| sign_ins::open(db, &sign_in)).await;
+        opened.map_err(IntoResponse::into_response)
     }
 
     async fn identified(&self, request: Request, most: usize) -> Result<(Known, Request), Refusal> {

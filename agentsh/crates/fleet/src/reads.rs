@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use agentsh_database::{Connection, DbError, Row as Columns, Value};
 
+use crate::calls::add_calls;
+use crate::schema::LOW_BITS;
 use crate::tally::indexed;
 use crate::wire::{Host, Incident, Look, Person, Row, Rows, ServerRow, SessionRow};
 
@@ -11,8 +13,8 @@ pub(crate) const MOST_ROWS: i64 = 1000;
 const MOST_BYTES: usize = 8 << 20;
 /// Incidents that are shown of one host.
 const MOST_INCIDENTS: i64 = 10;
-/// Events between a call and what was decided about it, at most.
-const VERDICT_DISTANCE: i64 = 1024;
+/// How far the clock of a host may be ahead of when its events arrive, in microseconds: beyond five minutes nothing is taken.
+const AHEAD: i64 = 600_000_000;
 
 const EVENT: &str = "id, host, session, seq, time, hash, body";
 
@@ -105,7 +107,16 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Asked) -> Result<Rows, DbE
         if let Some(before) = asked.before {
             question.and("id < ", Value::Int(before));
         }
-        question.push(" ORDER BY id DESC LIMIT ");
+        // What was recorded since then has arrived since then: nothing older is looked at.
+        if let Some(first) = asked.since.as_deref().and_then(arrived_since) {
+            question.and("id >= ", Value::Int(first));
+        }
+        // Of one session both orders are the same, and this one has an index.
+        question.push(if asked.session.is_some() {
+            " ORDER BY seq DESC LIMIT "
+        } else {
+            " ORDER BY id DESC LIMIT "
+        });
         question.bind(Value::Int(limit + 1));
         found.extend(question.ask(db)?.iter().filter_map(|row| event(row)));
     }
@@ -115,6 +126,12 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Asked) -> Result<Rows, DbE
         add_calls(db, &mut rows)?;
     }
     Ok(rows)
+}
+
+/// The first place that an event of this time or later can have.
+fn arrived_since(since: &str) -> Option<i64> {
+    let time: jiff::Timestamp = since.parse().ok()?;
+    time.as_microsecond().checked_sub(AHEAD)?.checked_mul(1 << LOW_BITS)
 }
 
 /// A page of at most so many rows. One row always fits.
@@ -132,27 +149,7 @@ fn cut(found: Vec<(i64, Row)>, limit: usize) -> Rows {
     rows
 }
 
-/// Beside each verdict the call that it is about: the nearest one before it with the same server, tool and id.
-fn add_calls(db: &mut dyn Connection, rows: &mut Rows) -> Result<(), DbError> {
-    const CALL: &str = "SELECT id, host, session, seq, time, hash, body FROM events WHERE session = $1 AND seq < $2 AND \
-        seq >= $3 AND type = 'mcp_tool_called' AND call = (SELECT call FROM events WHERE session = $1 AND seq = $2) AND \
-        server_id = (SELECT server_id FROM events WHERE session = $1 AND seq = $2) ORDER BY seq DESC LIMIT 1";
-    let mut calls = Vec::new();
-    for row in &rows.rows {
-        if row.body.starts_with(r#"{"type":"mcp_tool_called""#) {
-            continue;
-        }
-        let seq = i64::try_from(row.seq).unwrap_or(i64::MAX);
-        let values = [Value::text(&*row.session), Value::Int(seq), Value::Int(seq - VERDICT_DISTANCE)];
-        calls.extend(db.rows(CALL, &values)?.first().and_then(|row| event(row)).map(|(_, row)| row));
-    }
-    calls.retain(|call| !rows.rows.iter().any(|row| row.at == call.at));
-    calls.dedup_by(|one, other| one.at == other.at);
-    rows.rows.extend(calls);
-    Ok(())
-}
-
-fn event(row: &[Value]) -> Option<(i64, Row)> {
+pub(crate) fn event(row: &[Value]) -> Option<(i64, Row)> {
     let [id, host, session, seq, time, hash, body] = row else { return None };
     Some((
         id.as_int(),
@@ -312,9 +309,13 @@ pub(crate) fn people(db: &mut dyn Connection) -> Result<Vec<Person>, DbError> {
         let [name, role, made_at, revoked_at] = row.as_slice() else { return None };
         let text = |value: &Value| value.as_text().to_owned();
         let revoked_at = revoked_at.as_option().map(str::to_owned);
-        Some(Person { name: text(name), role: text(role), made_at: text(made_at), revoked_at })
+        let (name, role, made_at) = (text(name), text(role), text(made_at));
+        Some(Person { name, role, made_at, revoked_at, expires_at: None, subject: None })
     };
-    Ok(rows.iter().filter_map(person).collect())
+    let mut people: Vec<Person> = rows.iter().filter_map(person).collect();
+    people.extend(crate::sign_ins::people(db, MOST_ROWS)?);
+    people.sort_by(|one, other| other.made_at.cmp(&one.made_at));
+    Ok(people)
 }
 
 fn incidents(db: &mut dyn Connection) -> Result<BTreeMap<String, Vec<Incident>>, DbError> {
@@ -356,7 +357,16 @@ pub(crate) fn looks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<
     let version = crate::schema::version(db)?;
     let kind = if db.is_postgres() { "PostgreSQL" } else { "SQLite" };
     let look = |ok, what: &str, detail: String| Look { ok, what: what.to_owned(), detail };
-    let mut looks = vec![look(true, "database", format!("{kind}, tables of version {version}"))];
+    let own = crate::schema::known();
+    let tables = match version {
+        newer if newer > own => {
+            format!(
+                "{kind}, tables of version {newer}: a newer server works on them; this one knows {own}, and goes on"
+            )
+        }
+        same => format!("{kind}, tables of version {same}"),
+    };
+    let mut looks = vec![look(true, "database", tables)];
     if db.is_postgres() {
         let days = crate::schema::days(db)?;
         let ahead = format!(

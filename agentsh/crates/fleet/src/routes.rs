@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::reads::{self, Asked};
 use crate::refusal::Refusal;
 use crate::wire::{Ask, AskToken, Enrol, Login, Position, RevokePeople, Revoked, Say};
-use crate::{access, asks, bundles, enrolment, heads};
+use crate::{access, asks, bundles, enrolment, heads, sign_ins};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const BATCHES: usize = 48;
@@ -55,6 +55,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/login", post(login))
         .route("/v1/tokens", post(token))
         .route("/v1/who", get(who))
+        .route("/v1/sign-out", post(sign_out))
         .route("/v1/people", get(people))
         .route("/v1/position", get(position))
         .route("/v1/events", get(events).post(batch))
@@ -206,6 +207,13 @@ async fn token(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
 async fn who(State(app): Shared, headers: HeaderMap) -> Answer {
     let credential = bearer(&headers).ok_or(Refusal::Unknown("this needs a credential"))?;
     json(app.judge(&app.readers, move |db| access::who(db, &credential)).await?)
+}
+
+/// Ends a sign-in at an identity provider; a credential of a token stays.
+async fn sign_out(State(app): Shared, headers: HeaderMap) -> Answer {
+    let credential = bearer(&headers).ok_or(Refusal::Unknown("this needs a credential"))?;
+    app.judge(&app.writers, move |db| Ok(sign_ins::close(db, &credential)?)).await?;
+    json(serde_json::json!({ "state": "signed-out" }))
 }
 
 async fn people(State(app): Shared, headers: HeaderMap) -> Answer {

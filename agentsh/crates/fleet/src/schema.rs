@@ -10,7 +10,7 @@ use jiff::Timestamp;
 pub(crate) const KEY: i64 = 7_452_382;
 
 /// What leads from each version to the next, and the oldest server that can work with it.
-const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2)];
+const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2), (1, V3), (1, V4)];
 
 /// Days that tables are there for ahead of time: an idle server, or one that cannot change tables, goes on for so long.
 const DAYS_AHEAD: i64 = 7;
@@ -68,6 +68,32 @@ const V2: &[&str] = &[
     "CREATE INDEX asks_host ON asks (host, state)",
 ];
 
+/// `sign_ins.expires_at`: seconds since 1970.
+const V3: &[&str] = &[
+    "CREATE TABLE sign_ins (
+       digest TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, issuer TEXT NOT NULL, subject TEXT NOT NULL,
+       made_at TEXT NOT NULL, expires_at BIGINT NOT NULL, revoked_at TEXT)",
+    "CREATE INDEX sign_ins_name ON sign_ins (name)",
+    "CREATE INDEX sign_ins_made ON sign_ins (made_at)",
+];
+
+/// Days that are there already get theirs by [`complete`]: nobody who writes waits for it.
+const V4: &[&str] = &[
+    "CREATE INDEX events_tool ON /*ONLY*/ events (tool_name, id)",
+    "CREATE INDEX events_severity ON /*ONLY*/ events (severity, id) WHERE severity IS NOT NULL",
+    "CREATE INDEX events_stopped ON /*ONLY*/ events (action, id) WHERE action <> 'allow'",
+];
+/// Indexes of `events` that came later than the table, and what they are of.
+const LATER: &[(&str, &str)] = &[
+    ("events_tool", "(tool_name, id)"),
+    ("events_severity", "(severity, id) WHERE severity IS NOT NULL"),
+    ("events_stopped", "(action, id) WHERE action <> 'allow'"),
+];
+/// Held by whoever completes indexes.
+const COMPLETING: i64 = 7_452_384;
+/// A change of tables waits so long for whoever uses them, and those behind it no longer.
+const LOCKS: &str = "SET LOCAL lock_timeout = '5s'";
+
 /// Brings the tables up to date, one server at a time.
 pub(crate) fn prepare(database: &Database) -> Result<(), DbError> {
     database.prepare(KEY, &[MAKE_VERSIONS])?;
@@ -106,10 +132,14 @@ fn migrate(db: &mut dyn Connection, versions: &[(i64, &[&str])]) -> Result<(), D
              use a newer agentsh"
         )));
     }
+    if db.is_postgres() && found < own {
+        db.run(LOCKS)?;
+    }
     for (version, (oldest, statements)) in (1..).zip(versions).filter(|(version, _)| *version > found) {
         for statement in *statements {
-            let partitioned = if db.is_postgres() { "PARTITION BY RANGE (id)" } else { "" };
-            db.run(&statement.replace("/*PARTITIONED*/", partitioned))?;
+            let (partitioned, only) =
+                if db.is_postgres() { ("PARTITION BY RANGE (id)", "ONLY") } else { ("", "") };
+            db.run(&statement.replace("/*PARTITIONED*/", partitioned).replace("/*ONLY*/", only))?;
         }
         let now = Value::text(Timestamp::now().to_string());
         db.change(
@@ -118,6 +148,11 @@ fn migrate(db: &mut dyn Connection, versions: &[(i64, &[&str])]) -> Result<(), D
         )?;
     }
     Ok(())
+}
+
+/// The version that this server knows.
+pub(crate) fn known() -> i64 {
+    i64::try_from(VERSIONS.len()).unwrap_or(i64::MAX)
 }
 
 /// Version of the tables, as the database says it.
@@ -163,6 +198,46 @@ pub(crate) fn make_days(db: &mut dyn Connection, now: Timestamp) -> Result<(), D
         }
     }
     Ok(())
+}
+
+/// Gives days the indexes that they lack, one after the other, beside whoever reads and writes. Another server may be at it: then
+/// nothing is done. Must not be called inside a transaction.
+pub(crate) fn complete(db: &mut dyn Connection) -> Result<u64, DbError> {
+    let mut made = 0;
+    if !db.is_postgres() {
+        return Ok(made);
+    }
+    let held = db.rows(&format!("SELECT CAST(pg_try_advisory_lock({COMPLETING}) AS TEXT)"), &[])?;
+    if held.first().and_then(|row| row.first()).map(Value::as_text) != Some("true") {
+        return Ok(made);
+    }
+    let mut result = Ok(());
+    'all: for (index, of) in LATER {
+        for day in lacking(db, index)? {
+            let own = format!("{day}_{}", index.trim_start_matches("events_"));
+            // One that was not finished is none.
+            result = db
+                .run(&format!("DROP INDEX IF EXISTS {own}"))
+                .and_then(|()| db.run(&format!("CREATE INDEX CONCURRENTLY {own} ON {day} {of}")))
+                .and_then(|()| db.run(&format!("ALTER INDEX {index} ATTACH PARTITION {own}")));
+            if result.is_err() {
+                break 'all;
+            }
+            made += 1;
+        }
+    }
+    db.rows(&format!("SELECT CAST(pg_advisory_unlock({COMPLETING}) AS TEXT)"), &[])?;
+    result.map(|()| made)
+}
+
+/// Days without their part of an index.
+fn lacking(db: &mut dyn Connection, index: &str) -> Result<Vec<String>, DbError> {
+    let text = format!(
+        "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
+         WHERE i.inhparent = 'events'::regclass AND NOT EXISTS (SELECT 1 FROM pg_index x JOIN pg_inherits y \
+         ON y.inhrelid = x.indexrelid WHERE x.indrelid = c.oid AND y.inhparent = '{index}'::regclass) ORDER BY 1"
+    );
+    Ok(db.rows(&text, &[])?.iter().filter_map(|row| Some(row.first()?.as_text().to_owned())).collect())
 }
 
 /// The tables of days, the oldest first.

@@ -19,6 +19,7 @@ use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::routes::{App, BATCHES, router};
 use crate::schema;
+use crate::sign_ins;
 use crate::tls::{TlsListener, acceptor};
 
 /// Threads that read.
@@ -65,6 +66,7 @@ pub struct Server {
     app: Arc<App>,
     address: SocketAddr,
     keep_days: Option<u32>,
+    database: Database,
 }
 
 impl Server {
@@ -84,6 +86,7 @@ impl Server {
         let low = random::hex::<2>().map_err(ServeError::Io)?;
         let database = options.database;
         // The client of PostgreSQL waits, which the thread of the server must not.
+        let kept = database.clone();
         let opened = tokio::task::spawn_blocking(move || {
             schema::prepare(&database)?;
             let writers = if matches!(database, Database::File(_)) { 1 } else { WRITERS };
@@ -100,7 +103,8 @@ impl Server {
             metrics: Metrics::default(),
             bundles: options.bundles,
         };
-        Ok(Self { listener, acceptor, app: Arc::new(app), address, keep_days: options.keep_days })
+        let keep_days = options.keep_days;
+        Ok(Self { listener, acceptor, app: Arc::new(app), address, keep_days, database: kept })
     }
 
     /// Where it listens; the port is known even when it was asked for as 0.
@@ -135,7 +139,7 @@ impl Server {
         pages: Router,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), ServeError> {
-        let keeping = tokio::spawn(keep(self.app.writers.clone(), self.keep_days));
+        let keeping = tokio::spawn(keep(self.app.writers.clone(), self.keep_days, self.database));
         let service = router(self.app).merge(pages);
         let served = match self.acceptor {
             None => axum::serve(self.listener, service).with_graceful_shutdown(stop).await,
@@ -150,13 +154,19 @@ impl Server {
 }
 
 /// Makes the days to come and forgets those that are over. What fails is tried again with the next round.
-async fn keep(writers: Pool, keep_days: Option<u32>) {
+async fn keep(writers: Pool, keep_days: Option<u32>, database: Database) {
     loop {
+        // On a connection of its own: it takes as long as it takes.
+        let own = database.clone();
+        tokio::task::spawn_blocking(move || -> Result<u64, DbError> {
+            schema::complete(own.connect(None)?.as_mut())
+        });
         let _tried_again = writers
             .ask(move |db| {
                 let now = Timestamp::now();
                 schema::make_days(db, now)?;
                 asks::forget(db)?;
+                sign_ins::forget(db)?;
                 match keep_days {
                     Some(days) => schema::forget(db, now, days),
                     None => Ok(0),

@@ -54,6 +54,12 @@ pub struct Person {
     pub role: String,
     pub made_at: String,
     pub revoked_at: Option<String>,
+    /// When it counts no more; None: until it is revoked.
+    #[serde(default)]
+    pub expires_at: Option<String>,
+    /// Who it is at an identity provider; None: somebody with a token.
+    #[serde(default)]
+    pub subject: Option<String>,
 }
 
 /// Asks for a token.

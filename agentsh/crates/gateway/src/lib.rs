@@ -25,7 +25,7 @@ mod reply;
 mod server;
 mod sessions;
 mod shared;
-mod signers;
+pub mod signers;
 mod stream;
 mod tls;
 pub mod token;

@@ -8,11 +8,12 @@ pub use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::config::OAuth;
 
 /// Clocks may differ by so many seconds.
-const LEEWAY: u64 = 60;
+pub const LEEWAY: u64 = 60;
 
 #[derive(Debug, Deserialize)]
 struct Claims {
@@ -56,33 +57,8 @@ pub fn key_id(token: &str) -> Option<String> {
 /// # Errors
 /// A token of somebody else, for somebody else, over, unsigned, signed with a shared secret, or without a scope.
 pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Result<String, TokenError> {
-    let invalid = |why: &str| TokenError::Invalid(format!("the token is not valid: {why}"));
-    if token.len() > MAX_BYTES {
-        return Err(invalid("it is longer than 16 KiB"));
-    }
-    let header = decode_header(token).map_err(|error| invalid(&error.to_string()))?;
-    if has_critical(token) {
-        return Err(invalid("its header wants something that is not understood (crit)"));
-    }
-    let key = match &header.kid {
-        Some(kid) => keys.find(kid),
-        // Without a name only where there is no choice.
-        None => keys.keys.first().filter(|_| keys.keys.len() == 1),
-    };
-    let key = key.ok_or_else(|| invalid("it is signed with a key that is not in the set"))?;
-    let algorithm = algorithm(key, header.alg).ok_or_else(|| invalid("its algorithm is not the key's"))?;
-    if !oauth.algorithms.is_empty() && !oauth.algorithms.contains(&algorithm) {
-        return Err(invalid("its algorithm is not one of `algorithms`"));
-    }
-    let verifier = DecodingKey::from_jwk(key).map_err(|error| invalid(&error.to_string()))?;
-    let mut validation = Validation::new(algorithm);
-    validation.leeway = LEEWAY;
-    validation.validate_nbf = true;
-    validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-    validation.set_issuer(&[&oauth.issuer]);
-    validation.set_audience(&[oauth.audience.as_deref().unwrap_or(audience)]);
-    let claims: Claims =
-        decode(token, &verifier, &validation).map_err(|error| invalid(&error.to_string()))?.claims;
+    let claims: Claims = claims(token, oauth, keys, audience)
+        .map_err(|why| TokenError::Invalid(format!("the token is not valid: {why}")))?;
     let has = |wanted: &String| {
         claims.scope.as_deref().unwrap_or_default().split(' ').any(|scope| scope == wanted)
             || claims.scp.contains(wanted)
@@ -91,6 +67,43 @@ pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Resul
         Some(lacking) => Err(TokenError::Scope(format!("the token lacks the scope '{lacking}'"))),
         None => Ok(claims.sub),
     }
+}
+
+/// What a token says that the issuer signed, for `audience` where `oauth` names none, and that is not over.
+///
+/// # Errors
+/// Why it is none, for people.
+pub fn claims<T: DeserializeOwned>(
+    token: &str,
+    oauth: &OAuth,
+    keys: &JwkSet,
+    audience: &str,
+) -> Result<T, String> {
+    if token.len() > MAX_BYTES {
+        return Err("it is longer than 16 KiB".to_owned());
+    }
+    let header = decode_header(token).map_err(|error| error.to_string())?;
+    if has_critical(token) {
+        return Err("its header wants something that is not understood (crit)".to_owned());
+    }
+    let key = match &header.kid {
+        Some(kid) => keys.find(kid),
+        // Without a name only where there is no choice.
+        None => keys.keys.first().filter(|_| keys.keys.len() == 1),
+    };
+    let key = key.ok_or("it is signed with a key that is not in the set")?;
+    let algorithm = algorithm(key, header.alg).ok_or("its algorithm is not the key's")?;
+    if !oauth.algorithms.is_empty() && !oauth.algorithms.contains(&algorithm) {
+        return Err("its algorithm is not one of `algorithms`".to_owned());
+    }
+    let verifier = DecodingKey::from_jwk(key).map_err(|error| error.to_string())?;
+    let mut validation = Validation::new(algorithm);
+    validation.leeway = LEEWAY;
+    validation.validate_nbf = true;
+    validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+    validation.set_issuer(&[&oauth.issuer]);
+    validation.set_audience(&[oauth.audience.as_deref().unwrap_or(audience)]);
+    Ok(decode(token, &verifier, &validation).map_err(|error| error.to_string())?.claims)
 }
 
 /// RFC 7515: what stands in `crit` has to be understood, and nothing is.

@@ -132,8 +132,9 @@ async fn request(mut stream: TcpStream) -> Option<(TcpStream, Option<String>)> {
     Some((stream, query))
 }
 
-/// None: it is about something else. Who answers is looked at before what he says.
-fn judge(query: &str, expected: &Expected) -> Option<Result<String, LoginError>> {
+/// The code in the query of an answer. None: it is about something else. Who answers is looked at before what he says.
+#[must_use]
+pub fn judge(query: &str, expected: &Expected) -> Option<Result<String, LoginError>> {
     let value = |name: &str| {
         let mut found = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name);
         let first = found.next().map(|(_, value)| value.into_owned());

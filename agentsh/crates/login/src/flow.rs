@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use oauth2::basic::{BasicClient, BasicErrorResponse, BasicTokenResponse, BasicTokenType};
+use oauth2::basic::{
+    BasicErrorResponse, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse, BasicTokenResponse,
+    BasicTokenType,
+};
 use oauth2::{
     AuthType, AuthUrl, AuthorizationCode, ClientId, ClientSecret, CsrfToken, EndpointNotSet, EndpointSet,
     HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken,
-    RequestTokenError, Scope, TokenResponse, TokenUrl,
+    RequestTokenError, Scope, StandardRevocableToken, TokenResponse, TokenUrl,
 };
 use url::Url;
 
@@ -26,7 +29,19 @@ const OFFLINE: &str = "offline_access";
 /// Longest token, in bytes: it goes into a header.
 const MAX_TOKEN: usize = 16 << 10;
 
-type Client = BasicClient<EndpointSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointSet>;
+/// `T` is what a token endpoint answers.
+pub(crate) type Client<T> = oauth2::Client<
+    BasicErrorResponse,
+    T,
+    BasicTokenIntrospectionResponse,
+    StandardRevocableToken,
+    BasicRevocationErrorResponse,
+    EndpointSet,
+    EndpointNotSet,
+    EndpointNotSet,
+    EndpointNotSet,
+    EndpointSet,
+>;
 
 /// What a token endpoint gives.
 pub(crate) struct Tokens {
@@ -63,7 +78,8 @@ impl Login {
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let asks = {
             let (server, redirect) = (&found.server, callback.address());
-            let flow = flow(&client, &server.authorization_endpoint, &server.token_endpoint)?;
+            let flow =
+                flow::<BasicTokenResponse>(&client, &server.authorization_endpoint, &server.token_endpoint)?;
             let redirect = RedirectUrl::new(redirect).map_err(|_| unusable("the redirect address"))?;
             let flow = flow.set_redirect_uri(redirect);
             let state = state.clone();
@@ -102,7 +118,8 @@ impl Login {
         let server = &self.found.server;
         let redirect =
             RedirectUrl::new(self.callback.address()).map_err(|_| unusable("the redirect address"))?;
-        let flow = flow(&self.client, &server.authorization_endpoint, &server.token_endpoint)?;
+        let flow =
+            flow::<BasicTokenResponse>(&self.client, &server.authorization_endpoint, &server.token_endpoint)?;
         let flow = flow.set_redirect_uri(redirect);
         let answer = flow
             .exchange_code(AuthorizationCode::new(code))
@@ -134,7 +151,7 @@ impl Login {
 /// Trades a refresh token for new ones.
 pub(crate) async fn refresh(clients: &Clients, grant: &Grant, token: &str) -> Result<Tokens, LoginError> {
     // The authorization endpoint is not asked.
-    let flow = flow(&grant.client, &grant.token_endpoint, &grant.token_endpoint)?;
+    let flow = flow::<BasicTokenResponse>(&grant.client, &grant.token_endpoint, &grant.token_endpoint)?;
     let answer = flow
         .exchange_refresh_token(&RefreshToken::new(token.to_owned()))
         .add_extra_param("resource", grant.resource.clone())
@@ -143,10 +160,14 @@ pub(crate) async fn refresh(clients: &Clients, grant: &Grant, token: &str) -> Re
     tokens(answer)
 }
 
-fn flow(client: &Registered, authorization: &str, token: &str) -> Result<Client, LoginError> {
+pub(crate) fn flow<T: TokenResponse>(
+    client: &Registered,
+    authorization: &str,
+    token: &str,
+) -> Result<Client<T>, LoginError> {
     let authorization = AuthUrl::new(authorization.to_owned());
     let token = TokenUrl::new(token.to_owned());
-    let flow = BasicClient::new(ClientId::new(client.id.clone()))
+    let flow = oauth2::Client::new(ClientId::new(client.id.clone()))
         .set_auth_uri(authorization.map_err(|_| unusable("its authorization endpoint"))?)
         .set_token_uri(token.map_err(|_| unusable(TOKEN_ENDPOINT))?)
         .set_auth_type(match client.authentication {
@@ -159,7 +180,7 @@ fn flow(client: &Registered, authorization: &str, token: &str) -> Result<Client,
     })
 }
 
-fn unusable(what: &'static str) -> LoginError {
+pub(crate) fn unusable(what: &'static str) -> LoginError {
     LoginError::Refused { what, why: "it is no URL".to_owned() }
 }
 
@@ -172,7 +193,7 @@ fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item =
 }
 
 /// A request of the library, sent as any of ours.
-async fn send(clients: &Clients, request: HttpRequest) -> Result<HttpResponse, LoginError> {
+pub(crate) async fn send(clients: &Clients, request: HttpRequest) -> Result<HttpResponse, LoginError> {
     let (head, body) = request.into_parts();
     let (client, target) = place(clients, TOKEN_ENDPOINT, &head.uri.to_string())?;
     let http = |source| LoginError::Http { what: TOKEN_ENDPOINT, source };
@@ -187,17 +208,24 @@ async fn send(clients: &Clients, request: HttpRequest) -> Result<HttpResponse, L
     Ok(response)
 }
 
-type Answered = Result<BasicTokenResponse, RequestTokenError<LoginError, BasicErrorResponse>>;
+type Answered<T> = Result<T, RequestTokenError<LoginError, BasicErrorResponse>>;
 
-fn tokens(answer: Answered) -> Result<Tokens, LoginError> {
-    let no = |why: &str| LoginError::NoToken(shown(why));
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(RequestTokenError::Request(error)) => return Err(error),
-        Err(RequestTokenError::ServerResponse(said)) => return Err(no(&said.to_string())),
-        Err(RequestTokenError::Parse(..)) => return Err(no("its answer is not what the specification has")),
-        Err(RequestTokenError::Other(why)) => return Err(no(&why)),
-    };
+fn no(why: &str) -> LoginError {
+    LoginError::NoToken(shown(why))
+}
+
+/// What the library says, in our words.
+pub(crate) fn answered<T>(answer: Answered<T>) -> Result<T, LoginError> {
+    answer.map_err(|error| match error {
+        RequestTokenError::Request(error) => error,
+        RequestTokenError::ServerResponse(said) => no(&said.to_string()),
+        RequestTokenError::Parse(..) => no("its answer is not what the specification has"),
+        RequestTokenError::Other(why) => no(&why),
+    })
+}
+
+fn tokens(answer: Answered<BasicTokenResponse>) -> Result<Tokens, LoginError> {
+    let answer = answered(answer)?;
     if *answer.token_type() != BasicTokenType::Bearer {
         return Err(no("it is no bearer token"));
     }

@@ -3,7 +3,7 @@
 //! [`challenge`] reads what a server says when it wants a login, [`metadata`] what it and its authorization server say about
 //! themselves; both are pure. [`discovery`] asks for that, [`registration`] makes a client known, [`flow`] sends the user to the
 //! authorization server and trades the code that [`callback`] hears for tokens, and [`grant`] is what comes of it: kept by
-//! somebody else, renewed and revoked here. Every request goes through `egress`, with the client that the caller gives for its
+//! somebody else, renewed and revoked here. [`provider`] is the same for pages of our own: an identity in place of access. Every request goes through `egress`, with the client that the caller gives for its
 //! URL.
 
 use agentsh_base::{escape, random};
@@ -17,6 +17,7 @@ mod error;
 pub mod flow;
 pub mod grant;
 pub mod metadata;
+pub mod provider;
 pub mod registration;
 
 pub use ask::Clients;

@@ -8,6 +8,8 @@ use super::challenge::is_scope;
 
 /// Most of anything that is listed: what is beyond is not read.
 const MOST_LISTED: usize = 200;
+/// How a code is kept from others.
+const PKCE: &str = "S256";
 
 /// Why a document is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -117,6 +119,26 @@ impl AuthorizationServer {
     /// # Errors
     /// When it is another one, or cannot do what a login needs.
     pub fn read(text: &[u8], issuer: &str) -> Result<Self, Lie> {
+        Self::read_where(text, issuer, |methods| {
+            methods.is_some_and(|methods| methods.iter().any(|method| method == PKCE))
+        })
+    }
+
+    /// Reads what an OpenID provider answered. Some know PKCE and do not say so: what they give carries a nonce.
+    ///
+    /// # Errors
+    /// When it is another one, or cannot do what signing in needs.
+    pub fn read_provider(text: &[u8], issuer: &str) -> Result<Self, Lie> {
+        Self::read_where(text, issuer, |methods| {
+            methods.is_none_or(|methods| methods.iter().any(|method| method == PKCE))
+        })
+    }
+
+    fn read_where(
+        text: &[u8],
+        issuer: &str,
+        knows_pkce: impl Fn(Option<&[String]>) -> bool,
+    ) -> Result<Self, Lie> {
         let raw: RawServer = serde_json::from_slice(text).map_err(|_| Lie::NotJson)?;
         if !same_issuer(&raw.issuer, issuer) {
             return Err(Lie::OtherIssuer { expected: issuer.to_owned(), found: raw.issuer });
@@ -124,8 +146,7 @@ impl AuthorizationServer {
         if raw.response_types_supported.is_some_and(|types| !types.iter().any(|kind| kind == "code")) {
             return Err(Lie::NoCode);
         }
-        let methods = raw.code_challenge_methods_supported.unwrap_or_default();
-        if !methods.iter().any(|method| method == "S256") {
+        if !knows_pkce(raw.code_challenge_methods_supported.as_deref()) {
             return Err(Lie::NoPkce);
         }
         Ok(Self {

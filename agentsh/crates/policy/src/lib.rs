@@ -96,7 +96,7 @@ pub use sections::llm::{
 pub use sections::rules::{CallRule, Condition, RuleAction, Test};
 pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy};
 pub use sections::ssh::{SshAccess, SshHost};
-pub use sections::telemetry::{EventWebhook, TelemetryPolicy};
+pub use sections::telemetry::{EventWebhook, OtlpProtocol, TelemetryPolicy};
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
 
 /// Why a section of a policy is not in force.

@@ -46,6 +46,8 @@ pub struct ServerOfHost {
 #[derive(Clone, Debug)]
 pub struct PersonLine {
     pub name: String,
+    /// Who it is at an identity provider; empty for somebody with a token.
+    pub subject: String,
     pub role: String,
     pub made: String,
     pub state: Word,
@@ -179,11 +181,12 @@ pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
 pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
     frame.around(|html| {
         part(html, "people", "Credentials", |html| {
-            html.table("The newest first", &["name", "role", "made", "state"], |rows| {
+            html.table("The newest first", &["name", "role", "known as", "made", "state"], |rows| {
                 for person in people {
                     rows.row(|cells| {
                         cells.text(&person.name);
                         cells.text(&person.role);
+                        cells.text(&person.subject);
                         cells.text(&person.made);
                         cells.cell(|html| {
                             person.state.show(html);
@@ -199,9 +202,9 @@ pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
     })
 }
 
-/// The way in. `said`: why the last attempt was none.
+/// The way in. `said`: why the last attempt was none; `provider`: name and path of another way.
 #[must_use]
-pub fn sign_in(said: Option<&str>) -> String {
+pub fn sign_in(said: Option<&str>, provider: Option<(&str, &str)>) -> String {
     let mut html = Html::new(false);
     html.own(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
@@ -210,6 +213,11 @@ pub fn sign_in(said: Option<&str>) -> String {
     );
     if let Some(said) = said {
         html.leaf("p", "note", said);
+    }
+    if let Some((name, path)) = provider {
+        html.element("p", &[], |html| {
+            html.element("a", &[("href", path)], |html| html.text(&format!("Sign in with {name}")));
+        });
     }
     html.element("form", &[("method", "post"), ("action", "/sign-in")], |html| {
         html.element("label", &[("for", "credential")], |html| {

@@ -1,6 +1,7 @@
 //! `agentsh fleet doctor`: does this host forward, and is the server well?
 
 use std::io::Write;
+use std::path::Path;
 
 use super::super::output::{self, Context, Failure, NO, OK};
 use super::super::policy::{Surroundings, bundle};
@@ -13,6 +14,8 @@ use crate::store::{Reader, escape};
 
 /// Rows that may wait without anything being wrong.
 const USUAL_LAG: i64 = 10_000;
+/// Bytes that the disk of the journal should have left: a few days without the server.
+const LEAST_FREE: u64 = 1 << 30;
 
 /// Exit status 1 where something is not well.
 pub(super) async fn run(
@@ -81,6 +84,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> R
         return Ok(());
     };
     let newest = journal.newest().await?;
+    looks.extend(spool(&context.state_dir, newest.saturating_sub(position.id)));
     let hash = journal.hash_at(position.id).await?;
     let does_fit = position.id == 0 || hash.is_some_and(|hash| keys::hex(&hash) == position.hash);
     let lag = newest.saturating_sub(position.id);
@@ -94,6 +98,23 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> R
         },
     ));
     Ok(())
+}
+
+/// What waits stands in the journal alone, which grows as far as the disk has room.
+fn spool(state_dir: &Path, waiting: i64) -> Option<Look> {
+    let files = std::fs::read_dir(state_dir).ok()?.flatten();
+    let sizes = files
+        .filter_map(|file| file.metadata().ok().filter(std::fs::Metadata::is_file))
+        .map(|file| file.len());
+    let taken: u64 = sizes.sum();
+    let disk = rustix::fs::statvfs(state_dir).ok()?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let detail = format!(
+        "{waiting} events wait in a journal of {} MiB; its disk has {} MiB left, and without room for the record no session runs",
+        taken >> 20,
+        free >> 20
+    );
+    Some(look(free >= LEAST_FREE, "spool", detail))
 }
 
 async fn of_server(at: &At, context: &Context, looks: &mut Vec<Look>) -> Result<(), Failure> {

@@ -205,10 +205,12 @@ pub(super) async fn credentials(
         return Ok(OK);
     }
     let row = |one: &Person| {
-        let revoked = one.revoked_at.as_deref().map(|at| context.time(at)).unwrap_or_default();
-        vec![one.name.clone(), one.role.clone(), context.time(&one.made_at), revoked]
+        let time = |at: &Option<String>| at.as_deref().map(|at| context.time(at)).unwrap_or_default();
+        let subject = one.subject.clone().unwrap_or_default();
+        let (made, ends) = (context.time(&one.made_at), time(&one.expires_at));
+        vec![one.name.clone(), one.role.clone(), subject, made, ends, time(&one.revoked_at)]
     };
-    let head = ["name", "role", "made", "revoked"];
+    let head = ["name", "role", "known as", "made", "ends", "revoked"];
     if output::table(out, context, &head, people.iter().map(row).collect())? == 0 {
         writeln!(out, "nobody has a credential")?;
     }

@@ -46,6 +46,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 7, requires = "registry",
         value_parser = clap::value_parser!(u32).range(1..))]
     answer_within: u32,
+    #[command(flatten)]
+    oidc: pages::OidcArgs,
 }
 
 /// Where the server keeps what it has.
@@ -84,6 +86,7 @@ pub(super) async fn serve(args: ServeArgs, context: &Context, out: &mut dyn Writ
         return Err(Failure::Usage(format!("--bundles '{}' is no directory", bundles.display())));
     }
     let behind_proxy = args.behind_proxy;
+    let identity = pages::Identity::start(&args.oidc).map_err(Failure::Usage)?;
     let database = args.database.database(&context.state_dir)?;
     let server = Server::open(Options {
         listen: args.listen,
@@ -104,7 +107,7 @@ pub(super) async fn serve(args: ServeArgs, context: &Context, out: &mut dyn Writ
         .map_err(|error| Failure::Failed(format!("cannot tell the current directory: {error}")))?;
     let is_secure = server.scheme() == "https" || behind_proxy;
     let answers = server.answers().merge(beside.clone());
-    let pages = pages::router(answers, place, is_secure);
+    let pages = pages::router(answers, place, is_secure, (identity, server.gate()));
     server
         .run(beside.merge(pages), stop::asked()?)
         .await

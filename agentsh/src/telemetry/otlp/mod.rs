@@ -179,8 +179,8 @@ impl Shared {
             }
             let is_last = self.is_over.get();
             let addresses = &self.settings.addresses;
-            let traces = self.drain(addresses.traces.as_ref(), |state| &mut state.traces, spans_of);
-            let logs = self.drain(addresses.logs.as_ref(), |state| &mut state.logs, logs_of);
+            let traces = self.drain("span", addresses.traces.as_ref(), |state| &mut state.traces, spans_of);
+            let logs = self.drain("log", addresses.logs.as_ref(), |state| &mut state.logs, logs_of);
             let (traces, logs) = tokio::join!(traces, logs);
             // Behind them: they say what was dropped.
             let metrics = self.metrics().await;
@@ -206,6 +206,7 @@ impl Shared {
     /// Sends a queue to its end. False when the receiver does not take it now.
     async fn drain(
         &self,
+        kind: &'static str,
         url: Option<&Url>,
         queue: impl Fn(&mut State) -> &mut Queue<Value>,
         message: impl Fn(&Value, Vec<Value>) -> Value,
@@ -220,7 +221,12 @@ impl Shared {
             let outcome = self.post(url, &message(&self.resource, items)).await;
             let mut state = self.state.borrow_mut();
             match outcome {
-                Ok(()) => queue(&mut state).done(),
+                Ok(()) => {
+                    queue(&mut state).done();
+                    if let Some(seconds) = taken.iter().filter_map(|(item, _)| age(item)).reduce(f64::max) {
+                        state.metrics.lagged(kind, seconds);
+                    }
+                }
                 Err(Untaken::Never(why)) => {
                     state.failed = Some(why);
                     queue(&mut state).lost();
@@ -282,6 +288,13 @@ impl Shared {
             }
         }
     }
+}
+
+/// How long ago a span ended, or a record was written, in seconds.
+fn age(item: &Value) -> Option<f64> {
+    let time = item.get("endTimeUnixNano").or_else(|| item.get("timeUnixNano"))?;
+    let time = Timestamp::from_nanosecond(time.as_str()?.parse().ok()?).ok()?;
+    Some(Timestamp::now().duration_since(time).as_secs_f64().max(0.0))
 }
 
 fn spans_of(resource: &Value, spans: Vec<Value>) -> Value {

@@ -23,6 +23,8 @@ const SYSLOG: &str = "/dev/log";
 pub struct TelemetryPolicy {
     /// Base of the addresses of an OTLP receiver; None: what the environment names.
     pub endpoint: Option<Ruled<String>>,
+    /// How it is spoken to; None: what the environment says where it names the receiver, else Protocol Buffers over HTTP.
+    pub protocol: Option<Ruled<OtlpProtocol>>,
     /// What its requests carry, by name; variables are still `${NAME}`.
     pub headers: BTreeMap<String, Ruled<String>>,
     /// Takes every event as a line of JSON. `~` is still unexpanded.
@@ -31,6 +33,33 @@ pub struct TelemetryPolicy {
     pub syslog: Option<Ruled<Option<String>>>,
     pub webhooks: Vec<Ruled<EventWebhook>>,
 }
+
+/// How an OTLP receiver is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    Grpc,
+    HttpProtobuf,
+    HttpJson,
+}
+
+impl OtlpProtocol {
+    /// As `OTEL_EXPORTER_OTLP_PROTOCOL` spells it.
+    #[must_use]
+    pub fn named(text: &str) -> Option<Self> {
+        PROTOCOLS.iter().find(|(name, _)| *name == text).map(|(_, protocol)| *protocol)
+    }
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        PROTOCOLS.iter().find(|(_, protocol)| *protocol == self).map_or("", |(name, _)| name)
+    }
+}
+
+const PROTOCOLS: &[(&str, OtlpProtocol)] = &[
+    ("grpc", OtlpProtocol::Grpc),
+    ("http/protobuf", OtlpProtocol::HttpProtobuf),
+    ("http/json", OtlpProtocol::HttpJson),
+];
 
 /// An address that gets events, one request each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +81,7 @@ impl std::fmt::Display for EventWebhook {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Telemetry {
     endpoint: Option<Ruled<String>>,
+    protocol: Option<Ruled<OtlpProtocol>>,
     headers: BTreeMap<String, Ruled<String>>,
     file: Option<Ruled<String>>,
     syslog: Option<Ruled<Option<String>>>,
@@ -62,9 +92,17 @@ const OTLP: &[Key] = &[
     Key {
         name: "endpoint",
         default: "`OTEL_EXPORTER_OTLP_ENDPOINT` of the caller's environment, else nothing is sent",
-        about: "Base URL of an OTLP receiver over HTTP: `https:`, or `http:` on this machine. `/v1/traces`, `/v1/logs` and \
-            `/v1/metrics` are added to its path.",
+        about: "Base URL of an OTLP receiver: `https:`, or `http:` on this machine. `/v1/traces`, `/v1/logs` and \
+            `/v1/metrics` are added to its path; over gRPC its path is not used.",
         example: "\"https://otel.example:4318\"",
+        ..KEY
+    },
+    Key {
+        name: "protocol",
+        kind: Kind::Word(&["grpc", "http/protobuf", "http/json"]),
+        default: "`http/protobuf`; `OTEL_EXPORTER_OTLP_PROTOCOL` where the endpoint is the environment's",
+        about: "How the receiver is spoken to.",
+        example: "grpc",
         ..KEY
     },
     Key {
@@ -150,12 +188,14 @@ impl Section<Policy> for Telemetry {
             let url = address(reader, &here)?;
             Some(reader.ruled(&here, url))
         });
+        let protocol = otlp.as_ref().and_then(|otlp| reader.word(otlp.find("protocol"), PROTOCOLS));
         let file = fields.find("file").and_then(|here| {
             let path = absolute(reader, &here)?;
             Some(reader.ruled(&here, path))
         });
         Self {
             endpoint,
+            protocol,
             headers: otlp.map(|otlp| headers(reader, &otlp)).unwrap_or_default(),
             file,
             syslog: fields.find("syslog").and_then(|here| syslog(reader, &here)),
@@ -166,6 +206,7 @@ impl Section<Policy> for Telemetry {
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.telemetry;
         lay(&self.endpoint, &mut below.endpoint);
+        lay(&self.protocol, &mut below.protocol);
         below.headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         lay(&self.file, &mut below.file);
         lay(&self.syslog, &mut below.syslog);
@@ -176,6 +217,7 @@ impl Section<Policy> for Telemetry {
     fn narrow(&self, _: &mut Policy, narrowing: &mut Narrowing<'_>) {
         let written = [
             self.endpoint.as_ref().map(|value| &value.rule),
+            self.protocol.as_ref().map(|value| &value.rule),
             self.file.as_ref().map(|value| &value.rule),
             self.syslog.as_ref().map(|value| &value.rule),
             self.webhooks.as_ref().map(|list| &list.rule),
@@ -189,6 +231,9 @@ impl Section<Policy> for Telemetry {
         let telemetry = &policy.telemetry;
         if let Some(endpoint) = &telemetry.endpoint {
             lines.add("telemetry.otlp.endpoint", endpoint.value.clone(), &endpoint.rule);
+        }
+        if let Some(protocol) = &telemetry.protocol {
+            lines.add("telemetry.otlp.protocol", protocol.value.as_str(), &protocol.rule);
         }
         for (name, value) in &telemetry.headers {
             let shown = if value.value.contains("${") { value.value.as_str() } else { "(a text)" };
@@ -303,6 +348,7 @@ mod tests {
         for (text, why) in [
             ("{otlp: {endpoint: otel.example}}", "not a URL"),
             ("{otlp: {headers: {\"a b\": x}}}", "no name of a header"),
+            ("{otlp: {protocol: http}}", "grpc"),
             ("{file: events.jsonl}", "absolute path"),
             ("{webhooks: [{url: \"https://a.example\"}]}", "gets no event"),
             ("{webhooks: [{events: [\"*\"]}]}", "has a `url`"),

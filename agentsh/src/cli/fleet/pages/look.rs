@@ -141,16 +141,23 @@ pub(super) async fn people(State(app): Shared, headers: HeaderMap) -> Answer {
         .into_iter()
         .map(|one| PersonLine {
             made: shown_time(&one.made_at),
-            state: match &one.revoked_at {
-                None => Word::new("counts", Tone::Good),
-                Some(at) => Word::new(format!("revoked {}", shown_time(at)), Tone::Quiet),
+            state: match (&one.revoked_at, &one.expires_at) {
+                (Some(at), _) => Word::new(format!("revoked {}", shown_time(at)), Tone::Quiet),
+                (None, Some(at)) if is_over(at) => Word::new("over", Tone::Quiet),
+                (None, Some(at)) => Word::new(format!("counts until {}", shown_time(at)), Tone::Good),
+                (None, None) => Word::new("counts", Tone::Good),
             },
-            may_revoke: one.revoked_at.is_none(),
+            may_revoke: one.revoked_at.is_none() && !one.expires_at.as_deref().is_some_and(is_over),
             name: one.name,
             role: one.role,
+            subject: one.subject.unwrap_or_default(),
         })
         .collect();
     Ok(page(fleet_people(&person.frame("People", Place::People), &lines)))
+}
+
+fn is_over(at: &str) -> bool {
+    at.parse::<jiff::Timestamp>().is_ok_and(|at| at <= jiff::Timestamp::now())
 }
 
 impl Person {

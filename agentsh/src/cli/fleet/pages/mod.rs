@@ -2,8 +2,12 @@
 //! browser keeps: what a role may is decided where it is decided for everybody.
 
 mod change;
+mod identity;
 mod look;
+mod provider;
 mod sign;
+
+pub(super) use identity::{Identity, OidcArgs};
 
 use std::sync::Arc;
 
@@ -20,7 +24,7 @@ use super::super::ui::site::HEADERS;
 use super::Fleet;
 use crate::base::site;
 use crate::fleet::wire::Who;
-use crate::fleet::{Client, ClientError, Role, keys};
+use crate::fleet::{Client, ClientError, Gate, Role, keys};
 use crate::store::StoreError;
 use crate::web::{self, Frame, Href, Message, Place, STYLE, message};
 
@@ -35,6 +39,9 @@ struct App {
     place: Surroundings,
     /// The browser comes by TLS alone.
     is_secure: bool,
+    /// Where people sign in who have no token.
+    identity: Option<Identity>,
+    gate: Gate,
 }
 
 /// Somebody whose credential counts.
@@ -47,8 +54,13 @@ struct Person {
 }
 
 /// The pages beside the paths of `server`.
-pub(super) fn router(server: Router, place: Surroundings, is_secure: bool) -> Router {
-    let app = Arc::new(App { server, place, is_secure });
+pub(super) fn router(
+    server: Router,
+    place: Surroundings,
+    is_secure: bool,
+    (identity, known): (Option<Identity>, Gate),
+) -> Router {
+    let app = Arc::new(App { server, place, is_secure, identity, gate: known });
     Router::new()
         .route("/", get(look::now))
         .route("/hosts", get(look::hosts))
@@ -63,6 +75,8 @@ pub(super) fn router(server: Router, place: Surroundings, is_secure: bool) -> Ro
         .route("/hosts/{host}/revoke", post(change::revoke))
         .route("/people/{name}/revoke", post(change::revoke_person))
         .route("/sign-in", get(sign::show).post(sign::sign_in))
+        .route(provider::BEGIN, get(provider::begin))
+        .route(identity::CALLBACK, get(provider::finish))
         .route("/sign-out", post(sign::sign_out))
         .route("/style.css", get(async || ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE)))
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -102,16 +116,26 @@ fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
 impl App {
     /// Who has the cookie.
     async fn person(&self, headers: &HeaderMap) -> Result<Person, Trouble> {
-        let credential = cookie(headers).ok_or(Trouble::SignIn(None))?;
+        let credential = cookie(headers, COOKIE).ok_or_else(|| self.sign_in(None))?;
         let client = Client::inside(self.server.clone(), Some(credential.clone()));
         let who: Who = client.get("/v1/who").await.map_err(|error| match error {
             ClientError::Status { status: 401, .. } | ClientError::Credential => {
-                Trouble::SignIn(Some("The credential does not count any more.".to_owned()))
+                self.sign_in(Some("The credential does not count any more.".to_owned()))
             }
             other => other.into(),
         })?;
-        let role = Role::named(&who.role).ok_or(Trouble::SignIn(None))?;
+        let role = Role::named(&who.role).ok_or_else(|| self.sign_in(None))?;
         Ok(Person { fleet: Fleet::of(client), who, role, form: form(&credential) })
+    }
+
+    /// The way in. `said`: why the last attempt was none.
+    fn sign_in(&self, said: Option<String>) -> Trouble {
+        self.sign_in_as(StatusCode::UNAUTHORIZED, said)
+    }
+
+    fn sign_in_as(&self, status: StatusCode, said: Option<String>) -> Trouble {
+        let provider = self.identity.as_ref().map(|identity| identity.shown.clone());
+        Trouble::SignIn { status, said, provider }
     }
 }
 
@@ -128,11 +152,11 @@ impl Person {
     }
 }
 
-/// The one cookie of ours.
-fn cookie(headers: &HeaderMap) -> Option<String> {
+/// The one cookie of this name.
+fn cookie(headers: &HeaderMap, wanted: &str) -> Option<String> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = pairs.find(|(name, _)| *name == COOKIE)?;
+    let (_, value) = pairs.find(|(name, _)| *name == wanted)?;
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
@@ -149,8 +173,12 @@ fn page(html: String) -> Response {
 
 /// Why there is no page.
 enum Trouble {
-    /// Nobody is signed in; why the last attempt was none.
-    SignIn(Option<String>),
+    /// Nobody is signed in. `said`: why the last attempt was none; `provider`: where one may sign in.
+    SignIn {
+        status: StatusCode,
+        said: Option<String>,
+        provider: Option<String>,
+    },
     Other(StatusCode, String),
 }
 
@@ -190,8 +218,9 @@ impl From<StoreError> for Trouble {
 impl IntoResponse for Trouble {
     fn into_response(self) -> Response {
         match self {
-            Self::SignIn(said) => {
-                (StatusCode::UNAUTHORIZED, page(web::sign_in(said.as_deref()))).into_response()
+            Self::SignIn { status, said, provider } => {
+                let link = provider.as_deref().map(|name| (name, provider::BEGIN));
+                (status, page(web::sign_in(said.as_deref(), link))).into_response()
             }
             Self::Other(status, said) => {
                 let frame = Frame {

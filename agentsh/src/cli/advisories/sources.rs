@@ -1,0 +1,131 @@
+//! Where advisories come from: files, directories and URLs. Nothing of a large one is held in memory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::HeaderMap;
+
+use super::Here;
+use crate::egress::client::{Client, Limits, Request, Response};
+
+/// Largest source, in bytes: archives say no larger places.
+const MAX_SOURCE: u64 = 4 << 30;
+/// Largest file of signatures, in bytes.
+const MAX_SIGNATURES: usize = 256 << 10;
+/// Files of a directory that are read.
+const MOST_FILES: usize = 1_000_000;
+
+fn is_url(source: &str) -> bool {
+    source.starts_with("https://") || source.starts_with("http://")
+}
+
+/// The files of a source, or its URL.
+pub(super) fn names_of(here: &Here, source: &str) -> Result<Vec<String>, String> {
+    if is_url(source) {
+        return Ok(vec![source.to_owned()]);
+    }
+    let path = at(here, source);
+    let is_directory = std::fs::metadata(&path).map_err(|error| error.to_string())?.is_dir();
+    if !is_directory {
+        return Ok(vec![source.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&path).map_err(|error| error.to_string())?.take(MOST_FILES) {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        if path.extension().is_some_and(|ending| ending == "json" || ending == "jsonl") && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err("no file in it ends in .json or .jsonl".to_owned());
+    }
+    Ok(files.iter().map(|path| path.display().to_string()).collect())
+}
+
+/// A file of a source as it lies; what a URL gives goes to the disk first, where nobody else finds it.
+pub(super) async fn opened(here: &Here, name: &str) -> Result<File, String> {
+    if !is_url(name) {
+        let file = File::open(at(here, name)).map_err(|error| error.to_string())?;
+        let length = file.metadata().map_err(|error| error.to_string())?.len();
+        return if length > MAX_SOURCE { Err(too_large()) } else { Ok(file) };
+    }
+    let mut answer = asked(name, usize::try_from(MAX_SOURCE).unwrap_or(usize::MAX)).await?;
+    let path = here.places.data.join(format!("advisories.fetched-{}", std::process::id()));
+    // Of one that was killed, and had this number.
+    let _may_be_none = std::fs::remove_file(&path);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let mut file = options.open(&path).map_err(|error| error.to_string())?;
+    std::fs::remove_file(&path).map_err(|error| error.to_string())?;
+    while let Some(piece) = answer.chunk().await.map_err(|error| error.to_string())? {
+        file.write_all(&piece).map_err(|error| format!("cannot keep what it answered: {error}"))?;
+    }
+    file.rewind().map_err(|error| error.to_string())?;
+    Ok(file)
+}
+
+fn too_large() -> String {
+    format!("it is larger than {} MiB", MAX_SOURCE >> 20)
+}
+
+/// The signatures beside a list: a file or URL with `.minisig` behind its name.
+pub(super) async fn signatures_of(here: &Here, name: &str) -> Result<String, String> {
+    let beside = format!("{name}.minisig");
+    let bytes = match is_url(name) {
+        true => get(&beside, MAX_SIGNATURES).await,
+        false => {
+            let file = File::open(at(here, &beside)).map_err(|error| error.to_string());
+            file.and_then(|file| whole(&file, MAX_SIGNATURES as u64))
+        }
+    };
+    let bytes =
+        bytes.map_err(|why| format!("the signatures of the list cannot be read ({beside}): {why}"))?;
+    String::from_utf8(bytes).map_err(|_| "the signatures of the list are not text".to_owned())
+}
+
+fn at(here: &Here, source: &str) -> PathBuf {
+    match source.strip_prefix("~/") {
+        Some(rest) => here.home.join(rest),
+        None => PathBuf::from(source),
+    }
+}
+
+/// Everything of a file, from where it stands.
+pub(super) fn whole(file: &File, max: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    file.take(max + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    match bytes.len() as u64 > max {
+        true => Err(format!("it is larger than {} KiB", max >> 10)),
+        false => Ok(bytes),
+    }
+}
+
+/// A document of the web, redirections followed.
+pub(in crate::cli) async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
+    let answer = asked(url, max).await?;
+    answer.whole(max).await.map_err(|error| error.to_string())
+}
+
+async fn asked(url: &str, max: usize) -> Result<Response, String> {
+    let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
+    let client: Client = crate::session::outgoing::client()?.with_limits(limits);
+    let target = client.target(url).map_err(|why| why.to_string())?;
+    let request = Request {
+        method: Method::GET,
+        target,
+        headers: HeaderMap::new(),
+        credentials: HeaderMap::new(),
+        body: Vec::new().into(),
+        same_method: true,
+    };
+    let answer = client.follow(request).await.map_err(|error| error.to_string())?;
+    if answer.status != 200 {
+        return Err(format!("it answered with status {}", answer.status.as_u16()));
+    }
+    Ok(answer)
+}

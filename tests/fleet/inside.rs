@@ -1,0 +1,89 @@
+//! From inside a sandbox neither the fleet's server nor its registry nor its questions are reached, whatever rules say.
+
+use super::Server;
+use crate::support::http_server::{HttpServer, Reply};
+use crate::support::{Mode, Peer, Place};
+
+const PATHS: [&str; 5] = ["/healthz", "/v1/asks", "/registry/servers", "/sign-in", "/v1/bundles/x"];
+
+/// Asks a port for each path, and says which status came.
+fn script(port: &str) -> String {
+    let ask = |path: &str| {
+        format!(
+            "for host in 127.0.0.1 localhost '[::1]'; do curl -sS -o /dev/null -w '{path} %{{http_code}}\\n' --max-time 10 \
+             \"http://$host:{port}{path}\" 2>/dev/null || echo '{path} no'; done\n"
+        )
+    };
+    PATHS.map(ask).concat()
+}
+
+#[test]
+fn an_agent_does_not_reach_whom_it_is_judged_by() {
+    for mode in Mode::all() {
+        let at = Place::new(Mode::Invoker);
+        let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &["--registry", "open"]);
+        let port = server.address.rsplit(':').next().unwrap().to_owned();
+        let twin = HttpServer::start(|_| Reply::json("{}"));
+        let host = Place::new(mode);
+        // One rule opens both.
+        host.user_policy(&format!("version: 1\nagent: {{network: {{loopback: [{port}, {}]}}}}\n", twin.port));
+        let before = host.shell(&script(&port)).expect_code(0);
+        assert!(before.stdout.contains("/healthz 200") && before.stdout.contains("/v1/asks 401"), "{before}");
+
+        server.enrol(&host, "laptop");
+        let after = host.shell(&script(&port)).expect_code(0);
+        assert_eq!(after.stdout.matches(" no\n").count(), 3 * PATHS.len(), "{after}");
+        let other = host.shell(&script(&twin.port.to_string())).expect_code(0);
+        assert!(other.stdout.contains("/healthz 200"), "{other}");
+        // Nor the key of the host, nor the socket that answers.
+        let files = host.shell(
+            "find / -name host.json -path '*fleet*' 2>/dev/null; ls ~/.local/state/agentsh 2>/dev/null; \
+             ls \"$XDG_RUNTIME_DIR\"/agentsh 2>/dev/null; true",
+        );
+        assert!(!files.stdout.contains("host.json") && !files.stdout.contains("approvals"), "{files}");
+    }
+}
+
+/// Says what answered on the port that the project's file `port` names.
+const SERVER: &str = r#"#!/bin/bash
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
+  case $line in
+    *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}' ;;
+    *'"tools/list"'*) result='{"tools":[{"name":"knock","inputSchema":{"type":"object"}}]}' ;;
+    *'"tools/call"'*)
+      said=no
+      if exec 3<>"/dev/tcp/127.0.0.1/$(cat port)"; then
+        printf 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
+        read -r said <&3; exec 3>&-
+      fi 2>/dev/null
+      result='{"content":[{"type":"text","text":"'"${said%$'\r'}"'"}]}' ;;
+    *) continue ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[test]
+fn a_server_does_not_reach_it_either() {
+    let at = Place::new(Mode::Invoker);
+    let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &["--registry", "open"]);
+    let port = server.address.rsplit(':').next().unwrap().to_owned();
+    let host = Place::new(Mode::Invoker);
+    host.user_policy(&format!(
+        "version: 1\nsandbox: {{mcp: {{servers: [{{id: s, network: {{loopback: [{port}]}}}}]}}}}\n"
+    ));
+    host.write(host.project.join("port"), &port);
+    let program = host.script(host.home.join("server"), SERVER);
+    let knock = || {
+        let mut peer = Peer::start(host.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(&program));
+        peer.shake_hands();
+        let said = peer.text("knock", serde_json::json!({}));
+        (said, peer.finish().1)
+    };
+    let (said, errors) = knock();
+    assert!(said.contains("200"), "{said} {errors}");
+    server.enrol(&host, "laptop");
+    let (said, errors) = knock();
+    assert!(!said.contains("HTTP"), "{said} {errors}");
+}
