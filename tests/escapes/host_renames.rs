@@ -140,6 +140,28 @@ fn what_the_inside_changes_in_between_is_put_back() {
 }
 
 /// The run ends before anybody could look.
+/// What the host takes away comes from nobody inside.
+#[test]
+fn what_the_host_removes_is_not_made_anew_inside() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        repository(&place);
+        let mut inside = Inside::start(&place);
+        fs::remove_file(place.project.join(".git/config")).unwrap();
+        assert!(
+            is_guarded_again(
+                &mut inside,
+                "printf '[core]\\n\\tfsmonitor = ./run\\n' > .git/config && rm .git/config"
+            ),
+            "{mode:?}"
+        );
+        assert!(inside.may("echo x > .git/index"), "the twin");
+        let stderr = inside.end();
+        let left = fs::read_to_string(place.project.join(".git/config")).unwrap_or_default();
+        assert!(!left.contains("fsmonitor"), "{mode:?} {left} {stderr}");
+    }
+}
+
 #[test]
 fn everything_is_looked_at_once_more_at_the_end() {
     for mode in Mode::all() {

@@ -68,6 +68,39 @@ fn a_repository_without_hooks_gets_none() {
     });
 }
 
+/// Git reads a repository that has no configuration, and whoever makes one says in it what git runs. Its parts may be links.
+#[test]
+fn a_repository_without_a_configuration_gets_none() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        for git in [".git", "nested/.git", "bare", "linked", "apart"] {
+            place.write(format!("{git}/HEAD"), "ref: refs/heads/main\n");
+        }
+        for directory in ["bare/objects", "bare/refs", "elsewhere"] {
+            place.write(format!("{directory}/.keep"), "");
+        }
+        for name in ["objects", "refs"] {
+            std::os::unix::fs::symlink("../elsewhere", place.project.join("linked").join(name)).unwrap();
+        }
+        place.write("apart/commondir", "../elsewhere\n");
+        place.write("config", "a file of the project\n");
+        let project = place.project.display();
+        for git in [".git", "nested/.git", "bare", "linked", "apart"] {
+            sandbox.holds(&[
+                no(format!("append {project}/{git}/config x")),
+                no(format!("remove {project}/{git}/config")),
+                yes(format!("create {project}/{git}/index")),
+            ]);
+            assert!(!place.project.join(git).join("config").exists(), "{git}: the stand-in is gone");
+        }
+        sandbox.holds(&[
+            yes(format!("append {project}/config x")),
+            yes(format!("create {project}/elsewhere/config")),
+        ]);
+    });
+}
+
 /// A directory that becomes a repository during the run: nobody could know it before.
 #[test]
 fn a_new_repository_brings_no_hooks() {

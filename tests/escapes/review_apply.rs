@@ -150,3 +150,31 @@ fn the_layer_is_reached_by_the_project_alone() {
         assert_eq!(fs::read_to_string(place.project.join("file")).unwrap(), "before\n");
     }
 }
+
+/// A repository whose parts are applied one after the other, or are links: none of the applies looks like a whole one.
+#[test]
+fn parts_of_a_repository_are_guarded_in_every_order() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("file", "");
+        let config = "printf '[core]\\n\\tfsmonitor = ./run\\n' >";
+        run(&place, &format!("mkdir one two three elsewhere; echo 'ref: refs/heads/main' > one/HEAD; {config} one/config
+            {config} two/config
+            echo 'ref: refs/heads/main' > three/HEAD; ln -s ../elsewhere three/objects; ln -s ../elsewhere three/refs
+            {config} three/config; echo fine > fine"));
+        let outcome = review(&place, &["--apply"]);
+        for guarded in ["one/config", "three/config"] {
+            assert!(!place.project.join(guarded).exists(), "{guarded} {outcome}");
+        }
+        assert_eq!(fs::read_to_string(place.project.join("fine")).unwrap(), "fine\n", "the twin {outcome}");
+        assert!(place.project.join("two/config").exists(), "nothing says that it is one {outcome}");
+        review(&place, &["--discard"]);
+        run(
+            &place,
+            "mkdir -p two/objects two/refs; touch two/objects/x two/refs/x; echo 'ref: refs/heads/main' > two/HEAD",
+        );
+        let outcome = review(&place, &["--apply"]);
+        assert!(!place.project.join("two/HEAD").exists(), "{outcome}");
+        assert!(place.project.join("two/objects/x").exists(), "{outcome}");
+    }
+}

@@ -13,7 +13,8 @@ use agentsh::sandbox::layout::{PinnedBytes, PinnedFile};
 use agentsh::sandbox::plan::{Access, Program, Terminal};
 use agentsh::sandbox::sealed::{self, Sealed};
 use agentsh::session::context::Context;
-use agentsh::session::launch::{self, Start};
+use agentsh::session::launch;
+use agentsh::session::start::Start;
 use serde_json::json;
 
 /// Arguments: rounds, a static program, the project that it stands in (also the current directory).

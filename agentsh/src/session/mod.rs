@@ -74,7 +74,7 @@ mod signals;
 mod ssh;
 pub mod standard;
 mod standard_error;
-mod start;
+pub mod start;
 mod suspend;
 mod telemetry;
 pub mod toolchains;

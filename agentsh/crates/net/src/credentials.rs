@@ -7,7 +7,7 @@
 use std::fmt;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use memchr::memmem::Finder;
 
 use super::http_head::REPLACING;
@@ -179,8 +179,10 @@ impl Broker {
     pub fn watch_answers(&self, host: &str, port: u16) -> Watch {
         let own = self.credentials.iter().filter(|one| one.host == host && one.port == port);
         let needles = own.flat_map(|one| {
-            let user = one.user.as_deref().unwrap_or("x-access-token");
-            [one.secret.clone().into_bytes(), STANDARD.encode(format!("{user}:{}", one.secret)).into_bytes()]
+            let secret = one.secret.as_bytes();
+            let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+            let written = [one.secret.clone(), hex.to_ascii_uppercase(), hex];
+            written.map(String::into_bytes).into_iter().chain(in_base64(secret))
         });
         Watch::new(needles.filter(|needle| needle.len() > FEWEST_HELD).collect())
     }
@@ -218,6 +220,25 @@ impl Broker {
             (None, None) => None,
         }
     }
+}
+
+/// How a text stands in base64, whatever is before and behind it, in both alphabets.
+fn in_base64(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    // Bits of what is before it reach into so many digits.
+    const SHARED: [usize; 3] = [0, 2, 3];
+    let shifted = SHARED.iter().enumerate().flat_map(|(before, shared)| {
+        let bytes = [vec![0; before], text.to_vec()].concat();
+        [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(|alphabet| {
+            let mut digits = alphabet.encode(&bytes).into_bytes();
+            // And what is behind it into the last one.
+            if bytes.len() % 3 != 0 {
+                digits.pop();
+            }
+            digits.split_off(*shared)
+        })
+    });
+    let all: std::collections::BTreeSet<Vec<u8>> = shifted.collect();
+    all.into_iter()
 }
 
 /// A placeholder, and how it is written.

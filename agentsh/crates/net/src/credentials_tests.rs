@@ -117,6 +117,18 @@ fn what_a_host_says_of_its_secret() {
     let mut encoded = broker().watch_answers("named.test", 443);
     assert!(encoded.sees(STANDARD.encode(format!("ada:{SECRET}")).as_bytes()));
     assert!(!broker().watch_answers("else.test", 443).sees(SECRET.as_bytes()));
+    // Under whatever name, and in whatever else it is encoded with.
+    for user in ["", "a", "ab", "abc", "somebody"] {
+        for text in [format!("{user}:{SECRET}"), format!("{SECRET}:{user}"), format!("{{{user}{SECRET}}}")] {
+            for alphabet in [&STANDARD, &base64::engine::general_purpose::URL_SAFE] {
+                let mut watch = broker().watch_answers("git.test", 443);
+                assert!(watch.sees(alphabet.encode(&text).as_bytes()), "{text}");
+            }
+        }
+    }
+    let hex: String = SECRET.bytes().map(|byte| format!("{byte:02X}")).collect();
+    assert!(broker().watch_answers("git.test", 443).sees(hex.as_bytes()));
+    assert!(!broker().watch_answers("git.test", 443).sees(STANDARD.encode("nothing of it").as_bytes()));
 }
 
 proptest! {

@@ -114,11 +114,16 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
             broker.judge(bytes, to, &request, path_meant)?
         }
     };
+    // Servers that expect none leave it unread, and take it for the next request: one that no rule was asked about.
+    let has_body = fields.is_chunked || fields.length.is_some_and(|length| length > 0);
+    let is_judged = !expected.rules.is_empty() || put.is_some();
+    if has_body && is_judged && ["GET", "HEAD", "OPTIONS", "TRACE"].contains(&method) {
+        return Err(Refusal::of("body-not-expected", &request));
+    }
     let body = match (fields.length, fields.is_chunked, fields.upgrade) {
         (Some(_), true, _) => return refuse("length-and-chunked"),
         (_, true, _) if !is_modern => return refuse("chunked-in-http-1-0"),
-        (length, is_chunked, Some(upgrade)) => {
-            let has_body = is_chunked || length.is_some_and(|length| length > 0);
+        (_, _, Some(upgrade)) => {
             if !upgrade.eq_ignore_ascii_case(b"websocket") || method != "GET" || has_body || !is_modern {
                 return refuse("upgrade-not-allowed");
             }
@@ -137,7 +142,8 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
 /// A push begins by asking what is there. It is judged as the push that it is for: the path of that.
 fn pushes(method: &str, path: &str) -> Option<String> {
     let (path, query) = path.split_once('?')?;
-    let is_for_a_push = query.split('&').any(|pair| pair == "service=git-receive-pack");
+    let is_for_a_push = url::form_urlencoded::parse(query.as_bytes())
+        .any(|(name, value)| name == "service" && value == "git-receive-pack");
     let repository = path.strip_suffix("/info/refs").filter(|_| is_for_a_push && method == "GET")?;
     Some(format!("{repository}/git-receive-pack"))
 }

@@ -292,6 +292,19 @@ fn rules_about_requests() {
         assert_eq!(with(&mut ruled, header), Some("override-not-allowed"), "{header}");
         assert_eq!(with(&mut Reader::new(NAME, 80), header), None, "without rules nothing is replaced");
     }
+    let body = "DELETE /repos/a HTTP/1.1\r\nHost: api.example.com\r\nX: ";
+    for (method, wanted) in [("GET /repos/a", Some("body-not-expected")), ("POST /graphql", None)] {
+        for header in [format!("Content-Length: {}", body.len()), "Transfer-Encoding: chunked".to_owned()] {
+            let text = format!("{method} HTTP/1.1\r\nHost: api.example.com\r\n{header}\r\n\r\n");
+            let found = run(&mut Reader::new(NAME, 80).with_rules(rules.clone()), text.as_bytes()).1;
+            assert_eq!(found, wanted, "{method} {header}");
+        }
+    }
+    let push = ["service=git-receive-pack", "service=git%2dreceive-pack", "a=b&servic%65=git-receive-pac%6B"];
+    for query in push {
+        assert_eq!(ask(&format!("GET /repos/a/info/refs?{query}")), Some("request-not-allowed"), "{query}");
+    }
+    assert_eq!(ask("GET /repos/a/info/refs?service=git-upload-pack"), None);
     let mut reader = Reader::new(NAME, 80).with_rules(rules.clone());
     let refusal = reader.feed(b"PUT /x HTTP/1.1\r\nHost: api.example.com\r\n\r\n").unwrap_err();
     assert_eq!(refusal.request.unwrap(), Request { method: "PUT".to_owned(), path: "/x".to_owned() });

@@ -149,16 +149,19 @@ impl Host for RealHost {
                     if current != directory {
                         found.push(entry.path());
                     }
-                } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    if name == OsStr::new(builtin_paths::GIT_BARE[0]) && is_bare(&current) {
-                        found.push(current.clone());
-                    }
+                    continue;
+                }
+                if begins_bare(&name) && is_bare(&current) {
+                    found.push(current.clone());
+                }
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     open.push(entry.path());
                 }
             }
         }
         // Outer repositories first: an inner one is mounted on top.
         found.sort();
+        found.dedup();
         Repositories { found, closed, is_cut: false }
     }
 
@@ -275,9 +278,18 @@ fn is_version_control(name: &OsStr) -> bool {
         || builtin_paths::OTHER_REPOSITORIES.iter().any(|(directory, _)| name == OsStr::new(directory))
 }
 
-/// A repository without a working tree of its own. What git keeps there beside, a sandbox may move away for a while.
-fn is_bare(directory: &Path) -> bool {
+/// A name by which a directory may be a repository without a working tree of its own.
+fn begins_bare(name: &OsStr) -> bool {
+    name == OsStr::new(builtin_paths::GIT_BARE[0]) || name == OsStr::new(builtin_paths::GIT_COMMON)
+}
+
+/// A repository without a working tree of its own. Git follows links to its parts, and takes them from elsewhere where
+/// `commondir` says so. What git keeps there beside, a sandbox may move away for a while.
+#[must_use]
+pub fn is_bare(directory: &Path) -> bool {
+    let is_there = |name: &str| directory.join(name).symlink_metadata().is_ok();
     builtin_paths::GIT_BARE.iter().all(|name| directory.join(name).is_dir())
+        || is_there(builtin_paths::GIT_COMMON) && is_there("HEAD")
 }
 
 /// A directory of a submodule or a linked working tree, even with some of its files moved away.

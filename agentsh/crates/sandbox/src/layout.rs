@@ -424,7 +424,12 @@ impl Builder<'_> {
             (None, StandIn::Socket) => false,
             (Some(_), _) => self.host.is_empty(path),
         };
-        let empty = self.layout.placeholders.iter().filter(is_empty);
+        // Git lists nothing of a repository.
+        let in_repository = |path: &Path| {
+            path.ancestors().any(|above| self.layout.repositories.iter().any(|git| git == above))
+        };
+        let listed = self.layout.placeholders.iter().filter(|(path, _)| !in_repository(path));
+        let empty = listed.filter(is_empty);
         let names: Vec<String> =
             empty.filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned() + "\n")).collect();
         if names.is_empty() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::beneath::Kind;
 use super::changes::Trees;
-use crate::policy::builtin_paths::{NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier};
+use crate::policy::builtin_paths::{GIT_BARE, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier};
 use crate::sandbox::host::RealHost;
 use crate::sandbox::layout::{self, Keep};
 use crate::sandbox::plan::{Access, Mount, What};
@@ -124,22 +124,29 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
             }
         }
     }
-    // One without a working tree is known by what it holds.
+    if parts.contains(&".git") {
+        return None;
+    }
+    // One without a working tree is known by what it holds. Its parts may come one after the other: what says what runs is
+    // guarded beside a HEAD, and a HEAD beside what says what runs.
     let holds = |directory: &Path, name: &str| {
-        let is_directory = |tree: &super::beneath::Beneath| {
-            tree.stamp(&directory.join(name))
-                .ok()
-                .flatten()
-                .is_some_and(|found| found.kind == Kind::Directory)
+        let is_there = |tree: &super::beneath::Beneath| {
+            let found = tree.stamp(&directory.join(name)).ok().flatten();
+            found.is_some_and(|found| found.kind != Kind::Whiteout)
         };
-        is_directory(&trees.upper) || is_directory(&trees.project)
+        is_there(&trees.upper) || is_there(&trees.project)
     };
+    let is_repository = |top: &Path| holds(top, "HEAD") || GIT_BARE.iter().all(|name| holds(top, name));
     let mut tops = path.ancestors().skip(1).filter(|above| {
         path.strip_prefix(above).is_ok_and(|rest| {
             says_what_runs(&rest.iter().filter_map(|part| part.to_str()).collect::<Vec<_>>())
         })
     });
-    tops.any(|top| holds(top, "objects") && holds(top, "refs")).then_some(OF_A_REPOSITORY)
+    let completes = path.file_name().is_some_and(|name| name == "HEAD")
+        && path
+            .parent()
+            .is_some_and(|top| holds(top, "hooks") || SAYS_WHAT_RUNS.iter().any(|name| holds(top, name)));
+    (completes || tops.any(is_repository)).then_some(OF_A_REPOSITORY)
 }
 
 fn says_what_runs(inside: &[&str]) -> bool {

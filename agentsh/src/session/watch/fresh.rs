@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::policy::builtin_paths;
 use crate::sandbox::git_config::{Entry, entries};
+pub use crate::sandbox::host::is_bare;
 use crate::sandbox::host::{Host, RealHost};
 use crate::session::copies::{Copy, write_anew};
 use crate::session::undo::Aside;
@@ -37,12 +38,6 @@ pub fn directories_of(entry: &Path, host: &RealHost) -> BTreeSet<PathBuf> {
     let Some(git) = git.filter(|git| git.is_dir()) else { return BTreeSet::new() };
     let modules = host.modules(&git).into_iter().flat_map(|modules| modules.directories);
     modules.chain(host.common_directory(&git)).chain([git.clone()]).collect()
-}
-
-/// A repository without a working tree.
-#[must_use]
-pub fn is_bare(directory: &Path) -> bool {
-    builtin_paths::GIT_BARE.iter().all(|name| directory.join(name).is_dir())
 }
 
 /// What a configuration says: what is harmless, and the rest. None where it is no plain text.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::fresh;
 use super::names::Names;
-use crate::policy::builtin_paths::{GIT_BARE, OTHER_REPOSITORIES};
+use crate::policy::builtin_paths::{GIT_BARE, GIT_COMMON, OTHER_REPOSITORIES};
 use crate::sandbox::host::RealHost;
 
 /// A repository that has just been made is not finished: git still writes its configuration.
@@ -40,7 +40,10 @@ pub fn is_repository_name(path: &Path) -> bool {
 /// A name with which a repository without a working tree begins.
 #[must_use]
 pub fn begins_bare(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == "HEAD" || GIT_BARE.iter().any(|bare| name == *bare))
+    let begins = |name: &std::ffi::OsStr| {
+        name == "HEAD" || name == GIT_COMMON || GIT_BARE.iter().any(|bare| name == *bare)
+    };
+    path.file_name().is_some_and(begins)
 }
 
 impl Newcomers {

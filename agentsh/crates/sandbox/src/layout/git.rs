@@ -137,7 +137,13 @@ impl Builder<'_> {
 
     /// A repository without a working tree is found by what it holds, which must therefore stay.
     pub(super) fn guard_bare(&mut self, git: &Path) {
-        builtin_paths::GIT_BARE.iter().for_each(|name| self.hold(&git.join(name)));
+        for name in builtin_paths::GIT_BARE {
+            let directory = git.join(name);
+            // A link leads git elsewhere, and what is guarded stays here.
+            if self.host.look(&directory) == Some(Found::Directory) {
+                self.hold(&directory);
+            }
+        }
         self.guard_git(git, git);
     }
 
@@ -172,6 +178,8 @@ impl Builder<'_> {
         }
         // What is missing must not come into being either: `commondir` would send git elsewhere for all the others.
         self.stand_in(&git.join("hooks"), StandIn::Directory);
+        // Git reads a repository without one, and whoever made one would say what git runs.
+        self.stand_in(&git.join("config"), StandIn::File);
         self.stand_in(&git.join("config.worktree"), StandIn::File);
         self.stand_in(&git.join(builtin_paths::GIT_COMMON), StandIn::File);
     }

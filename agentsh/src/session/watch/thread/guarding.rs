@@ -154,7 +154,8 @@ impl Watch {
         let seen = self.seen.remove(path).unwrap_or_default();
         let now = Copy::of_own(path);
         let is_known = self.names.as_ref().is_some_and(|names| !names.is_incomplete);
-        let by_host = is_stopped || is_known && matches!(seen.as_slice(), [What::MovedHere | What::Gone]);
+        // What stands there after it was gone may be anybody's.
+        let by_host = is_stopped || is_known && matches!(seen.as_slice(), [What::MovedHere]);
         let accepted = now == before
             || now.is_nothing()
             || by_host
