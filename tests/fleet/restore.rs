@@ -34,7 +34,8 @@ fn comes_back(at: &Place, database: &str, backup: &dyn Fn(), back: &dyn Fn()) {
     assert_eq!(count(at, &server), own(&host), "every event, once");
     let (known, code) = hosts(at);
     assert!(code == 0 && known.len() == 1, "{known:?}");
-    let report = Outcome::of(&mut at.agentsh(&["report", "latest", "--json", "--fleet", &server.url()])).expect_code(0);
+    let report = Outcome::of(&mut at.agentsh(&["report", "latest", "--json", "--fleet", &server.url()]))
+        .expect_code(0);
     let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
     assert_eq!(report["chain"], serde_json::json!({"state": "ended", "problems": 0}));
     // One that was enrolled after the backup is nobody: it says so, and is enrolled anew.
@@ -65,7 +66,9 @@ fn a_file_comes_back() {
 #[test]
 fn a_dump_comes_back() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
-    let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else { return skip("no ordinary user") };
+    let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
+        return skip("no ordinary user");
+    };
     let at = Place::new(mode);
     let cluster = postgres::start(&at, &bin);
     let dump = at.home.join("fleet.sql");
