@@ -62,7 +62,9 @@ def unknown(message):
 
 def took(kind, by, request):
     # What the package does not know would be lost silently.
-    assert not request.UnknownFields() if hasattr(request, "UnknownFields") else True
+    size = request.ByteSize()
+    request.DiscardUnknownFields()
+    assert request.ByteSize() == size
     message = MessageToDict(request)
     line = json.dumps({"kind": kind, "by": by, "message": message, "unknown": unknown(message)})
     with FILE.open("a") as file:

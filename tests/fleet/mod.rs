@@ -12,6 +12,7 @@ mod plans;
 mod provider;
 mod queries;
 mod refused;
+mod restore;
 mod tls;
 mod upgrade;
 

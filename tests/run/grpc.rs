@@ -138,6 +138,25 @@ fn a_receiver_hears_by_grpc() {
     }
 }
 
+/// Without a word of the environment.
+#[test]
+fn the_policy_says_that_a_receiver_is_spoken_to_by_grpc() {
+    let receiver = Receiver::start(Manner::Takes);
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(&format!(
+        "telemetry: {{otlp: {{endpoint: \"http://127.0.0.1:{}\", protocol: grpc, headers: {{X-Team: red}}}}}}\n",
+        receiver.port
+    ));
+    let outcome = session(&place, None).expect_code(0);
+    assert!(!outcome.stderr.contains("delivered"), "{outcome}");
+    let calls = receiver.calls();
+    for kind in ["TraceService", "LogsService", "MetricsService"] {
+        assert!(calls.iter().any(|(path, ..)| path.contains(kind)), "{kind}");
+    }
+    assert!(calls.iter().all(|(_, headers, _)| headers["x-team"] == "red"));
+    assert!(calls.iter().any(|(.., message)| has(message, "agentsh.telemetry.lag")), "how late it is");
+}
+
 #[test]
 fn what_a_receiver_says_no_to_is_said_and_not_sent_again() {
     for manner in [Manner::Says(16, usize::MAX), Manner::SaysAtOnce(16)] {

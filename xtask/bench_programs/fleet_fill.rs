@@ -57,7 +57,7 @@ fn body(number: u64, seq: u64) -> Value {
             "jsonrpc_id": seq, "input": {"path": format!("/home/user/project/src/file{seq}.rs"), "limit": 200}}),
         seq => {
             json!({"type": "mcp_tool_call_intercepted", "server_id": server, "tool_name": tool, "jsonrpc_id": seq - 1,
-            "action": if number / 50 % 101 == 0 { "block" } else { "allow" }, "reason": "tool-allowed", "rule": rule})
+            "action": if (number / 50).is_multiple_of(101) { "block" } else { "allow" }, "reason": "tool-allowed", "rule": rule})
         }
     }
 }

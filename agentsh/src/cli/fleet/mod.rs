@@ -28,7 +28,7 @@ pub struct FleetArgs {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Serve: take the records of hosts, and answer questions about them
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Make a token that enrols one host, or gives one person a role; it can be used once
     Token(people::TokenArgs),
     /// Enrol this host: its key stays here, and from then on it forwards its record
@@ -90,7 +90,7 @@ async fn verb(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     match verb {
-        Verb::Serve(args) => serve::serve(args, context, out).await,
+        Verb::Serve(args) => serve::serve(*args, context, out).await,
         Verb::Token(args) => people::token(&args, context, out, err).await,
         Verb::Enrol(args) => host::enrol(&args, context, out).await,
         Verb::Forward(args) => host::forward(&args, context, out, err).await,
