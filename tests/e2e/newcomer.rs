@@ -115,8 +115,9 @@ impl Newcomer {
     fn opens_a_terminal(&mut self, environment: &[(&str, String)]) {
         let set: String = environment.iter().map(|(name, value)| format!("-e {name}='{value}' ")).collect();
         self.ask(&format!(
-            "tmux -f /dev/null new-session -d -s w -x {COLUMNS} -y 40 {set} -e PS1='{PROMPT} ' \
-             'bash --norc --noprofile -i'; tmux set -g history-limit 5000"
+            // The shell that tmux starts commands with drops a prompt that it is given.
+            "tmux -f /dev/null new-session -d -s w -x {COLUMNS} -y 40 {set} \
+             'exec env PS1=\"{PROMPT} \" bash --norc --noprofile -i'; tmux set -g history-limit 5000"
         ));
         self.sees(PROMPT);
     }
