@@ -142,7 +142,8 @@ impl Newcomer {
     fn types(&mut self, text: &str) {
         let quoted = text.replace('\'', "'\\''");
         self.ask(&format!("tmux send-keys -t w -l '{quoted}'"));
-        std::thread::sleep(Duration::from_millis(300));
+        // At once it would look like something that is pasted.
+        std::thread::sleep(Duration::from_millis(800));
         self.presses(&["Enter"]);
     }
 
@@ -180,8 +181,11 @@ impl Newcomer {
                 self.presses(keys);
             } else if screen.contains(FAREWELL) {
                 return;
-            } else if !screen.contains(text) && typed.elapsed() > Duration::from_secs(10) {
-                self.types(text);
+            } else if typed.elapsed() > Duration::from_secs(10) {
+                match screen.contains(text) {
+                    true => self.presses(&["Enter"]),
+                    false => self.types(text),
+                }
                 typed = Instant::now();
             }
             assert!(started.elapsed() < PATIENCE, "{}: no answer on the screen:\n{screen}", self.name);

@@ -163,7 +163,7 @@ fn policy_show_fits_the_terminal() {
     for columns in [60, 80, 120] {
         let text = shown(&place, &["policy", "show"], columns, false);
         // A warning names a file, and a name is not broken.
-        let listing = text.split("warning: ").next().unwrap();
+        let listing = text.split("warning:").next().unwrap();
         let wide: Vec<&str> =
             listing.lines().filter(|line| line.chars().count() > usize::from(columns)).collect();
         assert!(wide.is_empty(), "{columns}: {wide:#?}");
