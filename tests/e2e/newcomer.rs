@@ -193,6 +193,18 @@ impl Newcomer {
         }
     }
 
+    /// Answers what an agent asks, for a while or until something has happened.
+    fn says_yes(&mut self, agent: &Agent, is_done: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !is_done() && started.elapsed() < Duration::from_secs(12) {
+            let screen = self.screen();
+            if let Some((_, keys)) = agent.asks.iter().find(|(question, _)| screen.contains(question)) {
+                self.presses(keys);
+            }
+            std::thread::sleep(Duration::from_millis(400));
+        }
+    }
+
     fn clears(&mut self) {
         self.presses(&["C-l"]);
         self.ask("tmux clear-history -t w");
@@ -287,6 +299,15 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     newcomer.answers(agent.asks, agent.ready);
 
     newcomer.hears(agent, "read the note please");
+    // An agent whose server is not there yet answers without it, and is asked again.
+    for _ in 0..8 {
+        if called() {
+            break;
+        }
+        std::thread::sleep(Duration::from_secs(8));
+        newcomer.types("read the note please");
+        newcomer.says_yes(agent, &called);
+    }
     assert!(called(), "the tool was called:\n{}", newcomer.screen());
 
     // Suspended, the shell has the terminal; resumed, the agent draws again.
