@@ -18,7 +18,7 @@ use crate::model::{FAREWELL, anthropic, chat, gemini, openai};
 
 const ENTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../xtask/src/dist/enter.sh");
 /// A screen that does not show something by then never will.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(240);
 const COLUMNS: usize = 80;
 const PROMPT: &str = "newcomer$";
 
@@ -115,8 +115,9 @@ impl Newcomer {
     fn opens_a_terminal(&mut self, environment: &[(&str, String)]) {
         let set: String = environment.iter().map(|(name, value)| format!("-e {name}='{value}' ")).collect();
         self.ask(&format!(
-            "tmux -f /dev/null new-session -d -s w -x {COLUMNS} -y 40 {set} -e PS1='{PROMPT} ' \
-             'bash --norc --noprofile -i'; tmux set -g history-limit 5000"
+            // The shell that tmux starts commands with drops a prompt that it is given.
+            "tmux -f /dev/null new-session -d -s w -x {COLUMNS} -y 40 {set} \
+             'exec env PS1=\"{PROMPT} \" bash --norc --noprofile -i'; tmux set -g history-limit 5000"
         ));
         self.sees(PROMPT);
     }
@@ -141,7 +142,8 @@ impl Newcomer {
     fn types(&mut self, text: &str) {
         let quoted = text.replace('\'', "'\\''");
         self.ask(&format!("tmux send-keys -t w -l '{quoted}'"));
-        std::thread::sleep(Duration::from_millis(300));
+        // At once it would look like something that is pasted.
+        std::thread::sleep(Duration::from_millis(800));
         self.presses(&["Enter"]);
     }
 
@@ -179,11 +181,26 @@ impl Newcomer {
                 self.presses(keys);
             } else if screen.contains(FAREWELL) {
                 return;
-            } else if !screen.contains(text) && typed.elapsed() > Duration::from_secs(10) {
-                self.types(text);
+            } else if typed.elapsed() > Duration::from_secs(10) {
+                match screen.contains(text) {
+                    true => self.presses(&["Enter"]),
+                    false => self.types(text),
+                }
                 typed = Instant::now();
             }
             assert!(started.elapsed() < PATIENCE, "{}: no answer on the screen:\n{screen}", self.name);
+            std::thread::sleep(Duration::from_millis(400));
+        }
+    }
+
+    /// Answers what an agent asks, for a while or until something has happened.
+    fn says_yes(&mut self, agent: &Agent, is_done: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !is_done() && started.elapsed() < Duration::from_secs(12) {
+            let screen = self.screen();
+            if let Some((_, keys)) = agent.asks.iter().find(|(question, _)| screen.contains(question)) {
+                self.presses(keys);
+            }
             std::thread::sleep(Duration::from_millis(400));
         }
     }
@@ -198,11 +215,15 @@ impl Newcomer {
     fn leaves(&mut self, agent: &Agent) -> String {
         self.ask("tmux clear-history -t w");
         self.presses(agent.leave);
-        let started = Instant::now();
+        let (started, mut pressed) = (Instant::now(), Instant::now());
         loop {
             let shown = self.history();
             if shown.trim_end().ends_with(PROMPT) {
                 return shown;
+            }
+            if pressed.elapsed() > Duration::from_secs(10) {
+                self.presses(agent.leave);
+                pressed = Instant::now();
             }
             assert!(started.elapsed() < PATIENCE, "{}: no prompt\n{shown}", self.name);
             std::thread::sleep(Duration::from_millis(300));
@@ -262,8 +283,8 @@ fn looks_around(newcomer: &mut Newcomer) {
         assert!(doctor.contains(&format!("enforced    {layer}")), "{doctor}");
     }
     // Once each, and nothing to do where nothing can be done.
-    for once in ["other agents", "memory-limit", "what to do: nothing", "why: no such cgroup"] {
-        assert!(doctor.matches(once).count() <= 1 + usize::from(once == "memory-limit"), "{once}: {doctor}");
+    for once in ["other agents", "why: no such cgroup"] {
+        assert!(doctor.matches(once).count() <= 1, "{once}: {doctor}");
     }
     assert!(!doctor.contains("what to do: nothing"), "{doctor}");
     assert!(newcomer.runs("agentsh demo").contains("33 attacks refused"));
@@ -278,6 +299,15 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     newcomer.answers(agent.asks, agent.ready);
 
     newcomer.hears(agent, "read the note please");
+    // An agent whose server is not there yet answers without it, and is asked again.
+    for _ in 0..8 {
+        if called() {
+            break;
+        }
+        std::thread::sleep(Duration::from_secs(8));
+        newcomer.types("read the note please");
+        newcomer.says_yes(agent, &called);
+    }
     assert!(called(), "the tool was called:\n{}", newcomer.screen());
 
     // Suspended, the shell has the terminal; resumed, the agent draws again.

@@ -323,7 +323,7 @@ fn a_refusal_is_told_while_the_agent_draws() {
     let after = &text[text.find("drawn").unwrap()..];
     // Once: in the summary, or as a message where there is none.
     assert!(!after.contains("is refused to the agent"), "{text:?}");
-    assert!(after.contains("  refused: the agent to refused.example: "), "{text:?}");
+    assert!(after.contains("  refused: the agent to refused.example "), "{text:?}");
     let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
     let text = terminal.text();

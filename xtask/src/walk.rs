@@ -28,6 +28,9 @@ const PACKAGES: &str = "--include=tmux,git,curl,ca-certificates,procps,libatomic
 /// Where the packages of the agents lie in the root, as `npm install --global` puts them.
 const MODULES: &str = "usr/local/lib/node_modules";
 
+/// The server that every walk uses, by the name of its program.
+const SERVER: &str = "mcp-server-filesystem";
+
 /// # Errors
 /// What cannot be had here, or what a walk stumbled over.
 pub fn main(options: &Options) -> Result<bool> {
@@ -88,18 +91,7 @@ fn furnish(root: &Path) -> Result<()> {
     let installed = install::directory().join("npm/node_modules");
     let modules = root.join(MODULES);
     std::fs::create_dir_all(&modules)?;
-    // Links to the same bytes: nothing in the root writes them.
-    let copied = |how: &str| {
-        succeed(
-            Command::new("cp")
-                .args(["--archive", how])
-                .arg(format!("{}/.", installed.display()))
-                .arg(&modules),
-        )
-    };
-    if copied("--link").is_err() {
-        copied("--reflink=auto")?;
-    }
+    link(&installed, &modules)?;
     for entry in std::fs::read_dir(installed.join(".bin"))? {
         let name = entry?.file_name();
         let _ = symlink(
@@ -107,8 +99,29 @@ fn furnish(root: &Path) -> Result<()> {
             root.join("usr/local/bin").join(&name),
         );
     }
+    // The server beside its own packages: what it may load is pinned, and that is not every agent.
+    let beside = Path::new("usr/local/lib/server/node_modules");
+    std::fs::create_dir_all(root.join(beside))?;
+    link(&installed, &root.join(beside))?;
+    for agent in ["@anthropic-ai", "@google", "@openai", "openai", "opencode-linux-x64", "playwright-core"] {
+        let _ = std::fs::remove_dir_all(root.join(beside).join(agent));
+    }
+    let server = root.join("usr/local/bin").join(SERVER);
+    std::fs::remove_file(&server).context("the server is not installed")?;
+    symlink(Path::new("/").join(beside).join(".bin").join(SERVER), server)?;
     let opencode = Path::new("/").join(MODULES).join("opencode-linux-x64/bin/opencode");
     symlink(opencode, root.join("usr/local/bin/opencode")).context("cannot name opencode")
+}
+
+/// The same bytes at another place: nothing in the root writes them.
+fn link(from: &Path, to: &Path) -> Result<()> {
+    let copied = |how: &str| {
+        succeed(Command::new("cp").args(["--archive", how]).arg(format!("{}/.", from.display())).arg(to))
+    };
+    if copied("--link").is_err() {
+        copied("--reflink=auto")?;
+    }
+    Ok(())
 }
 
 /// The tests, in a network with nothing but loopback.
