@@ -1,6 +1,7 @@
 //! What a launcher would download is fetched once, in a sandbox, and runs from then on without registry.
 
 mod advisories;
+mod authorities;
 mod large;
 mod python;
 mod registry;

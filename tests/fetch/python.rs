@@ -8,7 +8,7 @@ use super::{Started, files, launch, store};
 use crate::support::{Mode, Place, skip};
 
 /// A module whose `main` answers the first request with the value of an expression, and waits for the end.
-fn answering(expression: &str) -> String {
+pub fn answering(expression: &str) -> String {
     format!(
         "import json, sys\n\
          def main():\n\
@@ -19,7 +19,7 @@ fn answering(expression: &str) -> String {
     )
 }
 
-fn has_pip() -> bool {
+pub fn has_pip() -> bool {
     let found = Command::new("/usr/bin/python3").args(["-m", "pip", "--version"]).output();
     let found = found.is_ok_and(|output| output.status.success());
     if !found {

@@ -1,17 +1,19 @@
 //! A registry of npm packages, and an index of Python ones, on this machine's loopback, made by the test.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 pub struct Registry {
     pub port: u16,
+    scheme: &'static str,
     down: Arc<AtomicBool>,
     pages: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     documents: BTreeMap<String, Value>,
@@ -19,6 +21,21 @@ pub struct Registry {
 
 impl Registry {
     pub fn start() -> Self {
+        Self::listen(None)
+    }
+
+    /// The same over TLS.
+    pub fn secure(config: Arc<ServerConfig>) -> Self {
+        Self::listen(Some(config))
+    }
+
+    /// Without a path.
+    pub fn address(&self) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+    }
+
+    fn listen(config: Option<Arc<ServerConfig>>) -> Self {
+        let scheme = if config.is_some() { "https" } else { "http" };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let down = Arc::new(AtomicBool::new(false));
@@ -29,11 +46,17 @@ impl Registry {
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
-                let served = Arc::clone(&served);
-                std::thread::spawn(move || drop(answer(&stream.unwrap(), &served)));
+                let (served, config, stream) = (Arc::clone(&served), config.clone(), stream.unwrap());
+                std::thread::spawn(move || match config {
+                    None => drop(answer(stream, &served)),
+                    Some(config) => {
+                        let tls = ServerConnection::new(config).unwrap();
+                        drop(answer(StreamOwned::new(tls, stream), &served));
+                    }
+                });
             }
         });
-        Self { port, down, pages, documents: BTreeMap::new() }
+        Self { port, scheme, down, pages, documents: BTreeMap::new() }
     }
 
     /// Publishes a package whose command is `script`, with more keys for its `package.json`.
@@ -49,7 +72,7 @@ impl Registry {
         std::fs::write(root.join("index.js"), format!("#!/usr/bin/env node\n{script}")).unwrap();
         let file = format!("/files/{command}-{version}.tgz");
         let bytes = packed(place.path());
-        let tarball = format!("http://127.0.0.1:{}{file}", self.port);
+        let tarball = format!("{}{file}", self.address());
         let mut dist = json!({"tarball": tarball});
         if let Some(integrity) = more.get("integrity") {
             dist["integrity"] = integrity.clone();
@@ -129,8 +152,8 @@ fn packed(directory: &Path) -> Vec<u8> {
     output.stdout
 }
 
-fn answer(stream: &TcpStream, pages: &Mutex<BTreeMap<String, Vec<u8>>>) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream);
+fn answer(mut stream: impl Read + Write, pages: &Mutex<BTreeMap<String, Vec<u8>>>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(&mut stream);
     let mut first = String::new();
     reader.read_line(&mut first)?;
     let mut line = String::new();
@@ -148,7 +171,7 @@ fn answer(stream: &TcpStream, pages: &Mutex<BTreeMap<String, Vec<u8>>>) -> std::
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    let mut stream = stream;
     stream.write_all(head.as_bytes())?;
-    stream.write_all(&body)
+    stream.write_all(&body)?;
+    stream.flush()
 }

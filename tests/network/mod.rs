@@ -1,6 +1,7 @@
 //! Connections by name, on a machine whose only network is the small internet of the fixture.
 
 mod ask;
+mod authorities;
 pub mod clients;
 mod detached;
 mod events;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::leaks::MEMO;
+use crate::support::trusted::SOURCES;
 use crate::support::{Answer, Mode, Peer, Place, Receiver};
 
 /// A receiver, and a proxy that is to tell it; the certificate is that of an authority of the user's own.
@@ -21,13 +22,20 @@ fn start(place: &Place, answer: impl Fn(usize) -> u16 + Send + Sync + 'static) -
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
     let receiver = Receiver::secure(config, move |_, before| Answer::Say(answer(before), String::new()));
+    let mut command = command(place, receiver.port);
+    command.env("SSL_CERT_FILE", authority);
+    (receiver, command)
+}
+
+/// The proxy, told of a receiver.
+fn command(place: &Place, port: u16) -> Command {
     let server = place.program("fixture_server");
     let file = json!({"servers": [{"id": "one", "command": server}, {"id": "two", "command": server}]});
     let config = place.write("proxy.json", file.to_string());
     let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);
-    command.env("SSL_CERT_FILE", authority).env("CANARY_MCP_WEBHOOK_SECRET", "a shared secret");
-    command.env("CANARY_MCP_ALERT_WEBHOOK", format!("https://127.0.0.1:{}/hook?team=1", receiver.port));
-    (receiver, command)
+    command.env("CANARY_MCP_WEBHOOK_SECRET", "a shared secret");
+    command.env("CANARY_MCP_ALERT_WEBHOOK", format!("https://127.0.0.1:{port}/hook?team=1"));
+    command
 }
 
 /// One call that is refused.
@@ -75,6 +83,18 @@ fn an_alert_is_signed_and_sent_again() {
         // A new signature for the same event.
         assert!(stamps[0].0 < stamps[1].0 && stamps[0].1 == stamps[1].1, "{stamps:?}");
         assert!(place.events("alert_undelivered").is_empty());
+    }
+}
+
+/// Whom the user's tools are told to trust is trusted by the session's own requests too.
+#[test]
+fn the_authority_of_a_tool_counts() {
+    for (name, set) in SOURCES {
+        let place = Place::new(Mode::Invoker);
+        let (receiver, _) = start(&place, |_| 204);
+        set(&place, &place.project.join("authority.pem"));
+        leak(&place, &mut command(&place, receiver.port)).finish();
+        assert_eq!(receiver.heard().len(), 1, "{name}");
     }
 }
 

@@ -838,7 +838,7 @@ struct Kills {
 }
 
 /// Kills of one layer. What was applied and taken back is read by every later apply: a long series has several layers.
-const KILLS_OF_A_LAYER: u64 = 20;
+const KILLS_OF_A_LAYER: u64 = 10;
 
 /// `kill -9` of an apply, at any moment: every file is whole, old or new, and the next apply finishes.
 #[test]
@@ -850,6 +850,8 @@ fn a_killed_apply_loses_nothing() {
     while kills.all < moments || kills.between * 4 < moments {
         assert!(kills.all < moments * 20, "{kills:?}");
         kill_a_layer(&mut kills, &mut drawn);
+        // A long series says how far it is.
+        eprintln!("{kills:?}");
     }
     eprintln!("{kills:?}");
 }

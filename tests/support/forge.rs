@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::place::{Mode, Place};
+use super::trusted;
 
 pub const TOKEN: &str = "forge-token-5up3r-s3cret";
 /// Names of the small internet that its servers prove to be.
@@ -11,19 +12,9 @@ const PROVEN: [&str; 5] = ["allowed.test", "v4.test", "v6.test", "other.test", "
 /// Gives the small internet a key and certificates; the authority that signed them is the answer, a file in the
 /// project.
 pub fn authority(place: &Place) -> PathBuf {
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
-    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let mut leaf = CertificateParams::new(PROVEN.map(str::to_owned)).unwrap();
-    leaf.use_authority_key_identifier_extension = true;
-    let leaf = leaf.signed_by(&key, &issuer).unwrap();
-    let secret = place.internet_log().with_extension("log.tls");
-    std::fs::write(secret, format!("{}{}", leaf.pem(), key.serialize_pem())).unwrap();
-    place.write("authority.pem", issuer.pem())
+    let (authority, secret) = trusted::issued(&PROVEN);
+    std::fs::write(place.internet_log().with_extension("log.tls"), secret).unwrap();
+    place.write("authority.pem", authority)
 }
 
 /// A forge with one private repository, at `https://allowed.test:8443/git/private.git`, and the user's token for it.

@@ -17,6 +17,7 @@ pub mod receiver;
 pub mod routes;
 pub mod sandbox;
 pub mod schema;
+pub mod trusted;
 
 pub use expect::{no, no_with, yes};
 pub use outcome::Outcome;

@@ -1,5 +1,5 @@
-//! What the end-to-end suite needs: distribution packages, and pinned agents, servers and clients under
-//! `target/e2e`. Everything comes through the package managers as they are configured on this machine.
+//! What the end-to-end suite and the tests of a day need: distribution packages, and pinned agents, servers, clients and tools
+//! under `target/e2e`. Everything comes through the package managers as they are configured on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,10 +21,11 @@ const PROGRAMS: [(&str, &str); 8] = [
 ];
 
 /// What single tests start, and say when it is missing.
-const USEFUL: [(&str, &str); 6] = [
+const USEFUL: [(&str, &str); 7] = [
     ("chromium", "chromium"),
     ("dbus-daemon", "dbus-daemon"),
     ("gh", "gh"),
+    ("git-lfs", "git-lfs"),
     ("gnome-keyring-daemon", "gnome-keyring"),
     ("go", "golang-go"),
     ("secret-tool", "libsecret-tools"),
@@ -33,14 +34,18 @@ const USEFUL: [(&str, &str); 6] = [
 /// The same, and their packages start a daemon where something starts daemons.
 const SERVERS: [(&str, &str); 2] = [("redis-server", "redis-server"), ("/usr/sbin/sshd", "openssh-server")];
 
-/// One Python environment for each generation of the official client, one for the libraries of models, and one for what a fleet
-/// stands beside: a receiver of OpenTelemetry and an OpenID provider.
-const ENVIRONMENTS: [(&str, &str); 4] = [
-    ("venv-fleet", "requirements-fleet.txt"),
-    ("venv-mcp1", "requirements-mcp1.txt"),
-    ("venv-mcp2", "requirements-mcp2.txt"),
-    ("venv-models", "requirements-models.txt"),
+/// One Python environment for each generation of the official client, one for the libraries of models, one for what a fleet
+/// stands beside, and one for the tools of a day: what is installed, and the list of it.
+const ENVIRONMENTS: [(&str, &str); 5] = [
+    ("venv-fleet", "tests/e2e/requirements-fleet.txt"),
+    ("venv-mcp1", "tests/e2e/requirements-mcp1.txt"),
+    ("venv-mcp2", "tests/e2e/requirements-mcp2.txt"),
+    ("venv-models", "tests/e2e/requirements-models.txt"),
+    ("venv-tools", "tests/day/tools/requirements.txt"),
 ];
+
+/// The same of npm: the directory holds the list and its lock.
+const PACKAGES: [(&str, &str); 2] = [("npm", "tests/e2e"), ("npm-tools", "tests/day/tools")];
 
 /// Where everything is installed.
 pub fn directory() -> PathBuf {
@@ -62,10 +67,13 @@ pub fn ensure() -> Result<()> {
     std::fs::create_dir_all(&directory)?;
     // A half-finished installation must not pass for a finished one.
     let _ = std::fs::remove_file(stamp());
-    node_packages(&directory.join("npm")).context("cannot install the npm packages of tests/e2e")?;
+    for (name, list) in PACKAGES {
+        node_packages(&directory.join(name), &repository().join(list))
+            .with_context(|| format!("cannot install the npm packages of {list}"))?;
+    }
     for (name, requirements) in ENVIRONMENTS {
         python_environment(&directory.join(name), requirements)
-            .with_context(|| format!("cannot install tests/e2e/{requirements}"))?;
+            .with_context(|| format!("cannot install {requirements}"))?;
     }
     std::fs::write(stamp(), wanted()?)?;
     Ok(())
@@ -125,10 +133,10 @@ fn python() -> Option<&'static str> {
 
 const NODE_FILES: [&str; 2] = ["package.json", "package-lock.json"];
 
-fn node_packages(directory: &Path) -> Result<()> {
+fn node_packages(directory: &Path, list: &Path) -> Result<()> {
     std::fs::create_dir_all(directory)?;
     for file in NODE_FILES {
-        std::fs::copy(sources().join(file), directory.join(file))?;
+        std::fs::copy(list.join(file), directory.join(file))?;
     }
     succeed(Command::new("npm").current_dir(directory).args([
         "ci",
@@ -145,13 +153,15 @@ fn python_environment(directory: &Path, requirements: &str) -> Result<()> {
     succeed(
         Command::new(directory.join("bin/python3"))
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "-r"])
-            .arg(sources().join(requirements)),
+            .arg(repository().join(requirements)),
     )?;
     Ok(())
 }
 
-fn sources() -> PathBuf {
-    repository().join("tests/e2e")
+/// Where the programs of a day are that no distribution has (`AGENTSH_TEST_TOOLS` of the suite); none before they are installed.
+pub fn tools() -> Vec<PathBuf> {
+    let places = ["npm-tools/node_modules/.bin", "venv-tools/bin"].map(|place| directory().join(place));
+    places.into_iter().filter(|place| place.is_dir()).collect()
 }
 
 fn stamp() -> PathBuf {
@@ -161,9 +171,10 @@ fn stamp() -> PathBuf {
 /// The checked-in lists, and where the result stands: an environment of Python cannot be moved.
 fn wanted() -> Result<String> {
     let mut text = format!("{}\n", directory().display());
-    for file in NODE_FILES.into_iter().chain(ENVIRONMENTS.map(|(_, requirements)| requirements)) {
-        text += &std::fs::read_to_string(sources().join(file))
-            .with_context(|| format!("cannot read tests/e2e/{file}"))?;
+    let of_npm = PACKAGES.iter().flat_map(|(_, list)| NODE_FILES.map(|file| format!("{list}/{file}")));
+    for file in of_npm.chain(ENVIRONMENTS.map(|(_, requirements)| requirements.to_owned())) {
+        text += &std::fs::read_to_string(repository().join(&file))
+            .with_context(|| format!("cannot read {file}"))?;
     }
     Ok(text)
 }

@@ -157,8 +157,10 @@ fn check(arguments: &[&str]) -> Result<Outcome> {
 
 /// A step that counts the cases in it.
 fn tests(arguments: &[&str]) -> Result<Outcome> {
+    let tools = std::env::join_paths(install::tools())?;
     with_second_run(|names| {
         let mut command = cargo(arguments);
+        command.env("AGENTSH_TEST_TOOLS", &tools);
         if !names.is_empty() {
             command.args(["--", "--exact", "--test-threads=1"]).args(names);
         }

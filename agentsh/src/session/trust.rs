@@ -1,9 +1,11 @@
-//! Trust in the session's own certificate authority, inside the sandboxes whose policy has a rule with `inspect`.
+//! Whom programs inside trust: the machine's authorities, those that the user's variables and tools name, and the session's own
+//! where the policy has a rule with `inspect`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::egress::authorities::{self, Source, VARIABLES};
 use crate::net::authority::Authority;
 use crate::policy::NetworkPolicy;
 use crate::sandbox::layout::OWN_DIRECTORY;
@@ -19,20 +21,6 @@ const BUNDLES: [&str; 5] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
     "/etc/pki/tls/cacert.pem",
-];
-
-/// Variables that name such a file: OpenSSL, Node, Python's requests, curl, pip, git, Deno, AWS, cargo, Codex.
-const VARIABLES: [&str; 10] = [
-    "SSL_CERT_FILE",
-    "NODE_EXTRA_CA_CERTS",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "PIP_CERT",
-    "GIT_SSL_CAINFO",
-    "DENO_CERT",
-    "AWS_CA_BUNDLE",
-    "CARGO_HTTP_CAINFO",
-    "CODEX_CA_CERTIFICATE",
 ];
 
 /// A file of the sandbox: path inside, content, mode.
@@ -61,25 +49,56 @@ pub fn authority(session: &Session, rules: &NetworkPolicy) -> Option<Rc<Authorit
     session.network.authority.get_or_init(|| Authority::new().ok().map(Rc::new)).clone()
 }
 
-/// What makes the programs of a sandbox trust the authority: a bundle over the system's own, and the variables that
-/// name it. None when no rule needs it.
+/// What makes the programs of a sandbox trust whom the user trusts, and the session's own authority where a rule needs it: a
+/// bundle over the system's own, and the variables that name it. None where the machine's own is all there is.
 #[must_use]
 pub fn give(session: &Session, rules: &NetworkPolicy, env: &mut BTreeMap<String, String>) -> Option<File> {
-    let authority = authority(session, rules)?;
+    assemble(session, rules, &[], false, env)
+}
+
+/// The same for a fetch, with authorities that the package manager's own word names. The machine's count there too where they are
+/// all: Node has a list of its own, and would not look at them.
+#[must_use]
+pub fn give_to_fetch(
+    session: &Session,
+    rules: &NetworkPolicy,
+    more: &[Source],
+    env: &mut BTreeMap<String, String>,
+) -> Option<File> {
+    assemble(session, rules, more, true, env)
+}
+
+fn assemble(
+    session: &Session,
+    rules: &NetworkPolicy,
+    more: &[Source],
+    with_machine: bool,
+    env: &mut BTreeMap<String, String>,
+) -> Option<File> {
+    let authority = authority(session, rules);
     let system = BUNDLES.iter().find_map(|bundle| std::fs::canonicalize(bundle).ok());
-    let mut sources: Vec<PathBuf> = system.iter().cloned().collect();
-    // What the user trusts beside or instead of it. Only the user's own environment counts: a file that somebody else
-    // names would be read for them.
-    for variable in VARIABLES {
-        let named = session.context.env.get(variable).map(PathBuf::from);
-        sources.extend(named.filter(|path| path.is_absolute() && !path.starts_with(OWN_DIRECTORY)));
+    // Only the user's own word counts: a file that somebody else names would be read for them.
+    let named = authorities::named(&|name| session.context.env.get(name).cloned());
+    let is_foreign = |source: &&Source| match source {
+        Source::File(path) => !path.starts_with(OWN_DIRECTORY),
+        Source::Text(_) => true,
+    };
+    let extra = named.iter().map(|named| &named.source).chain(more).filter(is_foreign);
+    // What cannot be read is not trusted.
+    let extra: Vec<String> = extra.filter_map(|source| source.pem().ok()).collect();
+    let of_machine = system.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect::<String>();
+    let known: BTreeSet<&str> = certificates(&of_machine).collect();
+    let is_new = extra.iter().flat_map(|text| certificates(text)).any(|one| !known.contains(one));
+    if authority.is_none() && !is_new && !(with_machine && system.is_some()) {
+        return None;
     }
-    sources.dedup();
     let path = system.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("authorities.pem"));
     for variable in VARIABLES {
         env.insert(variable.to_owned(), path.display().to_string());
     }
-    Some((path, bundle(&sources, &authority.certificate()), 0o444))
+    let own = authority.map(|authority| authority.certificate());
+    let texts = own.iter().chain([&of_machine]).chain(&extra);
+    Some((path, bundle(texts.map(String::as_str)), 0o444))
 }
 
 /// The same for Java, in the place of each store that is installed here.
@@ -93,20 +112,24 @@ pub fn give_java(session: &Session, bundle: &[u8]) -> Vec<File> {
     stores.into_iter().map(|path| (path, content.clone(), 0o444)).collect()
 }
 
-/// The certificates of the files, and no other part of them, with one more.
-fn bundle(sources: &[PathBuf], own: &str) -> Vec<u8> {
+/// Every certificate of the texts once, and no other part of them.
+fn bundle<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    let (mut seen, mut all) = (BTreeSet::new(), String::new());
+    for certificate in texts.flat_map(certificates).filter(|one| seen.insert(*one)) {
+        all.extend([certificate, "\n"]);
+    }
+    all.into_bytes()
+}
+
+fn certificates(text: &str) -> impl Iterator<Item = &str> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
-    let mut text = format!("{}\n", own.trim_end());
-    for source in sources {
-        let Ok(content) = std::fs::read_to_string(source) else { continue };
-        for rest in content.split(BEGIN).skip(1) {
-            if let Some((body, _)) = rest.split_once(END) {
-                text.extend([BEGIN, body, END, "\n"]);
-            }
-        }
-    }
-    text.into_bytes()
+    text.match_indices(BEGIN).filter_map(|(start, _)| {
+        let rest = text.get(start..)?;
+        let whole = rest.get(..rest.find(END)? + END.len())?;
+        // One that is cut off would take the next one's end.
+        (!whole.get(BEGIN.len()..)?.contains(BEGIN)).then_some(whole)
+    })
 }
 
 #[cfg(test)]
@@ -117,13 +140,11 @@ mod tests {
 
     #[test]
     fn only_certificates_get_into_the_bundle() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("mixed.pem");
-        let one = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let one = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----";
+        let two = "-----BEGIN CERTIFICATE-----\nBBBB\n-----END CERTIFICATE-----";
         let key = "-----BEGIN PRIVATE KEY-----\nSECRET\n-----END PRIVATE KEY-----\n";
-        std::fs::write(&file, format!("# note\n{one}{key}{one}-----BEGIN CERTIFICATE-----\ncut off"))
-            .unwrap();
-        let missing = place.path().join("missing");
-        assert_eq!(bundle(&[missing, file], "OWN\n"), format!("OWN\n{one}{one}").into_bytes());
+        let mixed = format!("# note\n{one}\n{key}{two}-----BEGIN CERTIFICATE-----\ncut off\n{one}\n");
+        let whole = bundle([one, mixed.as_str(), "nothing"].into_iter());
+        assert_eq!(String::from_utf8(whole).unwrap(), format!("{one}\n{two}\n"));
     }
 }

@@ -2,6 +2,7 @@
 //! bar that it has to hold. A busy machine makes times longer, ratios and differences less so.
 
 mod beside;
+mod day;
 mod ebpf;
 mod exfil;
 mod fleet;
@@ -20,6 +21,9 @@ use clap::{Args, ValueEnum};
 
 use measure::Report;
 use place::Place;
+
+/// A day takes seconds.
+const MOST_DAYS: u32 = 9;
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -73,6 +77,8 @@ enum Part {
     Gateway,
     /// The scanning engine: ordinary and adversarial text, a listing
     Scan,
+    /// Builds and tests by cargo, npm, uv and go inside, beside outside; uses the network; not part of `all`
+    Day,
     All,
 }
 
@@ -82,6 +88,11 @@ pub fn main(options: &Options) -> Result<bool> {
     // It needs no measuring program, and nothing is built where a binary is given.
     if let (Part::Gateway, Some(binary)) = (options.part, &options.binary) {
         gateway::measure(binary, options.rounds, options.seconds, &mut report)?;
+        return Ok(report.all_held());
+    }
+    if options.part == Part::Day {
+        let binary = options.binary.clone().map_or_else(place::agentsh, Ok)?;
+        day::measure(&binary, options.rounds.min(MOST_DAYS), &mut report)?;
         return Ok(report.all_held());
     }
     let place = Place::make(options.binary.as_deref())?;

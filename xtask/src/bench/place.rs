@@ -18,6 +18,15 @@ pub struct Place {
     pub project: PathBuf,
 }
 
+/// The release build of the program itself.
+///
+/// # Errors
+/// When it does not build.
+pub fn agentsh() -> Result<PathBuf> {
+    succeed(&mut cargo(["build", "--release", "--locked", "-p", "agentsh", "--bins"]))?;
+    Ok(target().join("release/agentsh"))
+}
+
 impl Place {
     pub fn make(binary: Option<&Path>) -> Result<Self> {
         for (program, package) in
@@ -27,7 +36,7 @@ impl Place {
                 bail!("`{program}` is missing; as root: apt-get install {package}");
             }
         }
-        succeed(&mut cargo(["build", "--release", "--locked", "-p", "agentsh", "--bins"]))?;
+        let built = agentsh()?;
         // Linked as agentsh itself is: a sandbox re-executes the program that makes it, here the measuring one.
         let measuring = ["rustc", "--release", "--locked", "-p", "agentsh", "--example", "bench"];
         succeed(cargo(measuring).args(["--", "-C", "target-feature=+crt-static"]))?;
@@ -44,12 +53,11 @@ impl Place {
             home,
             project,
         };
-        let built = target().join("release");
         let copy = |from: &Path, to: &Path| {
             std::fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))
         };
-        copy(binary.unwrap_or(&built.join("agentsh")), &place.agentsh)?;
-        copy(&built.join("examples/bench"), &place.bench)?;
+        copy(binary.unwrap_or(&built), &place.agentsh)?;
+        copy(&target().join("release/examples/bench"), &place.bench)?;
         let source = place.project.join("true.c");
         std::fs::write(&source, "int main(void) { return 0; }\n")?;
         succeed(Command::new("cc").args(["-static", "-O2", "-o"]).arg(&place.nothing).arg(source))?;

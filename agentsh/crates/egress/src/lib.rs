@@ -1,10 +1,11 @@
 //! Everything that leaves in the session's own name.
 //!
 //! [`target`] reads a URL and says whether it may be asked, [`resolve`] where its name leads, [`special_use`] and
-//! [`special_names`] what is not public; [`dial`] connects to a vetted address, [`tls`] says which server is believed,
-//! [`proxy`] goes through the user's own proxy where the caller asks for it, and [`client`] speaks HTTP. Nothing here reads
-//! policy: the rules are parameters.
+//! [`special_names`] what is not public; [`dial`] connects to a vetted address, [`tls`] says which server is believed and
+//! [`authorities`] whom the user trusts besides, [`proxy`] goes through the user's own proxy where the caller asks for it, and
+//! [`client`] speaks HTTP. Nothing here reads policy: the rules are parameters.
 
+pub mod authorities;
 pub mod base64;
 pub mod client;
 pub mod dial;

@@ -7,10 +7,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
+use super::authorities;
+
 /// Further authorities, as Node.js and Codex take them: a PEM file each.
 const EXTRA: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "CODEX_CA_CERTIFICATE"];
 
-/// The authorities of this machine, or of the file that SSL_CERT_FILE names; and those of the further files.
+/// The authorities of this machine, or of the file that SSL_CERT_FILE names; those of the further files; and those that the
+/// configuration of the user's tools names.
 ///
 /// # Errors
 /// When there is none, or the further ones cannot be read.
@@ -25,6 +28,10 @@ pub fn machine_roots() -> Result<RootCertStore, String> {
             let certificate = certificate.map_err(|error| shown(&error))?;
             roots.add(certificate).map_err(|error| shown(&error))?;
         }
+    }
+    for named in authorities::named(&|name| std::env::var(name).ok()) {
+        // What cannot be read is not trusted: the tool that it was meant for says so.
+        roots.add_parsable_certificates(named.certificates().unwrap_or_default());
     }
     if roots.is_empty() {
         return Err(found.errors.first().map_or_else(|| "none is installed".to_owned(), ToString::to_string));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::egress::authorities::Source;
 use crate::session::address::Address;
 
 use super::stage::{self, Task};
@@ -20,7 +21,7 @@ struct Settings {
     /// Lines of a `.npmrc`.
     lines: Vec<String>,
     registries: Vec<Address>,
-    read: Vec<PathBuf>,
+    trusts: Vec<Source>,
 }
 
 pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
@@ -54,10 +55,11 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
         program: TOOL,
         args,
         env: BTreeMap::from([userconfig, globalconfig.clone()]),
-        read: settings.read,
+        read: Vec::new(),
         // Registries and their credentials, and nothing else of the user's file.
         files: vec![(npmrc, (settings.lines.join("\n") + "\n").into_bytes())],
         reach: &settings.registries,
+        trusts: settings.trusts,
     };
     finished(stage::run(job, installing).await?, &settings.registries)?;
     if !job.run_scripts {
@@ -74,6 +76,7 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
         read: Vec::new(),
         files: Vec::new(),
         reach: &[],
+        trusts: Vec::new(),
     };
     finished(stage::run(job, building).await?, &[])
 }
@@ -104,6 +107,7 @@ async fn settings(job: &Job<'_>) -> Result<Settings, FetchError> {
             read: SYSTEM_SETTINGS.iter().map(PathBuf::from).filter(|path| path.is_file()).collect(),
             files: vec![(inside, text.clone())],
             reach: &[],
+            trusts: Vec::new(),
         },
     )
     .await?;
@@ -124,9 +128,12 @@ fn read(answer: &Value) -> Option<Settings> {
                 settings.registries.push(Address::parse(value, 443)?);
                 settings.lines.push(format!("{key}={value}"));
             }
-            Value::String(value) if key == "cafile" => {
-                settings.lines.push(format!("cafile={value}"));
-                settings.read.push(PathBuf::from(value));
+            // They are in the bundle that node reads, with everybody else whom the user trusts.
+            Value::String(value) if key == "cafile" => settings.trusts.push(Source::File(value.into())),
+            Value::String(value) if key == "ca" => settings.trusts.push(Source::Text(value.clone())),
+            Value::Array(values) if key == "ca" => {
+                let texts = values.iter().filter_map(Value::as_str);
+                settings.trusts.extend(texts.map(|text| Source::Text(text.to_owned())));
             }
             Value::Bool(false) if key == "strict-ssl" => settings.lines.push("strict-ssl=false".to_owned()),
             _ => {}
@@ -192,15 +199,14 @@ mod tests {
     #[test]
     fn registries_of_scopes_count_too() {
         let answer = serde_json::json!({"registry": "https://r.example/", "@own:registry": "http://127.0.0.1:4873/x",
-            "cafile": "/etc/ca.pem", "script-shell": "/tmp/evil", "strict-ssl": true});
+            "cafile": "/etc/ca.pem", "ca": ["A", "B"], "script-shell": "/tmp/evil", "strict-ssl": true});
         let settings = read(&answer).unwrap();
         let shown: Vec<String> =
             settings.registries.iter().map(|address| format!("{}:{}", address.host, address.port)).collect();
         assert_eq!(shown, ["127.0.0.1:4873", "r.example:443"]);
-        assert_eq!(
-            settings.lines,
-            ["registry=https://r.example/", "@own:registry=http://127.0.0.1:4873/x", "cafile=/etc/ca.pem"]
-        );
+        assert_eq!(settings.lines, ["registry=https://r.example/", "@own:registry=http://127.0.0.1:4873/x"]);
+        let text = |text: &str| Source::Text(text.to_owned());
+        assert_eq!(settings.trusts, [text("A"), text("B"), Source::File("/etc/ca.pem".into())]);
         assert!(read(&serde_json::json!({"prefix": "/usr"})).is_none());
         assert!(read(&serde_json::json!({"registry": "https://r.example/\nscript-shell=x"})).is_none());
     }

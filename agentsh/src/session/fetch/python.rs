@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
 
+use crate::egress::authorities::Source;
 use crate::policy::profile::{Package, Registry};
 use crate::session::address::Address;
 
@@ -33,7 +34,7 @@ const SYSTEM_SETTINGS: [&str; 2] = ["/etc/pip.conf", "/etc/xdg/pip/pip.conf"];
 struct Settings {
     env: BTreeMap<String, String>,
     registries: Vec<Address>,
-    read: Vec<PathBuf>,
+    trusts: Vec<Source>,
 }
 
 pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
@@ -44,9 +45,10 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
         program: PYTHON,
         args,
         env,
-        read: settings.read.clone(),
+        read: Vec::new(),
         files: Vec::new(),
         reach,
+        trusts: settings.trusts.clone(),
     };
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let place = tree.display().to_string();
@@ -114,9 +116,10 @@ async fn no_wheel(job: &Job<'_>, settings: &Settings, output: &str) -> FetchErro
             program: PYTHON,
             args: words.map(str::to_owned).into(),
             env: settings.env.clone(),
-            read: settings.read.clone(),
+            read: Vec::new(),
             files: Vec::new(),
             reach: &settings.registries,
+            trusts: settings.trusts.clone(),
         };
         match stage::run(job, asking).await {
             Ok(done) if done.code == 0 => {}
@@ -150,6 +153,7 @@ async fn settings(job: &Job<'_>) -> Result<Settings, FetchError> {
             read: SYSTEM_SETTINGS.iter().map(PathBuf::from).filter(|path| path.is_file()).collect(),
             files,
             reach: &[],
+            trusts: Vec::new(),
         },
     )
     .await?;
@@ -188,8 +192,8 @@ fn read(answer: &Value, uv: &BTreeMap<String, String>) -> Option<Settings> {
         settings.env.insert("PIP_EXTRA_INDEX_URL".to_owned(), extra);
     }
     if let Some(certificate) = configured("cert") {
-        settings.read.push(PathBuf::from(&certificate));
-        settings.env.insert("PIP_CERT".to_owned(), certificate);
+        // With everybody else whom the user trusts, in the bundle that PIP_CERT will name.
+        settings.trusts.push(Source::File(certificate.into()));
     }
     if let Some(hosts) = configured("trusted-host") {
         settings.env.insert("PIP_TRUSTED_HOST".to_owned(), hosts);

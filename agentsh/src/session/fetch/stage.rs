@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
+use crate::egress::authorities::Source;
 use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, domain, limits};
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::{Access, Program, Terminal};
@@ -15,7 +16,7 @@ use crate::session::address::Address;
 use crate::session::process::{self, ProcessError};
 use crate::session::resolving::{self, Command};
 use crate::session::start::Start;
-use crate::session::{environment, network, pipes};
+use crate::session::{environment, network, pipes, trust};
 use crate::store::words::ExitCause;
 use crate::types::RuleRef;
 
@@ -38,6 +39,8 @@ pub struct Task<'a> {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// Nothing else can be reached.
     pub reach: &'a [Address],
+    /// Whom the package manager is told to trust, besides whom everything trusts.
+    pub trusts: Vec<Source>,
 }
 
 pub struct Done {
@@ -66,6 +69,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     env.extend(resolved.worded.clone());
     env.extend(resolved.env.clone());
     environment::settle(&mut env, context);
+    let bundle = trust::give_to_fetch(session, &process.network, &task.trusts, &mut env);
 
     let io = |source| FetchError::Io { doing: "make a pipe", source };
     let nothing = std::fs::File::open("/dev/null").map_err(io)?;
@@ -78,6 +82,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let limits = session.policy.agent.limits.clone().or(limits::limits_for_agent());
     let writable = Grant { path: job.directory.clone(), access: Access::ReadWrite };
     let readable = |path: &PathBuf| Grant { path: path.clone(), access: Access::ReadOnly };
+    let files = task.files.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444));
     let start = Start {
         label: &format!("fetch {}", job.id),
         policy: &process,
@@ -102,7 +107,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         unmasked: Vec::new(),
         execute: Vec::new(),
         shared_sockets: true,
-        files: task.files.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)).collect(),
+        files: files.chain(bundle).collect(),
         extra: Vec::new(),
         stand_ins: true,
         beyond_landlock: Vec::new(),

@@ -154,6 +154,14 @@ impl Run {
         numbers(review).into_iter().map(|number| Self::read(review, number)).collect()
     }
 
+    /// The newest one of a review.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn last(review: &Path) -> io::Result<Option<Self>> {
+        numbers(review).last().map(|number| Self::read(review, *number)).transpose()
+    }
+
     /// # Errors
     /// When they cannot be written.
     pub fn write(&mut self, lines: Vec<Line>, durable: bool) -> io::Result<()> {

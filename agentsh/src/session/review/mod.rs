@@ -272,7 +272,7 @@ impl Review {
     /// An apply was killed and not finished: how much of how much is done.
     #[must_use]
     pub fn interrupted(&self) -> Option<(usize, usize)> {
-        let run = Run::all(&self.directory).ok()?.pop()?;
+        let run = Run::last(&self.directory).ok()??;
         (!run.has_ended()).then(|| (run.done().count(), run.began().total))
     }
 

@@ -67,6 +67,10 @@ impl Review {
         Run::all(&self.directory).map_err(io_at("read what was applied of", &self.directory))
     }
 
+    fn last_run(&self) -> Result<Option<Run>> {
+        Run::last(&self.directory).map_err(io_at("read what was applied of", &self.directory))
+    }
+
     /// Of the random part of the session's identity.
     fn short_name(&self) -> String {
         let letters: Vec<char> = self.session.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -78,7 +82,7 @@ impl Review {
     /// # Errors
     /// When nothing could be begun; what was done until then is in the journal.
     pub fn apply(&self, context: &Context, mut selection: Selection) -> Result<Applied> {
-        if let Some(last) = self.runs()?.pop().filter(|last| !last.has_ended() && !last.began().is_undo)
+        if let Some(last) = self.last_run()?.filter(|last| !last.has_ended() && !last.began().is_undo)
             && selection.paths.is_empty()
         {
             let began = last.began();

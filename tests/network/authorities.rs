@@ -1,0 +1,48 @@
+//! Servers that prove themselves with the certificate of a private authority: the session believes them, and so do programs inside,
+//! wherever the user says that he trusts it.
+
+use crate::support::forge::authority;
+use crate::support::sandbox::{Kind, Sandbox};
+use crate::support::trusted::SOURCES;
+use crate::support::{Mode, Place, no, yes};
+
+#[test]
+fn whom_the_user_trusts_is_trusted_by_the_session_and_inside() {
+    let modes = Mode::all();
+    for (number, (name, set)) in SOURCES.iter().enumerate() {
+        eprintln!("{name}");
+        let kind = if number % 3 == 0 { Kind::Server } else { Kind::Agent };
+        let place = Place::new(modes[number % modes.len()]).online().policed_by("userns");
+        let sandbox = Sandbox { place, kind };
+        let place = &sandbox.place;
+        let pem = authority(place);
+        let inspected = "https-request allowed.test:8443 system GET /x allowed.test:8443";
+        let plain = "https v6.test:8443 system v6.test";
+        sandbox
+            .policy("network: {allow: [{host: allowed.test, port: 8443, inspect: true}, \"v6.test:8443\"]}");
+        sandbox.holds(&[no(inspected), no(plain)]);
+        set(place, &pem);
+        sandbox.holds(&[yes(inspected), yes(plain)]);
+        // Also where nothing is inspected, and the session's own authority is not there.
+        sandbox.policy("network: {allow: [\"v6.test:8443\"]}");
+        sandbox.holds(&[yes(plain)]);
+    }
+}
+
+/// A project is not the user: what its files name is trusted by nobody.
+#[test]
+fn files_of_the_project_name_nobody() {
+    for mode in Mode::all() {
+        let sandbox = Sandbox { place: Place::new(mode).online().policed_by("userns"), kind: Kind::Agent };
+        let place = &sandbox.place;
+        let pem = authority(place).display().to_string();
+        place.write(".npmrc", format!("cafile={pem}\n"));
+        place.write("pip.conf", format!("[global]\ncert = {pem}\n"));
+        place.write(".cargo/config.toml", format!("[http]\ncainfo = \"{pem}\"\n"));
+        place.write(".git/config", format!("[http]\n\tsslCAInfo = {pem}\n"));
+        sandbox.policy("network: {allow: [{host: allowed.test, port: 8443, inspect: true}]}");
+        sandbox.holds(&[no("https-request allowed.test:8443 system GET /x allowed.test:8443")]);
+        let blocked = place.events("net_connect_blocked");
+        assert!(blocked.iter().any(|event| event["reason"] == "certificate-not-valid"), "{blocked:?}");
+    }
+}
