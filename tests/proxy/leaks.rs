@@ -384,7 +384,7 @@ fn what_has_arrived_counts_after_a_restart() {
 #[test]
 fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
     let noise: Vec<u8> = (0..600_u64)
-        .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ (at * at >> 3) as u8)
+        .map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8 ^ ((at * at) >> 3) as u8)
         .collect();
     let image: Vec<u8> = b"\x89PNG\r\n\x1a\n".iter().chain(&noise).copied().collect();
     let archive: Vec<u8> = b"7z\xbc\xaf\x27\x1c\0\x04".iter().chain(&noise[..60]).copied().collect();

@@ -362,7 +362,8 @@ fn begun(place: &Place) -> Peer {
     place.policy(LABELS);
     let server = place.program("fixture_server");
     let servers: Vec<Value> = SERVERS.iter().map(|id| json!({"id": id, "command": server})).collect();
-    let config = place.write("proxy.json", json!({"servers": servers}).to_string());
+    let file = json!({"servers": servers, "allowed_domains": ["forge.example", "blog.example"]});
+    let config = place.write("proxy.json", file.to_string());
     let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
     peer.shake_hands();
     peer
@@ -417,7 +418,7 @@ fn nothing_of_a_day_is_refused_by_default() {
         answers.text(2 * at + 1);
     }
     let found = place.detections();
-    assert!(found.iter().all(|event| event["action"] == "alert"), "{found:?}");
+    assert!(!found.is_empty() && found.iter().all(|event| event["action"] != "block"), "{found:?}");
 }
 
 /// Who fills the memory loses its own: 50 MB of one server do not make room for another one's secret.

@@ -491,7 +491,7 @@ for number, text in enumerate(["what is for lunch", sys.argv[-1]], 3):
     place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
     place.set("ANTHROPIC_API_KEY", "sk-ant-test");
     let claude = place.script(place.project.join("bin/claude"), AGENT);
-    let mut run = |tool: &str| {
+    let run = |tool: &str| {
         let call = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": tool, "input": {}}]});
         let result = json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t",
             "content": format!("REGISTRY_TOKEN={SECRET}\n")}]});

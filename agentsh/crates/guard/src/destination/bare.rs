@@ -203,7 +203,7 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
         return port(after) > 0 || after.first() == Some(&b'/') || alone && address.octets()[0] >= 10;
     }
     let www = labels[0].eq_ignore_ascii_case("www");
-    if called || !is_certain(&last) && !(www && labels.len() >= 3 && ends_as_host(word)) {
+    if called || !(is_certain(&last) || www && labels.len() >= 3 && ends_as_host(word)) {
         return false;
     }
     // `items.0.id`: the place in a list. Of names of machines the first label is numbered, if any.

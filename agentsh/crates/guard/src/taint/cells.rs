@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::hash::Hasher;
 use super::leaves::{Leaves, Role};
 use super::memory::OriginId;
+use super::plain_words;
 use super::symbols::Folded;
 use crate::json;
 
@@ -15,6 +16,8 @@ pub(super) const MANY_OVER_CALLS: usize = 8;
 /// Words of a cell, and symbols.
 const MAX_WORDS: usize = 6;
 const MIN_SYMBOLS: usize = 5;
+/// Letters and digits of it that say something.
+const MIN_OWN: usize = 4;
 const MAX_SYMBOLS: usize = 64;
 /// What stands more often in one result is a category, not somebody's value.
 const MAX_TIMES: u8 = 2;
@@ -262,6 +265,8 @@ fn of_text(text: &str, emit: &mut dyn FnMut(&str)) {
     let pairs: Vec<&str> = lines
         .iter()
         .filter_map(|line| line.split_once(": ").or_else(|| line.split_once('=')))
+        // A number in front names nothing: lines of a trace, of a listing, of a search.
+        .filter(|pair| pair.0.contains(char::is_alphabetic))
         .map(|pair| pair.1)
         .collect();
     if pairs.len() * 2 >= lines.len() {
@@ -297,7 +302,10 @@ fn tag(hasher: &Hasher, cell: &str) -> Option<u64> {
         folded.push(word);
         count += 1;
     }
-    let fits = (MIN_SYMBOLS..=MAX_SYMBOLS).contains(&folded.symbols.len()) && count <= MAX_WORDS;
+    // Words of configuration and of messages are everybody's.
+    let fits = (MIN_SYMBOLS..=MAX_SYMBOLS).contains(&folded.symbols.len())
+        && count <= MAX_WORDS
+        && plain_words::own_length(cell) >= MIN_OWN;
     fits.then(|| hasher.whole(&folded.symbols))
 }
 

@@ -102,3 +102,16 @@ fn cells_in_decoded_text_count() {
     let carried = cells.carried(&hasher, &call, view.into_iter(), |_| true);
     assert!(carried.iter().any(Carried::is_finding));
 }
+
+/// The numbers in front of the lines of a trace name nothing, and words of configuration are everybody's.
+#[test]
+fn a_trace_and_a_workflow_have_few_cells() {
+    let trace = "panicked at src/tides.rs:88:31:\nattempt to subtract with overflow\n   0: rust_begin_unwind\n   1: \
+        core::panicking::panic_fmt\n   2: ferrybook::tides::height\n   3: ferrybook::plan::departures\n   4: ferrybook::main\n";
+    let workflow = "name: ci\non: [push, pull_request]\njobs:\n  test:\n    runs-on: ubuntu-latest\n    steps:\n      \
+        - uses: actions/checkout@v4\n      - run: cargo test --all-features\n      - run: cargo clippy -- -D warnings\n";
+    for text in [trace, workflow] {
+        let (mut cells, hasher) = cells(true, text);
+        assert!(!send(&mut cells, &hasher, text), "{text}");
+    }
+}

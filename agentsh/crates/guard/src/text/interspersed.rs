@@ -55,7 +55,7 @@ fn is_piece(word: &str) -> bool {
         return false;
     }
     let turns = bytes.windows(2).filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
-    let has = |class: fn(&u8) -> bool| bytes.iter().any(|byte| class(byte));
+    let has = |class: fn(&u8) -> bool| bytes.iter().any(class);
     turns.count() > 0 || has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic) || bytes.ends_with(b"=")
 }
 
