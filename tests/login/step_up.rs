@@ -103,7 +103,7 @@ fn a_no_holds_for_the_session() {
 fn a_renewal_is_no_login() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
     place.user_policy(WAITS);
-    (authority.state().names_no_scope, authority.state().says_no_scope) = (true, true);
+    authority.state().names_no_scope = true;
     let url = authority.mcp.url();
     log_in(&place, &[&url]).expect_code(0);
     let mut peer = peer(&place, &authority);

@@ -139,10 +139,12 @@ fn a_token_that_is_never_taken_is_not_renewed_without_end() {
     assert_eq!(authority.traded().len(), 2, "renewed once");
     let calls = authority.mcp.asked().iter().filter(|asked| asked.rpc() == "tools/call").count();
     assert_eq!(calls, 3, "the one before, and this one twice");
-    let failed = place.events("mcp_server_unavailable");
-    assert!(failed.iter().any(|event| event["tool_name"] == "read"), "{failed:?}");
-    let words: Vec<_> = place.events("server_login").iter().map(|event| event["what"].clone()).collect();
-    assert!(words.contains(&json!("renewed")) && words.contains(&json!("wanted")), "{words:?}");
+    // What is on record is on disk a moment later.
+    let failed = || place.events("mcp_server_unavailable").iter().any(|event| event["tool_name"] == "read");
+    assert!(crate::support::eventually(failed));
+    let words = || place.events("server_login").iter().map(|event| event["what"].clone()).collect::<Vec<_>>();
+    let is_told = || words().contains(&json!("renewed")) && words().contains(&json!("wanted"));
+    assert!(crate::support::eventually(is_told), "{:?}", words());
     authority.state().opens_nothing = false;
     assert_eq!(peer.text("read", json!({})), "from afar");
 }

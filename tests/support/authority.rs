@@ -30,10 +30,8 @@ pub struct State {
     pub without_refresh: bool,
     /// The server takes no token that is given out from now on.
     pub opens_nothing: bool,
-    /// The server says that rights are lacking, and not which.
+    /// Neither server says which rights there are, or are lacking.
     pub names_no_scope: bool,
-    /// The answers with tokens do not say what they are for.
-    pub says_no_scope: bool,
     /// Of the server's own description.
     pub about_resource: BTreeMap<&'static str, Value>,
     /// Where the 401 says that it stands; None: the truth.
@@ -222,7 +220,7 @@ impl State {
             self.refresh.insert(refresh.clone(), scopes.clone());
             answer["refresh_token"] = json!(refresh);
         }
-        if !scopes.is_empty() && !self.says_no_scope {
+        if !scopes.is_empty() && !self.names_no_scope {
             answer["scope"] = json!(scopes.join(" "));
         }
         for (name, value) in &self.tokens {
