@@ -229,7 +229,7 @@ mod tests {
             fold("it's [open and `never closed at all", 20),
             "it's [open and\n  `never closed at\n  all"
         );
-        assert_eq!(fold("a  b", 2), "a \n  b");
+        assert_eq!(fold("a  b", 2), "a \n b");
     }
 
     #[test]
