@@ -48,6 +48,30 @@ fn it_can_neither_be_changed_nor_gives_its_credentials_away() {
     }
 }
 
+/// What lies beside what is installed is not shown with it, and neither are configurations that hold a token.
+#[test]
+fn what_others_keep_beside_programs_is_not_shown() {
+    for mode in Mode::all() {
+        let place = place(mode);
+        let home = place.home.display().to_string();
+        place.set("PATH", format!("{home}/.cargo/bin:{home}/work/tool/bin:/usr/bin:/bin"));
+        place.script(place.home.join("work/tool/bin/tool"), "#!/bin/sh\ncat ~/work/tool/lib/data\n");
+        place.write(place.home.join("work/tool/lib/data"), "data\n");
+        for secret in [".env", ".npmrc", ".git/config", ".ssh/id", "settings.toml"] {
+            place.write(place.home.join("work/tool").join(secret), "SECRET\n");
+        }
+        place.write(place.home.join(".cargo/config.toml"), "[registries.own]\ntoken = \"SECRET\"\n");
+        place.write(place.home.join(".julia/servers/one/auth.toml"), "SECRET\n");
+        place.write(place.home.join(".julia/packages/p"), "package\n");
+        let script = "tool; cat ~/.julia/packages/p; cd ~ && grep -rs SECRET work .cargo .julia";
+        let outcome = inside(&place, script);
+        assert_eq!(outcome.stdout, "data\npackage\n", "{mode:?} {outcome}");
+        place.write(place.home.join(".cargo/config.toml"), "[build]\njobs = 2\n");
+        let outcome = inside(&place, "cat ~/.cargo/config.toml");
+        assert_eq!(outcome.stdout, "[build]\njobs = 2\n", "the twin {mode:?} {outcome}");
+    }
+}
+
 #[test]
 fn what_is_fetched_is_there_next_time_and_never_outside() {
     for mode in Mode::all() {

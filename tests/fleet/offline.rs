@@ -51,7 +51,7 @@ fn add(host: &Place, number: usize) {
             _ if seq % 3 == 2 => {
                 ("mcp_tool_called", json!({"input": {"path": format!("/home/user/src/file{seq}.rs")}}))
             }
-            _ if seq % 3 == 0 => (
+            _ if seq.is_multiple_of(3) => (
                 "mcp_tool_call_intercepted",
                 json!({"action": "allow", "reason": "tool-allowed",
                     "rule": {"id": "sandbox.mcp", "file": "policy.yaml", "line": 12}}),
@@ -245,10 +245,8 @@ fn what_a_session_starts_goes_last() {
     host.shell("true").expect_code(0);
     let state = host.home.join(".local/state/agentsh");
     let forwarder = || {
-        let found = processes::find("fleet forward --until-idle").into_iter();
-        found
-            .filter(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == state))
-            .next()
+        let mut found = processes::find("fleet forward --until-idle").into_iter();
+        found.find(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == state))
     };
     assert!(within(Duration::from_secs(10), || forwarder().is_some()));
     let pid = forwarder().unwrap();

@@ -62,6 +62,7 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
         }
         shown.extend(table.read.iter().filter_map(place));
         out.hidden.extend(table.hide.iter().filter_map(place).filter(|path| path.exists()));
+        out.hidden.extend(table.hide_tokens.iter().filter_map(place).filter(|path| holds_token(path)));
         let caches = table.cache.iter().filter_map(place).filter(|path| may_hold_cache(path, &around));
         out.caches.extend(caches);
         out.env.extend(table.env);
@@ -75,6 +76,21 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
     let grants = &out.grants;
     out.caches.retain(|cache| cache.is_dir() || !grants.iter().any(|grant| cache.starts_with(&grant.path)));
     out
+}
+
+/// Whether a configuration sets something that is called a token, a password or a secret. What cannot be read holds one.
+fn holds_token(file: &Path) -> bool {
+    const MOST_BYTES: u64 = 1 << 20;
+    let Ok(found) = file.metadata() else { return false };
+    if found.len() > MOST_BYTES {
+        return true;
+    }
+    let Ok(text) = std::fs::read_to_string(file) else { return true };
+    text.lines().any(|line| {
+        let name = line.split(['=', ':']).next().unwrap_or_default().to_ascii_lowercase();
+        line.contains(['=', ':'])
+            && ["token", "password", "secret", "api_key", "apikey"].iter().any(|word| name.contains(word))
+    })
 }
 
 fn has_program(around: &Around<'_>, program: &str) -> bool {
@@ -96,11 +112,26 @@ fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
             ["lib", "libexec", "share", "include"].iter().any(|name| above.join(name).is_dir())
                 && **above != around.home.join(".local")
         };
-        found.extend(above.filter(is_installation).map(Path::to_owned));
+        found.extend(above.filter(is_installation).into_iter().flat_map(installed_in));
         let packages = directory.parent().filter(|_| directory.ends_with("node_modules/.bin"));
         found.push(packages.unwrap_or(&directory).to_owned());
     }
     found
+}
+
+/// Directories of an installation; who else keeps something there keeps it in files, or under a name with a dot.
+fn installed_in(root: &Path) -> Vec<PathBuf> {
+    /// Files by which programs know where they are.
+    const OF_PROGRAMS: [&str; 3] = ["pyvenv.cfg", "VERSION", "release"];
+    const MOST: usize = 64;
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let is_shown = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        let is_directory = entry.path().is_dir();
+        is_directory && !name.as_encoded_bytes().starts_with(b".")
+            || !is_directory && OF_PROGRAMS.iter().any(|file| name == *file)
+    };
+    entries.filter(is_shown).map(|entry| entry.path()).take(MOST).collect()
 }
 
 /// Of their own in every sandbox, or part of the running system.

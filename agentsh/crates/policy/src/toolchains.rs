@@ -23,6 +23,9 @@ pub struct Toolchain {
     /// Credentials among them.
     #[serde(default)]
     pub hide: Vec<String>,
+    /// Configurations among them: hidden where they hold a token.
+    #[serde(default)]
+    pub hide_tokens: Vec<String>,
     /// What it fetched and built: a private writable directory for each project stands there.
     #[serde(default)]
     pub cache: Vec<String>,
@@ -116,7 +119,9 @@ mod tests {
             let table = read(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(table.id, *name);
             assert!(table.why.len() > 10 && !table.detect.is_empty(), "{name}");
-            let paths = [&table.detect, &table.read, &table.hide, &table.cache].into_iter().flatten();
+            let paths = [&table.detect, &table.read, &table.hide, &table.hide_tokens, &table.cache]
+                .into_iter()
+                .flatten();
             for path in paths {
                 assert!(
                     path.starts_with("~/") || path.starts_with('/') || path.starts_with('$'),
