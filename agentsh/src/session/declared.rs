@@ -36,3 +36,14 @@ pub enum Declared {
     Command(Declaration),
     Url(remote::Declaration),
 }
+
+impl Declared {
+    /// The user wrote it, and no file that came with the project.
+    #[must_use]
+    pub fn is_users_word(&self) -> bool {
+        match self {
+            Self::Command(declaration) => declaration.users_word,
+            Self::Url(declaration) => declaration.users_word,
+        }
+    }
+}
