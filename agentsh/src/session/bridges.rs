@@ -53,9 +53,8 @@ impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
         // A server that came with the project takes no name from one of the user's.
-        let (users, others): (Vec<_>, Vec<_>) =
-            declared.iter().partition(|(_, server)| server.is_users_word());
-        let order: Vec<ServerId> = users.into_iter().chain(others).map(|(id, _)| id.clone()).collect();
+        let mut order: Vec<ServerId> = declared.keys().cloned().collect();
+        order.sort_by_key(|id| declared.get(id).map(|server| (!server.is_users_word(), server.place())));
         Self::in_order(session, declared, &order)
     }
 
