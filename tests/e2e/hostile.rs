@@ -124,13 +124,12 @@ pub fn shadowed(client: &Client, starter: Starter) {
     let args = ["proxy", "--config", &file, "--policy", &policy];
     let calls = ["files__list", "other__l\u{456}st", "other__honest"];
     let (told, text) = ask(client, &place, &args, &calls);
-    // The one that was heard of first stays; of which of them that is, the start of both decides.
+    // The one that was declared first stays, whichever of them answers first.
     let listed = told["lists"]["tools"]["tools"].as_array().unwrap();
-    let is_listed = |name: &str| listed.iter().any(|tool| tool["name"] == name);
-    assert!(is_listed("files__list") != is_listed("other__l\u{456}st"), "{text}");
+    assert!(listed.iter().any(|tool| tool["name"] == "files__list"), "{text}");
     let later = told["later"].as_array().unwrap();
     let refused: Vec<bool> = later.iter().take(3).map(|call| call["result"].get("error").is_some()).collect();
-    assert!(refused[0] != refused[1] && !refused[2], "{later:?}");
+    assert_eq!(refused, [false, true, false], "{later:?}");
 }
 
 fn ask(client: &Client, place: &Place, args: &[&str], calls: &[&str]) -> (Value, String) {

@@ -96,7 +96,7 @@ fn a_repository_without_a_configuration_gets_none() {
         }
         sandbox.holds(&[
             yes(format!("append {project}/config x")),
-            yes(format!("create {project}/elsewhere/config")),
+            yes(format!("append {project}/elsewhere/config x")),
         ]);
     });
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Mode, Outcome, Peer, Place};
+use crate::support::{Mode, Outcome, Peer, Place, eventually};
 
 pub const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
                     the price of 310 thousand crowns was agreed orally, and nobody in the village knows of it yet.";
@@ -371,13 +371,12 @@ fn what_has_arrived_counts_after_a_restart() {
     peer.finish();
     // Twelve characters are there now: with six more it is told again, and the same six are nothing new.
     let mut peer = started("log");
-    let told = |peer: &mut Peer, piece: &str| {
-        let before = place.detections().len();
-        assert_eq!(peer.text("two__echo", json!({"text": piece})), piece);
-        place.detections().len() - before
-    };
-    assert_eq!(told(&mut peer, &KEY[12..18]), 1);
-    assert_eq!(told(&mut peer, &KEY[12..18]), 0);
+    let before = place.detections().len();
+    for _ in 0..2 {
+        assert_eq!(peer.text("two__echo", json!({"text": &KEY[12..18]})), &KEY[12..18]);
+    }
+    peer.finish();
+    assert_eq!(place.detections().len() - before, 1);
 }
 
 /// What nobody can read may be anything: it is told, and refused where the policy says so.
@@ -398,8 +397,10 @@ fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
             let before = place.detections().len();
             let answer = peer.call("two__echo", json!({"file": base64_of(bytes)}));
             assert_eq!(answer.get("error").is_some(), is_opaque && blocked, "{answer}");
-            let found = place.detections();
-            assert_eq!(found.len() - before, usize::from(is_opaque), "{found:?}");
+            // What is let through is written a moment later.
+            let told = || place.detections().len() - before;
+            eventually(|| told() == usize::from(is_opaque));
+            assert_eq!(told(), usize::from(is_opaque), "{:?}", place.detections());
             if blocked && is_opaque {
                 let message = answer["error"]["message"].as_str().unwrap();
                 assert!(

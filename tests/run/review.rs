@@ -901,3 +901,18 @@ fn kill_a_layer(kills: &mut Kills, drawn: &mut Drawn) {
         assert!(wrong.is_empty(), "{moment}: finished, but for {wrong:?}: {finished}");
     }
 }
+
+/// Directories are made from the top down, also those in which objects of git lie.
+#[test]
+fn a_repository_that_was_made_inside_comes_whole() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("file", "");
+        let script = "git init -q n && cd n && echo x > a && git add a && git -c user.name=u -c user.email=u@e commit -qm c";
+        run(&place, script).expect_code(0);
+        let outcome = Outcome::of(&mut place.agentsh(&["review", "--apply", "--guarded"])).expect_code(0);
+        for file in ["n/a", "n/.git/HEAD", "n/.git/index", "n/.git/config"] {
+            assert!(place.project.join(file).exists(), "{file} {outcome}");
+        }
+    }
+}

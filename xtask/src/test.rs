@@ -163,6 +163,10 @@ fn tests(arguments: &[&str]) -> Result<Outcome> {
         command.env("AGENTSH_TEST_TOOLS", &tools);
         if !names.is_empty() {
             command.args(["--", "--exact", "--test-threads=1"]).args(names);
+        } else if std::env::var_os("RUST_TEST_THREADS").is_none() {
+            // Tests of the suite wait for half of their time.
+            let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+            command.env("RUST_TEST_THREADS", (cores + cores.div_ceil(2)).to_string());
         }
         command
     })

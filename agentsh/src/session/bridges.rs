@@ -52,11 +52,24 @@ pub struct Bridges {
 impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
+        // A server that came with the project takes no name from one of the user's.
+        let mut order: Vec<ServerId> = declared.keys().cloned().collect();
+        order.sort_by_key(|id| declared.get(id).map(|server| (!server.is_users_word(), server.place())));
+        Self::in_order(session, declared, &order)
+    }
+
+    /// The same for servers that were declared in this order.
+    #[must_use]
+    pub fn in_order(
+        session: Rc<Session>,
+        declared: BTreeMap<ServerId, Declared>,
+        order: &[ServerId],
+    ) -> Self {
         if !declared.is_empty() {
             ContentScan::warm_up();
         }
         let inventory = Inventory::new(&session);
-        let mut guard = Guard::new(&session.policy.mcp);
+        let mut guard = Guard::of_declared(&session.policy.mcp, order);
         // What a scan hides is not trusted at first sight.
         guard.add(Arc::new(ContentScan::new(&session.policy.mcp)));
         if session.registered.settings().is_some() {

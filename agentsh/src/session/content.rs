@@ -144,7 +144,7 @@ impl Content {
             ..taint::Config::default()
         };
         Self {
-            flow: Flow::new(flow::Config { taint }, key),
+            flow: Flow::new(flow::Config { taint }, key).permitting(&settings.policy.allow),
             views: Views::default(),
             settings,
             journal,
@@ -374,10 +374,15 @@ impl Content {
         report.rewrite(markers);
     }
 
-    /// What was judged last is not sent when it is refused or a person is asked about it; what other checks say is known
-    /// when it passed.
+    /// What was judged last is not sent when it is refused, or a person is asked about the copy in it. Whoever agreed to a
+    /// pair of servers is asked no more, so that what goes is counted; what other checks say is known when it passed.
     fn note_sent(&mut self, server: &ServerId, found: &[Finding]) {
-        if found.iter().any(|found| found.verdict.outcome >= Outcome::Ask) {
+        let is_kept = |found: &Finding| match found.verdict.outcome {
+            Outcome::Block => true,
+            Outcome::Ask => found.verdict.reason == Reason::Tainted,
+            _ => false,
+        };
+        if found.iter().any(is_kept) {
             self.flow.not_sent(server);
         } else {
             self.undecided = Some(server.clone());

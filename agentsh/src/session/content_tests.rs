@@ -106,7 +106,19 @@ fn filler(number: u64, words: u64) -> String {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 40
     };
-    (0..words).map(|_| format!("{:x} ", next())).collect()
+    // Of letters alone: so many digits in groups are bytes that nobody can read.
+    let letters = |number: u64| -> String {
+        let signs = format!("{number:x}").into_bytes().into_iter();
+        signs
+            .map(|sign| {
+                char::from(
+                    b"ghklmnoprstuvwyz"
+                        [usize::from(if sign > b'9' { sign - b'a' + 10 } else { sign - b'0' })],
+                )
+            })
+            .collect()
+    };
+    (0..words).map(|_| letters(next()) + " ").collect()
 }
 
 #[test]

@@ -78,19 +78,25 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
     out
 }
 
-/// Whether a configuration sets something that is called a token, a password or a secret. What cannot be read holds one.
+/// Whether a configuration names a token, a password or a secret, or has one in an address. What cannot be read holds one.
 fn holds_token(file: &Path) -> bool {
     const MOST_BYTES: u64 = 1 << 20;
+    const WORDS: [&str; 6] = ["token", "password", "secret", "api_key", "apikey", "_pat"];
     let Ok(found) = file.metadata() else { return false };
     if found.len() > MOST_BYTES {
         return true;
     }
     let Ok(text) = std::fs::read_to_string(file) else { return true };
-    text.lines().any(|line| {
-        let name = line.split(['=', ':']).next().unwrap_or_default().to_ascii_lowercase();
-        line.contains(['=', ':'])
-            && ["token", "password", "secret", "api_key", "apikey"].iter().any(|word| name.contains(word))
-    })
+    let lines =
+        text.lines().map(|line| line.trim().to_ascii_lowercase()).filter(|line| !line.starts_with('#'));
+    let is_secret = |line: String| {
+        // A way to keep tokens, and none of them.
+        let line = line.replace("cargo:token", "");
+        let authority = line.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+        authority.is_some_and(|authority| authority.contains('@'))
+            || line.contains(['=', ':']) && WORDS.iter().any(|word| line.contains(word))
+    };
+    lines.into_iter().any(is_secret)
 }
 
 fn has_program(around: &Around<'_>, program: &str) -> bool {
@@ -122,7 +128,7 @@ fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
 /// Directories of an installation; who else keeps something there keeps it in files, or under a name with a dot.
 fn installed_in(root: &Path) -> Vec<PathBuf> {
     /// Files by which programs know where they are.
-    const OF_PROGRAMS: [&str; 3] = ["pyvenv.cfg", "VERSION", "release"];
+    const OF_PROGRAMS: [&str; 5] = ["pyvenv.cfg", "VERSION", "version", "release", "go.env"];
     const MOST: usize = 64;
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     let is_shown = |entry: &std::fs::DirEntry| {
@@ -131,7 +137,10 @@ fn installed_in(root: &Path) -> Vec<PathBuf> {
         is_directory && !name.as_encoded_bytes().starts_with(b".")
             || !is_directory && OF_PROGRAMS.iter().any(|file| name == *file)
     };
-    entries.filter(is_shown).map(|entry| entry.path()).take(MOST).collect()
+    let mut shown: Vec<PathBuf> = entries.filter(is_shown).map(|entry| entry.path()).collect();
+    shown.sort();
+    shown.truncate(MOST);
+    shown
 }
 
 /// Of their own in every sandbox, or part of the running system.

@@ -86,7 +86,11 @@ fn assemble(
     let extra = named.iter().map(|named| &named.source).chain(more).filter(is_foreign);
     // What cannot be read is not trusted.
     let extra: Vec<String> = extra.filter_map(|source| source.pem().ok()).collect();
-    let of_machine = system.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect::<String>();
+    let of_machine = system
+        .iter()
+        .filter_map(|path| std::fs::read(path).ok())
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .collect::<String>();
     let known: BTreeSet<&str> = certificates(&of_machine).collect();
     let is_new = extra.iter().flat_map(|text| certificates(text)).any(|one| !known.contains(one));
     if authority.is_none() && !is_new && !(with_machine && system.is_some()) {
@@ -94,7 +98,11 @@ fn assemble(
     }
     let path = system.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("authorities.pem"));
     for variable in VARIABLES {
-        env.insert(variable.to_owned(), path.display().to_string());
+        // What a server's own declaration names holds where no connection of it ends here.
+        let declared = env.get(variable).filter(|value| session.context.env.get(variable) != Some(value));
+        if authority.is_some() || declared.is_none() {
+            env.insert(variable.to_owned(), path.display().to_string());
+        }
     }
     let own = authority.map(|authority| authority.certificate());
     let texts = own.iter().chain([&of_machine]).chain(&extra);

@@ -35,6 +35,10 @@ pub struct Wanted(RefCell<BTreeMap<Option<ServerId>, Counts>>);
 impl Wanted {
     /// Something was refused. `entry` is written as in the policy.
     pub fn add(&self, server: Option<&ServerId>, key: Key, entry: &str) {
+        let is_path = matches!(key, Key::Read | Key::Write | Key::Unmask);
+        if is_path && !entry.starts_with('"') && !is_plain(entry) {
+            return;
+        }
         let mut all = self.0.borrow_mut();
         let counts = all.entry(server.cloned()).or_default();
         let key = (key, entry.to_owned());
@@ -119,6 +123,13 @@ fn list(counts: &Counts, key: Key, most: usize) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
+/// Whether a path can stand in a list of YAML as it is. Names are chosen by who is inside: others are in the record alone, and
+/// so is what would open everything.
+fn is_plain(path: &str) -> bool {
+    let is_sign = |sign: char| sign.is_ascii_alphanumeric() || "/._-~@+*=".contains(sign);
+    path.chars().any(|sign| sign.is_ascii_alphanumeric()) && path.chars().all(is_sign)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +143,9 @@ mod tests {
         }
         wanted.add(None, Key::Loopback, "5432");
         wanted.add(None, Key::Unmask, "\".git/config\"");
+        for odd in ["/", "~", "/a]: {b", "/a b", ""] {
+            wanted.add(None, Key::Read, odd);
+        }
         wanted.add(Some(&ServerId("s".to_owned())), Key::Host, "d.example");
         let expected = "agent:\n  network: {allow: [a.example, c.example], loopback: [5432]}\n  filesystem: {unmask: [\".git/config\"]}\n\
                         sandbox:\n  mcp:\n    servers:\n      - {id: \"s\", network: {allow: [d.example]}}";

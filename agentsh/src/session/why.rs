@@ -82,7 +82,8 @@ fn never(session: &Session, question: &Question) -> Option<Answer> {
 fn remember(session: &Session, question: &Question, answer: &Answer) {
     let (false, Some(change)) = (answer.allow, &answer.change) else { return };
     let key = match question {
-        Question::Read(_) | Question::Write(_) if change.contains("unmask: [") => Key::Unmask,
+        // What is guarded or secret is not suggested because somebody asked for it: only because it was refused.
+        Question::Read(_) | Question::Write(_) if change.contains("unmask: [") => return,
         // Whoever asks for a path is told about both; what he may read he asks to write.
         Question::Read(_) => Key::Read,
         Question::Connect(..) if change.contains("loopback: [") => Key::Loopback,

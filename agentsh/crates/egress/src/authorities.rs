@@ -67,14 +67,20 @@ impl Named {
 /// What the user's variables and the configuration of his tools name, in no order that matters.
 #[must_use]
 pub fn named(variable: &dyn Fn(&str) -> Option<String>) -> Vec<Named> {
+    let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let project = project(home.as_deref());
+    let is_of_project = |path: &Path| project.as_ref().is_some_and(|project| path.starts_with(project));
     let mut found = Vec::new();
     for name in VARIABLES.iter().chain(&OF_NPM) {
         if let Some(path) = variable(name).map(PathBuf::from).filter(|path| path.is_absolute()) {
             found.push(Named { said_by: format!("the variable {name}"), source: Source::File(path) });
         }
     }
-    let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     for (tool, file) in configurations(variable, home.as_deref()) {
+        // Variables may lead there, and whoever works in the project writes it.
+        if is_of_project(&file) {
+            continue;
+        }
         let Ok(text) = bounded(&file) else { continue };
         for value in tool.values(&text) {
             if let Some(source) = tool.source(&value, &file, home.as_deref()) {
@@ -82,7 +88,15 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>) -> Vec<Named> {
             }
         }
     }
+    found.retain(|named| !matches!(&named.source, Source::File(path) if is_of_project(path)));
     found
+}
+
+/// The repository around the current directory, or that directory. None where it holds the home: then nothing tells them apart.
+fn project(home: Option<&Path>) -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let top = here.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&here);
+    (!home.is_some_and(|home| home.starts_with(top))).then(|| top.to_owned())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -156,11 +156,6 @@ impl Server {
 /// Makes the days to come and forgets those that are over. What fails is tried again with the next round.
 async fn keep(writers: Pool, keep_days: Option<u32>, database: Database) {
     loop {
-        // On a connection of its own: it takes as long as it takes.
-        let own = database.clone();
-        tokio::task::spawn_blocking(move || -> Result<u64, DbError> {
-            schema::complete(own.connect(None)?.as_mut())
-        });
         let _tried_again = writers
             .ask(move |db| {
                 let now = Timestamp::now();
@@ -173,6 +168,12 @@ async fn keep(writers: Pool, keep_days: Option<u32>, database: Database) {
                 }
             })
             .await;
+        // On a connection of its own: it takes as long as it takes. Behind the days that were dropped: an index that is built
+        // on one would keep everybody from the table until it is done.
+        let own = database.clone();
+        tokio::task::spawn_blocking(move || -> Result<u64, DbError> {
+            schema::complete(own.connect(None)?.as_mut())
+        });
         tokio::time::sleep(KEEPING).await;
     }
 }

@@ -22,7 +22,14 @@ impl Guard {
     /// With the checks that need nothing but the policy.
     #[must_use]
     pub fn new(policy: &McpPolicy) -> Self {
-        let mut guard = Self::beyond_lists(policy);
+        Self::of_declared(policy, &[])
+    }
+
+    /// The same for servers that were declared in this order: a name belongs to the one that was declared first, whoever
+    /// answers first.
+    #[must_use]
+    pub fn of_declared(policy: &McpPolicy, order: &[ServerId]) -> Self {
+        let mut guard = Self::in_order(policy, order);
         guard.checks.insert(0, Box::new(Lists::new(policy)));
         guard
     }
@@ -30,11 +37,15 @@ impl Guard {
     /// The same without the lists of servers and tools, for whoever has asked those already, as `policy explain` has.
     #[must_use]
     pub fn beyond_lists(policy: &McpPolicy) -> Self {
+        Self::in_order(policy, &[])
+    }
+
+    fn in_order(policy: &McpPolicy, order: &[ServerId]) -> Self {
         Self {
             checks: vec![
                 Box::new(ArgumentLength::new(policy)),
                 Box::new(Rules::new(policy)),
-                Box::new(CrossServer::new(&policy.cross_server)),
+                Box::new(CrossServer::new(&policy.cross_server, order)),
                 Box::new(Rates::new(&policy.rate_limits)),
             ],
             hidden: Hidden::default(),

@@ -52,6 +52,8 @@ const DECISIVE: [&str; 5] = ["host", "content-length", "transfer-encoding", "upg
 
 /// Headers of a client that speaks MCP over HTTP.
 const MCP_HEADERS: [&str; 4] = ["mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"];
+/// A body where a method has none.
+pub const BODY_NOT_EXPECTED: &str = "body-not-expected";
 /// An MCP server is asked past its bridge.
 pub const MCP_PAST_BRIDGES: &str = "mcp-past-bridges";
 
@@ -118,7 +120,7 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
     let has_body = fields.is_chunked || fields.length.is_some_and(|length| length > 0);
     let is_judged = !expected.rules.is_empty() || put.is_some();
     if has_body && is_judged && ["GET", "HEAD", "OPTIONS", "TRACE"].contains(&method) {
-        return Err(Refusal::of("body-not-expected", &request));
+        return Err(Refusal::of(BODY_NOT_EXPECTED, &request));
     }
     let body = match (fields.length, fields.is_chunked, fields.upgrade) {
         (Some(_), true, _) => return refuse("length-and-chunked"),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::allow::{Decision, Permission};
 use super::egress_context::{Caller, EgressContext, Refusal};
 use super::fake_ip_pool::FakeIpPool;
-use super::http_head::MCP_PAST_BRIDGES;
+use super::http_head::{BODY_NOT_EXPECTED, MCP_PAST_BRIDGES};
 use super::http_host;
 use super::protocol_detection::Wanted;
 use crate::policy::RequestRule;
@@ -161,7 +161,8 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
     // A rule has a slash where the request has an escaped one.
     let written = written.map(|text| text.replace("%2f", "/").replace("%2F", "/"));
     // Some requests cannot be meant by any rule.
-    let (change, entry) = match written.filter(|text| RequestRule::parse(text).is_ok()) {
+    let may_be_meant = |text: &String| refused.code != BODY_NOT_EXPECTED && RequestRule::parse(text).is_ok();
+    let (change, entry) = match written.filter(may_be_meant) {
         Some(text) if past_bridges => {
             let change = format!(
                 "declare the server in your own configuration of the agent, or add {text:?} to `allow` of that rule"

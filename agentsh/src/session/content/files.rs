@@ -56,6 +56,9 @@ impl Content {
     }
 }
 
+/// Addresses, links and the like among which a secret may stand.
+const MOST_VALUES: usize = 16 * MOST_SECRETS;
+
 /// The lines of a text that hold a secret, as a list in JSON. None: there are none.
 pub fn secret_lines(text: &str) -> Option<String> {
     let found = lines_with_secrets(text);
@@ -66,7 +69,8 @@ pub fn secret_lines(text: &str) -> Option<String> {
 /// Lines that hold a secret: the name in front of it says what it is. A key of several lines is one.
 fn lines_with_secrets(text: &str) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
-    for entity in values::find(text, MOST_SECRETS).iter().filter(|entity| entity.kind.is_secret()) {
+    let all = values::find(text, MOST_VALUES);
+    for entity in all.iter().filter(|entity| entity.kind.is_secret()).take(MOST_SECRETS) {
         let start = text[..entity.start].rfind('\n').map_or(0, |at| at + 1);
         let end = text[entity.end..].find('\n').map_or(text.len(), |at| entity.end + at);
         if found.last() != Some(&&text[start..end]) {

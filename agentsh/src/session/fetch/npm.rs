@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(shown, ["127.0.0.1:4873", "r.example:443"]);
         assert_eq!(settings.lines, ["registry=https://r.example/", "@own:registry=http://127.0.0.1:4873/x"]);
         let text = |text: &str| Source::Text(text.to_owned());
-        assert_eq!(settings.trusts, [text("A"), text("B"), Source::File("/etc/ca.pem".into())]);
+        assert_eq!(settings.trusts, [Source::File("/etc/ca.pem".into()), text("A"), text("B")]);
         assert!(read(&serde_json::json!({"prefix": "/usr"})).is_none());
         assert!(read(&serde_json::json!({"registry": "https://r.example/\nscript-shell=x"})).is_none());
     }

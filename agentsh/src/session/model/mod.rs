@@ -304,7 +304,11 @@ impl Model {
     /// True the first time.
     fn is_new(&self, what: &str) -> bool {
         let mut told = self.told.borrow_mut();
-        told.len() < MOST_TOLD && told.insert(what.to_owned())
+        if told.len() >= MOST_TOLD {
+            // What is told once more does less harm than what is told no more.
+            told.clear();
+        }
+        told.insert(what.to_owned())
     }
 
     fn spent(&self, provider: Provider, spent: &ledger::Spent) -> Reply {

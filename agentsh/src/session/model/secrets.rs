@@ -75,7 +75,8 @@ pub(super) struct Own {
 
 /// What of a request the agent read itself, as far as it holds a secret. Time is linear in the request.
 pub(super) fn own(provider: Provider, body: &[u8], key: &[u8]) -> Vec<Own> {
-    let read = llm::own::read(provider, body).into_iter().filter_map(|(tool, text)| {
+    // The newest first: what was read before was sent before.
+    let read = llm::own::read(provider, body).into_iter().rev().filter_map(|(tool, text)| {
         let lines = secret_lines(&text)?;
         Some(Own { tool, hash: hashed(key, &lines), lines })
     });

@@ -78,6 +78,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     }
     let servers = servers(&session, &file);
     session.neighbours.set(servers.len() > 1);
+    let order: Vec<ServerId> = servers.iter().map(|(id, _)| id.clone()).collect();
     let content = content(&session, &file, &settings).await?;
     let store = content.store();
     let content = Rc::new(RefCell::new(content));
@@ -91,7 +92,8 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     };
     let alerts = alerts::start(&session, &settings, mode)?;
     ContentScan::warm_up();
-    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_check(content).with_audit(audit);
+    let bridges =
+        Bridges::in_order(Rc::clone(&session), BTreeMap::new(), &order).with_check(content).with_audit(audit);
     let bridges = bridges.with_classifier()?;
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;

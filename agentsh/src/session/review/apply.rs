@@ -335,11 +335,16 @@ impl Applier<'_> {
 /// Returns when all are on disk.
 fn sync(files: &[File]) -> io::Result<()> {
     let share = files.len().div_ceil(SYNCING).max(1);
+    let all = |files: &[File]| files.iter().try_for_each(File::sync_all);
     std::thread::scope(|scope| {
-        let waiting: Vec<_> = files
-            .chunks(share)
-            .map(|files| scope.spawn(move || files.iter().try_for_each(File::sync_all)))
-            .collect();
+        let mut waiting = Vec::new();
+        for files in files.chunks(share) {
+            match std::thread::Builder::new().spawn_scoped(scope, move || all(files)) {
+                Ok(one) => waiting.push(one),
+                // No thread is to be had: one after the other.
+                Err(_) => all(files)?,
+            }
+        }
         waiting.into_iter().try_for_each(|one| {
             one.join().unwrap_or_else(|_| Err(io::Error::other("a thread that waits for the disk is gone")))
         })

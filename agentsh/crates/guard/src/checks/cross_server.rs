@@ -21,6 +21,8 @@ pub struct CrossServer {
     policy: CrossServerPolicy,
     /// By what a name looks like: who had it first, and how it was spelled.
     tools: BTreeMap<String, (ServerId, String)>,
+    /// Servers in the order in which they were declared, where one is known.
+    order: Vec<ServerId>,
     servers: BTreeSet<ServerId>,
     /// When each server was read from last, and with which tool.
     reads: BTreeMap<ServerId, Read>,
@@ -127,10 +129,11 @@ pub fn looks(name: &str) -> String {
 
 impl CrossServer {
     #[must_use]
-    pub fn new(policy: &CrossServerPolicy) -> Self {
+    pub fn new(policy: &CrossServerPolicy, order: &[ServerId]) -> Self {
         Self {
             policy: policy.clone(),
             tools: BTreeMap::new(),
+            order: order.to_vec(),
             servers: BTreeSet::new(),
             reads: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -142,8 +145,14 @@ impl CrossServer {
     /// Whose tool this one passes for.
     fn shadowed(&mut self, server: &ServerId, tool: &str) -> Option<ToolId> {
         let form = looks(tool);
+        let rank = |server: &ServerId| self.order.iter().position(|declared| declared == server);
         match self.tools.get(&form) {
             Some((first, _)) if first == server => None,
+            // Whoever answers faster is not the first for that.
+            Some((first, _)) if rank(server).zip(rank(first)).is_some_and(|(own, other)| own < other) => {
+                self.tools.insert(form, (server.clone(), tool.to_owned()));
+                None
+            }
             Some((first, spelled)) => Some(ToolId { server: first.clone(), tool: spelled.clone() }),
             None => {
                 if self.tools.len() < MOST_TOOLS {
@@ -427,6 +436,21 @@ mod tests {
         let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: None };
         let decision = guard.decide(&ServerId(server.to_owned()), matter, Duration::from_secs(at));
         if decision.verdict.is_block() { decision.verdict.reason.code() } else { "" }
+    }
+
+    #[test]
+    fn a_name_belongs_to_the_server_that_was_declared_first() {
+        let mut policy = McpPolicy::default();
+        policy.cross_server.rule = Some(RuleRef::default_rule("cross_server"));
+        let order = ["honest", "quick"].map(|id| ServerId(id.to_owned()));
+        let mut guard = Guard::of_declared(&policy, &order);
+        assert!(!define(&mut guard, "quick", "read_file").verdict.is_block());
+        assert!(!define(&mut guard, "honest", "read_file").verdict.is_block());
+        assert_eq!(call(&mut guard, 0, "quick", "read_file"), "tool-shadowed");
+        assert!(define(&mut guard, "quick", "read_file").verdict.is_block());
+        assert_eq!(call(&mut guard, 0, "honest", "read_file"), "");
+        // Nobody declared it: it comes after whoever was there.
+        assert!(define(&mut guard, "other", "read_file").verdict.is_block());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! One session's flow of data: results go in, arguments are judged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::labels::{Labels, Sink, Source};
 use crate::json::{self, JsonError};
+use crate::policy::{FlowPair, Ruled};
 use crate::taint::judge::{Decoder, Judge};
 use crate::taint::repeats::{Repeats, Said};
 use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
@@ -45,6 +47,8 @@ pub struct Flow {
     repeats: Repeats,
     private_until: Option<Duration>,
     lifetime: Duration,
+    /// From whom to whom everything may go: it is nobody's loss, and counts nowhere.
+    permitted: Arc<[Ruled<FlowPair>]>,
 }
 
 impl Flow {
@@ -57,7 +61,15 @@ impl Flow {
             judge: Judge::new(taint, key),
             repeats: Repeats::default(),
             private_until: None,
+            permitted: Arc::default(),
         }
+    }
+
+    /// The same, where everything may go between these servers.
+    #[must_use]
+    pub fn permitting(mut self, pairs: &[Ruled<FlowPair>]) -> Self {
+        self.permitted = pairs.into();
+        self
     }
 
     /// Remembers what a server said.
@@ -108,7 +120,7 @@ impl Flow {
     /// A copy that judges one call to `server` on another thread; see [`Flow::adopt`]. None: that takes no time, or less than
     /// to copy what is remembered.
     pub fn copy_for(&mut self, server: &ServerId, labels: Labels, length: usize) -> Option<Self> {
-        let leaving = |origin: &Origin| leaves(origin, server, labels);
+        let leaving = |origin: &Origin| leaves(origin, server, labels, &self.permitted);
         // A byte takes as long to search as so many take to copy.
         const SEARCH: usize = 32;
         if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.memory.size() {
@@ -120,6 +132,7 @@ impl Flow {
             repeats: Repeats::default(),
             private_until: self.private_until,
             lifetime: self.lifetime,
+            permitted: Arc::clone(&self.permitted),
         })
     }
 
@@ -149,7 +162,8 @@ impl Flow {
         now: Duration,
         decoder: &dyn Decoder,
     ) -> Judged {
-        let leaving = |origin: &Origin| leaves(origin, server, labels);
+        let permitted = Arc::clone(&self.permitted);
+        let leaving = |origin: &Origin| leaves(origin, server, labels, &permitted);
         let found = self.judge.judge(server, call, now, decoder, &leaving);
         let mut many: BTreeMap<(OriginId, &str), BTreeSet<String>> = BTreeMap::new();
         for finding in found.iter().filter(|finding| finding.is_reference) {
@@ -232,8 +246,11 @@ impl Flow {
 }
 
 /// Whether what a result said may not go to a server.
-fn leaves(origin: &Origin, server: &ServerId, labels: Labels) -> bool {
-    origin.server != *server && labels.sink != Sink::Local && origin.private
+fn leaves(origin: &Origin, server: &ServerId, labels: Labels, permitted: &[Ruled<FlowPair>]) -> bool {
+    origin.server != *server
+        && labels.sink != Sink::Local
+        && origin.private
+        && !permitted.iter().any(|pair| pair.value.names(&origin.server.0, &server.0))
 }
 
 impl Origin {

@@ -264,7 +264,9 @@ impl Walk<'_> {
         if self.probing || self.permutations() > 0 {
             return;
         }
-        if is_noise(bytes) {
+        // Digits in groups are lists of hashes and ids more often than one thing.
+        let in_groups = step == Step::Hex && at.len() > bytes.len() * 2 + bytes.len() / 64;
+        if !in_groups && is_noise(bytes) {
             self.saw_opaque();
         }
         masked::decode(step, bytes, &at, self);
