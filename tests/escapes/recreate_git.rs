@@ -85,6 +85,7 @@ fn a_repository_without_a_configuration_gets_none() {
         }
         place.write("apart/commondir", "../elsewhere\n");
         place.write("config", "a file of the project\n");
+        place.write("plain/config", "");
         let project = place.project.display();
         for git in [".git", "nested/.git", "bare", "linked", "apart"] {
             sandbox.holds(&[
@@ -96,7 +97,9 @@ fn a_repository_without_a_configuration_gets_none() {
         }
         sandbox.holds(&[
             yes(format!("append {project}/config x")),
-            yes(format!("append {project}/elsewhere/config x")),
+            yes(format!("append {project}/plain/config x")),
+            // What `commondir` leads to says what git runs in the other one.
+            no(format!("append {project}/elsewhere/config x")),
         ]);
     });
 }

@@ -88,7 +88,6 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>) -> Vec<Named> {
             }
         }
     }
-    found.retain(|named| !matches!(&named.source, Source::File(path) if is_of_project(path)));
     found
 }
 
