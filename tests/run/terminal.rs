@@ -317,6 +317,7 @@ fn a_refusal_is_told_while_the_agent_draws() {
     let script = "getent hosts refused.example; sleep 0.5; echo drawn";
     let mut terminal = Pty::start(place.agentsh(&["run", "--", "sh", "-c", script]));
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
+    terminal.expect("  refused: the agent to refused.example ");
     let text = terminal.text();
     let notice = text.find("\x1b]9;agentsh: the name 'refused.example' is refused").expect("told beside");
     assert!(notice < text.find("drawn").unwrap(), "{text:?}");
