@@ -86,11 +86,15 @@ fn assemble(
     let extra = named.iter().map(|named| &named.source).chain(more).filter(is_foreign);
     // What cannot be read is not trusted.
     let extra: Vec<String> = extra.filter_map(|source| source.pem().ok()).collect();
-    let of_machine = system
-        .iter()
-        .filter_map(|path| std::fs::read(path).ok())
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .collect::<String>();
+    // The list of a machine is long, and most runs have nothing to add to it.
+    if authority.is_none() && extra.is_empty() && !(with_machine && system.is_some()) {
+        return None;
+    }
+    let text = |bytes: Vec<u8>| {
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    };
+    let of_machine = system.iter().filter_map(|path| std::fs::read(path).ok()).map(text).collect::<String>();
     let known: BTreeSet<&str> = certificates(&of_machine).collect();
     let is_new = extra.iter().flat_map(|text| certificates(text)).any(|one| !known.contains(one));
     if authority.is_none() && !is_new && !(with_machine && system.is_some()) {
