@@ -54,16 +54,16 @@ fn what_others_keep_beside_programs_is_not_shown() {
     for mode in Mode::all() {
         let place = place(mode);
         let home = place.home.display().to_string();
-        place.set("PATH", format!("{home}/.cargo/bin:{home}/work/tool/bin:/usr/bin:/bin"));
-        place.script(place.home.join("work/tool/bin/tool"), "#!/bin/sh\ncat ~/work/tool/lib/data\n");
-        place.write(place.home.join("work/tool/lib/data"), "data\n");
+        place.set("PATH", format!("{home}/.cargo/bin:{home}/mine/tool/bin:/usr/bin:/bin"));
+        place.script(place.home.join("mine/tool/bin/tool"), "#!/bin/sh\ncat ~/mine/tool/lib/data\n");
+        place.write(place.home.join("mine/tool/lib/data"), "data\n");
         for secret in [".env", ".npmrc", ".git/config", ".ssh/id", "settings.toml"] {
-            place.write(place.home.join("work/tool").join(secret), "SECRET\n");
+            place.write(place.home.join("mine/tool").join(secret), "SECRET\n");
         }
         place.write(place.home.join(".cargo/config.toml"), "[registries.own]\ntoken = \"SECRET\"\n");
         place.write(place.home.join(".julia/servers/one/auth.toml"), "SECRET\n");
         place.write(place.home.join(".julia/packages/p"), "package\n");
-        let script = "tool; cat ~/.julia/packages/p; cd ~ && grep -rs SECRET work .cargo .julia";
+        let script = "tool; cat ~/.julia/packages/p; cd ~ && grep -rs SECRET mine .cargo .julia";
         let outcome = inside(&place, script);
         assert_eq!(outcome.stdout, "data\npackage\n", "{mode:?} {outcome}");
         place.write(place.home.join(".cargo/config.toml"), "[build]\njobs = 2\n");

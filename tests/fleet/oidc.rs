@@ -8,7 +8,7 @@ use url::Url;
 use super::provider::{CLIENT, Provider, SECRET};
 use super::{Server, pages};
 use crate::support::authority::browse;
-use crate::support::{Mode, Outcome, Place, postgres, skip};
+use crate::support::{Mode, Outcome, Place};
 
 /// A provider, and what a server is told of it.
 struct Told {
@@ -141,16 +141,7 @@ fn a_provider_says_who_somebody_is() {
         let words = ["fleet", "token", "--role", "viewer", "--name", "oidc:ada", "--database", database];
         Outcome::of(&mut at.agentsh(&words)).expect_code(125);
     };
-    let place = Place::new(Mode::Invoker);
-    run(&place, place.home.join("fleet.db").to_str().unwrap());
-    drop(place);
-    let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
-    let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
-        return skip("no ordinary user");
-    };
-    let place = Place::new(mode);
-    let cluster = postgres::start(&place, &bin);
-    run(&place, &cluster.url);
+    super::on_both(run);
 }
 
 #[test]

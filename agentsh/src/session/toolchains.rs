@@ -87,7 +87,7 @@ fn holds_token(file: &Path) -> bool {
         return true;
     }
     let Ok(text) = std::fs::read_to_string(file) else { return true };
-    let lines =
+    let mut lines =
         text.lines().map(|line| line.trim().to_ascii_lowercase()).filter(|line| !line.starts_with('#'));
     let is_secret = |line: String| {
         // A way to keep tokens, and none of them.
@@ -96,7 +96,7 @@ fn holds_token(file: &Path) -> bool {
         authority.is_some_and(|authority| authority.contains('@'))
             || line.contains(['=', ':']) && WORDS.iter().any(|word| line.contains(word))
     };
-    lines.into_iter().any(is_secret)
+    lines.any(is_secret)
 }
 
 fn has_program(around: &Around<'_>, program: &str) -> bool {

@@ -31,6 +31,11 @@ const MODULES: &str = "for n in $(seq 40); do printf 'use std::collections::BTre
     for word in text.split_whitespace() { *all.entry(format!(\"{word}-%s\")).or_default() += 1; }\\n    all\\n}\\n\
     #[test]\\nfn counts() { assert_eq!(count(\"a b a\").len(), 2); }\\n' $n > src/m$n.rs; echo \"pub mod m$n;\" >> src/lib.rs; done";
 
+/// A project of Python with twenty tests.
+const PYTHON: &str = "printf '[project]\\nname = \"day\"\\nversion = \"1\"\\nrequires-python = \">=3.9\"\\ndependencies = [\"requests\", \"rich\", \
+               \"pytest\"]\\n' > pyproject.toml; uv lock -q; mkdir tests; \
+               for n in $(seq 20); do echo 'import requests, rich\ndef test_it(): assert 1 + 1 == 2' > tests/test_$n.py; done";
+
 const WORKS: &[Work] = &[
     Work {
         name: "cargo build && cargo test",
@@ -63,9 +68,7 @@ const WORKS: &[Work] = &[
     Work {
         name: "uv sync && pytest",
         needs: &["uv", "python3"],
-        make: "printf '[project]\\nname = \"day\"\\nversion = \"1\"\\nrequires-python = \">=3.9\"\\ndependencies = [\"requests\", \"rich\", \
-               \"pytest\"]\\n' > pyproject.toml; uv lock -q; mkdir tests; \
-               for n in $(seq 20); do echo 'import requests, rich\ndef test_it(): assert 1 + 1 == 2' > tests/test_$n.py; done",
+        make: PYTHON,
         touch: "echo \"# $ROUND\" >> tests/test_1.py",
         run: "uv sync -q && .venv/bin/pytest -q >/dev/null",
         bar: MOST,
@@ -73,9 +76,7 @@ const WORKS: &[Work] = &[
     Work {
         name: "uv sync of a new environment (copied inside, where outside are links to the cache)",
         needs: &["uv", "python3"],
-        make: "printf '[project]\\nname = \"day\"\\nversion = \"1\"\\nrequires-python = \">=3.9\"\\ndependencies = [\"requests\", \"rich\", \
-               \"pytest\"]\\n' > pyproject.toml; uv lock -q; mkdir tests; \
-               for n in $(seq 20); do echo 'import requests, rich\ndef test_it(): assert 1 + 1 == 2' > tests/test_$n.py; done",
+        make: PYTHON,
         touch: "rm -rf .venv",
         run: "uv sync -q",
         bar: Bar::None,
