@@ -67,9 +67,9 @@ pub fn main(words: &[String]) {
         }
     }
     let before = resident(relayed.id());
-    // As many as this machine's limit on descriptors gives.
+    // As many as this machine's limit on descriptors gives, and of those the half that one sandbox may have.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let held = HELD.min((hard - KEPT) / 2);
+    let held = HELD.min((hard - KEPT) / 2) / 2;
     let failed = relayed.order(&format!("hold {held}"));
     let after = resident(relayed.id());
     let [direct_connect, relay_connect] = connect;

@@ -1,8 +1,10 @@
 //! `agentsh scan`: the scanning engine without a session. JSON lines in, one verdict per line out.
 
+mod characters;
 mod project;
 mod servers;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,7 @@ use agentsh_scan::{Action, Channel, Redaction, Scan};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
+use self::characters::Characters;
 use super::output::{Failure, NO, OK, USAGE, finish};
 use crate::json::{self, Json};
 use crate::store::escape;
@@ -122,8 +125,7 @@ fn each(
 /// What one line asked, and the answer.
 struct Row {
     scan: Scan,
-    /// The text of each pointer, for counting characters.
-    texts: Vec<(String, String)>,
+    texts: Characters,
     /// The text, or the value as JSON, as it would be forwarded.
     forwarded: Option<(&'static str, Value)>,
     risk: Option<crate::policy::risk::Risk>,
@@ -148,9 +150,10 @@ fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
             (name_of_forwarded(name), serde_json::from_str(&text).unwrap_or(Value::String(text)))
         });
         let risk = (channel == Channel::Definition).then(|| crate::policy::risk::risk(value));
-        let mut texts = Vec::new();
-        places(value, String::new(), &scan, &mut texts);
-        return Ok((id, Row { scan: below(scan, name), texts, forwarded, risk }.with_prefix(name)));
+        let scan = below(scan, name);
+        let mut texts = Characters::default();
+        places(value, format!("/{name}"), &named(&scan), &mut texts);
+        return Ok((id, Row { scan, texts, forwarded, risk }));
     }
     let text = match (row.member("text"), row.member("chunks")) {
         (Some(text), _) => text.as_text().ok_or("'text' is not a string")?.into_owned(),
@@ -173,7 +176,8 @@ fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
         }
     }
     let forwarded = scan.rewrites.first().map(|rewrite| ("text", Value::String(rewrite.text.clone())));
-    let texts = vec![("/text".to_owned(), text)];
+    let mut texts = Characters::default();
+    texts.add("/text".to_owned(), text);
     Ok((id, Row { scan: below(scan, "text"), texts, forwarded, risk: None }))
 }
 
@@ -192,25 +196,29 @@ fn below(mut scan: Scan, name: &str) -> Scan {
     scan
 }
 
+/// Pointers to what was found.
+fn named(scan: &Scan) -> HashSet<&str> {
+    let findings = scan.findings.iter().map(|finding| finding.pointer.as_str());
+    findings.chain(scan.redactions.iter().map(|redaction| redaction.pointer.as_str())).collect()
+}
+
 /// The strings in which something was found.
-fn places(value: &Json<'_>, pointer: String, scan: &Scan, texts: &mut Vec<(String, String)>) {
+fn places(value: &Json<'_>, pointer: String, named: &HashSet<&str>, texts: &mut Characters) {
     match value {
         Json::String(_) => {
-            let named = scan.findings.iter().map(|finding| &finding.pointer);
-            let mut named = named.chain(scan.redactions.iter().map(|redaction| &redaction.pointer));
-            if let Some(text) = value.as_text().filter(|_| named.any(|other| *other == pointer)) {
-                texts.push((pointer, text.into_owned()));
+            if let Some(text) = value.as_text().filter(|_| named.contains(pointer.as_str())) {
+                texts.add(pointer, text.into_owned());
             }
         }
         Json::Array(items) => {
             for (at, item) in items.iter().enumerate() {
-                places(item, format!("{pointer}/{at}"), scan, texts);
+                places(item, format!("{pointer}/{at}"), named, texts);
             }
         }
         Json::Object(members) => {
             for (raw, member) in members {
                 let name = json::unescape(raw).replace('~', "~0").replace('/', "~1");
-                places(member, format!("{pointer}/{name}"), scan, texts);
+                places(member, format!("{pointer}/{name}"), named, texts);
             }
         }
         _ => {}
@@ -218,19 +226,6 @@ fn places(value: &Json<'_>, pointer: String, scan: &Scan, texts: &mut Vec<(Strin
 }
 
 impl Row {
-    fn with_prefix(mut self, name: &str) -> Self {
-        for (pointer, _) in &mut self.texts {
-            *pointer = format!("/{name}{pointer}");
-        }
-        self
-    }
-
-    /// Bytes as characters, which is what most readers of JSON count.
-    fn character(&self, pointer: &str, at: usize) -> usize {
-        let text = self.texts.iter().find(|(other, _)| other == pointer).map_or("", |(_, text)| text);
-        if text.is_ascii() { at } else { text.char_indices().take_while(|(start, _)| *start < at).count() }
-    }
-
     fn to_json(&self, id: &Value) -> Value {
         let scan = &self.scan;
         let findings: Vec<Value> = scan
@@ -240,8 +235,8 @@ impl Row {
                 json!({
                     "rule": finding.rule, "category": finding.category, "severity": finding.severity.as_str(),
                     "pointer": finding.pointer,
-                    "start": self.character(&finding.pointer, finding.start),
-                    "end": self.character(&finding.pointer, finding.end),
+                    "start": self.texts.before(&finding.pointer, finding.start),
+                    "end": self.texts.before(&finding.pointer, finding.end),
                     "context": finding.context,
                 })
             })
@@ -272,7 +267,7 @@ impl Row {
         let pointer = &redaction.pointer;
         json!({
             "kind": redaction.kind, "pointer": pointer,
-            "start": self.character(pointer, redaction.start), "end": self.character(pointer, redaction.end),
+            "start": self.texts.before(pointer, redaction.start), "end": self.texts.before(pointer, redaction.end),
         })
     }
 

@@ -425,9 +425,8 @@ impl Builder<'_> {
             (Some(_), _) => self.host.is_empty(path),
         };
         // Git lists nothing of a repository.
-        let in_repository = |path: &Path| {
-            path.ancestors().any(|above| self.layout.repositories.iter().any(|git| git == above))
-        };
+        let repositories: HashSet<&Path> = self.layout.repositories.iter().map(PathBuf::as_path).collect();
+        let in_repository = |path: &Path| path.ancestors().any(|above| repositories.contains(above));
         let listed = self.layout.placeholders.iter().filter(|(path, _)| !in_repository(path));
         let empty = listed.filter(is_empty);
         let names: Vec<String> =
