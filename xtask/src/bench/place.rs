@@ -36,7 +36,7 @@ impl Place {
                 bail!("`{program}` is missing; as root: apt-get install {package}");
             }
         }
-        let built = agentsh()?;
+        let built = binary.map_or_else(agentsh, |given| Ok(given.to_owned()))?;
         // Linked as agentsh itself is: a sandbox re-executes the program that makes it, here the measuring one.
         let measuring = ["rustc", "--release", "--locked", "-p", "agentsh", "--example", "bench"];
         succeed(cargo(measuring).args(["--", "-C", "target-feature=+crt-static"]))?;
@@ -56,7 +56,7 @@ impl Place {
         let copy = |from: &Path, to: &Path| {
             std::fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))
         };
-        copy(binary.unwrap_or(&built), &place.agentsh)?;
+        copy(&built, &place.agentsh)?;
         copy(&target().join("release/examples/bench"), &place.bench)?;
         let source = place.project.join("true.c");
         std::fs::write(&source, "int main(void) { return 0; }\n")?;
