@@ -43,6 +43,7 @@ fn automaton() -> Option<&'static aho_corasick::AhoCorasick> {
             let forms = forms::certain_prefixes().map(str::to_owned);
             let turned = forms::certain_prefixes().map(|prefix| prefix.chars().rev().collect());
             aho_corasick::AhoCorasick::builder()
+                .kind(Some(aho_corasick::AhoCorasickKind::DFA))
                 .match_kind(aho_corasick::MatchKind::LeftmostLongest)
                 .build(extra.chain(forms).chain(turned).collect::<Vec<String>>())
                 .ok()

@@ -37,7 +37,12 @@ fn automaton() -> Option<&'static AhoCorasick> {
             // The scheme ends later than its name does, so the name would be found in its place.
             let names = names::spellings().into_iter().filter(|name| name != "bearer");
             let patterns = std::iter::once("bearer ".to_owned()).chain(names);
-            AhoCorasick::builder().ascii_case_insensitive(true).build(patterns).ok()
+            // Twice as fast as the NFA that so many patterns get by default, for half a megabyte.
+            AhoCorasick::builder()
+                .kind(Some(aho_corasick::AhoCorasickKind::DFA))
+                .ascii_case_insensitive(true)
+                .build(patterns)
+                .ok()
         })
         .as_ref()
 }
