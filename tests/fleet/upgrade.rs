@@ -71,16 +71,22 @@ fn credential(at: &Place) -> String {
     login["credential"].as_str().unwrap().to_owned()
 }
 
+/// A host whose session is there, and somebody who looks.
+fn a_host(at: &Place, server: &Server<'_>, calls: usize) -> Place {
+    server.login(at, "viewer");
+    let host = Place::new(Mode::Invoker);
+    server.enrol(&host, "laptop");
+    session(&host, calls);
+    forward(&host, &[]).expect_code(0);
+    host
+}
+
 #[test]
 fn tables_change_under_a_server_that_runs() {
     let Some(database) = Database::start() else { return };
     let at = &database.at;
     let mut server = Server::start(at, &database.cluster.url, &[]);
-    server.login(at, "viewer");
-    let host = Place::new(Mode::Invoker);
-    server.enrol(&host, "laptop");
-    session(&host, 2);
-    forward(&host, &[]).expect_code(0);
+    let host = a_host(at, &server, 2);
     let own = database.version();
     // As a later version would: it only adds.
     database.say(&format!(
@@ -113,16 +119,12 @@ fn what_the_version_before_left_is_brought_up_to_date() {
     let Some(database) = Database::start() else { return };
     let at = &database.at;
     let mut server = Server::start(at, &database.cluster.url, &[]);
-    server.login(at, "viewer");
-    let host = Place::new(Mode::Invoker);
-    server.enrol(&host, "laptop");
-    session(&host, 3);
-    forward(&host, &[]).expect_code(0);
+    let host = a_host(at, &server, 3);
     let own = database.version();
     server.end();
     // As version 2 made it.
     database.say(&format!(
-        "DROP TABLE sign_ins; DROP INDEX events_tool, events_severity, events_stopped; DELETE FROM fleet_schema WHERE version > {BEFORE}"
+        "DROP TABLE sign_ins; ALTER TABLE hosts DROP COLUMN last_event; DROP INDEX events_tool, events_severity, events_stopped; DELETE FROM fleet_schema WHERE version > {BEFORE}"
     ));
     let before = database.lacking();
     assert_ne!(before, "0");
