@@ -99,7 +99,7 @@ fn an_enrolled_host_fetches_its_policy_by_itself() {
     std::fs::remove_file(host.home.join(".local/state/agentsh/fleet/fetched")).unwrap();
     crate::support::processes::end_below(&host.home.join(".local/state/agentsh"));
     session(&host, 0);
-    assert!(within(std::time::Duration::from_secs(20), || version() == 3), "{}", version());
+    assert!(within(std::time::Duration::from_secs(90), || version() == 3), "{}", version());
 }
 
 /// Before a bundle goes out: what it would have refused, host by host.
