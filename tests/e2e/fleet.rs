@@ -177,7 +177,10 @@ pub fn signs_in(starter: Starter) {
         .filter_map(|line| line.split(';').next())
         .find(|line| line.starts_with("agentsh-fleet=agf_in_"));
     let (status, _, body) = ask(&at("/"), cookie.expect("signed in"));
-    assert!(status == 200 && body.contains("Signed in as oidc:ada (approver)"), "{body}");
+    assert!(
+        status == 200 && body.contains("Signed in as oidc:ada [") && body.contains("] (approver)"),
+        "{body}"
+    );
     // The same answer does not count twice.
     assert_eq!(ask(&back, &kept).0, 401);
 }

@@ -189,3 +189,43 @@ fn lists_and_lines_may_be_of_any_size() {
         "{outcome}"
     );
 }
+
+/// The signatures of a deny list stand beside it in its archive, whatever the size of that.
+#[test]
+fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
+    let place = Place::new(Mode::Invoker);
+    let key = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
+    place.user_policy(&format!(
+        "sandbox: {{mcp: {{advisories: {{community: block, quorum: 1, signers: [{:?}]}}}}}}\n",
+        key.pk.to_base64()
+    ));
+    let list = |version: u64| {
+        json!({"format": "agentsh-deny/1", "name": "watch", "version": version, "expires": "2099-01-01T00:00:00Z",
+            "entries": [{"host": "mcp.evil.test", "reason": "steals tokens"}]})
+        .to_string()
+    };
+    let archive = |version: u64, signed: Option<u64>, filled: usize| {
+        let path = place.path("lists.zip");
+        let mut zip = Zip::make(&path);
+        zip.add("lists/watch.json", list(version).as_bytes(), true);
+        if let Some(signed) = signed {
+            let signature = minisign::sign(None, &key.sk, list(signed).as_bytes(), None, None).unwrap();
+            zip.add("lists/watch.json.minisig", signature.to_string().as_bytes(), true);
+        }
+        for number in 0..filled {
+            zip.add(&format!("GHSA-{number}.json"), record(number, 2 << 20).as_bytes(), false);
+        }
+        zip.finish();
+        update(&place, &path).0
+    };
+    for (round, filled) in [(0, 0), (10, 10)] {
+        archive(round + 1, Some(round + 1), filled).expect_code(0);
+        // Another list than the signed one, and none: what was taken before stays.
+        let changed = archive(round + 2, Some(round + 1), filled).expect_code(125);
+        assert!(changed.stdout.contains("inside an archive too"), "{changed}");
+        let unsigned = archive(round + 2, None, filled).expect_code(125);
+        assert!(unsigned.stdout.contains("minisig"), "{unsigned}");
+        let older = archive(round, Some(round), filled).expect_code(125);
+        assert!(older.stdout.contains(&format!("version {} was taken before", round + 1)), "{older}");
+    }
+}

@@ -9,11 +9,11 @@ use super::{Server, on_both, pages};
 use crate::support::asking::ended;
 use crate::support::{Mode, Outcome, Place, within};
 
-const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, fleet: true}\n    rules:\n      \
+pub(super) const POLICY: &str = "version: 1\nsandbox:\n  mcp:\n    approvals: {wait: 60s, fleet: true}\n    rules:\n      \
     - {name: sums, tool: add, when: [{path: /b, equals: \"40\"}], action: ask, reason: sums of forty are delicate}\n";
 
 /// A shell as the agent, with the server `fixture`; it runs on.
-fn agent(place: &Place, script: &str) -> Child {
+pub(super) fn agent(place: &Place, script: &str) -> Child {
     let servers =
         json!({"mcpServers": {"fixture": {"command": place.program("fixture_server"), "args": []}}});
     place.write(place.home.join(".claude.json"), servers.to_string());
@@ -33,7 +33,7 @@ fn waiting(at: &Place, server: &Server<'_>) -> Vec<Value> {
 }
 
 /// The one question that waits, as soon as it does.
-fn question(at: &Place, server: &Server<'_>) -> Value {
+pub(super) fn question(at: &Place, server: &Server<'_>) -> Value {
     assert!(within(Duration::from_secs(30), || waiting(at, server).len() == 1), "{:?}", waiting(at, server));
     waiting(at, server).remove(0)
 }
@@ -154,7 +154,7 @@ fn without_the_server_a_question_waits_on_its_host() {
 }
 
 /// Lists one tool, described as the project's file `says` has it.
-const OFFERS: &str = r#"#!/bin/sh
+pub(super) const OFFERS: &str = r#"#!/bin/sh
 while read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
   case $line in
@@ -214,7 +214,7 @@ fn the_registry_of_the_fleet_vouches_for_hosts_that_it_knows() {
 }
 
 /// What waits for a decision in the registry of the fleet, by number.
-fn undecided(at: &Place) -> Option<String> {
+pub(super) fn undecided(at: &Place) -> Option<String> {
     let listed =
         Outcome::of(&mut at.agentsh(&["registry", "approvals", "--registry", "fleet"])).expect_code(0);
     let line = listed.stdout.lines().find(|line| line.contains("weather"))?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Server, forward, session};
+use crate::support::http_server::{HttpServer, Reply};
 use crate::support::{Mode, Outcome, Peer, Place, within};
 
 fn sign(place: &Place, version: u32, denied: &str, expires: &str) -> PathBuf {
@@ -98,5 +99,101 @@ fn an_enrolled_host_fetches_its_policy_by_itself() {
     std::fs::remove_file(host.home.join(".local/state/agentsh/fleet/fetched")).unwrap();
     crate::support::processes::end_below(&host.home.join(".local/state/agentsh"));
     session(&host, 0);
-    assert!(within(std::time::Duration::from_secs(20), || version() == 3), "{}", version());
+    assert!(within(std::time::Duration::from_secs(90), || version() == 3), "{}", version());
+}
+
+/// Before a bundle goes out: what it would have refused, host by host.
+#[test]
+fn a_bundle_is_tried_on_what_all_hosts_did() {
+    super::on_both(|at, database| {
+        let server = Server::start(at, database, &[]);
+        server.login(at, "viewer");
+        let places = [Place::new(Mode::Invoker), Place::new(Mode::Invoker), Place::new(Mode::Invoker)];
+        let twin = HttpServer::start(|_| Reply::json("{}"));
+        for (host, name) in places.iter().zip(["talks", "adds", "connects"]) {
+            server.enrol(host, name);
+            match name {
+                "talks" => session(host, 3),
+                "adds" => {
+                    let mut peer = Peer::ready(host, &[]);
+                    peer.text("add", serde_json::json!({"a": 1, "b": 2}));
+                    peer.finish();
+                }
+                _ => {
+                    host.user_policy(&format!(
+                        "version: 1\nagent: {{network: {{loopback: [{}]}}}}\n",
+                        twin.port
+                    ));
+                    let url = format!("http://127.0.0.1:{}/", twin.port);
+                    host.shell(&format!("curl -sS -o /dev/null --max-time 10 {url}")).expect_code(0);
+                }
+            }
+            forward(host, &[]).expect_code(0);
+        }
+        let key =
+            Outcome::of(&mut at.agentsh(&["policy", "bundle", "keygen", "acme.key"])).expect_code(0).stdout;
+        let url = server.url();
+        let tried = |file: &PathBuf, more: &[&str]| {
+            let words = [
+                "policy",
+                "bundle",
+                "try",
+                file.to_str().unwrap(),
+                "--public-key",
+                key.trim(),
+                "--fleet",
+                &url,
+            ];
+            Outcome::of(&mut at.agentsh(&[&words[..], more].concat()))
+        };
+        let stricter = sign(at, 1, "echo", "90d");
+        let said: serde_json::Value =
+            serde_json::from_str(&tried(&stricter, &["--json"]).expect_code(1).stdout).unwrap();
+        let hosts = said["hosts"].as_array().unwrap();
+        let of = |name: &str| hosts.iter().find(|host| host["host"] == name).unwrap();
+        let refused = of("talks")["refused"].as_array().unwrap();
+        assert!(
+            refused.len() == 1 && refused[0]["what"] == "call echo" && refused[0]["times"] == 3,
+            "what was refused then is not counted: {said}"
+        );
+        assert!(refused[0]["rule"].as_str().unwrap().contains("sandbox.mcp.denied_tools"), "{said}");
+        for other in ["adds", "connects"] {
+            assert_eq!(
+                (&of(other)["refused"], &of(other)["sessions"]),
+                (&serde_json::json!([]), &1.into()),
+                "{said}"
+            );
+        }
+        let text = tried(&stricter, &[]).expect_code(1).stdout;
+        assert!(
+            text.contains("talks: would be refused: fixture: call echo, 3 times in 1 sessions, by "),
+            "{text}"
+        );
+        let one = tried(&stricter, &["--host", "adds"]).expect_code(0).stdout;
+        assert!(one.lines().count() == 1 && one.starts_with("adds: of 1 calls"), "{one}");
+        // What a user's own file opened, in a section that the bundle locks.
+        let policy = at.write("locks.yaml", "version: 1\n");
+        let locks = at.project.join("locks.bundle");
+        let _ = std::fs::remove_file(&locks);
+        let words =
+            ["policy", "bundle", "sign", policy.to_str().unwrap(), "--name", "acme", "--version", "2"];
+        let rest = [
+            "--expires",
+            "90d",
+            "--lock",
+            "agent.network",
+            "--key",
+            "acme.key",
+            "--output",
+            locks.to_str().unwrap(),
+        ];
+        Outcome::of(&mut at.agentsh(&[&words[..], &rest].concat())).expect_code(0);
+        let locked = tried(&locks, &["--host", "connects"]).expect_code(1).stdout;
+        assert!(
+            locked.contains(&format!("the agent: connect to 127.0.0.1:{}, 1 times", twin.port)),
+            "{locked}"
+        );
+        tried(&locks, &["--host", "talks"]).expect_code(0);
+        tried(&locks, &["--host", "nobody"]).expect_code(1);
+    });
 }

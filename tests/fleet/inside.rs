@@ -1,8 +1,10 @@
 //! From inside a sandbox neither the fleet's server nor its registry nor its questions are reached, whatever rules say.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::Server;
 use crate::support::http_server::{HttpServer, Reply};
-use crate::support::{Mode, Peer, Place};
+use crate::support::{Mode, Peer, Place, no, yes};
 
 const PATHS: [&str; 5] = ["/healthz", "/v1/asks", "/registry/servers", "/sign-in", "/v1/bundles/x"];
 
@@ -86,4 +88,48 @@ fn a_server_does_not_reach_it_either() {
     server.enrol(&host, "laptop");
     let (said, errors) = knock();
     assert!(!said.contains("HTTP"), "{said} {errors}");
+}
+
+/// A host that is enrolled by a name, and rules that open the addresses of the server as such.
+#[test]
+fn a_block_of_addresses_does_not_lead_to_it() {
+    crate::network::online(|sandbox| {
+        let place = &sandbox.place;
+        let rules = "network: {allow: [{host: 10.9.8.0/24, port: 443}, {host: 10.9.8.0/24, port: 80}, \
+            {host: mapped.test, port: 443, protocol: tcp, addresses: [10.9.8.0/24]}, \
+            {host: mixed.test, addresses: [10.9.8.0/24]}]}";
+        sandbox.policy(rules);
+        sandbox.holds(&[yes("tls 10.9.8.7:443"), yes("tls mapped.test:443 mapped.test")]);
+        let file = place.home.join(".local/state/agentsh/fleet/host.json");
+        let enrolled = |url: &str| {
+            let file = place.write(
+                &file,
+                serde_json::json!({"url": url, "host": "h", "name": "n", "key": "00"}).to_string(),
+            );
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        enrolled("https://private.test");
+        sandbox.holds(&[
+            no("tls 10.9.8.7:443"),
+            no("tls [::ffff:10.9.8.7]:443"),
+            // Bytes that name nobody, to a name that leads there.
+            no("tls mapped.test:443 mapped.test"),
+            // Its neighbour, another port of its machine, and a name of somebody else who is served there.
+            yes("tls 10.9.8.8:443"),
+            yes("http 10.9.8.7:80 10.9.8.7"),
+            yes("tls mixed.test:443 mixed.test"),
+        ]);
+        let refused = place.events("net_connect_blocked");
+        let said = |event: &serde_json::Value| {
+            event["reason"] == "address-not-allowed"
+                && event["detail"]
+                    .as_str()
+                    .is_some_and(|detail| detail.contains("it leads to 'private.test'"))
+                && event["rule"]["id"] == "fleet"
+        };
+        assert!(refused.iter().any(said), "{refused:?}");
+        // What cannot be looked up may be anywhere; a name that nobody has is nowhere.
+        enrolled("https://nobody.test");
+        sandbox.holds(&[yes("tls 10.9.8.7:443")]);
+    });
 }

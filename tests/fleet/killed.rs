@@ -115,6 +115,48 @@ fn at_any_moment_and_nothing_is_lost_or_there_twice() {
     drop(cluster);
 }
 
+/// Whoever reads for long, such as a backup, keeps a day from going, and no host from sending.
+#[test]
+fn a_day_in_use_is_forgotten_later_and_holds_nobody_up() {
+    let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
+    let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {
+        return skip("no ordinary user");
+    };
+    let at = Place::new(mode);
+    let cluster = postgres::start(&at, &bin);
+    let mut server = Server::start(&at, &cluster.url, &["--keep", "30"]);
+    server.login(&at, "viewer");
+    let host = Place::new(Mode::Invoker);
+    server.enrol(&host, "laptop");
+    let psql = |text: &str| {
+        let mut command = at.command(bin.join("psql"));
+        command.args(["-At", "-c", text]).arg(&cluster.url);
+        Outcome::of(&mut command).expect_code(0).stdout
+    };
+    let days =
+        || psql("SELECT relname FROM pg_class WHERE relname LIKE 'events_2%' AND relkind = 'r' ORDER BY 1");
+    let (old, next) = (1_577_836_800_000_000_i64 << 11, (1_577_836_800_000_000_i64 + 86_400_000_000) << 11);
+    psql(&format!("CREATE TABLE events_20200101 PARTITION OF events FOR VALUES FROM ({old}) TO ({next})"));
+    // A day to come is missing too.
+    let last = days().trim().lines().last().unwrap().to_owned();
+    psql(&format!("DROP TABLE {last}"));
+    let reading = "SELECT pg_sleep(600) FROM (SELECT count(*) FROM events) AS of";
+    let mut reads = at.command(bin.join("psql"));
+    let mut reads = reads.args(["-At", "-c", reading]).arg(&cluster.url).spawn().unwrap();
+    let of_reader = "FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(600)%' AND state = 'active'";
+    assert!(crate::support::eventually(|| psql(&format!("SELECT count(*) {of_reader}")).trim() == "1"));
+    assert!(server.again(), "a day to come is no reason not to start");
+    super::session(&host, 2);
+    forward(&host, &["--check"]).expect_code(0);
+    let (known, code) = hosts(&at);
+    assert!(code == 0 && known[0]["events"].as_i64().unwrap() > 5, "{known:?}");
+    assert!(days().contains("events_20200101") && !days().contains(&last), "{}", days());
+    psql(&format!("SELECT pg_terminate_backend(pid) {of_reader}"));
+    reads.wait().unwrap();
+    assert!(server.again());
+    assert!(crate::support::eventually(|| !days().contains("events_20200101") && days().contains(&last)));
+}
+
 /// Days that are over go, and what was there does not come again.
 #[test]
 fn days_are_forgotten() {

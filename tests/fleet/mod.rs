@@ -3,6 +3,7 @@
 mod approvals;
 mod arrival;
 mod bundle;
+mod clocks;
 mod inside;
 mod killed;
 mod offline;
@@ -13,7 +14,9 @@ mod provider;
 mod queries;
 mod refused;
 mod restore;
+mod subject;
 mod tls;
+mod units;
 mod upgrade;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -11,13 +11,13 @@ use crate::support::authority::browse;
 use crate::support::{Mode, Outcome, Place};
 
 /// A provider, and what a server is told of it.
-struct Told {
-    provider: Provider,
+pub(super) struct Told {
+    pub provider: Provider,
     listen: String,
     words: Vec<String>,
 }
 
-fn told(more: &[&str]) -> Told {
+pub(super) fn told(more: &[&str]) -> Told {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}");
     let provider = Provider::start(&format!("{url}/sign-in/callback"));
@@ -30,7 +30,7 @@ fn told(more: &[&str]) -> Told {
 }
 
 impl Told {
-    fn server<'a>(&self, at: &'a Place, database: &str) -> Server<'a> {
+    pub fn server<'a>(&self, at: &'a Place, database: &str) -> Server<'a> {
         at.set("AGENTSH_FLEET_OIDC_SECRET", SECRET);
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         Server::start_at(at, database, &self.listen, &words)
@@ -82,14 +82,14 @@ fn come_back(server: &Server<'_>, path: &str, cookie: &str) -> (u16, String) {
 }
 
 /// From the first page to the last answer.
-fn sign_in(server: &Server<'_>) -> (u16, String) {
+pub(super) fn sign_in(server: &Server<'_>) -> (u16, String) {
     let (location, cookie) = begin(server);
     let path = consent(server, &location);
     come_back(server, &path, &cookie)
 }
 
 /// The cookie that opens the pages; None: nobody is signed in.
-fn opened(answer: &str) -> Option<String> {
+pub(super) fn opened(answer: &str) -> Option<String> {
     cookies(answer).into_iter().map(pair).find(|pair| pair.starts_with("agentsh-fleet=agf_in_"))
 }
 
@@ -110,7 +110,12 @@ fn a_provider_says_who_somebody_is() {
         assert!(line.contains("HttpOnly") && line.contains("SameSite=Strict"), "{line}");
         assert!(cookies(&answer).iter().any(|line| line.starts_with("agentsh-sign-in=;")), "{answer}");
         let (status, now) = pages::page(&server, "/", &cookie);
-        assert!(status == 200 && now.contains("Signed in as oidc:ada (approver)"), "{now}");
+        assert!(
+            status == 200
+                && now.contains("Signed in as oidc:ada [17 at http://127.0.0.1")
+                && now.contains("(approver)"),
+            "{now}"
+        );
         assert_eq!(pages::page(&server, "/people", &cookie).0, 403, "an approver is no admin");
         // Which role, and that it is the highest of several.
         for (roles, role) in [(json!("viewer"), "viewer"), (json!(["viewer", "admin", "approver"]), "admin")]
@@ -118,7 +123,10 @@ fn a_provider_says_who_somebody_is() {
             told.provider.says().claims.insert("roles".to_owned(), roles);
             let (_, answer) = sign_in(&server);
             let (_, now) = pages::page(&server, "/", &opened(&answer).expect(&answer));
-            assert!(now.contains(&format!("Signed in as oidc:ada ({role})")), "{now}");
+            assert!(
+                now.contains("Signed in as oidc:ada [17 at ") && now.contains(&format!("({role})")),
+                "{now}"
+            );
         }
         // An admin sees who it is at the provider, and ends what was begun.
         let admin = pages::sign_in(&server, "admin", "root");
@@ -255,7 +263,7 @@ fn options_that_cannot_be_are_said_and_a_provider_that_is_away_hinders_nobody_el
     let path = consent(&server, &location);
     let (_, answer) = come_back(&server, &path, &cookie);
     let (_, now) = pages::page(&server, "/", &opened(&answer).expect(&answer));
-    assert!(now.contains("oidc:ada@example.com&lt;b&gt; (viewer)"), "{now}");
+    assert!(now.contains("oidc:ada@example.com&lt;b&gt; [17 at http") && now.contains("] (viewer)"), "{now}");
     // A server without a provider has no such way.
     drop(server);
     let server = Server::start(&at, database.to_str().unwrap(), &[]);

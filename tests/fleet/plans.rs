@@ -11,28 +11,8 @@ const EVENTS: usize = 200_000;
 /// one of two types is found among fourteen.
 const MOST: u64 = 20_000;
 
-const QUESTIONS: [&str; 20] = [
-    "mcp calls",
-    "mcp calls --action block",
-    "mcp calls --action alert",
-    "mcp calls --tool read_file",
-    "mcp calls --tool rotate_keys",
-    "mcp calls --server server3",
-    "mcp calls --host filled7",
-    "mcp calls --host filled7 --action block",
-    "mcp calls --session SESSION",
-    "mcp calls --since 10m",
-    "mcp events",
-    "mcp events --type net_connect_blocked",
-    "mcp events --server server3",
-    "mcp events --host filled7",
-    "mcp events --session SESSION",
-    "mcp events --since 10m",
-    "mcp events --severity high",
-    "mcp detections",
-    "mcp detections --severity high --host filled7",
-    "mcp servers --host filled7",
-];
+/// One a line, as somebody types it; `cargo xtask bench fleet` asks the same. `SESSION` is one of the middle of what is there.
+const QUESTIONS: &str = include_str!("questions.txt");
 
 /// Fills the database as `cargo xtask bench fleet` does.
 fn fill(at: &Place, bin: &Path, url: &str) {
@@ -100,7 +80,7 @@ fn every_question_has_an_index() {
         let text = std::fs::read(&log).unwrap();
         (rows, String::from_utf8_lossy(&text[usize::try_from(before).unwrap()..]).into_owned())
     };
-    for question in QUESTIONS {
+    for question in QUESTIONS.lines() {
         let words = question.replace("SESSION", &session);
         let (rows, plan) = plans(&words.split(' ').collect::<Vec<_>>());
         assert!(plan.contains("Query Text") && plan.contains("actual rows="), "{words}: {plan}");

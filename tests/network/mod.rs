@@ -17,7 +17,7 @@ use crate::support::sandbox::{Kind, Sandbox};
 use crate::support::{Mode, Place, skip};
 
 /// As `everywhere`, online and with every backend that the mode can have.
-fn online(test: impl Fn(&Sandbox)) {
+pub fn online(test: impl Fn(&Sandbox)) {
     for (mode, backend) in backends() {
         for kind in [Kind::Agent, Kind::Server] {
             test(&Sandbox { place: Place::new(mode).online().policed_by(backend), kind });

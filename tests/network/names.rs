@@ -93,6 +93,25 @@ fn a_name_that_leads_inside_is_refused() {
     });
 }
 
+/// An address that stands for none is this machine, whatever block is open.
+#[test]
+fn every_address_is_not_this_machine() {
+    online(|sandbox| {
+        sandbox.policy("network: {allow: [{host: 0.0.0.0/0, port: 80}, {host: '::/0', port: 80}]}");
+        sandbox.holds(&[
+            yes("http 93.184.216.34:80 93.184.216.34"),
+            no("http 0.0.0.0:80 0.0.0.0"),
+            no("http [::]:80 [::]"),
+            no("http [::ffff:0.0.0.0]:80 0.0.0.0"),
+            no("http 127.0.0.1:80 127.0.0.1"),
+        ]);
+        let heard = heard(&sandbox.place);
+        for silent in ["tcp 127.", "tcp 0.", "tcp ::"] {
+            assert!(!heard.contains(silent), "{heard}");
+        }
+    });
+}
+
 #[test]
 fn an_inside_address_that_policy_lists_for_the_name() {
     online(|sandbox| {

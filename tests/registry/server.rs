@@ -397,3 +397,16 @@ pub fn the_command_line(place: &Place) {
         .output();
     assert_eq!(gone.unwrap().status.code(), Some(125));
 }
+
+#[test]
+fn its_numbers_are_there_for_prometheus() {
+    let place = Place::new(Mode::Invoker);
+    let registry = Registry::start(&place, &["--open"]);
+    let body = json!({"name": "wx", "hash": EMPTY, "interface": []});
+    assert_eq!(registry.post("/servers", &body).0, 201);
+    let (status, text) = registry.text("GET", "/metrics", &[], "");
+    assert_eq!(status, 200);
+    assert!(text.contains("text/plain; version=0.0.4"), "{text}");
+    assert!(text.contains("\nagentsh_registry_servers{status=\"current\"} 1\n"), "{text}");
+    assert!(text.contains("# TYPE agentsh_registry_approvals gauge\n"), "{text}");
+}

@@ -62,6 +62,30 @@ fn a_suspicious_result_gets_a_sentence_in_front_and_is_asked_about_once() {
     }
 }
 
+/// What a policy that names nothing but an address has: 0.8, and a second.
+#[test]
+fn by_default_it_takes_a_second_and_four_fifths() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        if asked.body.contains("slow") {
+            std::thread::sleep(Duration::from_secs(5));
+        }
+        Reply::json(json!({"score": if asked.body.contains("figures") { 0.8 } else { 0.79 }}))
+    });
+    policy(&place, &server, "");
+    let mut peer = Peer::ready(&place, &[]);
+    assert_eq!(texts(&peer.call("echo", json!({"text": HARMLESS}))), [HARMLESS]);
+    assert!(texts(&peer.call("echo", json!({"text": ATTACK})))[0].contains("0.80"));
+    let slow = format!("{HARMLESS}, and slow");
+    let start = Instant::now();
+    assert_eq!(texts(&peer.call("echo", json!({"text": slow}))), [slow.as_str()]);
+    let taken = start.elapsed();
+    assert!(taken >= Duration::from_millis(900) && taken < Duration::from_secs(4), "{taken:?}");
+    peer.finish();
+    let events = place.events("mcp_classifier_unavailable");
+    assert!(events[0]["detail"].as_str().unwrap().contains("within 1000 ms"), "{events:?}");
+}
+
 #[test]
 fn what_is_blocked_does_not_reach_the_client() {
     let place = Place::new(Mode::Invoker);
@@ -99,7 +123,9 @@ fn a_chat_model_is_asked_with_a_code() {
         let code = rules.split("SCORE ").nth(1).unwrap().split(' ').next().unwrap();
         let score = if asked.body.contains("quarterly figures") { "0.91" } else { "0.10" };
         Reply::json(
-            json!({"choices": [{"finish_reason": "stop", "message": {"content": format!("SCORE {code} {score}")}}]}),
+            // A model that thinks aloud first.
+            json!({"choices": [{"finish_reason": "stop", "message":
+                {"content": format!("<think>SCORE {code} 0.99?</think>\nSCORE {code} {score}")}}]}),
         )
     });
     place.set("CLASSIFIER_KEY", "sk-local");

@@ -78,11 +78,18 @@ async fn answer(
 ) -> Result<Response<http_body_util::combinators::BoxBody<Bytes, Infallible>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    // Not compressed, and as long as it says.
-    assert_eq!((body[0], u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize), (0, body.len() - 5));
+    // As long as it says, and compressed where it says so.
+    assert_eq!(u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize, body.len() - 5);
+    let encoding = head.headers.get("grpc-encoding").map(HeaderValue::as_bytes);
+    assert_eq!(encoding, (body[0] == 1).then_some(&b"gzip"[..]));
+    let mut message = body[5..].to_vec();
+    if body[0] == 1 {
+        message.clear();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&body[5..]), &mut message).unwrap();
+    }
     let before = {
         let mut seen = seen.lock().unwrap();
-        seen.push((head.uri.path().to_owned(), head.headers, body[5..].to_vec()));
+        seen.push((head.uri.path().to_owned(), head.headers, message));
         seen.len() - 1
     };
     let status = match manner {
@@ -113,8 +120,16 @@ fn has(bytes: &[u8], part: &str) -> bool {
 
 #[test]
 fn a_receiver_hears_by_grpc() {
+    for packed in ["none", "gzip"] {
+        hears(packed);
+    }
+}
+
+fn hears(packed: &str) {
     let receiver = Receiver::start(Manner::Takes);
     let place = receiver.place();
+    place.set("OTEL_EXPORTER_OTLP_COMPRESSION", packed);
+    place.set("OTEL_EXPORTER_OTLP_TIMEOUT", "7000");
     let outcome = session(&place, None).expect_code(0);
     assert!(!outcome.stderr.contains("delivered"), "{outcome}");
     let calls = receiver.calls();
@@ -128,6 +143,8 @@ fn a_receiver_hears_by_grpc() {
         assert!(of.iter().any(|(_, _, message)| has(message, part)), "{path} has no {part}");
         for (_, headers, message) in of {
             assert_eq!(headers["content-type"], "application/grpc+proto");
+            assert_eq!(headers["grpc-timeout"], "7000m");
+            assert_eq!(headers.contains_key("grpc-encoding"), packed == "gzip");
             assert_eq!(
                 (&headers["te"], &headers["x-team"]),
                 (&HeaderValue::from_static("trailers"), &HeaderValue::from_static("blue"))

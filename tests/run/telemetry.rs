@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::http_server::{Asked, HttpServer, Reply};
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Peer, Place};
 
 const DENIED: &str = "sandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}";
 
@@ -192,6 +192,51 @@ fn a_file_a_syslog_and_webhooks_get_events() {
     }
     assert!(all.asked().len() > few.len());
     assert!(all.asked().iter().all(|asked| asked.header("x-canary-signature-256").is_none()));
+}
+
+#[test]
+fn a_secret_is_told_to_nobody() {
+    const SECRET: &str = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9";
+    let place = Place::new(Mode::Invoker);
+    let receiver = receiver();
+    place.user_policy(&format!(
+        "telemetry:\n  otlp: {{endpoint: \"http://127.0.0.1:{0}\", protocol: http/json}}\n  file: ~/events.jsonl\n  \
+         webhooks: [{{url: \"http://127.0.0.1:{0}/hook\", events: [\"*\"]}}]\n",
+        receiver.port
+    ));
+    let mut peer = Peer::ready(&place, &[]);
+    let said =
+        peer.text("echo", json!({"text": format!("the token is {SECRET}"), "password": "hunter2hunter2"}));
+    assert!(said.contains(SECRET), "it went through: {said}");
+    peer.finish();
+    let lines = std::fs::read_to_string(place.home.join("events.jsonl")).unwrap();
+    let asked = receiver.asked();
+    for path in ["/v1/traces", "/v1/logs", "/v1/metrics", "/hook"] {
+        assert!(asked.iter().any(|asked| asked.path == path), "{path}");
+    }
+    let told = asked.iter().map(|asked| asked.body.as_str()).chain([lines.as_str()]);
+    for text in told {
+        assert!(!text.contains(SECRET) && !text.contains("hunter2"), "{text}");
+    }
+    assert!(lines.contains("the token is "), "the rest of the argument is told: {lines}");
+}
+
+#[test]
+fn the_environment_asks_for_gzip() {
+    let place = Place::new(Mode::Invoker);
+    let receiver = receiver();
+    place.set("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{}", receiver.port));
+    place.set("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip");
+    session(&place, None).expect_code(0);
+    let asked = receiver.asked();
+    assert!(asked.len() >= 3);
+    for one in asked {
+        assert!(
+            one.header("content-encoding") == Some("gzip") && one.body.starts_with('\u{1f}'),
+            "{}",
+            one.path
+        );
+    }
 }
 
 #[test]

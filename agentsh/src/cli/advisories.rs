@@ -149,7 +149,7 @@ async fn take(here: &Here, source: &str) -> Result<String, String> {
 }
 
 /// Reads one file of a source, all of it or nothing. What is large goes by record after record; a signed list is small, and
-/// signed as a whole.
+/// signed as a whole, also inside an archive.
 async fn take_file(
     here: &Here,
     database: &mut Database,
@@ -158,24 +158,27 @@ async fn take_file(
     now: Timestamp,
 ) -> Result<Tally, String> {
     let text = |error: DatabaseError| error.to_string();
+    let keys: Vec<String> = here.policy.signers.iter().map(|key| key.value.clone()).collect();
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     if length > MAX_DOCUMENT {
         let mut taking = database.begin(source, now).map_err(text)?;
-        let tally = each(file, |document| taking.add(&document, &[]).map_err(text))?;
+        let tally = each(file, |document| {
+            taking.add(&document, &deny::signed_by(&document, &[], &keys)).map_err(text)
+        })?;
         taking.finish().map_err(text)?;
         return Ok(tally);
     }
     // A pipe has no length.
     let bytes = sources::whole(file, MAX_DOCUMENT)?;
     let read = documents(&bytes)?;
-    let is_list = read.all.iter().any(|document| matches!(document, Document::Deny(_)));
+    let is_list = read.all.iter().any(|document| matches!(document, Document::Deny(_, None)));
     let signatures = match is_list {
         true => sources::signatures_of(here, name).await?,
         false => String::new(),
     };
-    let keys: Vec<String> = here.policy.signers.iter().map(|key| key.value.clone()).collect();
-    let signed_by = deny::signers(&bytes, &signatures, &keys);
-    database.take(source, &read.all, &signed_by, now).map_err(text)?;
+    let whole = deny::signers(&bytes, &signatures, &keys);
+    let signed_by = |document: &Document| deny::signed_by(document, &whole, &keys);
+    database.take(source, &read.all, signed_by, now).map_err(text)?;
     Ok(Tally { read: read.all.len() as u64, unread: read.unread, why: read.why })
 }
 

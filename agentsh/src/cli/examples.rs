@@ -99,7 +99,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policy bundle verify", &["agentsh policy bundle verify acme.bundle"]),
     ("policy bundle pull", &["agentsh policy bundle pull"]),
     ("policy bundle status", &["agentsh policy bundle status --json"]),
-    ("policy bundle try", &["agentsh policy bundle try acme.bundle --days 7"]),
+    (
+        "policy bundle try",
+        &[
+            "agentsh policy bundle try acme.bundle --days 7",
+            "agentsh policy bundle try acme.bundle --fleet https://fleet.example",
+        ],
+    ),
     ("approvals", &["agentsh approvals list", "agentsh approvals approve 3f2a-1 --session"]),
     (
         "approvals list",

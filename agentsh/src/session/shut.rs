@@ -1,6 +1,6 @@
 //! A place that a sandbox must not reach, whatever its rules say.
 
-use crate::policy::domain::{self, Host};
+use crate::policy::domain;
 use crate::policy::{NetworkPolicy, Ruled};
 use crate::types::RuleRef;
 
@@ -10,11 +10,6 @@ pub fn without(mut rules: NetworkPolicy, (host, port): (String, u16), rule: &Rul
     let Ok(host) = domain::normalise(&host) else { return rules };
     if crate::net::allow::is_local(&host) {
         rules.loopback.retain(|open| open.value != port);
-    }
-    if let Host::Address(address) = &host
-        && address.is_loopback()
-    {
-        return rules;
     }
     rules.shut.push(Ruled { value: (host, port), rule: rule.clone() });
     rules

@@ -2,6 +2,7 @@
 //! session goes on, since its record is the journal.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hyper::header::{HeaderName, HeaderValue};
 use url::Url;
@@ -17,6 +18,9 @@ use crate::telemetry::otlp::{self, Addresses, Encoding};
 use crate::telemetry::subscriber::{Hook, Settings, Subscriber};
 use crate::telemetry::syslog::Syslog;
 use crate::telemetry::webhook;
+
+/// Longest time for one request that the environment can ask for, in milliseconds.
+const MOST_TIMEOUT: u64 = 60_000;
 
 type Environment = BTreeMap<String, String>;
 
@@ -144,6 +148,25 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         lines.push((name.clone(), filled));
     }
     let headers = lines.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?;
+    let within = match variable("OTEL_EXPORTER_OTLP_TIMEOUT") {
+        None => otlp::PATIENCE,
+        Some(text) => {
+            let number = text.parse::<u64>().ok().filter(|number| (1..=MOST_TIMEOUT).contains(number));
+            let number = number.ok_or_else(|| {
+                format!("OTEL_EXPORTER_OTLP_TIMEOUT is '{text}', and has to be 1 to {MOST_TIMEOUT} (ms)")
+            })?;
+            Duration::from_millis(number)
+        }
+    };
+    let is_packed = match variable("OTEL_EXPORTER_OTLP_COMPRESSION").filter(|_| !is_named) {
+        None | Some("none") => false,
+        Some("gzip") => true,
+        Some(other) => {
+            return Err(format!(
+                "OTEL_EXPORTER_OTLP_COMPRESSION is '{other}', and agentsh knows `gzip` and `none`"
+            ));
+        }
+    };
     let resource = pairs("OTEL_RESOURCE_ATTRIBUTES", variable("OTEL_RESOURCE_ATTRIBUTES"))?;
     let named = resource.iter().find(|(name, _)| name == "service.name").map(|(_, value)| value.clone());
     let service = variable("OTEL_SERVICE_NAME").map(str::to_owned).or(named);
@@ -152,6 +175,8 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         addresses,
         headers,
         encoding,
+        within,
+        is_packed,
         service: service.unwrap_or_else(|| "agentsh".to_owned()),
         resource: resource.into_iter().filter(|(name, _)| !own.contains(&name.as_str())).collect(),
     }))
@@ -269,12 +294,16 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "for=others"),
             ("KEY", "v"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
         ];
         let settings = of(policy, &others).unwrap().unwrap();
         assert_eq!(settings.addresses.traces.unwrap().as_str(), "https://a.example/v1/traces");
         let names: Vec<_> = settings.headers.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["x-key"], "what is meant for another receiver is not sent to this one");
         assert_eq!(settings.headers[0].1, "k v");
+        assert_eq!((settings.within, settings.is_packed), (Duration::from_millis(2500), false));
+        assert!(of("version: 1\n", &others).unwrap().unwrap().is_packed);
         let grpc = policy.replace("headers", "protocol: grpc, headers");
         let settings = of(&grpc, &[others[3]]).unwrap().unwrap();
         assert_eq!(settings.encoding, Encoding::Grpc);
@@ -293,6 +322,12 @@ mod tests {
         let unknown =
             [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc2")];
         assert!(why("version: 1\n", &unknown).contains("http/protobuf"));
+        for (name, value) in
+            [("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"), ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")]
+        {
+            let odd = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), (name, value)];
+            assert!(why("version: 1\n", &odd).contains(value));
+        }
         let odd = [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_HEADERS", "x")];
         assert!(why("version: 1\n", &odd).contains("NAME=VALUE"));
     }

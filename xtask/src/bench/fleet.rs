@@ -22,33 +22,11 @@ pub struct Load {
     pub rounds: u32,
 }
 
-/// Questions of the command line, each as somebody types it. `SESSION` is one of the middle of what is there.
-const QUESTIONS: [&str; 24] = [
-    "mcp calls",
-    "mcp calls --action block",
-    "mcp calls --action alert",
-    "mcp calls --tool read_file",
-    "mcp calls --tool rotate_keys",
-    "mcp calls --server server3",
-    "mcp calls --host filled7",
-    "mcp calls --host filled7 --action block",
-    "mcp calls --session SESSION",
-    "mcp calls --since 1h",
-    "mcp events",
-    "mcp events --type net_connect_blocked",
-    "mcp events --type mcp_exfil_detected --host filled7",
-    "mcp events --server server3",
-    "mcp events --host filled7",
-    "mcp events --session SESSION",
-    "mcp events --since 1h",
-    "mcp events --severity high",
-    "mcp detections",
-    "mcp detections --severity high --host filled7",
-    "mcp servers",
-    "mcp servers --host filled7",
-    "report SESSION",
-    "fleet hosts",
-];
+/// Questions of the command line, one a line, as somebody types it. `SESSION` is one of the middle of what is there.
+const QUESTIONS: &str = include_str!("../../../tests/fleet/questions.txt");
+/// Of which the test of their plans has nothing to say: they look at no events, or at few on purpose.
+const QUESTIONS_HERE: [&str; 4] =
+    ["mcp events --type mcp_exfil_detected --host filled7", "mcp servers", "report SESSION", "fleet hosts"];
 
 pub fn measure(place: &Place, database: &str, load: &Load, report: &mut Report) -> Result<()> {
     let mut server = place
@@ -163,7 +141,7 @@ fn questions(place: &Place, url: &str, load: &Load, report: &mut Report) -> Resu
     let page: Value = serde_json::from_slice(&page.stdout)?;
     let last = page.as_array().and_then(|rows| rows.last()).context("nothing is there")?;
     let session = last["session"].as_str().context("no session")?.to_owned();
-    for question in QUESTIONS {
+    for question in QUESTIONS.lines().chain(QUESTIONS_HERE) {
         let words = question.replace("SESSION", &session);
         let mut times = Vec::new();
         for _ in 0..load.rounds {

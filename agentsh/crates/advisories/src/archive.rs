@@ -73,6 +73,19 @@ impl<S: Source> Window<'_, S> {
 pub fn each(
     source: &impl Source,
     most: u64,
+    take: impl FnMut(&str, &[u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    each_named(source, most, |_| true, take)
+}
+
+/// As [`each`], of files whose names are wanted; the others are not unpacked.
+///
+/// # Errors
+/// As [`each`].
+pub fn each_named(
+    source: &impl Source,
+    most: u64,
+    wanted: impl Fn(&str) -> bool,
     mut take: impl FnMut(&str, &[u8]) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut budget = most;
@@ -97,7 +110,7 @@ pub fn each(
         let name = String::from_utf8_lossy(name.ok_or_else(damaged)?).into_owned();
         at += ENTRY as u64 + name_length + extra + comment;
         left -= 1;
-        if name.ends_with('/') {
+        if name.ends_with('/') || !wanted(&name) {
             continue;
         }
         let too_large = || format!("'{name}' in it is larger than {} MiB", MAX_ENTRY >> 20);

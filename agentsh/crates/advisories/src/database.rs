@@ -59,7 +59,10 @@ pub enum DatabaseError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("deny list '{name}' is version {version}, and version {newest} was taken before")]
     Older { name: String, version: u64, newest: u64 },
-    #[error("deny list '{0}' is signed by nobody whose key stands under sandbox.mcp.advisories.signers")]
+    #[error(
+        "deny list '{0}' is signed by nobody whose key stands under sandbox.mcp.advisories.signers; its signatures are looked \
+         for in FILE.minisig beside it, inside an archive too"
+    )]
     Unsigned(String),
     #[error("deny list '{name}' expired at {at}")]
     Expired { name: String, at: Timestamp },
@@ -144,15 +147,15 @@ impl Database {
     ///
     /// # Errors
     /// When it cannot be written, and when a deny list may not be taken.
-    pub fn take(
+    pub fn take<'k>(
         &mut self,
         source: &str,
         documents: &[Document],
-        signed_by: &[&String],
+        signed_by: impl Fn(&Document) -> Vec<&'k String>,
         now: Timestamp,
     ) -> Result<(), DatabaseError> {
         let mut taking = self.begin(source, now)?;
-        documents.iter().try_for_each(|document| taking.add(document, signed_by))?;
+        documents.iter().try_for_each(|document| taking.add(document, &signed_by(document)))?;
         taking.finish()
     }
 

@@ -30,7 +30,7 @@ fn database() -> (tempfile::TempDir, Database) {
 }
 
 fn take(database: &mut Database, source: &str, text: &str) {
-    database.take(source, &documents(text.as_bytes()).unwrap().all, &[], now()).unwrap();
+    database.take(source, &documents(text.as_bytes()).unwrap().all, |_| Vec::new(), now()).unwrap();
 }
 
 #[test]
@@ -143,8 +143,8 @@ fn a_deny_list_counts_when_enough_signed_it() {
     assert_eq!(by.len(), 2);
     assert!(signers(format!("{list} ").as_bytes(), &signatures, &public).is_empty());
     let parsed = documents(list.as_bytes()).unwrap().all;
-    assert!(matches!(database.take("w", &parsed, &[], now()), Err(DatabaseError::Unsigned(_))));
-    database.take("w", &parsed, &by, now()).unwrap();
+    assert!(matches!(database.take("w", &parsed, |_| Vec::new(), now()), Err(DatabaseError::Unsigned(_))));
+    database.take("w", &parsed, |_| by.clone(), now()).unwrap();
     let believed = |quorum| Believed { signers: public.clone(), quorum };
     let found = |database: &Database, version: &str, quorum| {
         database.of_packages(&left(version), &believed(quorum), now()).unwrap().len()
@@ -161,7 +161,7 @@ fn a_deny_list_counts_when_enough_signed_it() {
     assert!(signers(list.as_bytes(), &signatures, &public).is_empty());
     let signature = minisign::sign(None, &keys[2].sk, list.as_bytes(), None, None).unwrap().to_string();
     let by = signers(list.as_bytes(), &signature, &public);
-    database.take("o", &documents(list.as_bytes()).unwrap().all, &by, now()).unwrap();
+    database.take("o", &documents(list.as_bytes()).unwrap().all, |_| by.clone(), now()).unwrap();
     assert_eq!(found(&database, "1.0.0", 3), 1);
     // Whoever is not believed any more does not count, and neither does what is over.
     let two = Believed { signers: public[..2].to_vec(), quorum: 3 };
@@ -171,7 +171,7 @@ fn a_deny_list_counts_when_enough_signed_it() {
     // An older list does not take the place of a newer one.
     let (old, signatures) = signed(1, &[&keys[0]]);
     let by = signers(old.as_bytes(), &signatures, &public);
-    let taken = database.take("w", &documents(old.as_bytes()).unwrap().all, &by, now());
+    let taken = database.take("w", &documents(old.as_bytes()).unwrap().all, |_| by.clone(), now());
     assert!(matches!(taken, Err(DatabaseError::Older { version: 1, newest: 2, .. })), "{taken:?}");
 }
 

@@ -5,6 +5,7 @@ use minisign_verify::{PublicKey, Signature};
 use serde::{Deserialize, Serialize};
 
 use super::Package;
+use super::read::Document;
 
 /// The only format there is.
 pub const FORMAT: &str = "agentsh-deny/1";
@@ -26,6 +27,14 @@ pub struct List {
     pub issued: Option<Timestamp>,
     pub expires: Timestamp,
     pub entries: Vec<Entry>,
+}
+
+/// A list as it was signed.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    pub text: Vec<u8>,
+    /// One signature of minisign after the other.
+    pub signatures: String,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -93,6 +102,15 @@ impl Entry {
             }),
             _ => true,
         }
+    }
+}
+
+/// Who signed a document: by what stands beside it in its archive, otherwise `whole`, the signers of its file.
+#[must_use]
+pub fn signed_by<'k>(document: &Document, whole: &[&'k String], keys: &'k [String]) -> Vec<&'k String> {
+    match document {
+        Document::Deny(_, Some(signed)) => signers(&signed.text, &signed.signatures, keys),
+        _ => whole.to_vec(),
     }
 }
 

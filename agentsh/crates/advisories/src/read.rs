@@ -1,16 +1,19 @@
 //! What a document is: told by what stands in it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 
 use serde_json::Value;
 
-use super::deny::{self, List};
+use super::deny::{self, List, Signed};
 use super::kev::Catalogue;
 use super::osv::Record;
 use super::source::{Reading, Source, exactly};
 use super::status::Summary;
 use super::{archive, list, policy};
 
+/// Behind the name of a list: the file of its signatures.
+pub const SIGNATURES: &str = ".minisig";
 /// Longest single record, in bytes.
 pub(crate) const MAX_RECORD: usize = 4 << 20;
 /// Longest document that is neither a list, nor lines, nor an archive, in bytes: it is held as a whole.
@@ -21,7 +24,8 @@ pub enum Document {
     /// A record, with its text.
     Osv(Box<Record>, String),
     Kev(Catalogue),
-    Deny(List),
+    /// With what it is signed by, where that stands beside it in an archive.
+    Deny(List, Option<Signed>),
     Status(Summary),
 }
 
@@ -73,13 +77,17 @@ pub fn each(
     let count = source.read_at(&mut first, 0).map_err(unreadable)?;
     let first = first.get(..count).unwrap_or_default();
     if archive::is_zip(first) {
-        archive::each(source, archive::MAX_WHOLE, |name, text| {
-            if !name.ends_with(".json") {
-                return Ok(());
-            }
-            let taken = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned()).and_then(one);
-            tally.add(taken, name, &mut take)
-        })?;
+        let signatures = signatures(source)?;
+        archive::each_named(
+            source,
+            archive::MAX_WHOLE,
+            |name| name.ends_with(".json"),
+            |name, text| {
+                let taken = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned()).and_then(one);
+                let beside = signatures.get(&format!("{name}{SIGNATURES}"));
+                tally.add(taken.map(|document| signed(document, text, beside)), name, &mut take)
+            },
+        )?;
     } else if first.trim_ascii_start().starts_with(b"[") {
         list::each(source, |number, item| {
             tally.add(document(item, None), &format!("entry {number}"), &mut take)
@@ -94,6 +102,31 @@ pub fn each(
     match tally.read {
         0 => Err(tally.why.unwrap_or_else(|| "there is nothing in it".to_owned())),
         _ => Ok(tally),
+    }
+}
+
+/// The files of signatures in an archive.
+fn signatures(source: &impl Source) -> Result<BTreeMap<String, String>, String> {
+    let mut found = BTreeMap::new();
+    archive::each_named(
+        source,
+        MAX_DOCUMENT,
+        |name| name.ends_with(SIGNATURES),
+        |name, text| {
+            found.insert(name.to_owned(), String::from_utf8_lossy(text).into_owned());
+            Ok(())
+        },
+    )?;
+    Ok(found)
+}
+
+/// A deny list with the signatures that stand beside it.
+fn signed(document: Document, text: &[u8], signatures: Option<&String>) -> Document {
+    match (document, signatures) {
+        (Document::Deny(list, _), Some(signatures)) => {
+            Document::Deny(list, Some(Signed { text: text.to_vec(), signatures: signatures.clone() }))
+        }
+        (document, _) => document,
     }
 }
 
@@ -187,7 +220,7 @@ fn document(value: Value, text: Option<&str>) -> Result<Document, String> {
     let text = text.map_or_else(|| value.to_string(), |text| text.trim().to_owned());
     let has = |key: &str| value.get(key).is_some();
     if value.get("format").and_then(Value::as_str) == Some(deny::FORMAT) {
-        List::read(&text).map(Document::Deny)
+        List::read(&text).map(|list| Document::Deny(list, None))
     } else if has("vulnerabilities") {
         Catalogue::read(&text).map(Document::Kev)
     } else if has("status") && has("page") {
@@ -207,7 +240,7 @@ pub fn kind(document: &Document) -> policy::AdvisoryKind {
     match document {
         Document::Osv(..) => policy::AdvisoryKind::Dependency,
         Document::Kev(_) => policy::AdvisoryKind::Vendor,
-        Document::Deny(_) => policy::AdvisoryKind::Community,
+        Document::Deny(..) => policy::AdvisoryKind::Community,
         Document::Status(_) => policy::AdvisoryKind::Availability,
     }
 }

@@ -47,7 +47,7 @@ impl<'d> Taking<'d> {
                 }
                 catalogue.vulnerabilities.len()
             }
-            Document::Deny(list) => {
+            Document::Deny(list, _) => {
                 if signed_by.is_empty() {
                     return Err(DatabaseError::Unsigned(list.name.clone()));
                 }

@@ -115,11 +115,11 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<String> {
     Some(sent.strip_prefix("Bearer ")?.trim().to_owned())
 }
 
-/// The name of the person who asks, whose role has to be `least` or more.
+/// How records call the person who asks, whose role has to be `least` or more.
 pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> Result<String, Refusal> {
-    let Who { name, role } = who(db, credential)?;
-    match Role::named(&role) {
-        Some(role) if role >= least => Ok(name),
+    let who = who(db, credential)?;
+    match Role::named(&who.role) {
+        Some(role) if role >= least => Ok(who.on_record()),
         _ => Err(Refusal::Role(least.as_str())),
     }
 }
@@ -136,7 +136,7 @@ pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refu
     let Some([name, role]) = rows.first().map(Vec::as_slice) else {
         return Err(Refusal::Unknown("no such credential; `agentsh fleet login` gets one"));
     };
-    Ok(Who { name: name.as_text().to_owned(), role: role.as_text().to_owned() })
+    Ok(Who { name: name.as_text().to_owned(), role: role.as_text().to_owned(), subject: None })
 }
 
 /// Takes nothing from a host any more; tokens that were made for it and not used are void.

@@ -19,7 +19,8 @@ use crate::wire::Position;
 const TOGETHER: usize = 32;
 const COLUMNS: usize = 13;
 
-/// Gives every event its place: the microsecond of its arrival, later than every one before, with bits of its own.
+/// Gives every event its place: the microsecond of its arrival, later than every one before, with bits of its own. Where the
+/// clocks of servers differ, those that are behind follow the one that is ahead: the events of a host are in one order.
 pub(crate) struct Places {
     last: Mutex<i64>,
     low: i64,
@@ -48,6 +49,8 @@ struct Known {
     last_id: i64,
     last_hash: [u8; 32],
     state: String,
+    /// The place of its newest event.
+    last_event: i64,
 }
 
 impl Places {
@@ -56,8 +59,13 @@ impl Places {
     }
 
     pub fn next(&self) -> i64 {
+        self.behind(0)
+    }
+
+    /// One that is larger than `place`, which another server may have given.
+    fn behind(&self, place: i64) -> i64 {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = Timestamp::now().as_microsecond().max(*last + 1);
+        *last = Timestamp::now().as_microsecond().max(*last + 1).max((place >> LOW_BITS) + 1);
         (*last << LOW_BITS) | self.low
     }
 }
@@ -104,7 +112,7 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
     if after.id > known.last_id {
         return Err(Refusal::Gap(here));
     }
-    let mut hash = known.last_hash;
+    let (mut hash, mut last_event) = (known.last_hash, known.last_event);
     let mut sessions: BTreeMap<String, Session> = BTreeMap::new();
     let mut servers = Servers::default();
     let mut kept: Vec<(i64, &Raw, Facts)> = Vec::new();
@@ -112,7 +120,8 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
     for row in batch.rows.iter().filter(|row| row.id > known.last_id) {
         match fits(db, host, row, &hash, &mut sessions)? {
             Ok(facts) => {
-                let arrival = places.next();
+                let arrival = places.behind(last_event);
+                last_event = arrival;
                 if let Some(session) = sessions.get_mut(&row.session) {
                     session.hear(row, &facts, arrival);
                     servers.hear(row, &facts, &session.project);
@@ -134,8 +143,8 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
     let last_id = known.last_id + i64::try_from(kept.len()).unwrap_or_default();
     if !kept.is_empty() {
         db.change(
-            "UPDATE hosts SET last_id = $2, last_hash = $3 WHERE id = $1",
-            &[Value::text(host), Value::Int(last_id), Value::text(keys::hex(&hash))],
+            "UPDATE hosts SET last_id = $2, last_hash = $3, last_event = $4 WHERE id = $1",
+            &[Value::text(host), Value::Int(last_id), Value::text(keys::hex(&hash)), Value::Int(last_event)],
         )?;
     }
     if let Some(misfit) = misfit {
@@ -167,14 +176,16 @@ pub(crate) fn stopped(state: &str) -> Refusal {
 fn hold(db: &mut dyn Connection, host: &str) -> Result<Known, Refusal> {
     let now = Value::text(Timestamp::now().to_string());
     db.change("UPDATE hosts SET seen_at = $2 WHERE id = $1", &[Value::text(host), now])?;
-    let rows = db.rows("SELECT last_id, last_hash, state FROM hosts WHERE id = $1", &[Value::text(host)])?;
-    let Some([last_id, last_hash, state]) = rows.first().map(Vec::as_slice) else {
+    let text = "SELECT last_id, last_hash, state, last_event FROM hosts WHERE id = $1";
+    let rows = db.rows(text, &[Value::text(host)])?;
+    let Some([last_id, last_hash, state, last_event]) = rows.first().map(Vec::as_slice) else {
         return Err(Refusal::Unknown("no such host"));
     };
     Ok(Known {
         last_id: last_id.as_int(),
         last_hash: keys::hash(last_hash.as_text()).unwrap_or(NOTHING),
         state: state.as_text().to_owned(),
+        last_event: last_event.as_int(),
     })
 }
 

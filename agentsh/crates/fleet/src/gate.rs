@@ -18,10 +18,8 @@ use crate::sign_ins::{self, SignIn};
 pub enum Known {
     /// A host that is not refused, by its name.
     Host(String),
-    Person {
-        name: String,
-        role: Role,
-    },
+    /// As records call somebody.
+    Person { name: String, role: Role },
 }
 
 /// The way in of a server that runs.
@@ -67,7 +65,7 @@ impl Gate {
         let credential = credential(&parts.headers)?;
         let known = self.0.judge(&self.0.readers, move |db| who(db, &credential)).await?;
         let role = Role::named(&known.role).ok_or(Refusal::Unknown("no such role"))?;
-        Ok((Known::Person { name: known.name, role }, Request::from_parts(parts, body)))
+        Ok((Known::Person { name: known.on_record(), role }, Request::from_parts(parts, body)))
     }
 }
 

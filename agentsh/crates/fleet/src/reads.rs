@@ -111,7 +111,7 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Asked) -> Result<Rows, DbE
         if let Some(first) = asked.since.as_deref().and_then(arrived_since) {
             question.and("id >= ", Value::Int(first));
         }
-        // Of one session both orders are the same, and this one has an index.
+        // Of one session both orders are the same (`Places`), and this one has an index.
         question.push(if asked.session.is_some() {
             " ORDER BY seq DESC LIMIT "
         } else {

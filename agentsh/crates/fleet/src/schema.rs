@@ -10,7 +10,7 @@ use jiff::Timestamp;
 pub(crate) const KEY: i64 = 7_452_382;
 
 /// What leads from each version to the next, and the oldest server that can work with it.
-const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2), (1, V3), (1, V4)];
+const VERSIONS: &[(i64, &[&str])] = &[(1, V1), (1, V2), (1, V3), (1, V4), (1, V5)];
 
 /// Days that tables are there for ahead of time: an idle server, or one that cannot change tables, goes on for so long.
 const DAYS_AHEAD: i64 = 7;
@@ -83,6 +83,8 @@ const V4: &[&str] = &[
     "CREATE INDEX events_severity ON /*ONLY*/ events (severity, id) WHERE severity IS NOT NULL",
     "CREATE INDEX events_stopped ON /*ONLY*/ events (action, id) WHERE action <> 'allow'",
 ];
+/// The largest id among the events of a host.
+const V5: &[&str] = &["ALTER TABLE hosts ADD COLUMN last_event BIGINT NOT NULL DEFAULT 0"];
 /// Indexes of `events` that came later than the table, and what they are of.
 const LATER: &[(&str, &str)] = &[
     ("events_tool", "(tool_name, id)"),
@@ -93,6 +95,8 @@ const LATER: &[(&str, &str)] = &[
 const COMPLETING: i64 = 7_452_384;
 /// A change of tables waits so long for whoever uses them, and those behind it no longer.
 const LOCKS: &str = "SET LOCAL lock_timeout = '5s'";
+/// Days come and go while nobody uses the table; whoever arrives waits no longer than this for somebody who does.
+const DAYS_LOCKS: &str = "SET LOCAL lock_timeout = '200ms'";
 
 /// Brings the tables up to date, one server at a time.
 pub(crate) fn prepare(database: &Database) -> Result<(), DbError> {
@@ -115,7 +119,17 @@ pub(crate) fn prepare(database: &Database) -> Result<(), DbError> {
             return Err(error);
         }
     }
-    make_days(db.as_mut(), Timestamp::now())
+    let now = Timestamp::now();
+    match make_days(db.as_mut(), now) {
+        // Days ahead can wait.
+        Err(_)
+            if name_of(day_of(now))
+                .is_some_and(|today| days(db.as_mut()).is_ok_and(|days| days.contains(&today))) =>
+        {
+            Ok(())
+        }
+        made => made,
+    }
 }
 
 fn migrate(db: &mut dyn Connection, versions: &[(i64, &[&str])]) -> Result<(), DbError> {
@@ -185,19 +199,23 @@ pub(crate) fn make_days(db: &mut dyn Connection, now: Timestamp) -> Result<(), D
     for day in today - 1..=today + DAYS_AHEAD {
         let Some(name) = name_of(day).filter(|name| !known.contains(name)) else { continue };
         let (Some(from), Some(to)) = (first_of(day), first_of(day + 1)) else { continue };
-        db.begin()?;
-        let made = db.run(&format!(
+        let make = format!(
             "CREATE TABLE IF NOT EXISTS {name} PARTITION OF events FOR VALUES FROM ({from}) TO ({to})"
-        ));
-        match made {
-            Ok(()) => db.commit()?,
-            Err(error) => {
-                db.rollback();
-                return Err(error);
-            }
-        }
+        );
+        of_days(db, &make)?;
     }
     Ok(())
+}
+
+/// A change of which days there are. It needs the whole table for a moment: where somebody has that for long, such as a backup, it
+/// is not made, and not waited for by whoever arrives.
+fn of_days(db: &mut dyn Connection, change: &str) -> Result<(), DbError> {
+    db.begin()?;
+    let done = db.run(DAYS_LOCKS).and_then(|()| db.run(change)).and_then(|()| db.commit());
+    if done.is_err() {
+        db.rollback();
+    }
+    done
 }
 
 /// Gives days the indexes that they lack, one after the other, beside whoever reads and writes. Another server may be at it: then
@@ -248,7 +266,7 @@ pub(crate) fn days(db: &mut dyn Connection) -> Result<Vec<String>, DbError> {
 }
 
 /// Takes away what arrived more than `keep` days ago. Ends of chains stay: what was here does not come again. Gives the
-/// number of days, or with SQLite of events, that went.
+/// number of days, or with SQLite of events, that went. A day that is in use stays until the next round.
 pub(crate) fn forget(db: &mut dyn Connection, now: Timestamp, keep: u32) -> Result<u64, DbError> {
     let oldest = day_of(now) - i64::from(keep);
     if !db.is_postgres() {
@@ -260,7 +278,7 @@ pub(crate) fn forget(db: &mut dyn Connection, now: Timestamp, keep: u32) -> Resu
     let mut gone = 0;
     // Their names sort as their days do.
     for name in days(db)?.into_iter().filter(|name| name.starts_with("events_") && *name < first) {
-        db.run(&format!("DROP TABLE {name}"))?;
+        of_days(db, &format!("DROP TABLE {name}"))?;
         gone += 1;
     }
     Ok(gone)

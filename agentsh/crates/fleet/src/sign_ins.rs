@@ -15,6 +15,8 @@ use crate::wire::{Person, Who};
 const PREFIX: &str = "agf_in_";
 /// How their names begin: nobody who has a token is called so.
 pub(crate) const NAMES: &str = "oidc:";
+/// Between a subject and its issuer, which is a URL: the last one is it.
+const AT: &str = " at ";
 /// How long one counts, in seconds: what a provider takes back is heard of with the next sign-in.
 pub(crate) const LASTS: i64 = 8 * 3600;
 /// What is over is forgotten after so many seconds.
@@ -46,7 +48,8 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
             Value::text(keys::digest(credential.as_bytes())),
-            Value::Text(shown(&format!("{NAMES}{}", sign_in.name))),
+            // A name has no brackets: what stands in them behind it is who it is.
+            Value::Text(shown(&format!("{NAMES}{}", sign_in.name.replace('[', "(").replace(']', ")")))),
             Value::text(sign_in.role.as_str()),
             Value::Text(shown(&sign_in.issuer)),
             Value::Text(shown(&sign_in.subject)),
@@ -61,13 +64,14 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
 pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refusal> {
     let values = [Value::text(keys::digest(credential.as_bytes())), now()];
     let rows = db.rows(
-        "SELECT name, role FROM sign_ins WHERE digest = $1 AND expires_at > $2 AND revoked_at IS NULL",
+        "SELECT name, role, issuer, subject FROM sign_ins WHERE digest = $1 AND expires_at > $2 AND revoked_at IS NULL",
         &values,
     )?;
-    let Some([name, role]) = rows.first().map(Vec::as_slice) else {
+    let Some([name, role, issuer, subject]) = rows.first().map(Vec::as_slice) else {
         return Err(Refusal::Unknown("this sign-in is over; sign in again"));
     };
-    Ok(Who { name: name.as_text().to_owned(), role: role.as_text().to_owned() })
+    let subject = Some(at_issuer(subject, issuer));
+    Ok(Who { name: name.as_text().to_owned(), role: role.as_text().to_owned(), subject })
 }
 
 /// Ends one; what is none ends nothing.
@@ -78,8 +82,24 @@ pub(crate) fn close(db: &mut dyn Connection, credential: &str) -> Result<(), DbE
     Ok(())
 }
 
-/// Ends those of a name; gives their number. `at`: now.
+fn at_issuer(subject: &Value, issuer: &Value) -> String {
+    format!("{}{AT}{}", subject.as_text(), issuer.as_text())
+}
+
+/// Subject and issuer of whom records call so.
+fn person(on_record: &str) -> Option<(&str, &str)> {
+    let (_, known_as) = on_record.strip_prefix(NAMES)?.strip_suffix(']')?.split_once(" [")?;
+    known_as.rsplit_once(AT)
+}
+
+/// Ends those of a name, or of a person as records have it; gives their number. `at`: now.
 pub(crate) fn revoke(db: &mut dyn Connection, name: &str, at: &Value) -> Result<u64, DbError> {
+    if let Some((subject, issuer)) = person(name) {
+        return db.change(
+            "UPDATE sign_ins SET revoked_at = $3 WHERE subject = $1 AND issuer = $2 AND revoked_at IS NULL AND expires_at > $4",
+            &[Value::text(subject), Value::text(issuer), at.clone(), now()],
+        );
+    }
     db.change(
         "UPDATE sign_ins SET revoked_at = $2 WHERE name = $1 AND revoked_at IS NULL AND expires_at > $3",
         &[Value::text(name), at.clone(), now()],
@@ -102,7 +122,7 @@ pub(crate) fn people(db: &mut dyn Connection, most: i64) -> Result<Vec<Person>, 
             made_at: text(made_at),
             revoked_at: revoked_at.as_option().map(str::to_owned),
             expires_at: Timestamp::from_second(expires_at.as_int()).ok().map(|at| at.to_string()),
-            subject: Some(format!("{} at {}", subject.as_text(), issuer.as_text())),
+            subject: Some(at_issuer(subject, issuer)),
         })
     };
     Ok(rows.iter().filter_map(person).collect())
@@ -142,7 +162,8 @@ mod tests {
         };
         let [first, second, third] = [(); 3].map(|()| open(db, &ada).unwrap());
         assert_eq!(access::who(db, &first).unwrap().name, "oidc:ada");
-        assert_eq!(access::person(db, &first, Role::Approver).unwrap(), "oidc:ada");
+        let known_as = "oidc:ada [17 at https://login.example]";
+        assert_eq!(access::person(db, &first, Role::Approver).unwrap(), known_as);
         assert!(access::person(db, &first, Role::Admin).is_err());
         close(db, &first).unwrap();
         assert!(access::who(db, &first).is_err() && access::who(db, &second).is_ok());
@@ -159,5 +180,17 @@ mod tests {
         assert_eq!(forget(db).unwrap(), 0);
         db.change("UPDATE sign_ins SET expires_at = 1", &[]).unwrap();
         assert_eq!(forget(db).unwrap(), 3);
+
+        // Somebody takes the name of another one, and that of a record.
+        let again = open(db, &ada).unwrap();
+        let liar = SignIn { subject: "18".to_owned(), ..ada.clone() };
+        let worse = SignIn { name: known_as.trim_start_matches(NAMES).to_owned(), ..liar.clone() };
+        let [liar, worse] = [&liar, &worse].map(|one| open(db, one).unwrap());
+        let seen = access::who(db, &worse).unwrap().on_record();
+        assert_eq!(seen, "oidc:ada (17 at https://login.example) [18 at https://login.example]");
+        assert_eq!(access::revoke_people(db, &seen).unwrap(), 2, "both of the person, whatever the name");
+        assert!(access::who(db, &liar).is_err() && access::who(db, &again).is_ok());
+        assert_eq!(access::revoke_people(db, known_as).unwrap(), 1);
+        assert!(access::who(db, &again).is_err());
     }
 }

@@ -45,6 +45,20 @@ pub struct LoggedIn {
 pub struct Who {
     pub name: String,
     pub role: String,
+    /// Who it is at an identity provider, which nobody changes for himself; None: somebody with a token.
+    #[serde(default)]
+    pub subject: Option<String>,
+}
+
+impl Who {
+    /// How records call this person: the name, and behind it who that is at the provider.
+    #[must_use]
+    pub fn on_record(&self) -> String {
+        match &self.subject {
+            Some(subject) => format!("{} [{subject}]", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// A credential that was given out. What it is stands nowhere.
@@ -60,6 +74,15 @@ pub struct Person {
     /// Who it is at an identity provider; None: somebody with a token.
     #[serde(default)]
     pub subject: Option<String>,
+}
+
+impl Person {
+    /// As [`Who::on_record`].
+    #[must_use]
+    pub fn on_record(&self) -> String {
+        let (name, role, subject) = (self.name.clone(), self.role.clone(), self.subject.clone());
+        Who { name, role, subject }.on_record()
+    }
 }
 
 /// Asks for a token.
@@ -81,7 +104,8 @@ pub struct GotToken {
     pub expires_at: String,
 }
 
-/// Asks that the credentials of people of one name count no more.
+/// Asks that the credentials of people of one name count no more. With the subject behind it as records have it: those of this
+/// person, under whatever name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokePeople {
     pub name: String,

@@ -57,6 +57,14 @@ impl LazyResolver {
             Err(error) => Err(error.clone()),
         }
     }
+
+    /// Everything that a name leads to.
+    pub(super) async fn lookup(&self, name: &str) -> Result<Vec<std::net::IpAddr>, ResolveError> {
+        match self.0.get_or_init(Resolver::system) {
+            Ok(resolver) => Ok(resolver.lookup(name).await?.addresses),
+            Err(error) => Err(error.clone()),
+        }
+    }
 }
 
 /// Hears of every refusal that differs from those before it in its sandbox.

@@ -34,6 +34,7 @@ pub mod refuse;
 pub mod relay;
 pub mod requests;
 pub mod service;
+mod shut;
 pub mod tls_sni;
 pub mod traffic;
 mod wakeful;

@@ -102,7 +102,10 @@ pub(super) fn permit<R: Recorder + 'static>(
     if decision.outcome != Permission::Refused {
         return Ok(Permit { host, shown, port, decision, caller: None, is_bridged: egress.server.is_none() });
     }
-    let (change, entry) = egress.change(&shown, port);
+    let (change, entry) = match egress.network.shut_by(&host, port) {
+        Some(_) => (None, None),
+        None => egress.change(&shown, port),
+    };
     let reason = decision.reason.code();
     let detail = String::new();
     Err(Box::new(Refusal {

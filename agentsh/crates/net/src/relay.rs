@@ -17,11 +17,12 @@ use super::allow::Permission;
 use super::carry::{First, Opened, carry};
 use super::copy::reset_when_dropped;
 use super::dial::{Dialled, Timeouts, dial};
-use super::egress_context::EgressContext;
+use super::egress_context::{EgressContext, Refusal};
 use super::permit::{Permit, dialled_directly, permit, refusal, wanted};
 use super::protocol_detection::{Closed, Opening, Reading};
 use super::refuse::{ACCESS_DENIED, Farewell, Refused, refuse, tell};
 use super::resolve::{ResolveError, Resolver};
+use super::shut;
 use super::socket::Socket;
 use super::traffic::Traffic;
 use super::wakeful::Wakeful;
@@ -181,6 +182,11 @@ async fn open<R: Recorder + 'static>(
     };
     readable(permit, protocol).map_err(Stop::Refused)?;
     approved(egress, permit, protocol).await.map_err(Stop::Refused)?;
+    let names_nobody = matches!(first, First::Nothing);
+    let written = written(&permit.host);
+    if let Some(addresses) = &written {
+        not_shut(egress, permit, protocol, addresses).await?;
+    }
     if let Some(proxy) = egress.proxy.as_ref().filter(|proxy| proxy.is_for_host(&permit.shown, permit.port)) {
         let lookup = Resolver::system_lookup()
             .map_err(|error| failed(egress, permit, protocol, None, &error.to_string()))?;
@@ -191,7 +197,7 @@ async fn open<R: Recorder + 'static>(
             Err(error) => Err(failed(egress, permit, protocol, None, &error.to_string())),
         };
     }
-    let addresses = match addresses(egress, permit).await {
+    let addresses = match addresses(egress, permit, written).await {
         Ok(addresses) => addresses,
         Err(ResolveError::NotPublic { address, why }) => {
             let detail = format!("it leads to {address}, which is not public ({why})");
@@ -199,19 +205,18 @@ async fn open<R: Recorder + 'static>(
                 "{{host: {:?}, port: {}, addresses: [\"{address}\"]}}",
                 permit.shown, permit.port
             ));
-            let farewell = match protocol {
-                "tls" => Farewell::Alert(ACCESS_DENIED),
-                "http" => Farewell::Http(
-                    403,
-                    format!("agentsh: refused: '{}' leads to an address that is not public", permit.shown),
-                ),
-                _ => Farewell::Reset,
-            };
+            let farewell =
+                farewell(protocol, || format!("'{}' leads to an address that is not public", permit.shown));
             let refusal = refusal(permit, "address-not-public", detail, change);
             return Err(Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell })));
         }
         Err(error) => return Err(failed(egress, permit, protocol, None, &error.to_string())),
     };
+    // A name that TLS or HTTP says again is another one than a shut place has, and goes where that name is served; bare bytes
+    // say nothing of the kind.
+    if names_nobody {
+        not_shut(egress, permit, protocol, &addresses).await?;
+    }
     match dial(&addresses, permit.port, Timeouts::default()).await {
         Ok(Dialled { socket: outside, address }) => {
             // As for the listener. A connection that is gone already fails below.
@@ -255,26 +260,54 @@ async fn approved<R: Recorder + 'static>(
         "approval-timed-out" => "no rule names it, and nobody answered in time",
         _ => "no rule names it, and nobody could be asked",
     };
-    let farewell = match protocol {
-        "tls" => Farewell::Alert(ACCESS_DENIED),
-        "http" => Farewell::Http(403, format!("agentsh: refused: {detail}")),
-        _ => Farewell::Reset,
-    };
+    let farewell = farewell(protocol, || detail.to_owned());
     let refusal = refusal(permit, reason, detail.to_owned(), egress.change(&permit.shown, permit.port));
     Err(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
+}
+
+/// Addresses that stand in the connection itself.
+fn written(host: &Host) -> Option<Vec<IpAddr>> {
+    match host {
+        Host::Address(address) if address.is_loopback() => {
+            Some(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
+        }
+        // It stands in the policy as such.
+        Host::Address(address) => Some(vec![*address]),
+        Host::Name(_) => None,
+    }
 }
 
 async fn addresses<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     permit: &Permit,
+    written: Option<Vec<IpAddr>>,
 ) -> Result<Vec<IpAddr>, ResolveError> {
-    match &permit.host {
-        Host::Address(address) if address.is_loopback() => {
-            Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
-        }
-        // It stands in the policy as such.
-        Host::Address(address) => Ok(vec![*address]),
-        Host::Name(name) => egress.resolver.resolve(name, &permit.decision.permitted).await,
+    match written {
+        Some(addresses) => Ok(addresses),
+        None => egress.resolver.resolve(&permit.shown, &permit.decision.permitted).await,
+    }
+}
+
+/// Whether none of the addresses leads to a place that no rule opens.
+async fn not_shut<R: Recorder + 'static>(
+    egress: &EgressContext<R>,
+    permit: &Permit,
+    protocol: &'static str,
+    addresses: &[IpAddr],
+) -> Result<(), Stop> {
+    let Some(behind) = shut::behind(egress, addresses, permit.port).await else { return Ok(()) };
+    let farewell = farewell(protocol, || format!("'{}': {}", permit.shown, behind.why));
+    let refusal = refusal(permit, "address-not-allowed", behind.why, (None, None));
+    let refusal = Refusal { rule: behind.rule, ..refusal };
+    Err(Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell })))
+}
+
+/// A refusal in the words of the protocol.
+fn farewell(protocol: &str, why: impl FnOnce() -> String) -> Farewell {
+    match protocol {
+        "tls" => Farewell::Alert(ACCESS_DENIED),
+        "http" => Farewell::Http(403, format!("agentsh: refused: {}", why())),
+        _ => Farewell::Reset,
     }
 }
 

@@ -142,7 +142,10 @@ impl HostPattern {
                 labels_before(name, apex).is_some_and(|labels| !labels.contains('.'))
             }
             (Self::AnyDepth(apex), Host::Name(name)) => labels_before(name, apex).is_some(),
-            (Self::Net(network, prefix), Host::Address(address)) => in_block(*network, *prefix, *address),
+            // Whoever connects to the address that stands for none reaches this machine: no block has it.
+            (Self::Net(network, prefix), Host::Address(address)) => {
+                !address.is_unspecified() && in_block(*network, *prefix, *address)
+            }
             (Self::Net(..), Host::Name(_)) | (_, Host::Address(_)) => false,
         }
     }

@@ -216,6 +216,10 @@ fn connect(network: &NetworkPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
         Host::Name(name) => name.clone(),
         Host::Address(address) => address.to_string(),
     };
+    if let Some(rule) = network.shut_by(&normal, port) {
+        let text = "it is shut to sandboxes, whatever rules say".to_owned();
+        return Answer { allow: false, rule: rule.clone(), text, change: None };
+    }
     if let Some(rule) = network.rule_for(&normal, port) {
         return allowed(rule.rule.clone(), format!("`{}` covers it", rule.value));
     }

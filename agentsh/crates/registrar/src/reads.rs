@@ -51,6 +51,37 @@ macro_rules! approval_columns {
     };
 }
 
+/// A metric with its help, and its value by status.
+pub(crate) type Counted = (&'static str, &'static str, Vec<(String, i64)>);
+
+/// How many registrations and requests for a decision stand how. Statuses are words of this crate.
+pub(crate) fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<Counted>, DbError> {
+    const OF: [(&str, &str, &str); 2] = [
+        (
+            "agentsh_registry_servers",
+            "Registrations by status.",
+            "SELECT CASE WHEN status = 'current' AND expires_at <= $1 THEN 'expired' ELSE status END, COUNT(*) FROM servers \
+             GROUP BY 1 ORDER BY 1",
+        ),
+        (
+            "agentsh_registry_approvals",
+            "Requests for a decision by status.",
+            "SELECT CASE WHEN status = 'pending' AND expires_at <= $1 THEN 'expired' ELSE status END, COUNT(*) FROM approvals \
+             GROUP BY 1 ORDER BY 1",
+        ),
+    ];
+    let mut counted = Vec::new();
+    for (name, help, text) in OF {
+        let rows = db.rows(text, &[Value::text(now)])?;
+        let by_status = rows.iter().filter_map(|row| match row.as_slice() {
+            [status, number] => Some((status.as_text().to_owned(), number.as_int())),
+            _ => None,
+        });
+        counted.push((name, help, by_status.collect()));
+    }
+    Ok(counted)
+}
+
 /// Which rows of a list, at most 100 of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page {

@@ -1,6 +1,7 @@
 //! Paths, bodies and status codes. The paths that kiji has answer as kiji's do.
 
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,6 +152,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/approvals/{id}/approve", post(approve))
         .route("/approvals/{id}/reject", post(reject))
         .route("/log", get(log))
+        .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
         .fallback(async || not_found())
         .method_not_allowed_fallback(async || {
@@ -175,6 +177,20 @@ async fn gate(State(app): Shared, request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
     response
+}
+
+/// How many registrations and requests stand how, for Prometheus.
+async fn metrics(State(app): Shared) -> Result<Response, Refusal> {
+    let now = app.times().now;
+    let counts = app.pool.ask(move |db| reads::counts(db, &now)).await?;
+    let mut text = String::new();
+    for (name, help, rows) in counts {
+        let _infallible = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+        for (status, number) in rows {
+            let _infallible = writeln!(text, "{name}{{status=\"{status}\"}} {number}");
+        }
+    }
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
 fn redirect() -> Response {

@@ -46,6 +46,8 @@ pub struct ServerOfHost {
 #[derive(Clone, Debug)]
 pub struct PersonLine {
     pub name: String,
+    /// As records have it: whose credentials a button ends.
+    pub known_as: String,
     /// Who it is at an identity provider; empty for somebody with a token.
     pub subject: String,
     pub role: String,
@@ -191,7 +193,7 @@ pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
                         cells.cell(|html| {
                             person.state.show(html);
                             if person.may_revoke {
-                                let to = ["people", &person.name, "revoke"];
+                                let to = ["people", &person.known_as, "revoke"];
                                 button(html, &frame.token, &to, "Revoke", &person.name);
                             }
                         });

@@ -10,6 +10,7 @@ use hyper::Method;
 use hyper::header::HeaderMap;
 
 use super::Here;
+use crate::advisories::read::SIGNATURES;
 use crate::egress::client::{Client, Limits, Request, Response};
 
 /// Largest source, in bytes: archives say no larger places.
@@ -75,7 +76,7 @@ fn too_large() -> String {
 
 /// The signatures beside a list: a file or URL with `.minisig` behind its name.
 pub(super) async fn signatures_of(here: &Here, name: &str) -> Result<String, String> {
-    let beside = format!("{name}.minisig");
+    let beside = format!("{name}{SIGNATURES}");
     let bytes = match is_url(name) {
         true => get(&beside, MAX_SIGNATURES).await,
         false => {

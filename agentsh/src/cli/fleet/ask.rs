@@ -189,6 +189,38 @@ impl Fleet {
         })
     }
 
+    /// Ids and names of the hosts that are meant.
+    pub(in crate::cli) async fn named(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let mut names = self.names().await?;
+        if let Some(wanted) = &self.host {
+            names.retain(|id, name| id == wanted || name == wanted);
+        }
+        Ok(names)
+    }
+
+    /// From here on one host is meant, by its id.
+    pub(in crate::cli) fn narrow(&mut self, host: &str) {
+        self.host = Some(host.to_owned());
+    }
+
+    /// Events of these types that were recorded since then, as a journal; the newest ones of each, and whether there are more. A
+    /// session that goes on may have begun before.
+    pub(in crate::cli) async fn since(
+        &self,
+        since: jiff::Timestamp,
+        kinds: &[&str],
+    ) -> Result<(Reader, bool), Failure> {
+        let (mut rows, mut is_cut) = (Vec::new(), false);
+        for kind in kinds {
+            let since = Some(since).filter(|_| *kind != "session_started");
+            let filter = EventFilter { since, ..EventFilter::default() };
+            let found = self.newest(&[kind], &filter, MOST_LOOKED as u64).await?;
+            is_cut |= found.len() >= MOST_LOOKED;
+            rows.extend(found);
+        }
+        Ok((reader(&rows)?, is_cut))
+    }
+
     async fn names(&self) -> Result<BTreeMap<String, String>, Failure> {
         let hosts: Vec<Host> = self.client.get("/v1/hosts").await.map_err(failure)?;
         if let Some(wanted) = &self.host

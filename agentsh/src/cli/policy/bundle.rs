@@ -78,18 +78,7 @@ enum Verb {
         json: bool,
     },
     /// Say what a bundle would have refused of what went through lately, beyond what is refused now (exit 1: something)
-    Try {
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// How far back
-        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=3650))]
-        days: u16,
-        #[command(flatten)]
-        keys: Keys,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Try(attempt::Attempt),
 }
 
 #[derive(Debug, Args)]
@@ -119,7 +108,7 @@ pub(super) async fn run(args: &BundleArgs, place: &Surroundings, out: &mut dyn W
         }
         Verb::Pull => pull(place, out).await,
         Verb::Status { json } => status(*json, place, out),
-        Verb::Try { file, days, keys, json } => attempt::attempt(file, *days, keys, *json, place, out).await,
+        Verb::Try(args) => attempt::attempt(args, place, out).await,
     }
 }
 

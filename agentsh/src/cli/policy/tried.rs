@@ -2,7 +2,16 @@
 
 use crate::policy::{Answer, PathContext, Policy, Question};
 use crate::store::SessionTally;
-use crate::types::ServerId;
+use crate::types::{RuleRef, ServerId};
+
+/// Types of the events that [`of`] goes by.
+pub(in crate::cli) const KINDS: [&str; 5] = [
+    "session_started",
+    "mcp_tool_called",
+    "mcp_tool_call_intercepted",
+    "mcp_network_connection",
+    "net_connect_blocked",
+];
 
 /// One kind of thing that a session did, or tried.
 #[derive(Clone, Debug)]
@@ -15,13 +24,15 @@ pub(in crate::cli) struct Tried {
     pub times: u64,
     /// It went through then.
     pub passed: bool,
+    /// The rule by which a connection did.
+    pub by: Option<RuleRef>,
 }
 
 /// Every tool and host of a session, with what became of them.
 pub(in crate::cli) fn of(tally: &SessionTally) -> Vec<Tried> {
     let mut list = Vec::new();
     let mut add = |server: Option<ServerId>, what: String, times: u64, passed: bool, question: Question| {
-        list.push(Tried { server, what, question, times, passed });
+        list.push(Tried { server, what, question, times, passed, by: None });
     };
     for tool in &tally.tools {
         let passed = !matches!(tool.action.as_deref(), Some("block" | "ask"));
@@ -29,16 +40,21 @@ pub(in crate::cli) fn of(tally: &SessionTally) -> Vec<Tried> {
         let server = Some(ServerId(tool.server_id.clone()));
         add(server, format!("call {}", tool.tool_name), tool.calls, passed, question);
     }
-    for one in tally.summary.connections.values() {
-        let question = Question::Connect(one.host.clone(), one.port);
-        let what = format!("connect to {}:{}", one.host, one.port);
-        add(one.server_id.clone(), what, one.closed + one.failed, true, question);
-    }
     for one in tally.summary.refused_connections.values() {
         let port = if one.port == 0 { 443 } else { one.port };
         let question = Question::Connect(one.host.clone(), port);
         let what = format!("connect to {}:{port}", one.host);
         add(one.server_id.clone(), what, one.count, false, question);
+    }
+    for one in tally.summary.connections.values() {
+        list.push(Tried {
+            server: one.server_id.clone(),
+            what: format!("connect to {}:{}", one.host, one.port),
+            question: Question::Connect(one.host.clone(), one.port),
+            times: one.closed + one.failed,
+            passed: true,
+            by: Some(one.rule.clone()),
+        });
     }
     list
 }

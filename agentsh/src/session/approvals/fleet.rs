@@ -25,8 +25,8 @@ const LOOK: Duration = Duration::from_secs(2);
 const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// How long the end of a question may take to say that it is over.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Characters of a name that is put on record.
-const MOST_NAME: usize = 80;
+/// Characters of a name that is put on record, with who it is at an identity provider: as many as the server keeps.
+const MOST_NAME: usize = 1000;
 
 /// The fleet server, as this host.
 #[derive(Clone)]

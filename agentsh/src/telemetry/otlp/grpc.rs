@@ -6,12 +6,13 @@ use serde_json::Value;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{MAX_ANSWER, PATIENCE, Untaken, protobuf};
+use super::{MAX_ANSWER, Settings, Untaken, packed, protobuf};
 use crate::egress::Client;
 use crate::egress::client::whole;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const SAID: HeaderName = HeaderName::from_static("grpc-message");
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// Characters of what a receiver says that are repeated.
 const MOST_SAID: usize = 200;
@@ -30,21 +31,28 @@ pub fn call(kind: &str) -> &'static str {
 pub(super) async fn export(
     client: &Client,
     url: &Url,
-    own: &[(HeaderName, HeaderValue)],
+    settings: &Settings,
     message: &Value,
 ) -> Result<(), Untaken> {
     let message = protobuf::request(message);
+    let message = if settings.is_packed { packed(&message) } else { message };
     let Ok(length) = u32::try_from(message.len()) else {
         return Err(Untaken::Never("a message is longer than 4 GiB".to_owned()));
     };
-    // Not compressed, and how long it is.
-    let mut body = vec![0];
+    // Whether it is compressed, and how long it is.
+    let mut body = vec![u8::from(settings.is_packed)];
     body.extend_from_slice(&length.to_be_bytes());
     body.extend_from_slice(&message);
-    let mut headers: HeaderMap = own.iter().cloned().collect();
+    let mut headers: HeaderMap = settings.headers.iter().cloned().collect();
+    if settings.is_packed {
+        headers.insert(ENCODING, HeaderValue::from_static("gzip"));
+    }
+    let within = settings.within.as_millis();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc+proto"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
-    headers.insert(TIMEOUT, HeaderValue::from_static("10S"));
+    if let Ok(within) = HeaderValue::from_str(&format!("{within}m")) {
+        headers.insert(TIMEOUT, within);
+    }
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION"))));
     let target = client.target(url.as_str()).map_err(|why| Untaken::Never(why.to_string()))?;
     let asked = async {
@@ -53,9 +61,8 @@ pub(super) async fn export(
         let (_, trailers) = answer.whole_with_trailers(MAX_ANSWER).await?;
         Ok((status, head, trailers))
     };
-    let answered = timeout(PATIENCE, asked).await;
-    let answered =
-        answered.map_err(|_| Untaken::Later(format!("it did not answer within {} s", PATIENCE.as_secs())))?;
+    let answered = timeout(settings.within, asked).await;
+    let answered = answered.map_err(|_| Untaken::Later(format!("it did not answer within {within} ms")))?;
     let (status, head, trailers) = answered.map_err(|error: crate::egress::HttpError| {
         if error.is_permanent() {
             Untaken::Never(error.to_string())

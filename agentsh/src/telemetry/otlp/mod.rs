@@ -14,10 +14,13 @@ mod spans;
 mod tests;
 
 use std::cell::{Cell, RefCell};
+use std::io::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -39,8 +42,8 @@ pub use self::grpc::call;
 const DELAY: Duration = Duration::from_secs(5);
 /// So many items are sent without waiting for it.
 const BATCH: usize = 512;
-/// Of one request.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Of one request, where nothing else is said.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// What a receiver answers is not used.
 const MAX_ANSWER: usize = 64 << 10;
 
@@ -48,6 +51,10 @@ pub struct Settings {
     pub addresses: Addresses,
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub encoding: Encoding,
+    /// Of one request.
+    pub within: Duration,
+    /// Bodies go as gzip.
+    pub is_packed: bool,
     pub service: String,
     /// Further attributes of the resource.
     pub resource: Vec<(String, String)>,
@@ -271,12 +278,19 @@ impl Shared {
         let (kind, body) = match self.settings.encoding {
             Encoding::Protobuf => ("application/x-protobuf", protobuf::request(message)),
             Encoding::Json => ("application/json", message.to_string().into_bytes()),
-            Encoding::Grpc => return grpc::export(&self.client, url, &self.settings.headers, message).await,
+            Encoding::Grpc => return grpc::export(&self.client, url, &self.settings, message).await,
         };
         let mut headers = self.settings.headers.clone();
         headers.push((CONTENT_TYPE, HeaderValue::from_static(kind)));
+        let body = if self.settings.is_packed {
+            headers.push((CONTENT_ENCODING, HeaderValue::from_static("gzip")));
+            packed(&body)
+        } else {
+            body
+        };
         headers.push((USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION")))));
-        let post = Post { url: url.clone(), headers, body, within: PATIENCE, max_answer: MAX_ANSWER };
+        let post =
+            Post { url: url.clone(), headers, body, within: self.settings.within, max_answer: MAX_ANSWER };
         match self.client.post(post).await {
             Err(error) if error.is_permanent() => Err(Untaken::Never(error.to_string())),
             Err(error) => Err(Untaken::Later(error.to_string())),
@@ -288,6 +302,13 @@ impl Shared {
             }
         }
     }
+}
+
+/// As gzip. Writing to memory does not fail.
+fn packed(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let _infallible = encoder.write_all(body);
+    encoder.finish().unwrap_or_default()
 }
 
 /// How long ago a span ended, or a record was written, in seconds.

@@ -281,7 +281,8 @@ impl Provider {
                 self.claim
             )));
         };
-        Ok(SignIn { name, role: *role, issuer: self.oauth.issuer.clone(), subject: claims.sub.clone() })
+        let subject = escape::line(&claims.sub).into_owned();
+        Ok(SignIn { name, role: *role, issuer: self.oauth.issuer.clone(), subject })
     }
 }
 

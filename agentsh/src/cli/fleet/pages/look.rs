@@ -148,6 +148,7 @@ pub(super) async fn people(State(app): Shared, headers: HeaderMap) -> Answer {
                 (None, None) => Word::new("counts", Tone::Good),
             },
             may_revoke: one.revoked_at.is_none() && !one.expires_at.as_deref().is_some_and(is_over),
+            known_as: one.on_record(),
             name: one.name,
             role: one.role,
             subject: one.subject.unwrap_or_default(),

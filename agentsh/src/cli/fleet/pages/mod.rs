@@ -147,7 +147,7 @@ impl Person {
             waiting: 0,
             token: self.form.clone(),
             newest: None,
-            person: Some((self.who.name.clone(), self.who.role.clone())),
+            person: Some((self.who.on_record(), self.who.role.clone())),
         }
     }
 }
