@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::output::{Failure, NO, OK, USAGE, finish};
 use crate::json::{self, Json};
+use crate::policy::risk::Names;
 use crate::store::escape;
 
 /// Longest line, in bytes.
@@ -147,7 +148,7 @@ fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
             let text = agentsh_scan::rewritten(value, &scan.rewrites);
             (name_of_forwarded(name), serde_json::from_str(&text).unwrap_or(Value::String(text)))
         });
-        let risk = (channel == Channel::Definition).then(|| crate::policy::risk::risk(value));
+        let risk = (channel == Channel::Definition).then(|| crate::policy::risk::risk(value, Names::Words));
         let mut texts = Vec::new();
         places(value, String::new(), &scan, &mut texts);
         return Ok((id, Row { scan: below(scan, name), texts, forwarded, risk }.with_prefix(name)));
