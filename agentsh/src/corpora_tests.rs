@@ -1,7 +1,9 @@
 //! The corpora of the fuzz targets, as plain tests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
-use crate::{gateway, guard, json, llm, login, mcp, net, policy, remote, sandbox, scan, types};
+use crate::{
+    gateway, guard, json, llm, login, mcp, net, policy, registry, remote, sandbox, scan, store, types,
+};
 
 macro_rules! targets {
     ($($target:ident $path:literal,)*) => {$(
@@ -31,6 +33,7 @@ targets! {
     forwarded_results "../../fuzz/checks/forwarded_results.rs",
     git_config "../../fuzz/checks/git_config.rs",
     http_host "../../fuzz/checks/http_host.rs",
+    journal_redaction "../../fuzz/checks/journal_redaction.rs",
     login_answers "../../fuzz/checks/login_answers.rs",
     llm_streams "../../fuzz/checks/llm_streams.rs",
     map_abi "../../fuzz/checks/map_abi.rs",

@@ -1,9 +1,10 @@
 //! A definition has one form and one hash, however its members are ordered and spaced; an outline tells no change where there
-//! is none.
+//! is none. The registry's form is another one, of which the same holds.
 
 use super::guard::interface::{canonical, hash};
 use super::guard::outline::{changed, is_same_but, outline};
 use super::json::{Json, read};
+use super::registry;
 
 pub fn check(data: &[u8]) {
     let Ok(value) = read(data) else { return };
@@ -14,12 +15,39 @@ pub fn check(data: &[u8]) {
     turned(&value, &mut spelled);
     let other = read(spelled.as_bytes()).unwrap();
     assert_eq!(hash(&other), hash(&value), "{spelled} has another hash");
+    registered(&value, &spelled);
     for most in [64, 4096] {
         let Some(kept) = outline(&value, most) else { continue };
         assert!(kept.len() <= most, "{} bytes are kept", kept.len());
         let kept = read(kept.as_bytes()).unwrap();
         assert!(changed(&kept, &other).is_none_or(|names| names.is_empty()), "nothing changed");
         assert!(kept.as_object().is_none() || is_same_but(&kept, &other, &["/a".to_owned()]));
+    }
+}
+
+/// As a tool, a prompt and a resource that a server lists.
+fn registered(value: &Json<'_>, spelled: &str) {
+    const OPENING: &str = r#"{"result":{"capabilities":{"tools":{},"prompts":{},"resources":{}}}}"#;
+    let listed = |section: &str, entry: &str| {
+        // A page is one line; inside of strings no line ends.
+        let page = format!(r#"{{"result":{{"{section}":[{entry}]}}}}"#).replace('\n', " ").into_bytes();
+        let mut captured = registry::Captured { opening: OPENING.into(), ..registry::Captured::default() };
+        match section {
+            "tools" => captured.tools = page,
+            "prompts" => captured.prompts = page,
+            _ => captured.resources = page,
+        }
+        registry::read(&captured)
+    };
+    for section in ["tools", "prompts", "resources"] {
+        let (one, other) = (listed(section, &value.to_compact()), listed(section, spelled));
+        assert_eq!(one, other, "{spelled} is another entry of {section}");
+        let Ok(interface) = one else { continue };
+        for component in &interface.components {
+            let text = component.canonical.as_bytes();
+            let again = registry::canonical(&read(text).unwrap());
+            assert_eq!(again, component.canonical, "a canonical form has another form");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::{guard, json};
+use agentsh::{guard, json, registry};
 
 #[path = "../checks/canonical_forms.rs"]
 mod check;

@@ -127,6 +127,7 @@ pub fn shadowed(client: &Client, starter: Starter) {
     // The one that was declared first stays, whichever of them answers first.
     let listed = told["lists"]["tools"]["tools"].as_array().unwrap();
     assert!(listed.iter().any(|tool| tool["name"] == "files__list"), "{text}");
+    assert!(listed.iter().all(|tool| tool["name"] != "other__l\u{456}st"), "{text}");
     let later = told["later"].as_array().unwrap();
     let refused: Vec<bool> = later.iter().take(3).map(|call| call["result"].get("error").is_some()).collect();
     assert_eq!(refused, [false, true, false], "{later:?}");

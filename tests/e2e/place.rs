@@ -184,7 +184,7 @@ pub fn run(command: &mut Command) -> Ended {
         if let Some(status) = child.try_wait().expect("our own child") {
             break status.code();
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > crate::support::patience(PATIENCE) {
             let _ = child.kill();
             let _ = child.wait();
             let (stdout, stderr) = (text(&mut stdout), text(&mut stderr));

@@ -1,7 +1,8 @@
 //! `agentsh policy generate`: what a session needed, as a policy under which it runs again.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::support::sandbox::script_with;
 use crate::support::{Mode, Outcome, Peer, Place};
 
 fn generate(place: &Place) -> std::path::PathBuf {
@@ -32,6 +33,9 @@ fn the_same_tools_may_be_called_again_and_no_others() {
         );
         assert!(text.contains("    # - {server: \"fixture\", tool: \"crash\"}  # 1 refusal ("), "{text}");
         assert!(text.contains("      # - {server: \"fixture\", tool: \"add\"}"), "{text}");
+        for rule in ["shadow_tool", "read_then_send", "cross_server_flow"] {
+            assert!(text.contains(&format!("      {rule}: {{enabled: true}}\n")), "{rule}\n{text}");
+        }
         let check = Outcome::of(place.agentsh(&["policy", "check"]).arg(&file));
         assert_eq!(check.code, 0, "{check}\n{text}");
         // The same session under it: nothing is refused; what was not needed is.
@@ -48,6 +52,54 @@ fn the_same_tools_may_be_called_again_and_no_others() {
         let again = Outcome::of(place.agentsh(&["policy", "generate", "--output"]).arg(&file));
         assert_eq!(again.code, 2, "{again}");
     }
+}
+
+/// What goes from server to server in a session is part of what it needs.
+#[test]
+fn a_session_with_several_servers_may_do_the_same_again_and_no_more() {
+    let place = Place::new(Mode::Invoker);
+    let server = |id: &str, tools: &[&str]| {
+        let tool = |name: &&str| json!({"name": name, "inputSchema": {"type": "object"}});
+        let listed = json!({"tools": tools.iter().map(tool).collect::<Vec<_>>()});
+        let file = place.write(format!("{id}.json"), json!({"tools/list": [listed]}).to_string());
+        json!({"command": place.program("fixture_server"), "args": ["answers", file]})
+    };
+    let servers = json!({"files": server("files", &["read_file", "status"]), "mail": server("mail", &["send_mail", "list_mail"]),
+        "notes": server("notes", &["write_note", "status"])});
+    place.write(place.home.join(".claude.json"), json!({"mcpServers": servers}).to_string());
+    let call = |server: &str, tool: &str| json!({"server": server, "tool": tool, "arguments": {}});
+    let list = |server: &str| json!({"server": server, "call": "tools/list", "params": {}});
+    let lists = [list("files"), list("mail"), list("notes")];
+    let day = [
+        &lists[..],
+        &[call("files", "read_file"), call("mail", "send_mail"), call("files", "status")],
+        &vec![call("mail", "list_mail"); 12],
+    ]
+    .concat();
+    let ran = |policy: &[&str], steps: &[Value]| {
+        let options = [&["--quiet"], policy].concat();
+        let answers = script_with(&place, &options, &json!(steps));
+        let refused =
+            |answer: &Value| answer["error"]["data"]["reason"].as_str().unwrap_or_default().to_owned();
+        (answers.json.iter().map(refused).collect::<Vec<String>>(), answers.outcome)
+    };
+    let (refused, outcome) = ran(&[], &day);
+    assert!(refused.iter().all(String::is_empty), "{refused:?} {outcome}");
+    let file = generate(&place);
+    let text = std::fs::read_to_string(&file).unwrap();
+    for line in [
+        "      shadow_tool: {enabled: false}  # \"status\" is a tool of \"files\" and \"notes\"\n",
+        "      read_then_send: {enabled: false}  # the session called \"send_mail\" of \"mail\" after \"read_file\" of \"files\"\n",
+        "      cross_server_flow: {enabled: false}  # the session called \"send_mail\" of \"mail\" after \"read_file\"",
+        "      burst: {max_calls: 13}  # all calls of server \"mail\"\n",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let policy = ["--policy", file.to_str().unwrap()];
+    let (refused, outcome) = ran(&policy, &day);
+    assert!(refused.iter().all(String::is_empty), "{refused:?} {outcome}\n{text}");
+    let (refused, _) = ran(&policy, &[list("notes"), call("notes", "write_note")]);
+    assert_eq!(refused, ["", "tool-not-allowlisted"]);
 }
 
 #[test]

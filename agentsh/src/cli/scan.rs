@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use self::characters::Characters;
 use super::output::{Failure, NO, OK, USAGE, finish};
 use crate::json::{self, Json};
+use crate::policy::risk::Names;
 use crate::store::escape;
 
 /// Longest line, in bytes.
@@ -149,7 +150,7 @@ fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
             let text = agentsh_scan::rewritten(value, &scan.rewrites);
             (name_of_forwarded(name), serde_json::from_str(&text).unwrap_or(Value::String(text)))
         });
-        let risk = (channel == Channel::Definition).then(|| crate::policy::risk::risk(value));
+        let risk = (channel == Channel::Definition).then(|| crate::policy::risk::risk(value, Names::Words));
         let scan = below(scan, name);
         let mut texts = Characters::default();
         places(value, format!("/{name}"), &named(&scan), &mut texts);

@@ -334,6 +334,8 @@ impl Bridges {
         let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
         options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
         options.released = Some(self.session.interfaces.released(&options.server));
+        let interfaces = self.session.interfaces.clone();
+        options.displaced = mcp::Displaced(Rc::new(move |tool| interfaces.relist(&tool.server)));
         options.audit.clone_from(&self.audit);
         options.classify.clone_from(&self.classify);
         let (session, server) = (Rc::clone(&self.session), options.server.clone());

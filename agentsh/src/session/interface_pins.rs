@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use crate::guard::outline::{changed, is_same_but, outline};
-use crate::guard::{Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Verdict};
+use crate::guard::outline::{changed_but, is_same_but, outline};
+use crate::guard::{
+    Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Used, Verdict,
+};
 use crate::json::Json;
 use crate::policy::{OnChange, Pinning};
 use crate::store::{InterfacePin, MAX_DEFINITION, Offered, PinStore, StoreError, TrustedBy, WhichInterface};
@@ -19,6 +21,8 @@ pub use release::Withheld;
 
 /// Entries of one server that are compared; a listing of more is refused beyond it.
 const MOST_ENTRIES: usize = 20_000;
+/// Of a resource, what changes with its data and says nothing of it.
+const DATA: [&str; 2] = ["/size", "/annotations/lastModified"];
 
 type Key = (Offered, String);
 /// Hash and canonical definition.
@@ -165,7 +169,10 @@ impl State {
             at: now(),
             trusted_by,
         };
-        let ignored = pinning.ignored(&server.0, &key.1);
+        let mut ignored = pinning.ignored(&server.0, &key.1);
+        if key.0 == Offered::Resource {
+            ignored.extend(DATA.map(str::to_owned));
+        }
         let is_same = |(pinned, before): &Trusted| {
             pinned == hash || before.as_deref().is_some_and(|before| is_ignored(before, definition, &ignored))
         };
@@ -176,7 +183,7 @@ impl State {
                 return;
             }
             Some((Some((_, before)), _)) => {
-                (Reason::InterfaceChanged, difference(before.as_deref(), definition))
+                (Reason::InterfaceChanged, difference(before.as_deref(), definition, &ignored))
             }
             Some((None, others)) if others.values().any(is_same) => {
                 known.drifted.remove(&(audience.to_owned(), key));
@@ -184,7 +191,7 @@ impl State {
             }
             Some((None, others)) => {
                 let before = others.values().next().and_then(|(_, before)| before.as_deref());
-                let what = difference(before, definition);
+                let what = difference(before, definition, &ignored);
                 (
                     Reason::InterfaceChanged,
                     format!("{what}, and was never shown to a client that can do this"),
@@ -216,8 +223,6 @@ impl State {
             }
         };
         let outcome = match pinning.on_change {
-            // Resources are data: they come, go and change with it.
-            _ if key.0 == Offered::Resource && reason == Reason::InterfaceChanged => Outcome::Alert,
             OnChange::Block => Outcome::Block,
             // It is shown, and each use is asked about.
             OnChange::Ask | OnChange::Alert => Outcome::Alert,
@@ -255,7 +260,9 @@ impl State {
 impl State {
     /// A call of a tool that changed, or that no listing shows.
     fn call(&self, subject: &Subject<'_>, tool: &str, unlisted: bool, report: &mut Report) {
-        self.used(subject, (Offered::Tool, tool.to_owned()), report);
+        let entry = (subject.audience.to_owned(), (Offered::Tool, tool.to_owned()));
+        let known = self.servers.get(subject.server);
+        self.used(known.is_some_and(|known| known.drifted.contains_key(&entry)), report);
         let outcome = match self.pinning.unlisted {
             OnChange::Block | OnChange::Ask => Outcome::Block,
             OnChange::Alert => Outcome::Alert,
@@ -267,10 +274,9 @@ impl State {
         }
     }
 
-    /// Something is used that may not be what was trusted.
-    fn used(&self, subject: &Subject<'_>, key: Key, report: &mut Report) {
-        let entry = (subject.audience.to_owned(), key);
-        if self.servers.get(subject.server).is_some_and(|known| known.drifted.contains_key(&entry)) {
+    /// Something is used.
+    fn used(&self, is_drifted: bool, report: &mut Report) {
+        if is_drifted {
             let is_asked = self.pinning.on_change == OnChange::Ask;
             let outcome = if is_asked { Outcome::Ask } else { Outcome::Block };
             let what = "its definition is not the one that was trusted".to_owned();
@@ -278,9 +284,22 @@ impl State {
         }
     }
 
-    fn prompt(&self, subject: &Subject<'_>, params: &Json<'_>, report: &mut Report) {
-        let Some(name) = params.member("name").and_then(Json::as_text) else { return };
-        self.used(subject, (Offered::Prompt, name.into_owned()), report);
+    fn request(&self, subject: &Subject<'_>, report: &mut Report) {
+        let Some(known) = self.servers.get(subject.server).filter(|known| !known.drifted.is_empty()) else {
+            return;
+        };
+        let Some(used) = subject.matter.uses() else { return };
+        self.used(known.drifted(&used, Some(subject.audience)).is_some(), report);
+    }
+}
+
+impl Known {
+    /// What is used that is not what was trusted, for one audience or for any.
+    fn drifted(&self, used: &Used, audience: Option<&str>) -> Option<&Key> {
+        let of_it = |(own, _): &&(String, Key)| audience.is_none_or(|audience| audience == own);
+        let mut keys = self.drifted.keys().filter(of_it).map(|(_, key)| key);
+        // Resources stand before templates.
+        keys.find(|(kind, name)| offer(*kind).is_some_and(|kind| used.is_of(kind, name)))
     }
 }
 
@@ -295,21 +314,28 @@ impl Check for InterfacePins {
                 state.compare(subject, (Offered::Tool, name.to_owned()), (hash, definition), report);
             }
             Matter::Offer { kind, name, hash, definition } => {
-                let kind = match kind {
-                    Offer::Prompt => Offered::Prompt,
-                    Offer::Resource => Offered::Resource,
-                    Offer::Template => Offered::Template,
-                    Offer::Instructions => Offered::Instructions,
-                };
-                state.compare(subject, (kind, name.to_owned()), (hash, definition), report);
+                state.compare(subject, (offered(kind), name.to_owned()), (hash, definition), report);
             }
             Matter::Call { tool, unlisted, .. } => state.call(subject, tool, unlisted, report),
-            Matter::Request { method: "prompts/get", params: Some(params) } => {
-                state.prompt(subject, params, report);
-            }
+            Matter::Request { .. } => state.request(subject, report),
             _ => {}
         }
     }
+}
+
+fn offered(offer: Offer) -> Offered {
+    match offer {
+        Offer::Prompt => Offered::Prompt,
+        Offer::Resource => Offered::Resource,
+        Offer::Template => Offered::Template,
+        Offer::Instructions => Offered::Instructions,
+    }
+}
+
+fn offer(kind: Offered) -> Option<Offer> {
+    [Offer::Prompt, Offer::Resource, Offer::Template, Offer::Instructions]
+        .into_iter()
+        .find(|offer| offered(*offer) == kind)
 }
 
 /// What a local server's interface belongs to: the digest of its program and its arguments.
@@ -349,10 +375,10 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
 }
 
 /// Which members are not what they were. Names of members may be long.
-fn difference(before: Option<&str>, after: &Json<'_>) -> String {
+fn difference(before: Option<&str>, after: &Json<'_>, ignored: &[String]) -> String {
     let before = before.map(|text| crate::json::read(text.as_bytes()));
     let Some(Ok(before)) = before else { return "its definition changed".to_owned() };
-    let Some(names) = changed(&before, after) else { return "its text changed".to_owned() };
+    let Some(names) = changed_but(&before, after, ignored) else { return "its text changed".to_owned() };
     let names: Vec<String> = names
         .iter()
         .take(8)

@@ -4,17 +4,14 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use crate::decision::{Decision, Finding, Matter, Offer, Subject};
-use crate::json::Json;
-use crate::policy::glob;
+use crate::decision::used::{fits, pattern};
+use crate::decision::{Decision, Finding, Matter, Offer, Subject, Used};
 use crate::types::ServerId;
 
 /// Hidden entries of one server that are told apart. A server that hides more is refused as a whole.
 const MOST: usize = 4096;
 /// As much as is remembered of why, in characters.
 const MAX_WHAT: usize = 300;
-/// Longest template that is matched, in bytes; a longer one counts as one that every URI fits.
-const MAX_TEMPLATE: usize = 1024;
 
 /// What entries are called here: names may be long, and there may be many.
 type Key = [u8; 16];
@@ -78,40 +75,26 @@ impl Hidden {
         let entries = self.servers.get(subject.server)?;
         let used = match subject.matter {
             Matter::Call { tool, .. } => entries.found.get(&key(Kind::Tool, tool)),
-            Matter::Request { method, params: Some(params) } => entries.requested(method, params)?,
-            _ => return None,
+            matter => entries.requested(&matter.uses()?),
         };
         used.or(entries.surplus.as_ref()).cloned()
     }
 }
 
 impl Entries {
-    /// None: the request uses nothing that is listed.
-    fn requested(&self, method: &str, params: &Json<'_>) -> Option<Option<&Finding>> {
-        let text = |value: &Json<'_>, name: &str| Some(value.member(name)?.as_text()?.into_owned());
-        let prompt = |name: String| self.found.get(&key(Kind::Offer(Offer::Prompt), &name));
-        Some(match method {
-            "prompts/get" => prompt(text(params, "name")?),
-            "resources/read" | "resources/subscribe" => self.resource(&text(params, "uri")?),
-            "completion/complete" => {
-                let reference = params.member("ref")?;
-                match text(reference, "uri") {
-                    Some(uri) => {
-                        let template = self.found.get(&key(Kind::Offer(Offer::Template), &uri));
-                        template.or_else(|| self.resource(&uri))
-                    }
-                    None => prompt(text(reference, "name")?),
-                }
+    fn requested(&self, used: &Used) -> Option<&Finding> {
+        let entry = self.found.get(&key(Kind::Offer(used.kind), &used.name));
+        match used.kind {
+            Offer::Resource => entry.or_else(|| {
+                let fits = self.templates.iter().find(|(_, pattern)| fits(pattern, &used.name));
+                self.found.get(fits?.0)
+            }),
+            Offer::Template => {
+                let uri = Used { kind: Offer::Resource, name: used.name.clone() };
+                entry.or_else(|| self.requested(&uri))
             }
-            _ => return None,
-        })
-    }
-
-    fn resource(&self, uri: &str) -> Option<&Finding> {
-        self.found.get(&key(Kind::Offer(Offer::Resource), uri)).or_else(|| {
-            let fits = self.templates.iter().find(|(_, pattern)| glob::matches(pattern, uri));
-            self.found.get(fits?.0)
-        })
+            Offer::Prompt | Offer::Instructions => entry,
+        }
     }
 }
 
@@ -124,21 +107,6 @@ fn key(kind: Kind, name: &str) -> Key {
     let mut key = Key::default();
     key.copy_from_slice(&digest[..16]);
     key
-}
-
-/// Every expression of a URI template stands for any text.
-fn pattern(template: &str) -> String {
-    if template.len() > MAX_TEMPLATE {
-        return "*".to_owned();
-    }
-    let mut pattern = String::new();
-    let mut rest = template;
-    while let Some((literal, expression)) = rest.split_once('{') {
-        pattern.push_str(literal);
-        pattern.push('*');
-        rest = expression.split_once('}').map_or("", |(_, rest)| rest);
-    }
-    pattern + rest
 }
 
 #[cfg(test)]

@@ -50,12 +50,18 @@ pub fn changed(before: &Json<'_>, after: &Json<'_>) -> Option<Vec<String>> {
 /// hash counts as one value.
 #[must_use]
 pub fn is_same_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> bool {
+    changed_but(before, after, ignored).is_some_and(|names| names.is_empty())
+}
+
+/// As [`changed`], without what stands at `ignored`, JSON pointers.
+#[must_use]
+pub fn changed_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> Option<Vec<String>> {
     let (mut before, mut after) = (before.clone(), after.clone());
     for pointer in ignored {
         remove(&mut before, pointer);
         remove(&mut after, pointer);
     }
-    changed(&before, &after).is_some_and(|names| names.is_empty())
+    changed(&before, &after)
 }
 
 /// A text that looks like a hash and is none has the hash of what follows it only if somebody found that.

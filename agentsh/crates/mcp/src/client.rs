@@ -2,6 +2,7 @@
 //! stream; where several servers share a client, it decides first whose answer that is.
 
 use crate::json::Json;
+use crate::types::ToolId;
 
 use super::jsonrpc::Id;
 use super::outbox::Outbox;
@@ -21,6 +22,11 @@ pub(super) trait Client {
 
     /// A request of the server that needs no answer any more.
     fn withdraw(&mut self, id: &Id, reason: &str);
+
+    /// Takes a tool of another server out of what the client has not been answered yet; false: there is no such answer.
+    fn take_back(&mut self, _tool: &ToolId) -> bool {
+        false
+    }
 
     /// Bytes that the client has not taken yet.
     fn waiting(&self) -> usize;

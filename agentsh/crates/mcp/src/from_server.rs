@@ -265,7 +265,7 @@ impl<R: Recorder> Connection<R> {
         match kind {
             Kind::ToolsList => {
                 leave_out(&mut tree, "tools", &classified.left_out);
-                self.inspect_tools(&mut tree);
+                self.inspect_tools(client, &mut tree);
                 listed = Some(("tools/list", "tools"));
             }
             Kind::Initialize => {

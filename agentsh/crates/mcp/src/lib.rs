@@ -51,7 +51,7 @@ mod vouch;
 
 pub use audit::{Approve, AskedPerson, Audit, Audited, Question, ToApprove};
 pub use classify::{Brought, Classified, Classify};
-pub use options::{About, HasTrusted, KnownTools, Note, Options};
+pub use options::{About, Displaced, HasTrusted, KnownTools, Note, Options};
 pub use page::Page;
 pub use pause::{Pause, PauseReceiver, PauseSender};
 pub use proxy::{Ended, serve};

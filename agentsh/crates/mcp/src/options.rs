@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::json::Json;
 use crate::store::words::ServerType;
-use crate::types::ServerId;
+use crate::types::{ServerId, ToolId};
 
 use super::audit::{Approve, Audit};
 use super::classify::Classify;
@@ -53,8 +53,20 @@ pub struct Options {
     pub vouch: Option<Rc<dyn Vouch>>,
     /// Tells when something is shown that was kept from the client.
     pub released: Option<watch::Receiver<Released>>,
+    /// Is told of a tool of another server that a client may have been shown, and that is blocked since.
+    pub displaced: Displaced,
     /// Tells the user what a server does wrong.
     pub note: Note,
+}
+
+/// Hears of tools that were shown and may not be used any more.
+#[derive(Clone)]
+pub struct Displaced(pub Rc<dyn Fn(&ToolId)>);
+
+impl std::fmt::Debug for Displaced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Displaced")
+    }
 }
 
 type HashOf = dyn Fn(&str) -> Option<String>;
@@ -124,6 +136,7 @@ impl Options {
             about: About(Rc::new(|| None)),
             vouch: None,
             released: None,
+            displaced: Displaced(Rc::new(|_| {})),
             note: Note(Rc::new(|_| {})),
         }
     }

@@ -4,7 +4,9 @@ use crate::guard::{Decision, Matter, Offer, Reason, interface};
 use crate::json::{self, Json};
 use crate::store::words::ToolStatus;
 use crate::store::{Event, Recorder};
+use crate::types::ToolId;
 
+use super::client::Client;
 use super::connection::Connection;
 use super::identify::{MAX_TOOL_NAME, looks_like_name};
 
@@ -23,7 +25,7 @@ const MOST_CHANGES: u64 = 4096;
 
 impl<R: Recorder> Connection<R> {
     /// Records every tool of a `tools/list` answer and takes out those that must not be seen.
-    pub fn inspect_tools(&mut self, answer: &mut Json<'_>) {
+    pub fn inspect_tools(&mut self, client: &mut impl Client, answer: &mut Json<'_>) {
         self.listing.on_page(answer);
         let Some(Json::Array(tools)) =
             answer.member_mut("result").and_then(|result| result.member_mut("tools"))
@@ -31,12 +33,12 @@ impl<R: Recorder> Connection<R> {
             return;
         };
         let mut repeats = Repeats::default();
-        tools.retain(|tool| self.inspect_tool(tool, &mut repeats));
+        tools.retain(|tool| self.inspect_tool(client, tool, &mut repeats));
         self.note_repeats(&repeats);
     }
 
     /// Whether the tool may be seen.
-    fn inspect_tool(&mut self, tool: &Json<'_>, repeats: &mut Repeats) -> bool {
+    fn inspect_tool(&mut self, client: &mut impl Client, tool: &Json<'_>, repeats: &mut Repeats) -> bool {
         let hash = interface::hash(tool);
         let name = match tool.member("name").and_then(Json::as_text) {
             Some(name) if name.len() <= MAX_TOOL_NAME && !is_ambiguous(tool) => name,
@@ -50,7 +52,29 @@ impl<R: Recorder> Connection<R> {
             false => self.record_findings(&name, &serde_json::Value::Null, &decision),
         }
         self.tell_hidden("tool", &name, &decision);
+        for displaced in &decision.displaced {
+            self.tell_displaced(&name, displaced);
+            if !client.take_back(displaced) {
+                (self.options.displaced.0)(displaced);
+            }
+        }
         !decision.is_block()
+    }
+
+    /// The user hears of a tool that was listed before the one for which it passes.
+    fn tell_displaced(&mut self, name: &str, displaced: &ToolId) {
+        let ToolId { server, tool } = displaced;
+        let shown = |name: &str| name.chars().take(80).collect::<String>();
+        if self.told_hidden.len() < MOST_TOLD && self.told_hidden.insert(format!("{server} {}", shown(tool)))
+        {
+            (self.options.note.0)(&format!(
+                "tool '{}' of server '{server}' passes for '{}' of server '{}', which was declared first: it is taken out of \
+                 what the agent is shown, and its calls are refused",
+                shown(tool),
+                shown(name),
+                self.options.server
+            ));
+        }
     }
 
     /// The user hears once of what is kept from the agent because of what it is, and not because a list names it.

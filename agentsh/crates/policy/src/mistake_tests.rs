@@ -22,7 +22,7 @@ fn an_unknown_key_is_shown_where_it_stands() {
       |
     4 |     colour: red
       |     ^^^^^^ not a key of `sandbox.mcp`
-      = help: the keys here are `enforce_policy`, `fail_closed`, `server_policy`, `allowed_servers`, `denied_servers`, `tool_policy`, `allowed_tools`, `denied_tools`, `version_pinning`, `rate_limits`, `max_line_bytes`, `request_timeout`, `max_argument_bytes`, `exfiltration`, `detection`, `output_inspection`, `sampling`, `secrets`, `content`, `classifier`, `advisories`, `rules`, `approvals`, `approved`, `anomaly`, `cross_server`, `allowed_transports` or `servers`
+      = help: the keys here are `enforce_policy`, `fail_closed`, `server_policy`, `allowed_servers`, `denied_servers`, `tool_policy`, `allowed_tools`, `denied_tools`, `version_pinning`, `rate_limits`, `max_line_bytes`, `request_timeout`, `max_argument_bytes`, `exfiltration`, `detection`, `output_inspection`, `sampling`, `secrets`, `content`, `classifier`, `advisories`, `rules`, `risk_names`, `approvals`, `approved`, `anomaly`, `cross_server`, `allowed_transports` or `servers`
     "#);
 }
 

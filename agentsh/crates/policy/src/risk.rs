@@ -11,13 +11,23 @@ pub enum Risk {
     High,
 }
 
+/// Where a verb stands in a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Names {
+    /// As a word of its own.
+    #[default]
+    Words,
+    /// Anywhere.
+    Literal,
+}
+
 const HIGH: [&str; 10] =
     ["delete", "remove", "destroy", "drop", "exec", "shell", "bash", "deploy", "publish", "write"];
 const MEDIUM: [&str; 9] = ["create", "update", "modify", "edit", "push", "send", "post", "put", "upload"];
 
 /// The risk of a tool as it stands in a listing.
 #[must_use]
-pub fn risk(tool: &Json<'_>) -> Risk {
+pub fn risk(tool: &Json<'_>, names: Names) -> Risk {
     let name = tool.member("name").and_then(Json::as_text).unwrap_or_default();
     let hint = |hint: &str| {
         let annotations = tool.member("annotations");
@@ -25,15 +35,18 @@ pub fn risk(tool: &Json<'_>) -> Risk {
     };
     match hint("destructiveHint") || hint("openWorldHint") {
         true => Risk::High,
-        false => of_name(&name),
+        false => of_name(&name, names),
     }
 }
 
 /// The risk of a tool of which the name alone is known.
 #[must_use]
-pub fn of_name(name: &str) -> Risk {
-    let words = words(name);
-    let any = |verbs: &[&str]| words.iter().any(|word| verbs.iter().any(|verb| is_form(word, verb)));
+pub fn of_name(name: &str, names: Names) -> Risk {
+    let (words, lower) = (words(name), name.to_lowercase());
+    let any = |verbs: &[&str]| match names {
+        Names::Words => words.iter().any(|word| verbs.iter().any(|verb| is_form(word, verb))),
+        Names::Literal => verbs.iter().any(|verb| lower.contains(verb)),
+    };
     if any(&HIGH) {
         Risk::High
     } else if any(&MEDIUM) {
@@ -80,7 +93,20 @@ mod tests {
             (r#"{"name":"execute_command"}"#, Risk::High),
         ] {
             let tool = agentsh_base::json::read(tool.as_bytes()).unwrap_or(Json::Null);
-            assert_eq!(risk(&tool), expected, "{tool:?}");
+            assert_eq!(risk(&tool, Names::Words), expected, "{tool:?}");
+        }
+        for (name, words, literal) in [
+            ("input_text", Risk::Low, Risk::Medium),
+            ("compute", Risk::Low, Risk::Medium),
+            ("executive_summary", Risk::Low, Risk::High),
+            ("get_weather", Risk::Low, Risk::Low),
+            ("DELETE_FILE", Risk::High, Risk::High),
+        ] {
+            assert_eq!(
+                (of_name(name, Names::Words), of_name(name, Names::Literal)),
+                (words, literal),
+                "{name}"
+            );
         }
     }
 }

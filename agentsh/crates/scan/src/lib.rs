@@ -13,6 +13,7 @@
 
 mod document;
 mod finding;
+mod forbidden;
 mod forward;
 mod html;
 mod rules;

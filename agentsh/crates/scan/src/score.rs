@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::finding::{Action, Category};
+use crate::forbidden;
 use crate::rules::{Channel, Match, Patterns};
 use crate::views;
 
@@ -108,6 +109,13 @@ pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
     if channel == Channel::Output {
         weigh_as_read(text, signs);
     }
+    if channel != Channel::Outbound {
+        signs.iter_mut().filter(|sign| is_deed(sign.rule)).for_each(|sign| {
+            if forbidden::is_forbidden(text, &sign.place) {
+                sign.weight = 0;
+            }
+        });
+    }
     let mut counts = std::collections::BTreeMap::<Rule, (u32, usize)>::new();
     let (mut first, mut sum, mut outcome) = (0, 0_u32, Outcome::default());
     let mut best = 0..0;
@@ -145,6 +153,21 @@ pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
         outcome.score = outcome.score.min(BLOCK - 1);
     }
     outcome
+}
+
+/// Whether a rule names something that is done, and that a text may also forbid.
+fn is_deed(rule: Rule) -> bool {
+    let Rule::Pattern(rule) = rule else { return false };
+    let category = Patterns::builtin().category(rule);
+    category.is_some_and(|category| {
+        matches!(
+            category,
+            Category::CredentialTheft
+                | Category::Exfiltration
+                | Category::FileExfiltration
+                | Category::ShellInjection
+        )
+    })
 }
 
 /// What a reader takes for less: words that begin at the same place are one sign, whatever rules they fit; a command in a block

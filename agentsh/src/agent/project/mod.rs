@@ -59,7 +59,7 @@ const AGENTS: &[Known] = &[
         title: "Gemini CLI",
         names: &["gemini", "gemini-cli"],
         starts: &[".gemini/settings.json", ".gemini/.env", ".gemini/extensions/"],
-        instructs: &["GEMINI.md", ".gemini/commands/"],
+        instructs: &["GEMINI.md", ".gemini/commands/", ".gemini/agents/", ".gemini/skills/"],
         ..COVERED
     },
     Known {
@@ -82,14 +82,27 @@ const AGENTS: &[Known] = &[
             ".opencode/tool/",
             ".opencode/tools/",
         ],
-        instructs: &[".opencode/agent/", ".opencode/command/", ".opencode/skills/"],
+        instructs: &[
+            ".opencode/agent/",
+            ".opencode/agents/",
+            ".opencode/command/",
+            ".opencode/commands/",
+            ".opencode/modes/",
+            ".opencode/skills/",
+        ],
         ..COVERED
     },
     Known {
         title: "Cursor",
         names: &["cursor-agent", "agent"],
         starts: &[".cursor/mcp.json", ".cursor/cli.json", ".cursor/hooks.json"],
-        instructs: &[".cursorrules", ".cursor/rules/", ".cursor/commands/"],
+        instructs: &[
+            ".cursorrules",
+            ".cursor/rules/",
+            ".cursor/commands/",
+            ".cursor/agents/",
+            ".cursor/skills/",
+        ],
         ..COVERED
     },
     Known {
@@ -124,7 +137,14 @@ const AGENTS: &[Known] = &[
         title: "Copilot",
         names: &["copilot"],
         starts: &[".copilot/", ".github/copilot/", ".vscode/mcp.json"],
-        instructs: &[".github/copilot-instructions.md", ".github/instructions/", ".github/prompts/"],
+        instructs: &[
+            ".github/copilot-instructions.md",
+            ".github/instructions/",
+            ".github/prompts/",
+            ".github/agents/",
+            ".github/chatmodes/",
+            ".github/skills/",
+        ],
         ..COVERED
     },
     Known { title: "Auggie", names: &["auggie"], starts: &[".augment/"], ..COVERED },
@@ -147,7 +167,7 @@ const AGENTS: &[Known] = &[
     },
     Known {
         title: "Windsurf",
-        instructs: &[".windsurfrules", ".windsurf/rules/"],
+        instructs: &[".windsurfrules", ".windsurf/rules/", ".windsurf/workflows/"],
         is_covered: false,
         ..COVERED
     },

@@ -1,6 +1,8 @@
 //! `agentsh policy generate SESSION`: the policy that a session would have needed, from its record: servers and tools with the
 //! hashes of their definitions, hosts, ports of this machine. What was refused stands there as comments.
 
+mod together;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write;
@@ -12,8 +14,11 @@ use jiff::Timestamp;
 use super::super::output::{Context, Failure, OK};
 use crate::policy::allow_entry;
 use crate::store::words::Action;
-use crate::store::{Event, EventFilter, Reader, Record, StoreError, escape};
-use crate::types::ServerId;
+use crate::store::{
+    Event, EventFilter, Offered, PinStore, Reader, Record, StoreError, WhichInterface, escape,
+};
+use crate::types::{ServerId, ToolId};
+use together::Together;
 
 /// Events of a session that are looked at, the newest ones.
 const MOST_EVENTS: u64 = 200_000;
@@ -44,6 +49,7 @@ struct Observed {
     hosts: BTreeMap<Option<ServerId>, BTreeMap<(String, u16), Seen>>,
     loopback: BTreeMap<Option<ServerId>, BTreeSet<u16>>,
     refused_hosts: BTreeMap<(Option<ServerId>, String, u16), (u64, String)>,
+    together: Together,
 }
 
 /// Prints the policy, or writes it into a new file.
@@ -76,6 +82,11 @@ pub async fn of_session(state: &Path, which: &str) -> Result<String, StoreError>
     let records = reader.events(&filter).await?;
     let mut observed = Observed::default();
     records.iter().for_each(|record| observed.add(record));
+    let tools = WhichInterface { kind: Some(Offered::Tool), ..WhichInterface::default() };
+    let (pins, _) = PinStore::new(state).interfaces(tools).await?;
+    observed.define(pins.into_iter().filter_map(|pin| {
+        Some((ToolId { server: pin.server_id, tool: pin.name }, (pin.hash, pin.definition?)))
+    }));
     Ok(observed.policy(&session.to_string(), records.len() as u64 == MOST_EVENTS))
 }
 
@@ -119,6 +130,11 @@ impl Observed {
         match event {
             Event::McpToolSeen { server_id, tool_name, tool_hash, .. } => {
                 self.servers.insert(server_id.clone());
+                // Without a name: only how many further ones there are.
+                if tool_name.is_empty() {
+                    return;
+                }
+                self.together.list(ToolId { server: server_id.clone(), tool: tool_name.clone() });
                 self.tool(server_id, tool_name).hash = Some(tool_hash.clone());
             }
             Event::McpToolChanged { server_id, tool_name, new_hash, .. } => {
@@ -133,6 +149,7 @@ impl Observed {
                     tool.refused = seen.map(|seen| (seen, reason.clone()));
                 } else {
                     Seen::more(&mut tool.allowed, record.time);
+                    self.together.call(ToolId { server: server_id.clone(), tool: tool_name.clone() });
                 }
             }
             Event::ProcessStarted { server_id: Some(server_id), .. } => {
@@ -169,6 +186,16 @@ impl Observed {
         }
     }
 
+    /// What is known of the tools that the session saw.
+    fn define(&mut self, definitions: impl Iterator<Item = (ToolId, (String, String))>) {
+        for (id, (hash, definition)) in definitions {
+            let seen = self.tools.get(&(id.server.clone(), id.tool.clone()));
+            if seen.is_some_and(|seen| seen.hash.as_ref() == Some(&hash)) {
+                self.together.definitions.insert(id, definition);
+            }
+        }
+    }
+
     fn tool(&mut self, server: &ServerId, name: &str) -> &mut Tool {
         self.tools.entry((server.clone(), name.to_owned())).or_default()
     }
@@ -189,6 +216,9 @@ impl Observed {
         self.tools(&mut text);
         self.connections(&mut text);
         text.push_str("    version_pinning: {enabled: true, on_change: block}\n");
+        if !self.servers.is_empty() {
+            text.push_str(&self.together.section());
+        }
         self.refused(&mut text);
         text
     }

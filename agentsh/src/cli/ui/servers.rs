@@ -13,7 +13,7 @@ use super::session::in_force;
 use crate::base::json::Json;
 use crate::cli::inventory::{state, time};
 use crate::cli::pins::offered::Change as Changed;
-use crate::policy::risk::{self, Risk};
+use crate::policy::risk::{self, Names, Risk};
 use crate::session::inventory::all;
 use crate::store::{
     Event, EventFilter, InterfacePin, Page as Records, Reader, StoreError, Tool, TrustedBy, WhichInterface,
@@ -211,7 +211,7 @@ fn offers(pins: &[InterfacePin], seen: &[Tool], id: &str, skip: usize) -> (Vec<O
         description: shortened(tool.description.as_deref().unwrap_or_default()),
         hash: tool.tool_hash.clone().unwrap_or_default(),
         trusted: None,
-        risk: risk_word(risk::of_name(&tool.tool_name)),
+        risk: risk_word(risk::of_name(&tool.tool_name, Names::Words)),
         calls: tool.calls,
         refused: tool.blocked,
         definition: None,
@@ -232,10 +232,10 @@ fn pinned(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
     };
     let by = if pin.trusted_by == Some(TrustedBy::User) { "by you" } else { "at first sight" };
     let risk = if is_tool {
-        risk_word(
-            crate::json::read(text.as_bytes())
-                .map_or_else(|_| risk::of_name(&pin.name), |definition: Json<'_>| risk::risk(&definition)),
-        )
+        risk_word(crate::json::read(text.as_bytes()).map_or_else(
+            |_| risk::of_name(&pin.name, Names::Words),
+            |definition: Json<'_>| risk::risk(&definition, Names::Words),
+        ))
     } else {
         Word::new("none", Tone::Quiet)
     };

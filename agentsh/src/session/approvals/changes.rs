@@ -1,8 +1,7 @@
-//! Questions about a tool or a prompt that is not what was trusted. A yes that lasts is a yes to its new definition, whatever the
+//! Questions about the use of something that is not what was trusted. A yes that lasts is a yes to its new definition, whatever the
 //! arguments of the next call are.
 
 use crate::guard::{Decision, Outcome, Reason};
-use crate::json::Json;
 use crate::mcp::ToApprove;
 use crate::store::Offered;
 use crate::store::words::ApprovalScope;
@@ -36,10 +35,10 @@ impl Approvals {
         if let Some(hash) = call.interface {
             return Some((of(Offered::Tool, call.name), hash.to_owned()));
         }
-        let prompt = call.arguments.member("name").and_then(Json::as_text);
-        let prompt = prompt.filter(|_| call.name == "prompts/get")?;
-        let hash = self.0.session.interfaces.drifted(call.server, Offered::Prompt, &prompt)?;
-        Some((of(Offered::Prompt, &prompt), hash))
+        let interfaces = &self.0.session.interfaces;
+        let (kind, name) = interfaces.used(call.server, call.name, call.arguments)?;
+        let hash = interfaces.drifted(call.server, kind, &name)?;
+        Some((of(kind, &name), hash))
     }
 
     /// Trusts the new definition for as long as the answer holds.

@@ -8,6 +8,8 @@ use std::rc::Rc;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::guard::Used;
+use crate::json::Json;
 use crate::mcp::Released;
 use crate::store::{InterfacePin, Offered, PinStore, StoreError, WhichInterface};
 use crate::types::{RuleRef, ServerId};
@@ -94,6 +96,13 @@ impl InterfacePins {
         heard.entry(server.clone()).or_insert_with(|| watch::channel(Released::default()).0).subscribe()
     }
 
+    /// Clients of this server are told to list its tools again.
+    pub fn relist(&self, server: &ServerId) {
+        if let Some(heard) = self.0.borrow().releases.heard.get(server) {
+            heard.send_modify(|released| released.tools += 1);
+        }
+    }
+
     /// The definition that is offered now, of an entry that is not what was trusted; None also where clients are offered
     /// different ones.
     #[must_use]
@@ -104,6 +113,13 @@ impl InterfacePins {
         let mut hashes = drifted.iter().filter(|((_, key), _)| of_it(key)).map(|(_, (hash, _))| hash);
         let first = hashes.next()?;
         hashes.all(|hash| hash == first).then(|| first.clone())
+    }
+
+    /// Which entry a request uses that is not what was trusted.
+    #[must_use]
+    pub fn used(&self, server: &ServerId, method: &str, params: &Json<'_>) -> Option<(Offered, String)> {
+        let used = Used::by(method, params)?;
+        self.0.borrow().servers.get(server)?.drifted(&used, None).cloned()
     }
 
     /// A person approved the new definition of an entry: it counts as trusted in this session, and clients are told to list

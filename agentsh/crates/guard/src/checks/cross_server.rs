@@ -143,14 +143,21 @@ impl CrossServer {
     }
 
     /// Whose tool this one passes for.
-    fn shadowed(&mut self, server: &ServerId, tool: &str) -> Option<ToolId> {
+    fn shadowed(&mut self, server: &ServerId, tool: &str, report: &mut Report) -> Option<ToolId> {
         let form = looks(tool);
         let rank = |server: &ServerId| self.order.iter().position(|declared| declared == server);
         match self.tools.get(&form) {
             Some((first, _)) if first == server => None,
             // Whoever answers faster is not the first for that.
-            Some((first, _)) if rank(server).zip(rank(first)).is_some_and(|(own, other)| own < other) => {
+            Some((first, spelled))
+                if rank(server).zip(rank(first)).is_some_and(|(own, other)| own < other) =>
+            {
+                let displaced = ToolId { server: first.clone(), tool: spelled.clone() };
                 self.tools.insert(form, (server.clone(), tool.to_owned()));
+                if displaced.tool != tool || self.policy.asked() {
+                    report.find(self.displacing(&displaced));
+                    report.displace(displaced);
+                }
                 None
             }
             Some((first, spelled)) => Some(ToolId { server: first.clone(), tool: spelled.clone() }),
@@ -161,6 +168,16 @@ impl CrossServer {
                 None
             }
         }
+    }
+
+    /// What is told of a tool whose name a server had that was declared later.
+    fn displacing(&self, displaced: &ToolId) -> Finding {
+        let verdict = Verdict::new(Outcome::Alert, Reason::ToolShadowed, self.policy.place("shadow_tool"));
+        let what = format!(
+            "'{}' of server '{}' passes for it, and was listed first",
+            displaced.tool, displaced.server
+        );
+        finding(verdict, "tool-shadowing", "displaced", Some(displaced.clone()), what)
     }
 
     /// A server that is known, and whose name this one is nearly.
@@ -183,7 +200,7 @@ impl CrossServer {
         if !self.policy.names() {
             return;
         }
-        if let Some(first) = self.shadowed(server, name) {
+        if let Some(first) = self.shadowed(server, name, report) {
             let place = self.policy.place("shadow_tool");
             // Two servers may well have a `search` each; only who asks for it wants one of them gone.
             if first.tool == name && !self.policy.asked() {
@@ -216,7 +233,7 @@ impl CrossServer {
         // A name that no listing has is made up by the client: it passes for nothing.
         if self.policy.names()
             && (was_listed || self.policy.asked())
-            && let Some(first) = self.shadowed(server, tool)
+            && let Some(first) = self.shadowed(server, tool, report)
             && (first.tool != tool || self.policy.asked())
         {
             let verdict =
@@ -445,12 +462,22 @@ mod tests {
         let order = ["honest", "quick"].map(|id| ServerId(id.to_owned()));
         let mut guard = Guard::of_declared(&policy, &order);
         assert!(!define(&mut guard, "quick", "read_file").verdict.is_block());
-        assert!(!define(&mut guard, "honest", "read_file").verdict.is_block());
+        let honest = define(&mut guard, "honest", "read_file");
+        assert!(!honest.verdict.is_block());
+        let displaced = ToolId { server: ServerId("quick".to_owned()), tool: "read_file".to_owned() };
+        assert_eq!(honest.displaced, [displaced]);
+        assert!(define(&mut guard, "honest", "read_file").displaced.is_empty());
         assert_eq!(call(&mut guard, 0, "quick", "read_file"), "tool-shadowed");
         assert!(define(&mut guard, "quick", "read_file").verdict.is_block());
         assert_eq!(call(&mut guard, 0, "honest", "read_file"), "");
         // Nobody declared it: it comes after whoever was there.
         assert!(define(&mut guard, "other", "read_file").verdict.is_block());
+        // Two servers may have a tool of one name where nobody asked for more; one that only looks like it goes.
+        let mut guard = Guard::of_declared(&McpPolicy::default(), &order);
+        for (name, alike, count) in [("search", "search", 0), ("search_all", "se\u{430}rch_all", 1)] {
+            assert!(!define(&mut guard, "quick", alike).verdict.is_block());
+            assert_eq!(define(&mut guard, "honest", name).displaced.len(), count, "{name}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
 use crate::destination;
 use crate::json::Json;
 use crate::policy::domain::Host;
-use crate::policy::risk::{self, Risk};
+use crate::policy::risk::{self, Names, Risk};
 use crate::policy::{CallRule, Condition, McpPolicy, RuleAction, Ruled, Test, glob};
 use crate::types::ToolId;
 use crate::verdict::{Outcome, Reason, Verdict};
@@ -18,17 +18,19 @@ const MOST_TOOLS: usize = 20_000;
 pub struct Rules {
     rules: Vec<Ruled<CallRule>>,
     risks: BTreeMap<ToolId, Risk>,
+    names: Names,
 }
 
 impl Rules {
     #[must_use]
     pub fn new(policy: &McpPolicy) -> Self {
-        Self { rules: policy.rules.clone(), risks: BTreeMap::new() }
+        let names = policy.risk_names.as_ref().map_or_else(Names::default, |names| names.value);
+        Self { rules: policy.rules.clone(), risks: BTreeMap::new(), names }
     }
 
     fn risk(&self, subject: &Subject<'_>, tool: &str) -> Risk {
         let id = ToolId { server: subject.server.clone(), tool: tool.to_owned() };
-        self.risks.get(&id).copied().unwrap_or_else(|| risk::of_name(tool))
+        self.risks.get(&id).copied().unwrap_or_else(|| risk::of_name(tool, self.names))
     }
 
     fn judge_call(&self, subject: &Subject<'_>, method: &str, said: &Json<'_>, report: &mut Report) {
@@ -73,7 +75,7 @@ impl Check for Rules {
                 let id = ToolId { server: subject.server.clone(), tool: name.to_owned() };
                 // What was said once counts: a server cannot talk a tool down.
                 let before = self.risks.get(&id).copied().unwrap_or(Risk::Low);
-                self.risks.insert(id, before.max(risk::risk(definition)));
+                self.risks.insert(id, before.max(risk::risk(definition, self.names)));
             }
             Matter::Call { arguments, .. } | Matter::ModelCall { arguments, .. } => {
                 self.judge_call(subject, "tools/call", arguments.unwrap_or(&Json::Null), report);
@@ -240,6 +242,11 @@ mod tests {
         ] {
             assert_eq!(outcome(rules, tool, arguments).0, wanted, "{tool} {arguments}");
         }
+        // `put` stands in it, and is no word of it.
+        let rules = "[{risk: medium, action: block}]";
+        assert_eq!(outcome(rules, "input_text", "{}").0, Outcome::Allow);
+        let literal = format!("{rules}, risk_names: literal");
+        assert_eq!(outcome(&literal, "input_text", "{}").0, Outcome::Block);
     }
 
     #[test]

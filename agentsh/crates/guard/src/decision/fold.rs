@@ -1,6 +1,6 @@
 //! From what all checks said to one decision. Pure.
 
-use crate::types::RuleRef;
+use crate::types::{RuleRef, ToolId};
 use crate::verdict::{Outcome, Reason, Verdict};
 
 use super::{Finding, Rewrite};
@@ -12,6 +12,7 @@ pub struct Report {
     findings: Vec<Finding>,
     rewrites: Vec<Rewrite>,
     advisories: Vec<String>,
+    displaced: Vec<ToolId>,
 }
 
 impl Report {
@@ -34,6 +35,7 @@ impl Report {
         self.findings.extend(other.findings);
         self.rewrites.extend(other.rewrites);
         self.advisories.extend(other.advisories);
+        self.displaced.extend(other.displaced);
     }
 
     /// What is to be replaced so far: a check that replaces texts too has to begin with these.
@@ -45,6 +47,11 @@ impl Report {
     /// A sentence that goes in front of a result which passes.
     pub fn advise(&mut self, sentence: String) {
         self.advisories.push(sentence);
+    }
+
+    /// A tool of another server that a listing may have shown, and that is blocked from now on.
+    pub fn displace(&mut self, tool: ToolId) {
+        self.displaced.push(tool);
     }
 
     #[must_use]
@@ -61,6 +68,7 @@ impl Report {
             findings: Vec::new(),
             rewrites: self.rewrites,
             advisories: self.advisories,
+            displaced: self.displaced,
         };
         let mut verdicts = self.verdicts.into_iter();
         if let Some(first) = verdicts.next() {
@@ -86,6 +94,8 @@ pub struct Decision {
     pub findings: Vec<Finding>,
     pub rewrites: Vec<Rewrite>,
     pub advisories: Vec<String>,
+    /// Tools of other servers that a listing may have shown, and that are blocked from now on.
+    pub displaced: Vec<ToolId>,
 }
 
 impl Decision {

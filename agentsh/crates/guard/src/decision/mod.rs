@@ -6,12 +6,14 @@ mod finding;
 mod fold;
 mod refusal;
 mod subject;
+pub(crate) mod used;
 
 pub use ahead::{Ahead, Errand, Lookout, Seen, Sightings};
 pub use finding::{Finding, Rewrite, Severity};
 pub use fold::{Decision, Report};
 pub use refusal::Refusal;
 pub use subject::{Matter, Offer, Subject};
+pub use used::Used;
 
 use std::cell::RefCell;
 use std::fmt::Debug;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::json::{self, Json};
 use crate::store::Event;
-use crate::types::ServerId;
+use crate::types::{ServerId, ToolId};
 
 use super::super::connection::Side;
 use super::super::jsonrpc::{Id, Key};
@@ -213,6 +213,22 @@ impl InFlight {
         if is_done {
             self.finish(key);
         }
+    }
+
+    /// Takes a tool out of the listings that are being put together; false: it is in none of them.
+    pub fn take_back(&mut self, tool: &ToolId) -> bool {
+        let Some(server) = self.ids.iter().position(|id| *id == tool.server.0) else { return false };
+        let mut is_taken = false;
+        for flight in self.flights.values_mut() {
+            if let Way::All(Gather { what: What::List(List::Tools, _), answers, .. }) = &mut flight.way
+                && let Some(answer) = answers.get_mut(&server)
+                && let Some(without) = merge::without_tool(answer, &tool.tool)
+            {
+                *answer = without;
+                is_taken = true;
+            }
+        }
+        is_taken
     }
 
     /// Puts the answer together.

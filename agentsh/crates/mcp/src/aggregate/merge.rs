@@ -101,6 +101,19 @@ pub fn write_list(
     write_around(&trees, out);
 }
 
+/// A server's answer to `tools/list` without the tools of one name. None: it has none.
+pub fn without_tool(answer: &[u8], name: &str) -> Option<Vec<u8>> {
+    let mut tree = json::read(answer).ok()?;
+    let Some(Json::Array(tools)) = tree.member_mut("result").and_then(|result| result.member_mut("tools"))
+    else {
+        return None;
+    };
+    let before = tools.len();
+    tools.retain(|tool| tool.member("name").and_then(Json::as_text).is_none_or(|own| own != name));
+    let is_less = tools.len() < before;
+    is_less.then(|| tree.to_compact().into_bytes())
+}
+
 fn write_item(
     list: List,
     server: usize,

@@ -1,6 +1,7 @@
 //! One server's view of the [`InFlight`]: what it asks, tells and answers becomes what the client sees.
 
 use crate::json::Json;
+use crate::types::ToolId;
 
 use super::super::client::Client;
 use super::super::jsonrpc::Id;
@@ -140,6 +141,10 @@ impl Client for ServerClient<'_> {
         let Some(number) = board.asked.withdraw(*server, id) else { return };
         let shown = number.to_string();
         board.to_client.push(|out| reply::write_cancelled(out, &shown, reason));
+    }
+
+    fn take_back(&mut self, tool: &ToolId) -> bool {
+        self.board.take_back(tool)
     }
 
     fn waiting(&self) -> usize {

@@ -25,6 +25,7 @@ mod pinning;
 mod publish;
 mod questions;
 mod rates;
+mod risk_names;
 pub(crate) mod rules;
 pub(crate) mod secrets;
 mod servers;
@@ -47,6 +48,7 @@ use crate::model::{
     PolicyTest, RateLimits, Ruled, ServerPolicy, ToolRule,
 };
 use crate::organisation::InForce;
+use crate::risk::Names;
 use crate::section::sections;
 use crate::types::{RuleRef, ServerId};
 
@@ -137,6 +139,10 @@ sections! {
     rules: rules::Rules => {
         /// What calls say that is recorded, asked about or refused.
         rules: Vec<Ruled<rules::CallRule>>
+    }
+    risk_names: risk_names::RiskNames => {
+        /// How their risk is read from names of tools; `None`: as words.
+        risk_names: Option<Ruled<Names>>
     }
     approvals: approvals::Approvals => { approvals: approvals::ApprovalPolicy }
     anomaly: anomaly::Anomaly => { anomaly: anomaly::AnomalyPolicy }

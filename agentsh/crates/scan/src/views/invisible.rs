@@ -6,7 +6,7 @@ use super::view::{Builder, View};
 #[must_use]
 pub fn is_invisible(character: char) -> bool {
     matches!(character,
-        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}')
@@ -77,7 +77,7 @@ fn registered_flag(rest: &str) -> usize {
 }
 
 fn is_right_to_left(c: char) -> bool {
-    matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}' | '\u{10800}'..='\u{10fff}')
+    matches!(c, '\u{590}'..='\u{61b}' | '\u{61d}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}' | '\u{10800}'..='\u{10fff}')
 }
 
 fn is_joining_script(c: char) -> bool {
@@ -187,6 +187,7 @@ mod tests {
             "1\u{fe0f}\u{20e3} ❤\u{fe0f} ✓\u{fe0e}",
             "葛\u{e0100}城",
             "שלום\u{200f} abc",
+            "عدد \u{61c}12-3",
             "plain",
         ] {
             assert!(suspicious(text, 9).is_empty(), "{text:?}");
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn others_are() {
-        for character in "\u{200b}\u{200c}\u{200d}\u{200e}\u{ad}\u{2060}\u{2063}\u{202a}\u{202e}\u{2066}\u{2069}\u{34f}\u{e0001}\u{1d173}\u{fff9}\u{3164}\u{feff}\u{fe0f}\u{e0100}".chars() {
+        for character in "\u{200b}\u{200c}\u{200d}\u{200e}\u{ad}\u{2060}\u{2063}\u{202a}\u{202e}\u{2066}\u{2069}\u{34f}\u{61c}\u{e0001}\u{1d173}\u{fff9}\u{3164}\u{feff}\u{fe0f}\u{e0100}".chars() {
             assert_eq!(suspicious(&format!("ab{character}cd"), 9).len(), 1, "{character:?}");
         }
         // A black flag with any tags behind it is no flag.

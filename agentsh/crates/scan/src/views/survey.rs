@@ -7,9 +7,9 @@ pub struct Survey {
     pub control: bool,
     /// Characters that show nothing.
     pub invisible: usize,
-    /// Character references, percent or backslash escapes.
+    /// Character references, percent, backslash or quoted-printable escapes.
     pub escapes: bool,
-    /// A run that may be Base64 or hexadecimal.
+    /// A run that may be Base64 or hexadecimal, or numbers that may be characters.
     pub runs: bool,
     /// Letters that stand alone between spaces, a few in a row.
     pub spaced: bool,
@@ -36,7 +36,7 @@ static CLASS: [u8; 256] = {
             b' ' | b'\t' | b'\n' | b'\r' => SPACE,
             b'a'..=b'z' | b'A'..=b'Z' => LETTER,
             b'0'..=b'9' => DIGIT,
-            b'&' | b'%' | b'\\' => MARK,
+            b'&' | b'%' | b'\\' | b'=' => MARK,
             0..=0x1f | 0x7f => CONTROL,
             0x80..=0xff => HIGH,
             _ => OTHER,
@@ -73,8 +73,9 @@ impl Survey {
                         leet = leet.saturating_sub(1);
                     }
                     singles = if length == 1 { singles + 1 } else { 0 };
-                    pairs =
-                        if length == 2 && digits > 0 { pairs + 1 } else { pairs * usize::from(length == 2) };
+                    let is_number =
+                        digits > 0 && (length == 2 || digits == length && matches!(length, 3 | 8));
+                    pairs = if is_number { pairs + 1 } else { pairs * usize::from(length == 2) };
                     survey.spaced |= singles >= 6;
                     survey.runs |= pairs >= 6;
                 }
@@ -84,7 +85,8 @@ impl Survey {
                         b'%' => {
                             bytes.get(at + 1..at + 3).is_some_and(|b| b.iter().all(u8::is_ascii_hexdigit))
                         }
-                        _ => matches!(bytes.get(at + 1), Some(b'u' | b'x' | b'U')),
+                        b'=' => bytes.get(at + 3) == Some(&b'='),
+                        _ => matches!(bytes.get(at + 1), Some(b'u' | b'x' | b'U' | b'0'..=b'3')),
                     };
                     at += 1;
                 }
@@ -122,6 +124,7 @@ fn begins_invisible(bytes: &[u8]) -> bool {
         bytes,
         [0xc2, 0xad, ..]
             | [0xcd, 0x8f, ..]
+            | [0xd8, 0x9c, ..]
             | [0xe1, 0x85, ..]
             | [0xe1, 0xa0, 0x8e, ..]
             | [0xe2, 0x80, 0x8b..=0x8f | 0xaa..=0xae, ..]

@@ -1,0 +1,106 @@
+//! What of a listing a request makes use of.
+
+use crate::json::Json;
+use crate::policy::glob;
+
+use super::{Matter, Offer};
+
+/// Longest template that is matched, in bytes; a longer one counts as one that every URI fits.
+const MAX_TEMPLATE: usize = 1024;
+
+/// An entry of a listing as a request names it: a prompt by its name, a resource by its URI, a template as it was listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Used {
+    pub kind: Offer,
+    pub name: String,
+}
+
+impl Used {
+    /// None: the request uses nothing that is listed.
+    #[must_use]
+    pub fn by(method: &str, params: &Json<'_>) -> Option<Self> {
+        let text = |value: &Json<'_>, name: &str| Some(value.member(name)?.as_text()?.into_owned());
+        let (kind, name) = match method {
+            "prompts/get" => (Offer::Prompt, text(params, "name")?),
+            "resources/read" | "resources/subscribe" => (Offer::Resource, text(params, "uri")?),
+            "completion/complete" => {
+                let reference = params.member("ref")?;
+                match text(reference, "uri") {
+                    Some(uri) => (Offer::Template, uri),
+                    None => (Offer::Prompt, text(reference, "name")?),
+                }
+            }
+            _ => return None,
+        };
+        Some(Self { kind, name })
+    }
+
+    /// Whether it is this entry: a URI is also one of every template that it fits.
+    #[must_use]
+    pub fn is_of(&self, kind: Offer, name: &str) -> bool {
+        match (self.kind, kind) {
+            (Offer::Resource, Offer::Template) => fits(&pattern(name), &self.name),
+            // What is completed may be a URI without any expression in it.
+            (Offer::Template, Offer::Resource) => self.name == name,
+            (own, listed) => own == listed && self.name == name,
+        }
+    }
+}
+
+impl Matter<'_> {
+    /// What of a listing is used here; None: nothing, or a tool.
+    #[must_use]
+    pub fn uses(&self) -> Option<Used> {
+        match self {
+            Self::Request { method, params: Some(params) } => Used::by(method, params),
+            _ => None,
+        }
+    }
+}
+
+/// A template as a pattern of names: every expression in it stands for any text.
+pub(crate) fn pattern(template: &str) -> String {
+    if template.len() > MAX_TEMPLATE {
+        return "*".to_owned();
+    }
+    let mut pattern = String::new();
+    let mut rest = template;
+    while let Some((literal, expression)) = rest.split_once('{') {
+        pattern.push_str(literal);
+        pattern.push('*');
+        rest = expression.split_once('}').map_or("", |(_, rest)| rest);
+    }
+    pattern + rest
+}
+
+pub(crate) fn fits(pattern: &str, uri: &str) -> bool {
+    glob::matches(pattern, uri)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::json;
+
+    #[test]
+    fn a_uri_is_of_its_own_entry_and_of_the_templates_that_it_fits() {
+        let used = |method: &str, params: &str| Used::by(method, &json::read(params.as_bytes()).unwrap());
+        let read = used("resources/read", r#"{"uri":"note:///7/text"}"#).unwrap();
+        for (kind, name, expected) in [
+            (Offer::Resource, "note:///7/text", true),
+            (Offer::Resource, "note:///8/text", false),
+            (Offer::Template, "note:///{id}/text{?q}", true),
+            (Offer::Template, "file:///{id}", false),
+            (Offer::Prompt, "note:///7/text", false),
+        ] {
+            assert_eq!(read.is_of(kind, name), expected, "{kind:?} {name}");
+        }
+        let completed = r#"{"ref":{"type":"ref/resource","uri":"note:///{id}"}}"#;
+        let completed = used("completion/complete", completed).unwrap();
+        assert!(completed.is_of(Offer::Template, "note:///{id}"));
+        assert!(!completed.is_of(Offer::Template, "note:///{other}"));
+        assert_eq!(used("resources/list", "{}"), None);
+    }
+}

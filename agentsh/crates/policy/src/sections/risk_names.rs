@@ -1,0 +1,56 @@
+//! `risk_names`: how the risk of a tool is read from its name.
+
+use crate::describe::Lines;
+use crate::keys::{KEY, Key, Kind};
+use crate::model::Ruled;
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Reader};
+use crate::risk::Names;
+use crate::section::{Section, lay};
+use crate::sections::McpPolicy;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RiskNames {
+    pub names: Option<Ruled<Names>>,
+}
+
+const WORDS: [(&str, Names); 2] = [("words", Names::Words), ("literal", Names::Literal)];
+
+impl Section<McpPolicy> for RiskNames {
+    const KEYS: &'static [Key] = &[Key {
+        name: "risk_names",
+        kind: Kind::Word(&["words", "literal"]),
+        default: "words",
+        about: "How `risk` of a rule reads names of tools: `words` knows a verb as a word of its own, `literal` anywhere in a name, as \
+            ThornGuard does, where `input_text` has `put`.",
+        example: "literal",
+        ..KEY
+    }];
+
+    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
+        Self { names: reader.word(fields.find("risk_names"), &WORDS) }
+    }
+
+    fn merge(&self, below: &mut McpPolicy) {
+        lay(&self.names, &mut below.risk_names);
+    }
+
+    /// What has a verb as a word has it somewhere: `literal` finds more.
+    fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let is_literal =
+            |names: &Option<Ruled<Names>>| names.as_ref().is_some_and(|names| names.value == Names::Literal);
+        match &self.names {
+            Some(own) if is_literal(&base.risk_names) && own.value == Names::Words => {
+                narrowing.refuse(&own.rule, "`risk_names` is `literal` without this file");
+            }
+            _ => self.merge(base),
+        }
+    }
+
+    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        if let Some(names) = &policy.risk_names {
+            let word = WORDS.iter().find(|(_, value)| *value == names.value).map_or("", |(word, _)| word);
+            lines.add(&format!("{name}.risk_names"), word.to_owned(), &names.rule);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `cross_server` of a generated policy: each of its rules that the session would not have broken, however fast it runs again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::quoted;
+use crate::guard::checks::looks;
+use crate::guard::{Guard, Matter, Reason};
+use crate::json::{self, Json};
+use crate::policy::{McpPolicy, Ruled};
+use crate::types::{RuleRef, ServerId, ToolId};
+
+/// Calls that any session may make in the time that a burst is.
+const LEAST_BURST: u64 = 10;
+
+/// What a session did with several servers.
+#[derive(Debug, Default)]
+pub(super) struct Together {
+    /// Calls that went through, in order; the same one again and again is one.
+    calls: Vec<ToolId>,
+    counts: BTreeMap<ServerId, u64>,
+    listed: BTreeSet<ToolId>,
+    /// Definitions of tools, whose annotations say more of them than their names.
+    pub definitions: BTreeMap<ToolId, String>,
+}
+
+impl Together {
+    pub fn list(&mut self, tool: ToolId) {
+        self.listed.insert(tool);
+    }
+
+    pub fn call(&mut self, tool: ToolId) {
+        *self.counts.entry(tool.server.clone()).or_default() += 1;
+        self.listed.insert(tool.clone());
+        if self.calls.last() != Some(&tool) {
+            self.calls.push(tool);
+        }
+    }
+
+    /// The section, as lines of a policy.
+    pub fn section(&self) -> String {
+        let mut text = "    cross_server:\n      enabled: true\n".to_owned();
+        let mut line = |key: &str, broken: Option<String>| {
+            let (flag, why) = match broken {
+                None => (true, String::new()),
+                Some(why) => (false, format!("  # {why}")),
+            };
+            text.push_str(&format!("      {key}: {{enabled: {flag}}}{why}\n"));
+        };
+        line("shadow_tool", self.shadowed());
+        let mut policy = McpPolicy::default();
+        let rule = RuleRef::default_rule("cross_server");
+        let off = || Some(Ruled { value: false, rule: rule.clone() });
+        policy.cross_server.rule = Some(rule.clone());
+        policy.cross_server.shadow = off();
+        policy.cross_server.burst = off();
+        let send = self.broken(&policy, Reason::ReadThenSend);
+        policy.cross_server.read_then_send = send.as_ref().and_then(|_| off());
+        line("read_then_send", send);
+        line("cross_server_flow", self.broken(&policy, Reason::CrossServerFlow));
+        let busiest = self.counts.iter().max_by_key(|(_, count)| **count);
+        if let Some((server, count)) = busiest.filter(|(_, count)| **count > LEAST_BURST) {
+            let server = quoted(&server.0);
+            text.push_str(&format!("      burst: {{max_calls: {count}}}  # all calls of server {server}\n"));
+        }
+        text
+    }
+
+    /// Two servers with tools that look alike, one of which was called.
+    fn shadowed(&self) -> Option<String> {
+        let mut first: BTreeMap<String, Vec<&ToolId>> = BTreeMap::new();
+        for tool in &self.listed {
+            first.entry(looks(&tool.tool)).or_default().push(tool);
+        }
+        let called: BTreeSet<&ToolId> = self.calls.iter().collect();
+        let alike = first.into_values().find(|tools| {
+            tools.iter().any(|tool| tool.server != tools[0].server)
+                && tools.iter().any(|tool| called.contains(tool))
+        })?;
+        let servers: Vec<String> = alike.iter().map(|tool| quoted(&tool.server.0)).collect();
+        Some(format!("{} is a tool of {}", quoted(&alike[0].tool), servers.join(" and ")))
+    }
+
+    /// The first call that a rule would refuse, if all came in the same moment.
+    fn broken(&self, policy: &McpPolicy, reason: Reason) -> Option<String> {
+        let mut guard = Guard::beyond_lists(policy);
+        for (tool, definition) in &self.definitions {
+            let Ok(definition) = json::read(definition.as_bytes()) else { continue };
+            let matter = Matter::Definition { name: &tool.tool, hash: "", definition: &definition };
+            let _only_remembered = guard.decide(&tool.server, matter, Duration::ZERO);
+        }
+        let arguments = Json::Object(Vec::new());
+        for call in &self.calls {
+            let matter =
+                Matter::Call { tool: &call.tool, hash: None, unlisted: false, arguments: Some(&arguments) };
+            let decision = guard.decide(&call.server, matter, Duration::ZERO);
+            if decision.verdict.reason == reason {
+                let from = decision.deciding().and_then(|found| found.source.clone())?;
+                return Some(format!(
+                    "the session called {} of {} after {} of {}",
+                    quoted(&call.tool),
+                    quoted(&call.server.0),
+                    quoted(&from.tool),
+                    quoted(&from.server.0)
+                ));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,8 @@
+#![no_main]
+
+use agentsh::store;
+
+#[path = "../checks/journal_redaction.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check::check(data));
