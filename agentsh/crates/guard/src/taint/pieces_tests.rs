@@ -111,7 +111,10 @@ fn what_is_public_or_no_prose_is_not_followed() {
         "fn main() { let total = items.iter().map(|item| item.price).sum::<u32>(); println!(\"{total}\"); }";
     remember(&mut judge, "files", true, code);
     assert!(judge.memory.entries.iter().all(|entry| entry.kept_of_prose == 0));
-    assert!(cut(18).iter().all(|piece| !refused(&mut judge, "net", "q", piece)));
+    for piece in cut(18) {
+        refused(&mut judge, "net", "q", &piece);
+    }
+    assert!(judge.pieces.covered.is_empty());
 }
 
 #[test]
