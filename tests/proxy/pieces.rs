@@ -135,8 +135,9 @@ fn pieces_that_an_agent_asks_about_count() {
         json!({"content": format!("secret_key={KEY}"), "source_type": "file_read", "source_server": "files"});
     peer.text("wrap_content", wrap);
     let mut is_clean = |piece: &str, to: &str| -> bool {
-        let answer = peer.text("scan_outbound", json!({"data": piece, "target_server": to}));
-        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let answer = peer.call("scan_outbound", json!({"data": piece, "target_server": to}));
+        let answer = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let answer: Value = serde_json::from_str(answer).unwrap();
         answer["clean"].as_bool().unwrap()
     };
     assert!(is_clean(&KEY[..6], "mail"));

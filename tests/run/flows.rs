@@ -84,7 +84,7 @@ fn what_a_pair_permits_counts_nowhere_else() {
     policy("");
     let answers = script(&place, &steps);
     assert_eq!(answers.text(1), piece(0));
-    for step in 2..6 {
+    for step in 2..5 {
         assert!(answers.error(step).contains("'read_file' of server 'files'"), "{}", answers.error(step));
     }
 }
@@ -241,7 +241,17 @@ fn a_secret_that_the_agent_showed_its_model_reaches_no_server() {
 #[test]
 fn of_many_results_the_newest_are_remembered() {
     let agent = Showing::new();
-    let secret = |at: u32| format!("fbk_{at:03}Hq2mZx9Lw{at:03}TnVb8RsYc");
+    let secret = |at: u64| {
+        let mut state = at + 1;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(
+                b"abcdefghjkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"[(state >> 33) as usize % 55],
+            )
+        };
+        let drawn: String = (0..22).map(|_| next()).collect();
+        format!("fbk_7q{drawn}")
+    };
     let results: Vec<String> = (0..300).map(|at| format!("REGISTRY_TOKEN={}\n", secret(at))).collect();
     let refused = agent.send("Bash", &results, &format!("log in with {}", secret(299)));
     assert_eq!(refused["error"]["data"]["reason"], "tainted-data", "{refused}");
