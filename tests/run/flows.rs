@@ -250,7 +250,7 @@ fn of_many_results_the_newest_are_remembered() {
             )
         };
         let drawn: String = (0..22).map(|_| next()).collect();
-        format!("fbk_7q{drawn}")
+        format!("fbk_{drawn}")
     };
     let results: Vec<String> = (0..300).map(|at| format!("REGISTRY_TOKEN={}\n", secret(at))).collect();
     let refused = agent.send("Bash", &results, &format!("log in with {}", secret(299)));
