@@ -5,5 +5,7 @@ mod config;
 mod leaks;
 mod markers;
 mod ordinary;
+mod pieces;
+mod said;
 mod servers;
 mod webhook;

@@ -2,14 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::support::http_server::{HttpServer, Reply};
 use crate::support::sandbox::{script, script_with};
 use crate::support::{Mode, Outcome, Peer, Place};
 
 const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau goes to the Brandt family before winter, \
                     the price of 310 thousand crowns was agreed orally, and nobody in the village knows of it yet.";
 
-fn two_servers(place: &Place) -> String {
+pub fn two_servers(place: &Place) -> String {
     let entry = json!({"command": place.program("fixture_server"), "args": []});
     place.write(
         place.home.join(".claude.json"),
@@ -18,7 +17,7 @@ fn two_servers(place: &Place) -> String {
     place.write("memo.txt", MEMO).to_str().unwrap().to_owned()
 }
 
-fn call(server: &str, tool: &str, arguments: Value) -> Value {
+pub fn call(server: &str, tool: &str, arguments: Value) -> Value {
     json!({"server": server, "tool": tool, "arguments": arguments})
 }
 
@@ -103,7 +102,7 @@ fn labels_of_the_policy_decide() {
 }
 
 /// Servers `files`, `mail` and `wiki`.
-fn three_servers(place: &Place) -> String {
+pub fn three_servers(place: &Place) -> String {
     let entry = json!({"command": place.program("fixture_server"), "args": []});
     let all = json!({"mcpServers": {"files": entry, "mail": entry, "wiki": entry}});
     let memo = two_servers(place);
@@ -315,7 +314,7 @@ fn after_three_refusals_a_pair_is_closed_and_others_are_not() {
 fn explain_says_what_becomes_of_a_flow() {
     let place = Place::new(Mode::Invoker);
     place.user_policy(
-        "version: 1\nsandbox:\n  mcp:\n    exfiltration: {on_detection: ask, allow: [{from: git, to: \"forge*\"}]}\n    servers: [{id: wiki, flow: {source: public}}]\n",
+        "version: 1\nsandbox:\n  mcp:\n    exfiltration: {on_detection: ask, allow: [{from: git, to: \"forge*\"}]}\n    servers: [{id: wiki, flow: {source: public}}, {id: code, flow: {source: shareable}}]\n",
     );
     let ask =
         |from: &str, to: &str| Outcome::of(&mut place.agentsh(&["policy", "explain", "--flow", from, to]));
@@ -326,6 +325,18 @@ fn explain_says_what_becomes_of_a_flow() {
     );
     assert!(ask("git", "forge-1").expect_code(0).stdout.contains("goes on ("));
     assert!(ask("wiki", "github").expect_code(0).stdout.contains("its results are public"));
+    let shared = ask("code", "github").expect_code(1).stdout;
+    assert!(
+        shared.contains("a copy of prose or code: goes on (")
+            && shared.contains("a copy of a secret or personal data: waits for a person"),
+        "{shared}"
+    );
+    let strict = place
+        .agentsh(&["policy", "explain", "--policy", "strict", "--flow", "fs", "github"])
+        .output()
+        .unwrap();
+    let strict = String::from_utf8_lossy(&strict.stdout).into_owned();
+    assert!(strict.contains("after something was read: is refused (built-in:strict:"), "{strict}");
 }
 
 #[test]
@@ -453,64 +464,4 @@ fn values_of_a_table_do_not_reach_another_server_in_another_form() {
         assert_eq!(answers.text(3), rows[2], "{mode:?}");
         assert!(answers.error(4).contains("'read_file' of server 'files'"), "{}", answers.error(4));
     }
-}
-
-/// What the agent read with a tool of its own and showed to its model: a secret of it reaches no server either.
-#[test]
-fn a_secret_that_the_agent_showed_its_model_reaches_no_server() {
-    const AGENT: &str = r#"#!/usr/bin/env python3
-import json, os, subprocess, sys, urllib.request
-config = next(word.split("=", 1)[1] for word in sys.argv if word.startswith("--mcp-config="))
-entry = json.load(open(config))["mcpServers"]["mail"]
-body = json.load(open("request.json"))
-request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(),
-                                 {"Content-Type": "application/json", "X-Api-Key": "k"})
-urllib.request.urlopen(request).read()
-server = subprocess.Popen([entry["command"], *entry.get("args", [])], env={**os.environ, **(entry.get("env") or {})},
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-def say(message):
-    server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    server.stdin.flush()
-def ask(number, method, params):
-    say({"id": number, "method": method, "params": params})
-    while True:
-        answer = json.loads(server.stdout.readline())
-        if answer.get("id") == number:
-            return answer
-ask(1, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}})
-say({"method": "notifications/initialized"})
-ask(2, "tools/list", {})
-for number, text in enumerate(["what is for lunch", sys.argv[-1]], 3):
-    print(json.dumps(ask(number, "tools/call", {"name": "echo", "arguments": {"text": text}})))
-"#;
-    const SECRET: &str = "fbk_7Hq2mZx9Lw4TnVb8RsYcQ1eD";
-    let place = Place::new(Mode::Invoker);
-    two_servers(&place);
-    place.policy("version: 1\nsandbox: {mcp: {exfiltration: {marker: off}}}\n");
-    let model = HttpServer::start(|_| Reply::json(r#"{"type":"message","content":[],"usage":{}}"#));
-    place.set("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port));
-    place.set("ANTHROPIC_API_KEY", "sk-ant-test");
-    let claude = place.script(place.project.join("bin/claude"), AGENT);
-    let run = |tool: &str| {
-        let call = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": tool, "input": {}}]});
-        let result = json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t",
-            "content": format!("REGISTRY_TOKEN={SECRET}\n")}]});
-        let request = json!({"model": "m", "messages": [{"role": "user", "content": "go"}, call, result]});
-        place.write(place.project.join("request.json"), request.to_string());
-        let outcome = Outcome::of(
-            place.agentsh(&["run", "--quiet", "--"]).arg(&claude).arg(format!("log in with {SECRET}")),
-        );
-        let answers: Vec<Value> =
-            outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(answers.len(), 2, "{outcome}");
-        assert_eq!(answers[0]["result"]["content"][0]["text"], "what is for lunch", "{outcome}");
-        answers[1].clone()
-    };
-    let refused = run("Bash");
-    assert_eq!(refused["error"]["data"]["reason"], "tainted-data", "{refused}");
-    let message = refused["error"]["message"].as_str().unwrap();
-    assert!(message.contains("'Bash' of server 'files of the project'"), "{message}");
-    // What a server said is that server's, and nobody's where it passed no proxy.
-    let passed = run("mcp__files__read_file");
-    assert!(passed["result"]["content"][0]["text"].as_str().unwrap().contains(SECRET), "{passed}");
 }

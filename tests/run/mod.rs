@@ -18,6 +18,7 @@ mod environment;
 mod exfiltration;
 mod exit;
 mod failures;
+mod flows;
 mod grpc;
 mod looks;
 mod mcp_run;

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::guard::{Finding, Rewrite};
 use crate::json;
 use crate::policy::McpPolicy;
 use crate::types::SessionId;

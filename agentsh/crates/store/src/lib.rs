@@ -25,6 +25,8 @@ pub mod redact;
 pub mod running;
 mod sql;
 pub mod summary;
+mod summary_lines;
+mod summary_short;
 mod summary_text;
 pub mod taint;
 pub mod tap;

@@ -1,16 +1,14 @@
-//! A summary as text: whole for `agentsh report`, short for the end of a run. Everything in it is escaped.
+//! A summary as text, whole, for `agentsh report`. Everything in it is escaped.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::escape::{line, shorten};
-use super::record::shown_time;
-use super::summary::{Bundle, Flowed, Layer, Mismatch, PORTS_UNKNOWN, Refusal, Summary, Warned};
+use crate::escape::line;
+use crate::record::shown_time;
+use crate::summary::{PORTS_UNKNOWN, Summary, Warned};
+use crate::summary_lines::{bundle, command, count, dollars, flow, mismatch, owner, refusal};
 use crate::types::{ServerId, exit_status};
-use crate::words::{Action, BundleState, ExitCause};
-
-/// Most lines of [`Summary::render_short`].
-const SHORT_LINES: usize = 12;
+use crate::words::{Action, ExitCause};
 
 /// Lists in the whole text stop here and say how much more there is.
 const LIST_LINES: usize = 50;
@@ -64,63 +62,6 @@ impl Summary {
             let _ = writeln!(text, "{line}");
         }
         text
-    }
-
-    /// For the end of a run: at most 12 lines. What ran, what was refused and by which rule, and, as far as `told` does
-    /// not have it already, what was not enforced.
-    #[must_use]
-    pub fn render_short(&self, told: &BTreeSet<String>) -> String {
-        let (calls, blocked) = self.tools.values().fold((0, 0), |(calls, blocked), tool| {
-            (calls + tool.allowed + tool.alerted + tool.blocked, blocked + tool.blocked)
-        });
-        let mut servers: Vec<&ServerId> =
-            self.processes.values().filter_map(|process| process.server_id.as_ref()).collect();
-        servers.dedup();
-        let named: Vec<_> = servers.iter().take(5).map(|server| line(&server.0)).collect();
-        let more = if servers.len() > named.len() { ", …" } else { "" };
-        let list = if named.is_empty() { String::new() } else { format!(" ({}{more})", named.join(", ")) };
-        let servers_refused = || self.refused.values().filter(|entry| entry.tool_name.is_none());
-        // A program that changed is refused before anything else is judged of its server.
-        let changed = self.mismatches.values().filter(|found| {
-            found.action == Action::Block && servers_refused().all(|entry| entry.server_id != found.server_id)
-        });
-        let refused =
-            blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
-        let mut lines = vec![format!(
-            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}",
-            self.session,
-            count(servers.len() as u64, "server"),
-            count(calls, "tool call"),
-            // A program asks for one name again and again.
-            match self.refused_connections.values().map(|found| &found.host).collect::<BTreeSet<_>>().len() {
-                0 => String::new(),
-                hosts => format!(", {} refused", count(hosts as u64, "host")),
-            },
-            match self.undelivered.values().map(|lost| lost.calls).sum::<u64>() {
-                0 => String::new(),
-                lost => format!(", {lost} reached no server"),
-            },
-        )];
-        let mut facts: Vec<String> = Vec::new();
-        facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
-        facts.extend(self.refused_connections().into_iter().map(|text| format!("refused: {text}")));
-        facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
-        facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));
-        let unsound = self.bundles.values().filter(|bundle| bundle.state != BundleState::InForce);
-        facts.extend(unsound.map(|found| format!("policy of the organisation: {}", bundle(found))));
-        facts.extend(self.flows_short());
-        facts.extend(self.not_classified().into_iter().map(|text| format!("not classified: {text}")));
-        facts.extend(self.layers_short(told));
-        facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
-        facts.extend(self.failures());
-        facts.extend(self.undelivered());
-        let room = SHORT_LINES - 2;
-        let left_over = facts.len().saturating_sub(room);
-        lines.extend(facts.into_iter().take(room).map(|text| format!("  {}", shorten(&text, 300))));
-        if left_over > 0 {
-            lines.push(format!("  … and {left_over} more: agentsh report {}", self.session));
-        }
-        lines.join("\n") + "\n"
     }
 
     fn head(&self) -> Vec<String> {
@@ -189,11 +130,11 @@ impl Summary {
         lines.collect()
     }
 
-    fn refusals(&self) -> Vec<String> {
+    pub(super) fn refusals(&self) -> Vec<String> {
         self.refused.values().map(refusal).collect()
     }
 
-    fn refused_connections(&self) -> Vec<String> {
+    pub(super) fn refused_connections(&self) -> Vec<String> {
         let lines = self.refused_connections.values().map(|found| {
             let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };
             let times = if found.count > 1 { format!(" {} times", found.count) } else { String::new() };
@@ -224,18 +165,8 @@ impl Summary {
         lines
     }
 
-    fn detections(&self) -> String {
+    pub(super) fn detections(&self) -> String {
         format!("agentsh mcp detections --session {}", self.session)
-    }
-
-    /// One line for all of them.
-    fn flows_short(&self) -> Option<String> {
-        const NAMED: usize = 3;
-        let mut named: Vec<String> = self.flows.values().take(NAMED).map(arrow).collect();
-        if self.flows.values().len() > NAMED {
-            named.push(format!("{} more", self.flows.values().len() - NAMED));
-        }
-        (!named.is_empty()).then(|| format!("data: {}; {}", named.join(", "), self.detections()))
     }
 
     fn connections(&self) -> Vec<String> {
@@ -260,7 +191,7 @@ impl Summary {
     }
 
     /// The worst first.
-    fn advisories(&self) -> Vec<String> {
+    pub(super) fn advisories(&self) -> Vec<String> {
         let mut all: Vec<&Warned> = self.advisories.values().collect();
         all.sort_by_key(|found| std::cmp::Reverse(found.severity));
         let lines = all.into_iter().map(|found| {
@@ -283,7 +214,7 @@ impl Summary {
         lines.collect()
     }
 
-    fn not_classified(&self) -> Vec<String> {
+    pub(super) fn not_classified(&self) -> Vec<String> {
         let lines = self.unclassified.values().map(|found| {
             let became = if found.action == Action::Block { "refused" } else { "passed" };
             let texts = count(found.count, "message");
@@ -328,42 +259,7 @@ impl Summary {
         lines.collect()
     }
 
-    /// What was less than asked for, as words that are the same for every sandbox and run on one machine.
-    #[must_use]
-    pub fn lacking(&self) -> BTreeSet<String> {
-        self.not_enforced.values().map(lack).collect()
-    }
-
-    /// One line for all sandboxes that lack the same.
-    fn layers_short(&self, told: &BTreeSet<String>) -> Vec<String> {
-        let mut of_sandboxes: Vec<(String, Vec<&Layer>)> = Vec::new();
-        for layer in self.not_enforced.values().filter(|layer| !told.contains(&lack(layer))) {
-            let who = owner(layer.server_id.as_ref());
-            match of_sandboxes.iter_mut().find(|(known, _)| *known == who) {
-                Some((_, layers)) => layers.push(layer),
-                None => of_sandboxes.push((who, vec![layer])),
-            }
-        }
-        let mut lines: Vec<(Vec<String>, Vec<String>)> = Vec::new();
-        for (who, layers) in of_sandboxes {
-            let lacks: Vec<String> = layers.iter().map(|layer| lack(layer)).collect();
-            match lines.iter_mut().find(|(_, known)| *known == lacks) {
-                Some((others, _)) => others.push(who),
-                None => lines.push((vec![who], lacks)),
-            }
-        }
-        let line = |(who, lacks): (Vec<String>, Vec<String>)| {
-            // A weaker tier is no lack of the machine: it was asked for.
-            let why = match lacks.iter().all(|lack| lack.starts_with("tier ")) {
-                true => "`agentsh report` says what that leaves out",
-                false => "`agentsh doctor` says why",
-            };
-            format!("not enforced: {} (for {}); {why}", lacks.join(", "), who.join(", "))
-        };
-        lines.into_iter().map(line).collect()
-    }
-
-    fn rejections(&self) -> Vec<String> {
+    pub(super) fn rejections(&self) -> Vec<String> {
         let lines = self.rejected_messages.values().map(|found| {
             let each = found.details.iter().map(|(detail, times)| match times {
                 times if *times == 1 || *times == found.count => line(detail).into_owned(),
@@ -389,7 +285,7 @@ impl Summary {
         lines.collect()
     }
 
-    fn failures(&self) -> Vec<String> {
+    pub(super) fn failures(&self) -> Vec<String> {
         let crashes = self.crashes.values().map(|crash| {
             format!(
                 "{} crashed {} (last exit status {}, {} unanswered)",
@@ -410,7 +306,7 @@ impl Summary {
         crashes.chain(timeouts).collect()
     }
 
-    fn undelivered(&self) -> Vec<String> {
+    pub(super) fn undelivered(&self) -> Vec<String> {
         let lines = self.undelivered.values().map(|lost| {
             format!(
                 "{} of {} did not reach it: {}",
@@ -450,75 +346,6 @@ impl Summary {
     }
 }
 
-/// A layer, and what there is instead.
-fn lack(layer: &Layer) -> String {
-    match layer.got.as_str() {
-        "" => format!("{} {}", line(&layer.layer), layer.state),
-        got => format!("{} {}: {}", line(&layer.layer), layer.state, line(got)),
-    }
-}
-
-fn refusal(refusal: &Refusal) -> String {
-    let what = match &refusal.tool_name {
-        Some(tool) => format!("{}/{}", line(&refusal.server_id.0), line(tool)),
-        None => format!("server {}", line(&refusal.server_id.0)),
-    };
-    let times = if refusal.count > 1 { format!(" {} times", refusal.count) } else { String::new() };
-    let detail = refusal.detail.as_deref().filter(|detail| !detail.is_empty());
-    let detail = detail.map_or(String::new(), |detail| format!(" ({})", line(detail)));
-    let rule = refusal.rule.to_string();
-    format!("{what}{times}: {}{detail}, by {}", line(&refusal.reason), line(&rule))
-}
-
-/// The changed files first: a long text is cut at its end.
-fn bundle(found: &Bundle) -> String {
-    let version = found.version.map(|version| format!(" version {version}")).unwrap_or_default();
-    let detail = match found.detail.as_str() {
-        "" => String::new(),
-        detail => format!(": {}", line(detail)),
-    };
-    format!("'{}'{version}: {}{detail}", line(&found.name), found.state)
-}
-
-/// Millionths of a dollar.
-fn dollars(micro: u64) -> String {
-    format!("${}.{:04}", micro / 1_000_000, micro % 1_000_000 / 100)
-}
-
-fn mismatch(found: &Mismatch) -> String {
-    let files: Vec<_> = found.changed.iter().map(|path| line(path)).collect();
-    let files = if files.is_empty() { line(&found.binary_path).into_owned() } else { files.join(", ") };
-    format!(
-        "{}: {files} changed ({}): expected {}, found {}, program {}",
-        line(&found.server_id.0),
-        found.action,
-        line(&found.expected_hash),
-        line(&found.actual_hash),
-        line(&found.binary_path),
-    )
-}
-
-fn owner(server: Option<&ServerId>) -> String {
-    server.map_or("the agent".to_owned(), |server| line(&server.0).into_owned())
-}
-
-/// As a shell reads it; what nobody could type stays escaped.
-fn command(words: &[String]) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,~".contains(c);
-    let quoted = |word: &String| {
-        let shown = line(word);
-        if !shown.is_empty() && shown.chars().all(is_plain) {
-            return shown.into_owned();
-        }
-        format!("'{}'", shown.replace('\'', "'\\''"))
-    };
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
-}
-
-fn count(number: u64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
-}
-
 /// Indented, wrapped at `width`, continuation lines indented further.
 fn push_lines(text: &mut String, lines: &[String], width: usize, most: usize) {
     if lines.is_empty() {
@@ -549,154 +376,6 @@ fn push_lines(text: &mut String, lines: &[String], width: usize, most: usize) {
     }
 }
 
-/// `files -> mail`, `mail -> host.example`.
-fn arrow(found: &Flowed) -> String {
-    match (&found.from, &found.host) {
-        (Some(from), _) => format!("{} -> {}", line(&from.0), line(&found.to.0)),
-        (None, Some(host)) => format!("{} -> {}", line(&found.to.0), line(host)),
-        (None, None) => format!("{} -> somewhere", line(&found.to.0)),
-    }
-}
-
-fn flow(found: &Flowed) -> String {
-    let mut what = Vec::new();
-    match found.copies {
-        0 => {}
-        1 => what.push("1 copy".to_owned()),
-        copies => what.push(format!("{copies} copies")),
-    }
-    if found.without_copy > 0 {
-        what.push(format!("{} without a copy", count(found.without_copy, "call")));
-    }
-    if found.from.is_none() {
-        what.push(format!(
-            "{} that named a host which is not listed",
-            count(found.passed + found.refused, "call")
-        ));
-    }
-    format!("{}: {}; {} passed, {} refused", arrow(found), what.join(", "), found.passed, found.refused)
-}
-
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
-
-    use super::*;
-    use crate::testing::{START, events, session, verdict};
-
-    fn summary(events: &[crate::Event]) -> Summary {
-        let mut summary = Summary::new(session(1));
-        events.iter().for_each(|event| summary.add(START.parse().unwrap(), event));
-        summary
-    }
-
-    #[test]
-    fn the_short_form_names_refusals_and_their_rules() {
-        insta::assert_snapshot!("short", summary(&events()).render_short(&BTreeSet::new()));
-        let nothing = summary(&[]).render_short(&BTreeSet::new());
-        assert!(
-            nothing.lines().count() == 1 && nothing.contains("0 servers, 0 tool calls, 0 refused"),
-            "{nothing}"
-        );
-    }
-
-    #[test]
-    fn what_a_machine_lacks_is_told_once() {
-        let lacks = |server: Option<&str>, layer: &str| crate::Event::Enforcement {
-            server_id: server.map(|name| ServerId(name.to_owned())),
-            layer: layer.to_owned(),
-            asked: "4096 MiB together".to_owned(),
-            got: "a watchdog over all".to_owned(),
-            state: crate::words::LayerState::Degraded,
-            why: "no memory cgroup may be made here".to_owned(),
-        };
-        let all = [None, Some("fs"), Some("git")];
-        let events: Vec<_> =
-            all.iter().flat_map(|who| [lacks(*who, "memory limit"), lacks(*who, "cpu limit")]).collect();
-        let summary = summary(&events);
-        let short = summary.render_short(&BTreeSet::new());
-        assert_eq!(short.matches("not enforced").count(), 1, "{short}");
-        assert!(short.contains("(for the agent, fs, git)"), "{short}");
-        assert_eq!(summary.render_short(&summary.lacking()).lines().count(), 1);
-        assert!(summary.render_text(100).contains("not enforced\n  cpu limit of the agent"));
-    }
-
-    /// A resolver asks for both kinds of address, and a program asks again.
-    #[test]
-    fn hosts_are_counted_and_not_questions() {
-        let asked = |name: &str, count: u64| crate::Event::DnsBlocked {
-            server_id: None,
-            name: name.to_owned(),
-            reason: "name-not-allowed".to_owned(),
-            rule: crate::types::RuleRef::default_rule("network.allow"),
-            query_type: "A".to_owned(),
-            action: Action::Block,
-            change: None,
-            count,
-        };
-        let short = summary(&[asked("one.test", 4), asked("two.test", 1)]).render_short(&BTreeSet::new());
-        assert!(short.contains("0 tool calls, 0 refused, 2 hosts refused\n"), "{short}");
-    }
-
-    #[test]
-    fn a_server_whose_program_changed_counts_as_refused() {
-        let mut events = events();
-        events.retain(|event| matches!(event, crate::Event::McpServerBinaryMismatch { .. }));
-        let short = summary(&events).render_short(&BTreeSet::new());
-        assert!(events.len() == 1 && short.contains("0 tool calls, 1 refused"), "{short}");
-    }
-
-    #[test]
-    fn names_without_end_do_not_grow_the_summary() {
-        let hostile: Vec<_> = (0..5000)
-            .map(|id| verdict(&format!("{id}\u{1b}[2J{}", "x".repeat(5000)), id, Action::Block))
-            .collect();
-        let summary = summary(&hostile);
-        assert_eq!((summary.tools.values().len(), summary.not_listed), (500, 9000));
-        let short = summary.render_short(&BTreeSet::new());
-        assert!(short.lines().count() <= SHORT_LINES && short.len() < 5000, "{short}");
-        let text = summary.render_text(0);
-        assert!(!short.contains('\u{1b}') && !text.contains('\u{1b}') && text.len() < 200_000);
-    }
-
-    #[test]
-    fn different_details_stay_apart_and_equal_lists_come_once() {
-        let rejected = |detail: &str| crate::Event::McpMessageRejected {
-            server_id: ServerId("canary".to_owned()),
-            from: crate::words::Sender::Client,
-            reason: "invalid-request".to_owned(),
-            detail: detail.to_owned(),
-            bytes: 1,
-        };
-        let filtered = |id: &str, names: &[&str]| crate::Event::McpServerEnvFiltered {
-            server_id: Some(ServerId(id.to_owned())),
-            stripped_vars: names.iter().map(|name| (*name).to_owned()).collect(),
-            passed_count: 1,
-        };
-        let mut summary = summary(&[
-            rejected("no version"),
-            rejected("bad id"),
-            rejected("no version"),
-            filtered("a", &["KEY", "PWD"]),
-            filtered("b", &["PWD", "KEY"]),
-            filtered("c", &["OTHER"]),
-            filtered("d", &["SHLVL"]),
-        ]);
-        let text = summary.render_text(100);
-        let expected = "3 messages from the client of canary: invalid-request (bad id; 2 times no version)";
-        assert!(text.contains(expected), "{text}");
-        assert!(text.contains("  a, b: KEY\n  c: OTHER\n") && !text.contains("SHLVL"), "{text}");
-        summary.verb = Some("proxy".to_owned());
-        assert!(summary.render_text(100).contains("3 messages from the client: invalid-request"));
-        for number in 0..10 {
-            summary.add(START.parse().unwrap(), &rejected(&format!("{number}")));
-        }
-        assert!(summary.render_text(200).contains("; and 7 more)"), "{}", summary.render_text(200));
-    }
-
-    #[test]
-    fn lines_are_wrapped() {
-        let text = summary(&events()).render_text(60);
-        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
-    }
-}
+#[path = "summary_text_tests.rs"]
+mod tests;

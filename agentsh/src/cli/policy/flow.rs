@@ -68,7 +68,13 @@ pub(super) async fn explain(
     let shown = |id: &ServerId| escape::line(&id.0).into_owned();
     writeln!(out, "from '{}': its results are {source} ({})", shown(&from.id), from.by)?;
     writeln!(out, "to '{}': what it is told is {sink} ({})", shown(&to.id), to.by)?;
-    writeln!(out, "a call that carries a copy: {} ({copy_rule})", copy.sentence())?;
+    // Prose and code may go without a word; a copy of a value is another thing.
+    let is_shared = passes(&policy, from, to).is_none() && from.labels.shares_with(to.labels);
+    let what = if is_shared { "a copy of a secret or personal data" } else { "a copy" };
+    if is_shared {
+        writeln!(out, "a call that carries a copy of prose or code: {} ({label_rule})", label.sentence())?;
+    }
+    writeln!(out, "a call that carries {what}: {} ({copy_rule})", copy.sentence())?;
     writeln!(out, "a call without one, after something was read: {} ({label_rule})", label.sentence())?;
     if code == NO {
         writeln!(

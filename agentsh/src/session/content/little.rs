@@ -1,5 +1,6 @@
 //! How much a call can say at most: what is one of a few possible values carries no text away. Counted in bits over the
-//! whole of it, and over the session, so that no nesting and no number of calls makes a text of small values.
+//! whole of it, and over the session, so that no nesting and no number of calls makes a text of small values. What nobody
+//! offered (yes, no, a number of the agent's own) may answer a question about what was read, so that little of it goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -10,14 +11,33 @@ use crate::types::ServerId;
 /// Bits that one call may say, and all calls of a session to one server.
 const OF_CALL: u32 = 48;
 const OF_SESSION: u32 = 1024;
-/// Words that are known for each server, and longest one in bytes.
+/// Of those of a session, bits of answers: of values that nobody offered. One is at least so much, and a number that goes on
+/// from the one before it.
+pub(super) const OF_ANSWERS: u32 = 16;
+const OF_ANSWER: u32 = 4;
+const OF_NEXT: u32 = 1;
+/// Words, or numbers, that are known for each server, and longest one in bytes.
 const MOST_WORDS: usize = 4096;
 const LONGEST_WORD: usize = 64;
+/// Bytes of one text in which words and numbers are looked for.
+const LONGEST_TEXT: usize = 16 << 10;
+/// Tools whose last call is known.
+const MOST_TOOLS: usize = 1024;
 /// Words that every reader knows.
 const PLAIN: [&str; 9] = ["", "yes", "no", "true", "false", "on", "off", "asc", "desc"];
 /// A character of a name that nobody declared, and of a number.
 const OF_CHARACTER: u32 = 6;
 const OF_DIGIT: u32 = 4;
+
+/// What a call says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// So little that it may go; it counts now.
+    Little,
+    /// Little, and with what was said before too much.
+    UsedUp,
+    Much,
+}
 
 /// What a server declared and what everybody may read, as hashes, and what was said so far.
 #[derive(Debug, Default)]
@@ -25,9 +45,54 @@ pub(super) struct Little {
     random: RandomState,
     /// Names of parameters and values of lists in the tools of a server.
     declared: BTreeMap<ServerId, BTreeSet<u64>>,
-    /// Words that public servers said.
+    /// Words and numbers that public servers said, and numbers that each server said.
     public: BTreeSet<u64>,
-    said: BTreeMap<ServerId, u32>,
+    public_numbers: BTreeSet<u64>,
+    numbers: BTreeMap<ServerId, BTreeSet<u64>>,
+    said: BTreeMap<ServerId, Said>,
+    /// The last call of each tool that passed.
+    last: BTreeMap<(ServerId, u64), Counted>,
+}
+
+/// Bits that were said to a server, and those of answers among them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    all: u32,
+    answers: u32,
+}
+
+/// One call.
+#[derive(Debug, Default)]
+struct Counted {
+    bits: u32,
+    /// Of its members and items, in order.
+    shape: u64,
+    answers: Vec<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    value: u64,
+    number: Option<i64>,
+    bits: u32,
+}
+
+impl Counted {
+    /// What it answers, to somebody who knows the one before it: the same again says nothing.
+    fn after(&self, last: Option<&Self>) -> u32 {
+        let all = self.answers.iter().map(|answer| answer.bits);
+        let Some(last) = last.filter(|last| last.shape == self.shape) else { return all.sum() };
+        let new = all.zip(self.answers.iter().zip(&last.answers)).map(|(bits, (own, last))| {
+            if own.value == last.value {
+                0
+            } else if own.number.is_some() && own.number == last.number.and_then(|one| one.checked_add(1)) {
+                OF_NEXT
+            } else {
+                bits
+            }
+        });
+        new.sum()
+    }
 }
 
 impl Little {
@@ -35,78 +100,124 @@ impl Little {
     pub fn declare(&mut self, server: &ServerId, definition: &Json<'_>) {
         let Some(schema) = definition.member("inputSchema") else { return };
         let words = self.declared.entry(server.clone()).or_default();
-        each_word(schema, true, &mut |word| {
-            if words.len() < MOST_WORDS {
+        each_text(schema, true, &mut |word| {
+            if word.len() <= LONGEST_WORD && words.len() < MOST_WORDS {
                 words.insert(self.random.hash_one(word));
             }
         });
     }
 
-    /// Hears what a public server says.
-    pub fn publish(&mut self, said: &Json<'_>) {
-        each_word(said, false, &mut |word| {
-            if self.public.len() < MOST_WORDS {
-                self.public.insert(self.random.hash_one(word));
+    /// Hears what a server says. Its own numbers are no news to it, and what a public one says is none to anybody.
+    pub fn hear(&mut self, server: &ServerId, said: &Json<'_>, is_public: bool) {
+        let Self { random, public, public_numbers, numbers, .. } = self;
+        let own = numbers.entry(server.clone()).or_default();
+        let mut add = |text: &str, is_whole: bool| {
+            if is_number(text) {
+                let known = if is_public { &mut *public_numbers } else { &mut *own };
+                if known.len() < MOST_WORDS {
+                    known.insert(random.hash_one(text));
+                }
             }
+            if is_public
+                && (is_whole || is_id(text))
+                && text.len() <= LONGEST_WORD
+                && public.len() < MOST_WORDS
+            {
+                public.insert(random.hash_one(text));
+            }
+        };
+        each_text(said, false, &mut |text| {
+            add(text, true);
+            let end = text.floor_char_boundary(LONGEST_TEXT);
+            let parts = text[..end].split(|one: char| !one.is_alphanumeric() && !"-_./#:@".contains(one));
+            let parts = parts.map(|part| part.trim_matches(['-', '.', '/', '#', ':', '@']));
+            parts.filter(|part| !part.is_empty() && *part != text).for_each(|part| add(part, false));
         });
     }
 
     /// Whether a call says so little that it may go; then it counts.
-    pub fn passes<'v>(
+    pub fn says<'v>(
         &mut self,
         server: &ServerId,
+        tool: &str,
         arguments: &Json<'_>,
         values: impl Iterator<Item = &'v str>,
-    ) -> bool {
+    ) -> Says {
         let values: BTreeSet<&str> = values.collect();
-        let Some(bits) = self.bits(server, arguments, &values).filter(|bits| *bits <= OF_CALL) else {
-            return false;
-        };
+        let Some(counted) = self.count(server, arguments, &values) else { return Says::Much };
+        let key = (server.clone(), self.random.hash_one(tool));
+        let answers = counted.after(self.last.get(&key));
         let said = self.said.entry(server.clone()).or_default();
-        let after = said.saturating_add(bits);
-        if after <= OF_SESSION {
-            *said = after;
+        let all = said.all.saturating_add(counted.bits);
+        if all > OF_SESSION || said.answers + answers > OF_ANSWERS {
+            return Says::UsedUp;
         }
-        after <= OF_SESSION
+        *said = Said { all, answers: said.answers + answers };
+        if self.last.len() < MOST_TOOLS || self.last.contains_key(&key) {
+            self.last.insert(key, counted);
+        }
+        Says::Little
     }
 
     /// None: it is not one of a few.
-    fn bits(&self, server: &ServerId, value: &Json<'_>, values: &BTreeSet<&str>) -> Option<u32> {
+    fn count(&self, server: &ServerId, value: &Json<'_>, values: &BTreeSet<&str>) -> Option<Counted> {
         let declared = self.declared.get(server);
-        let (mut bits, mut open) = (0_u32, vec![value]);
+        let (mut counted, mut open) = (Counted::default(), vec![value]);
         while let Some(value) = open.pop() {
-            let more = match value {
-                Json::Null | Json::Bool(_) => 1,
-                Json::Number(raw) => OF_DIGIT.checked_mul(u32::try_from(raw.len()).ok()?)?,
-                Json::String(raw) => self.of_word(&unescape(raw), declared, values)?,
+            let bits = match value {
+                Json::Null | Json::Bool(_) => counted.answer(&self.random, &value.to_compact(), 1),
+                Json::Number(raw) => match self.of_number(server, raw) {
+                    Some(offered) => offered,
+                    None => {
+                        let digits = u32::try_from(raw.len()).ok()?;
+                        counted.answer(&self.random, raw, OF_DIGIT.checked_mul(digits)?)
+                    }
+                },
+                Json::String(raw) => match &*unescape(raw) {
+                    word if values.contains(word) => bits_of(PLAIN.len() + values.len()),
+                    word if PLAIN.contains(&word) => {
+                        counted.answer(&self.random, word, bits_of(PLAIN.len() + values.len()))
+                    }
+                    word => self.of_word(word, declared)?,
+                },
                 Json::Array(items) => {
                     open.extend(items);
+                    counted.turn(&self.random, &items.len());
+                    counted.form();
                     1 + u32::try_from(items.len()).ok()?
                 }
                 Json::Object(members) => {
                     open.extend(members.iter().map(|(_, value)| value));
+                    counted.turn(&self.random, "members");
                     members.iter().try_fold(1, |sum, (raw, _)| {
                         let name = unescape(raw);
+                        counted.turn(&self.random, &*name);
                         let is_declared = declared.is_some_and(|words| self.has(words, &name));
                         let long = u32::try_from(name.len()).ok()?.checked_mul(OF_CHARACTER)?;
+                        if !is_declared {
+                            counted.form();
+                        }
                         Some(sum + if is_declared { 2 } else { long })
                     })?
                 }
             };
-            bits = bits.checked_add(more)?;
-            if bits > OF_CALL {
+            counted.bits = counted.bits.checked_add(bits)?;
+            if counted.bits > OF_CALL {
                 return None;
             }
         }
-        Some(bits)
+        Some(counted)
     }
 
-    fn of_word(&self, word: &str, declared: Option<&BTreeSet<u64>>, values: &BTreeSet<&str>) -> Option<u32> {
-        if PLAIN.contains(&word) || values.contains(word) {
-            return Some(bits_of(PLAIN.len() + values.len()));
-        }
-        let declared = declared.into_iter().chain([&self.public]);
-        declared.filter(|words| self.has(words, word)).map(|words| bits_of(words.len())).min()
+    fn of_word(&self, word: &str, declared: Option<&BTreeSet<u64>>) -> Option<u32> {
+        let known = declared.into_iter().chain([&self.public]);
+        known.filter(|words| self.has(words, word)).map(|words| bits_of(words.len())).min()
+    }
+
+    /// What it takes to choose a number that the server itself said, or a public one. None: nobody did.
+    fn of_number(&self, server: &ServerId, raw: &str) -> Option<u32> {
+        let known = self.numbers.get(server).into_iter().chain([&self.public_numbers]);
+        known.filter(|words| self.has(words, raw)).map(|words| bits_of(words.len())).min()
     }
 
     fn has(&self, words: &BTreeSet<u64>, word: &str) -> bool {
@@ -114,25 +225,55 @@ impl Little {
     }
 }
 
+impl Counted {
+    /// Notes a value that nobody offered, and gives its bits.
+    fn answer(&mut self, random: &RandomState, value: &str, bits: u32) -> u32 {
+        let (value, number) = (random.hash_one(value), value.parse().ok());
+        self.answers.push(Answer { value, number, bits: bits.max(OF_ANSWER) });
+        self.turn(random, "answer");
+        bits
+    }
+
+    /// Notes a name that nobody declared, or the length of a list: another one in the next call says something.
+    fn form(&mut self) {
+        self.answers.push(Answer { value: 0, number: None, bits: OF_NEXT });
+    }
+
+    fn turn(&mut self, random: &RandomState, by: &(impl std::hash::Hash + ?Sized)) {
+        self.shape = random.hash_one((self.shape, random.hash_one(by)));
+    }
+}
+
+/// Two digits or more: one says as little as yes and no.
+fn is_number(text: &str) -> bool {
+    (2..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What people give things as a name: with a digit in it, or of several parts.
+fn is_id(text: &str) -> bool {
+    text.len() >= 2 && text.contains(|one: char| one.is_ascii_digit() || "-_/#@:".contains(one))
+}
+
 /// What it takes to choose one of so many.
 fn bits_of(count: usize) -> u32 {
     usize::BITS - count.leading_zeros()
 }
 
-/// Every short text; with the names of members where it is a schema.
-fn each_word(value: &Json<'_>, names: bool, see: &mut impl FnMut(&str)) {
+/// Every text and number; with the names of members where it is a schema.
+fn each_text(value: &Json<'_>, names: bool, see: &mut impl FnMut(&str)) {
     match value {
-        Json::String(raw) if raw.len() <= LONGEST_WORD => see(&unescape(raw)),
-        Json::Array(items) => items.iter().for_each(|item| each_word(item, names, see)),
+        Json::Number(raw) => see(raw),
+        Json::String(raw) => see(&unescape(raw)),
+        Json::Array(items) => items.iter().for_each(|item| each_text(item, names, see)),
         Json::Object(members) => {
             for (name, value) in members {
-                if names && name.len() <= LONGEST_WORD {
+                if names {
                     see(&unescape(name));
                 }
-                each_word(value, names, see);
+                each_text(value, names, see);
             }
         }
-        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
+        Json::Null | Json::Bool(_) => {}
     }
 }
 
@@ -147,31 +288,93 @@ mod tests {
         ServerId("net".to_owned())
     }
 
+    fn says(little: &mut Little, text: &str) -> Says {
+        let values = ["open", "closed"].into_iter();
+        little.says(&server(), "send", &read(text.as_bytes()).unwrap(), values)
+    }
+
     fn passes(little: &mut Little, text: &str) -> bool {
-        little.passes(&server(), &read(text.as_bytes()).unwrap(), ["open", "closed"].into_iter())
+        says(little, text) == Says::Little
+    }
+
+    fn hear(little: &mut Little, by: &str, said: &str, is_public: bool) {
+        little.hear(&ServerId(by.to_owned()), &read(said.as_bytes()).unwrap(), is_public);
     }
 
     #[test]
     fn few_values_pass_and_no_nesting_makes_many_of_them() {
-        let mut little = Little::default();
         for text in ["null", "{}", r#"{"a":2,"b":40}"#, r#"{"on":true}"#, r#"{"is":"open"}"#, "[1,0,1]"] {
-            assert!(passes(&mut little, text), "{text}");
+            assert!(passes(&mut Little::default(), text), "{text}");
         }
         let deep = format!("{}{}{}", "[".repeat(100), "true", "]".repeat(100));
         let wide = format!("[{}]", vec!["[true,false,true,true]"; 64].join(","));
         let names = r#"{"correct":{"horse":true},"battery":null}"#;
         for text in [&deep, &wide, names, r#"{"a":123456789012345}"#, r#"{"a":"hello"}"#, "1e99999999999999"]
         {
-            assert!(!passes(&mut little, text), "{text}");
+            assert_eq!(says(&mut Little::default(), text), Says::Much, "{text}");
         }
+    }
+
+    #[test]
+    fn answers_to_many_questions_are_no_little() {
+        for answers in [["true", "false"], [r#""yes""#, r#""no""#], ["1", "0"], ["[1]", "[]"], ["{}", "[]"]] {
+            let mut little = Little::default();
+            let refused = |at: usize| !passes(&mut little, &format!(r#"{{"a":{}}}"#, answers[at % 2]));
+            let refused = (0..64).map(refused).filter(|refused| *refused).count();
+            assert!(refused >= 24, "{answers:?}: {refused}");
+        }
+        let mut little = Little::default();
+        let passed: Vec<bool> = ["yes", "no", "yes", "no", "yes", "yes", "no", "yes"]
+            .iter()
+            .map(|answer| passes(&mut little, &format!(r#"{{"answer":"{answer}"}}"#)))
+            .collect();
+        assert_eq!(
+            passed,
+            [true, true, true, false, true, true, false, true],
+            "what stands there already says nothing"
+        );
+        assert_eq!(says(&mut little, "12345"), Says::UsedUp);
+        // Of words that the user named, each is one of a few and no answer.
+        let named = (0..64).filter(|at| passes(&mut little, ["\"open\"", "\"closed\""][at % 2])).count();
+        assert_eq!(named, 64);
+    }
+
+    #[test]
+    fn the_same_again_and_the_next_page_say_nothing_new() {
+        let mut little = Little::default();
+        assert!((0..20).all(|_| passes(&mut little, r#"{"size":50}"#)));
+        let mut little = Little::default();
+        let pages = (2..40).take_while(|page| passes(&mut little, &format!(r#"{{"page":{page}}}"#))).count();
+        assert!((4..16).contains(&pages), "{pages}");
+    }
+
+    #[test]
+    fn numbers_that_the_server_or_a_public_one_said_are_one_of_a_few() {
+        let mut little = Little::default();
+        assert_eq!(says(&mut little, "4711"), Says::Little);
+        assert_eq!(says(&mut little, "4712345"), Says::UsedUp);
+        hear(
+            &mut little,
+            "net",
+            r#"[{"type":"text","text":"[{\"number\": 4712345, \"title\": \"x\"}]"}]"#,
+            false,
+        );
+        hear(&mut little, "web", r#"{"run":99123456}"#, true);
+        hear(&mut little, "files", r#"{"pin":77123456}"#, false);
+        for number in ["4712345", "99123456"] {
+            assert!((0..20).all(|_| passes(&mut little, number)), "{number}");
+        }
+        assert_eq!(says(&mut little, "77123456"), Says::UsedUp);
     }
 
     #[test]
     fn all_calls_together_say_little_too() {
         let mut little = Little::default();
-        let passed = (0..1000).filter(|_| passes(&mut little, "12345678")).count();
-        assert_eq!(passed, 32, "1024 bits of 32 each");
-        assert!(!passes(&mut little, "true"));
+        let said: Vec<String> = (10..99).map(|number| number.to_string()).collect();
+        hear(&mut little, "net", &format!("[{}]", said.join(",")), false);
+        let passed = (0..1000).filter(|at| passes(&mut little, &said[at % said.len()])).count();
+        assert_eq!(passed, 146, "1024 bits of 7 each");
+        assert_eq!(says(&mut little, "10"), Says::UsedUp);
     }
 
     #[test]
@@ -183,9 +386,11 @@ mod tests {
             r#"{"inputSchema":{"properties":{"repository_identifier":{},"state":{"enum":["merged"]}}}}"#;
         little.declare(&server(), &read(schema.as_bytes()).unwrap());
         assert!(!passes(&mut little, text));
-        little.publish(&read(br#"{"items":[{"id":"acme/widgets"}]}"#).unwrap());
+        hear(&mut little, "web", r#"{"text":"They moved to acme/widgets, and nobody cared."}"#, true);
         assert!(passes(&mut little, text));
+        assert!(!passes(&mut little, r#"{"state":"nobody"}"#), "a word of a text is no id");
         let other = ServerId("other".to_owned());
-        assert!(!little.passes(&other, &read(text.as_bytes()).unwrap(), std::iter::empty()));
+        let arguments = read(text.as_bytes()).unwrap();
+        assert_eq!(little.says(&other, "send", &arguments, std::iter::empty()), Says::Much);
     }
 }

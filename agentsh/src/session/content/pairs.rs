@@ -7,10 +7,12 @@ use crate::guard::flow::{Flowed, Sink};
 use crate::guard::{Finding, Outcome, Reason, Severity, Verdict};
 use crate::json::Json;
 use crate::policy::{CLOSE_AFTER, ExfiltrationPolicy, OnFlow};
+use crate::store::escape;
 use crate::types::{RuleRef, ServerId, ToolId};
 
+use super::little::{OF_ANSWERS, Says};
 use super::settings::Unwritten;
-use super::{Content, escape, since_1970};
+use super::{Content, since_1970};
 
 /// Servers whose reads are remembered: more than any session has.
 const MOST_SERVERS: usize = 1024;
@@ -40,9 +42,9 @@ pub const LABEL_FLOW: &str = "label-flow";
 pub const CLOSED_PAIR: &str = "closed-pair";
 
 /// What was read of a server, and what becomes of a call to another one then.
-struct Source<'p> {
-    server: &'p ServerId,
-    tool: &'p str,
+struct Source {
+    server: ServerId,
+    tool: String,
     when: Duration,
     outcome: Outcome,
     rule: RuleRef,
@@ -70,7 +72,12 @@ impl Content {
     }
 
     /// What follows from what was read from other servers, with or without a copy of it in the call.
-    pub(super) fn judge_pair(&mut self, server: &ServerId, arguments: &Json<'_>) -> Option<Finding> {
+    pub(super) fn judge_pair(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        arguments: &Json<'_>,
+    ) -> Option<Finding> {
         if self.labels(server).sink == Sink::Local {
             return None;
         }
@@ -82,26 +89,35 @@ impl Content {
         let strictest = sources.iter().map(|source| source.outcome).max()?;
         // Of several, the one that was read last is the one that a person remembers.
         let source = sources.into_iter().rev().find(|source| source.outcome == strictest)?;
-        let found = flow_finding(&self.settings.policy, &source, server, now);
-        let pair = (source.server.clone(), server.clone());
         let policy = &self.settings.policy;
-        if self.little.passes(server, arguments, policy.values(&pair.0.0, &pair.1.0)) {
+        let values = policy.values(&source.server.0, &server.0);
+        let says = self.little.says(server, tool, arguments, values);
+        if says == Says::Little {
             return None;
         }
+        let found = flow_finding(policy, &source, server, now, says == Says::UsedUp);
         if self.pairs.told.len() < MOST_SERVERS {
-            self.pairs.told.insert(pair);
+            self.pairs.told.insert((source.server, server.clone()));
         }
         Some(found)
     }
 
+    /// Whether anything becomes of a call because something was read before it.
+    pub(super) fn judges_pairs(&self) -> bool {
+        let policy = &self.settings.policy;
+        self.settings.unwritten.is_some()
+            || policy.on_private_to_external.is_some()
+            || policy.pairs.iter().any(|entry| entry.value.action.is_some())
+    }
+
     /// Servers of which something was read that is still remembered, and that no rule lets flow to `server`; the one
     /// that was read last comes last.
-    fn sources(&self, server: &ServerId, now: Duration) -> Vec<Source<'_>> {
-        let mut found: Vec<Source<'_>> = self
+    fn sources(&self, server: &ServerId, now: Duration) -> Vec<Source> {
+        let mut found: Vec<Source> = self
             .open_reads(server, now)
             .filter_map(|(source, tool, when)| {
                 let (outcome, rule) = self.on_flow(source, server)?;
-                Some(Source { server: source, tool, when, outcome, rule })
+                Some(Source { server: source.clone(), tool: tool.to_owned(), when, outcome, rule })
             })
             .collect();
         found.sort_by_key(|source| source.when);
@@ -173,13 +189,25 @@ pub(super) fn is_prose(category: &str) -> bool {
 
 fn flow_finding(
     policy: &ExfiltrationPolicy,
-    source: &Source<'_>,
+    source: &Source,
     server: &ServerId,
     now: Duration,
+    is_used_up: bool,
 ) -> Finding {
     let Source { server: from, tool, when, outcome, rule } = source;
+    let (told, values) = match is_used_up {
+        true => (
+            format!(
+                ", which was told as much in small answers (yes, no, numbers of its own) as may go there in one session, {OF_ANSWERS} bits"
+            ),
+            format!(
+                ", `exfiltration: {{pairs: [{{from: {from}, to: {server}, values: [WORD, WORD]}}]}}` lets these words go"
+            ),
+        ),
+        false => (String::new(), String::new()),
+    };
     let what = format!(
-        "'{}' of server '{from}' gave something private {} s ago, and '{server}' leaves this machine; {}",
+        "'{}' of server '{from}' gave something private {} s ago, and '{server}' leaves this machine{told}; {}{values}",
         escape::line(tool),
         now.saturating_sub(*when).as_secs(),
         ways(policy, from, server)

@@ -11,7 +11,8 @@ use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Parts, Stored, TaintMemory};
-use super::scan::{Hit, Leaving, Scanner};
+use super::pieces::Pieces;
+use super::scan::{Hits, Leaving, Scanner};
 use super::sinks::{Pushed, Sinks};
 use super::slices::SLICE;
 use super::spread::Spread;
@@ -136,6 +137,7 @@ pub struct Judge {
     pub(super) cells: Cells,
     pub(super) coverage: Coverage,
     pub(super) spread: Spread,
+    pub(super) pieces: Pieces,
     /// Texts that decode from the call.
     pub(super) decoded_views: DecodedViews,
     /// What the last call added to them.
@@ -169,6 +171,7 @@ impl Judge {
             cells: Cells::default(),
             coverage: Coverage::default(),
             spread: Spread::default(),
+            pieces: Pieces::default(),
             decoded_views: DecodedViews::default(),
             pushed: Vec::new(),
             scanner: Scanner::default(),
@@ -215,6 +218,7 @@ impl Judge {
         self.cells.adopt(copy.cells);
         self.coverage.adopt(copy.coverage);
         self.spread.adopt(copy.spread);
+        self.pieces.adopt(copy.pieces);
         self.pushed = copy.pushed;
         self.values = copy.values;
         self.unsaid = copy.unsaid;
@@ -270,6 +274,7 @@ impl Judge {
         self.decoded_views.clear();
         self.cells.begin();
         self.coverage.begin();
+        self.pieces.begin();
         if looks {
             search.links = self.links(call);
             let (hits, ()) = side_by_side(
@@ -290,6 +295,7 @@ impl Judge {
         self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
         if looks {
             self.covered(&mut search);
+            self.arrived(&mut search);
         }
         self.values = values;
         self.unsaid = Some(Unsaid { tainted, pairs });
@@ -297,13 +303,14 @@ impl Judge {
         if looks { search.found } else { Findings::new() }
     }
 
-    fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Vec<Hit> {
+    fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Hits {
         let hits = self.scanner.scan(&self.memory, text, search.leaving);
         for hit in &hits.list {
             search.hit(hit, bounds);
         }
         search.crowded(&hits, bounds.last().map_or(0, |bound| bound.2), Vec::new());
-        hits.list
+        hits.pieces.iter().for_each(|piece| self.pieces.add(piece));
+        hits
     }
 
     /// Names of members, and the name of the tool.
@@ -474,6 +481,9 @@ impl Judge {
         if hits.is_full() {
             search.crowded(&hits, leaf, how());
         }
+        if is_clean {
+            hits.pieces.iter().for_each(|piece| self.pieces.add(piece));
+        }
         for mark in marker::find(text) {
             self.marker(&mark, leaf, text, how(), search);
         }
@@ -512,8 +522,10 @@ fn is_decoded(leaf: &&Leaf<'_>) -> bool {
     leaf.role != Role::Number && leaf.text.len() >= MIN_DECODED
 }
 
-fn places(hits: &[Hit]) -> Vec<Range<usize>> {
-    hits.iter().map(|hit| hit.start..hit.end).collect()
+/// Where it is somebody else's, in symbols.
+fn places(hits: &Hits) -> Vec<Range<usize>> {
+    let copies = hits.list.iter().map(|hit| hit.start..hit.end);
+    copies.chain(hits.pieces.iter().map(|piece| piece.at.clone())).collect()
 }
 
 /// Sorts `2` before `10`.

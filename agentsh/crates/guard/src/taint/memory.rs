@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::hash::{self, Hasher};
 use super::index::Index;
 use super::known::Known;
+use super::pieces::is_piece;
 use super::positions::Positions;
 use super::print::{Print, Span};
 use super::room::{self, Room};
@@ -112,6 +113,8 @@ pub(super) struct Entry {
     pub letters_start: u32,
     pub spans: Box<[Span]>,
     pub pairs: u16,
+    /// Grams of its prose that are kept.
+    pub kept_of_prose: u32,
     pub tags: u32,
     /// Bytes that it takes.
     pub size: usize,
@@ -216,10 +219,13 @@ impl TaintMemory {
         more: impl FnOnce() -> Vec<String> + Send,
         cells: Vec<u64>,
     ) -> (Stored, Parts) {
-        let (print, truncated) = self.print(texts, more);
+        let (mut print, truncated) = self.print(texts, more);
         // What a public source says is nobody's secret.
-        let followed = if origin.private { print.followed } else { Vec::new() };
-        let print = Print { followed, cells, ..print };
+        if !origin.private {
+            print.followed.clear();
+            print.tags[5].retain(|(tag, _)| !is_piece(*tag));
+        }
+        print.cells = cells;
         let stored = Stored { truncated, ..self.store(origin, &print) };
         (stored, Parts { followed: print.followed, cells: print.cells })
     }
@@ -329,6 +335,7 @@ impl TaintMemory {
         );
         self.next_letter += print.letters;
         let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
+        let pieces = print.tags[5].iter().filter(|(tag, _)| is_piece(*tag)).count();
         let id = self.next_id(0);
         let mut entry = Entry {
             id,
@@ -344,7 +351,8 @@ impl TaintMemory {
                 .iter()
                 .map(|&(start, end, code)| Span { start, end, kind: kind(code) })
                 .collect(),
-            pairs: u16::try_from(print.tags[5].len()).unwrap_or(u16::MAX),
+            pairs: u16::try_from(print.tags[5].len() - pieces).unwrap_or(u16::MAX),
+            kept_of_prose: pieces as u32,
             tags: print.tags.iter().map(Vec::len).sum::<usize>() as u32,
             size: 0,
         };

@@ -20,6 +20,7 @@ pub mod memory;
 mod near;
 mod passages;
 pub mod persist;
+mod pieces;
 mod plain_words;
 mod positions;
 mod print;

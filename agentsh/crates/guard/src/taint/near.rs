@@ -9,6 +9,7 @@ use super::hash::{self, Hasher};
 use super::judge::{Judge, Severity};
 use super::leaves::Role;
 use super::memory::OriginId;
+use super::pieces::is_piece;
 use super::plain_words;
 use super::spread;
 use super::symbols::{self, Folded};
@@ -193,16 +194,21 @@ impl Judge {
         Vec::new()
     }
 
-    /// Notes pairs as sent that an earlier session sent.
+    /// Notes pairs and pieces as sent that an earlier session sent.
     pub(super) fn restore_pairs(&mut self, tags: &[u32]) {
         for tag in tags.iter().filter(|tag| self.memory.pairs.may_have(**tag)) {
-            self.memory.pairs.find(*tag, self.memory.floor(), |place| {
-                if let Some((origin, _)) = self.memory.entry_at(place) {
+            self.memory.pairs.find(*tag, self.memory.floor(), |place| match self.memory.entry_at(place) {
+                Some((origin, entry)) if is_piece(*tag) => {
+                    self.pieces.restore(origin, place - entry.start);
+                }
+                Some((origin, _)) => {
                     self.spread.note(origin, *tag);
                 }
+                None => {}
             });
         }
         self.spread.begin();
+        self.pieces.begin();
     }
 }
 

@@ -7,6 +7,7 @@ use super::hash::{self, Hasher, SHORT};
 use super::memory::TaintMemory;
 use super::near;
 use super::passages::Passages;
+use super::pieces;
 use super::slices::Followed;
 use super::symbols::Folded;
 use crate::threads::side_by_side;
@@ -61,6 +62,8 @@ struct Reading {
     references: [Vec<Range<usize>>; 2],
     values: Vec<(u32, u32)>,
     pairs: Vec<(u32, u32)>,
+    /// Where prose stands, in symbols.
+    prose: Vec<Range<usize>>,
 }
 
 impl TaintMemory {
@@ -90,6 +93,7 @@ impl TaintMemory {
             references: [symbols, letters],
             values,
             mut pairs,
+            prose,
         } = reading;
         pairs.retain(|(tag, _)| !known.has(*tag));
         spans.retain(|(span, _)| {
@@ -109,6 +113,7 @@ impl TaintMemory {
             || passages.of_symbols(&text.symbols, &symbols, &secrets),
             || passages.of_letters(&text.letters, &letters),
         );
+        pairs.extend(pieces::kept(hasher, &text.symbols, &shadow, &prose));
         let (mut short, mut secret_steps) = (Vec::new(), Vec::new());
         for (span, letters) in &spans {
             values_in(hasher, &text, span, letters, &mut short, &mut secret_steps);
@@ -184,6 +189,9 @@ impl Reading {
             }
         }
         near::pairs(hasher, leaf, |tag| self.pairs.push((tag, leaf_start)));
+        if pieces::is_followed(leaf) {
+            self.prose.push(leaf_start as usize..text.symbols.len());
+        }
     }
 }
 

@@ -25,6 +25,12 @@ impl Ranges {
         self.0.splice(first..last, [joined]);
     }
 
+    /// Whether all of it was covered.
+    pub fn has(&self, range: &Range<u32>) -> bool {
+        let at = self.0.partition_point(|one| one.end < range.end);
+        self.0.get(at).is_some_and(|one| one.start <= range.start)
+    }
+
     pub fn add_all(&mut self, others: &Self) {
         others.0.iter().cloned().for_each(|range| self.add(range));
     }
@@ -50,6 +56,8 @@ mod tests {
         }
         assert_eq!(ranges.0, [10..40, 50..60]);
         assert_eq!(ranges.len(), 40);
+        assert!(ranges.has(&(12..40)) && ranges.has(&(50..60)));
+        assert!(!ranges.has(&(12..41)) && !ranges.has(&(45..55)) && !ranges.has(&(60..61)));
     }
 
     #[test]

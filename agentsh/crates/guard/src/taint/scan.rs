@@ -7,6 +7,7 @@ use super::grams::{BLOCK, Intervals, Symbols, Unit};
 use super::hash::{self, Hasher, LONG, LONG_STEPS, Roll, SHORT, STEPS};
 use super::index::Index;
 use super::memory::{Entry, Origin, OriginId, TaintMemory};
+use super::pieces::{self, MAX_PIECES, Piece};
 use super::print::Span;
 use super::symbols::Folded;
 use crate::threads::side_by_side;
@@ -55,6 +56,8 @@ pub(super) type Leaving<'l> = &'l (dyn Fn(&Origin) -> bool + Sync);
 #[derive(Default)]
 pub(super) struct Hits {
     pub list: Vec<Hit>,
+    /// Parts of prose that may not go there, too short to be a copy by themselves.
+    pub pieces: Vec<Piece>,
     leaving: usize,
     leaving_shifted: usize,
     harmless: usize,
@@ -97,15 +100,25 @@ pub(super) struct Scanner {
 struct Candidates {
     short: Vec<(usize, u32)>,
     long: Vec<(usize, u32)>,
+    pieces: Vec<(usize, u32)>,
 }
 
 impl Candidates {
     /// Every gram is looked up: of what is remembered, one of several neighbours is kept.
-    fn find<U: Unit>(&mut self, hasher: &Hasher, text: &[u8], values: &Index, passages: &Index) {
-        let Self { short, long } = self;
+    fn find<U: Unit>(
+        &mut self,
+        hasher: &Hasher,
+        text: &[u8],
+        values: &Index,
+        passages: &Index,
+        prose: Option<&Index>,
+    ) {
+        let Self { short, long, pieces } = self;
         short.clear();
         long.clear();
-        if values.is_empty() && passages.is_empty() {
+        pieces.clear();
+        let prose = prose.filter(|prose| !prose.is_empty());
+        if values.is_empty() && passages.is_empty() && prose.is_none() {
             return;
         }
         let mut tags = [0; BLOCK];
@@ -116,10 +129,28 @@ impl Candidates {
                     own.filter(|(_, tag)| values.may_have(*tag)).map(|(at, tag)| (grams.at + at, tag)),
                 );
             }
+            if let Some(prose) = prose {
+                let own = grams.own().iter().map(|gram| pieces::tag(*gram)).enumerate();
+                pieces.extend(
+                    own.filter(|(_, tag)| prose.may_have(*tag)).map(|(at, tag)| (grams.at + at, tag)),
+                );
+            }
             let (start, count) = grams.long::<U>(&mut tags);
             let own = tags[..count].iter().copied().enumerate();
             long.extend(own.filter(|(_, tag)| passages.may_have(*tag)).map(|(at, tag)| (start + at, tag)));
         });
+    }
+}
+
+impl Candidates {
+    fn find_symbols(&mut self, memory: &TaintMemory, text: &Folded) {
+        let TaintMemory { hasher, short, long, pairs, .. } = memory;
+        self.find::<Symbols>(hasher, &text.symbols, short, long, Some(pairs));
+    }
+
+    fn find_letters(&mut self, memory: &TaintMemory, text: &Folded) {
+        let TaintMemory { hasher, secret_steps, steps, .. } = memory;
+        self.find::<Intervals>(hasher, &text.letters, secret_steps, steps, None);
     }
 }
 
@@ -132,11 +163,12 @@ impl Scanner {
         let Self { symbols, letters } = self;
         side_by_side(
             text.symbols.len(),
-            || symbols.find::<Symbols>(&memory.hasher, &text.symbols, &memory.short, &memory.long),
-            || letters.find::<Intervals>(&memory.hasher, &text.letters, &memory.secret_steps, &memory.steps),
+            || symbols.find_symbols(memory, text),
+            || letters.find_letters(memory, text),
         );
         self.values(memory, &text.symbols, leaving, &mut hits);
         self.passages(memory, &text.symbols, leaving, &mut hits);
+        self.pieces(memory, &text.symbols, leaving, &mut hits);
         self.shifted(memory, leaving, &mut hits);
         if self.symbols.long.capacity().max(self.letters.long.capacity()) > KEEP {
             *self = Self::default();
@@ -145,12 +177,13 @@ impl Scanner {
     }
 
     /// As [`Scanner::scan`] where nothing leaves: of what is copied as it stands.
-    pub fn copies(&mut self, memory: &TaintMemory, text: &Folded) -> Vec<Hit> {
+    pub fn copies(&mut self, memory: &TaintMemory, text: &Folded) -> Hits {
         let mut hits = Hits::default();
-        self.symbols.find::<Symbols>(&memory.hasher, &text.symbols, &memory.short, &memory.long);
+        self.symbols.find_symbols(memory, text);
         self.values(memory, &text.symbols, &|_| false, &mut hits);
         self.passages(memory, &text.symbols, &|_| false, &mut hits);
-        hits.list
+        self.pieces(memory, &text.symbols, &|_| true, &mut hits);
+        hits
     }
 
     fn values(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {
@@ -161,7 +194,7 @@ impl Scanner {
             if !hits.has_room(leaves) || hits.list.iter().rev().take(RECENT).any(covered) {
                 return;
             }
-            let Some((start, end)) = extend(memory, symbols, at, place, entry) else { return };
+            let Some((start, end)) = extend(memory, symbols, at, place, entry, usize::MAX) else { return };
             let relative = place - entry.start;
             let Some(span) = span_at(&entry.spans, relative) else { return };
             let before = (at - start).min((relative - span.start) as usize);
@@ -190,11 +223,28 @@ impl Scanner {
             if !hits.has_room(leaves) || hits.list.iter().rev().take(RECENT).any(covered) {
                 return;
             }
-            if let Some((start, end)) = extend(memory, symbols, at, place, entry)
+            if let Some((start, end)) = extend(memory, symbols, at, place, entry, usize::MAX)
                 && end - start >= GUARANTEED_RUN
             {
                 hits.push(Hit { start, end, origin, leaves, what: What::Run });
             }
+        });
+    }
+
+    /// Each is followed as far as the next kept gram, which is found by itself: no text costs more than its symbols.
+    fn pieces(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {
+        memory.pairs.find_all(&self.symbols.pieces, memory.floor(), |at, place| {
+            let Some((origin, entry)) = memory.entry_at(place) else { return };
+            if hits.pieces.len() >= MAX_PIECES || !leaving(&entry.origin) {
+                return;
+            }
+            let found = extend(memory, symbols, at, place, entry, pieces::STEP);
+            let Some((start, end)) = found else { return };
+            let first = place - entry.start - (at - start) as u32;
+            let own = self.symbols.pieces.binary_search_by_key(&at, |(own, _)| *own);
+            let Some(&(_, tag)) = own.ok().and_then(|own| self.symbols.pieces.get(own)) else { return };
+            let place = first..first + (end - start) as u32;
+            hits.pieces.push(Piece { origin, at: start..end, place, tag });
         });
     }
 
@@ -212,19 +262,20 @@ impl Scanner {
     }
 }
 
-/// Follows a copy to both ends, in symbols of the text that is searched. None when the tag was alike by chance.
+/// Follows a copy to both ends, or so many symbols at most, in symbols of the text that is searched. None when the tag was alike by chance.
 fn extend(
     memory: &TaintMemory,
     symbols: &[u8],
     at: usize,
     place: u32,
     entry: &Entry,
+    most: usize,
 ) -> Option<(usize, usize)> {
     let hasher = &memory.hasher;
     let same = |roll: Roll, place: u32| memory.shadow(place) == Some(hash::shadow(roll.gram()));
     let here = hasher.roll(symbols, at).filter(|roll| same(*roll, place))?;
     let (mut first, mut first_place, mut roll) = (at, place, here);
-    while first > 0 && first_place > entry.start {
+    while first > 0 && first_place > entry.start && at - first < most {
         roll.back(hasher, symbols[first - 1], symbols[first - 1 + SHORT]);
         if !same(roll, first_place - 1) {
             break;
@@ -233,7 +284,7 @@ fn extend(
         first_place -= 1;
     }
     let (mut last, mut last_place, mut roll) = (at, place, here);
-    while last_place + (SHORT as u32) < entry.end && last + SHORT < symbols.len() {
+    while last_place + (SHORT as u32) < entry.end && last + SHORT < symbols.len() && last - at < most {
         roll.forward(hasher, symbols[last], symbols[last + SHORT]);
         if !same(roll, last_place + 1) {
             break;

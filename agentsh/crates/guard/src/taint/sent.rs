@@ -1,5 +1,5 @@
-//! What has arrived so far, as a later session needs it: cells that were sent, places of secrets, pairs of words. Keyed
-//! hashes like everything else, in a record of its own behind those of the results.
+//! What has arrived so far, as a later session needs it: cells that were sent, places of secrets, pairs of words and grams
+//! of prose. Keyed hashes like everything else, in a record of its own behind those of the results.
 //!
 //! `AGTSENT1`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian.
 
@@ -35,7 +35,7 @@ impl Judge {
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
         let sent = Sent {
             cells: self.cells.last().to_vec(),
-            pairs: self.spread.last().to_vec(),
+            pairs: [self.spread.last(), self.pieces.last()].concat(),
             secrets: self.coverage.arrived(),
         };
         if sent.cells.is_empty() && sent.pairs.is_empty() && sent.secrets.is_empty() {

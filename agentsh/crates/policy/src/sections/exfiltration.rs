@@ -51,7 +51,8 @@ const EXFILTRATION: &[Key] = &[
         default: "ask where a person can answer, else alert once for each pair of servers",
         about: "What becomes of a call to a server that leaves, after something private was read from another one: with or \
             without a copy in it. A call that says only a few numbers, yes or no, or words that a public server said passes: \
-            48 bits in one call, 1024 bits in a session to one server.",
+            48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody \
+            offered.",
         example: "ask",
         ..KEY
     },

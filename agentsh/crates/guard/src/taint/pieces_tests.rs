@@ -1,0 +1,144 @@
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::super::judge::Plain;
+use super::super::leaves::Leaves;
+use super::super::memory::{Config, Origin};
+use super::*;
+use crate::json;
+use crate::types::ServerId;
+
+const MEMO: &str = "Notes of the choir board, 4 March. The old rehearsal hall in Wismar goes to the Petersen brothers for \
+                    88.5 thousand crowns, half of it in spring. Singers hear of it after the concert on 19 May, and the \
+                    organist keeps the keys until then. Mrs Dahl has the contract in her desk, and two of the sponsors \
+                    asked why the roof was never paid for.";
+
+fn server(name: &str) -> ServerId {
+    ServerId(name.to_owned())
+}
+
+fn remember(judge: &mut Judge, by: &str, private: bool, text: &str) {
+    let said = json!({ "text": text }).to_string();
+    let origin = Origin {
+        server: server(by),
+        tool: "read".to_owned(),
+        call: "1".to_owned(),
+        time: Duration::from_secs(1000),
+        private,
+    };
+    judge.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain);
+}
+
+fn judge() -> Judge {
+    let mut judge = Judge::new(Config::default(), &[7; 32]);
+    remember(&mut judge, "files", true, MEMO);
+    judge
+}
+
+/// Whether the call is refused; then it is not sent.
+fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
+    let said = json!({ name: value }).to_string();
+    let tree = json::read(said.as_bytes()).unwrap();
+    let call = Leaves::of_call("send", &tree);
+    let found = judge.judge(&server(to), &call, Duration::from_secs(1001), &Plain, &|origin| origin.private);
+    let is_refused = found.iter().any(|finding| !finding.is_reference);
+    if is_refused {
+        judge.take_back(&server(to));
+    }
+    is_refused
+}
+
+fn cut(length: usize) -> Vec<String> {
+    MEMO.as_bytes().chunks(length).map(|piece| String::from_utf8(piece.to_vec()).unwrap()).collect()
+}
+
+/// How pieces are sent, by name.
+type Way<'w> = (&'w str, &'w mut dyn FnMut(&mut Judge, usize, &str) -> bool);
+
+#[test]
+fn little_arrives_wherever_it_is_cut() {
+    for length in [18, 21, 26] {
+        let pieces = cut(length);
+        let mut reversed = pieces.clone();
+        reversed.reverse();
+        for pieces in [&pieces, &reversed] {
+            let ways: [Way<'_>; 4] = [
+                ("one argument", &mut |judge, _, piece| refused(judge, "net", "q", piece)),
+                ("a counter", &mut |judge, at, piece| {
+                    refused(judge, "net", "q", &format!("item {at} of the list: {piece}"))
+                }),
+                ("two servers", &mut |judge, at, piece| {
+                    refused(judge, ["a", "b"][at % 2], &format!("v{at}"), piece)
+                }),
+                ("filler", &mut |judge, at, piece| {
+                    let filler = format!("a ferry leaves at nine, and this is message {at} about it");
+                    assert!(!refused(judge, "net", "q", &filler));
+                    refused(judge, "net", "q", &format!("{piece} / many greetings from all of us here"))
+                }),
+            ];
+            for (way, send) in ways {
+                let (mut judge, mut arrived) = (judge(), 0);
+                for (at, piece) in pieces.iter().enumerate() {
+                    arrived += if send(&mut judge, at, piece) { 0 } else { piece.len() };
+                }
+                assert!(arrived * 2 <= MEMO.len(), "{way}, {length} characters: {arrived} of {}", MEMO.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn own_words_about_it_are_none_of_it() {
+    let mut judge = judge();
+    for text in [
+        "the choir sells its hall in Wismar, ask Mrs Dahl about the contract",
+        "is the rehearsal on 19 May or in the week after the concert?",
+        "remind the sponsors of the roof; the organist has the keys",
+        "The Petersen brothers called again, please call them back in spring.",
+    ] {
+        assert!(!refused(&mut judge, "net", "q", text), "{text}");
+    }
+}
+
+#[test]
+fn what_is_public_or_no_prose_is_not_followed() {
+    let mut judge = Judge::new(Config::default(), &[7; 32]);
+    remember(&mut judge, "web", false, MEMO);
+    let code =
+        "fn main() { let total = items.iter().map(|item| item.price).sum::<u32>(); println!(\"{total}\"); }";
+    remember(&mut judge, "files", true, code);
+    assert!(judge.memory.entries.iter().all(|entry| entry.kept_of_prose == 0));
+    for piece in cut(18) {
+        refused(&mut judge, "net", "q", &piece);
+    }
+    assert!(judge.pieces.covered.is_empty());
+}
+
+#[test]
+fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
+    let pieces = cut(18);
+    let mut judge = judge();
+    let mut copy = judge.clone();
+    assert!(!refused(&mut copy, "a", "q", &pieces[0]));
+    assert!(!refused(&mut judge, "b", "q", &pieces[1]));
+    let before = judge.pieces.covered.values().next().unwrap().len();
+    judge.adopt(&server("a"), copy);
+    let after = judge.pieces.covered.values().next().unwrap().len();
+    assert!(before >= 10 && after >= before + 10, "{before} {after}");
+}
+
+/// A text of one word again and again, and a call made of it, cost no more than their symbols.
+#[test]
+fn a_text_that_repeats_itself_counts_once() {
+    let mut judge = Judge::new(Config::default(), &[7; 32]);
+    let said = "orchard meadow ".repeat(900);
+    remember(&mut judge, "files", true, &said);
+    judge.scanner.scan(&judge.memory, &super::super::symbols::Folded::of(&said.repeat(8)), &|_| true);
+    for number in 0..2 * MAX_RESULTS as u64 {
+        judge.pieces.restore(OriginId(number), 4);
+    }
+    assert_eq!(judge.pieces.covered.len(), MAX_RESULTS);
+}

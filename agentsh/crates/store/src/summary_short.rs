@@ -1,0 +1,116 @@
+//! A summary in a few lines, for the end of a run.
+
+use std::collections::BTreeSet;
+
+use crate::escape::{line, shorten};
+use crate::summary::{Layer, Summary};
+use crate::summary_lines::{arrow, bundle, count, lack, mismatch, owner};
+use crate::types::ServerId;
+use crate::words::{Action, BundleState};
+
+/// Most lines of [`Summary::render_short`].
+pub(super) const SHORT_LINES: usize = 12;
+
+impl Summary {
+    /// For the end of a run: at most 12 lines. What ran, what was refused and by which rule, and, as far as `told` does
+    /// not have it already, what was not enforced.
+    #[must_use]
+    pub fn render_short(&self, told: &BTreeSet<String>) -> String {
+        let (calls, blocked) = self.tools.values().fold((0, 0), |(calls, blocked), tool| {
+            (calls + tool.allowed + tool.alerted + tool.blocked, blocked + tool.blocked)
+        });
+        let mut servers: Vec<&ServerId> =
+            self.processes.values().filter_map(|process| process.server_id.as_ref()).collect();
+        servers.dedup();
+        let named: Vec<_> = servers.iter().take(5).map(|server| line(&server.0)).collect();
+        let more = if servers.len() > named.len() { ", …" } else { "" };
+        let list = if named.is_empty() { String::new() } else { format!(" ({}{more})", named.join(", ")) };
+        let servers_refused = || self.refused.values().filter(|entry| entry.tool_name.is_none());
+        // A program that changed is refused before anything else is judged of its server.
+        let changed = self.mismatches.values().filter(|found| {
+            found.action == Action::Block && servers_refused().all(|entry| entry.server_id != found.server_id)
+        });
+        let refused =
+            blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
+        let mut lines = vec![format!(
+            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}",
+            self.session,
+            count(servers.len() as u64, "server"),
+            count(calls, "tool call"),
+            // A program asks for one name again and again.
+            match self.refused_connections.values().map(|found| &found.host).collect::<BTreeSet<_>>().len() {
+                0 => String::new(),
+                hosts => format!(", {} refused", count(hosts as u64, "host")),
+            },
+            match self.undelivered.values().map(|lost| lost.calls).sum::<u64>() {
+                0 => String::new(),
+                lost => format!(", {lost} reached no server"),
+            },
+        )];
+        let mut facts: Vec<String> = Vec::new();
+        facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
+        facts.extend(self.refused_connections().into_iter().map(|text| format!("refused: {text}")));
+        facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
+        facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));
+        let unsound = self.bundles.values().filter(|bundle| bundle.state != BundleState::InForce);
+        facts.extend(unsound.map(|found| format!("policy of the organisation: {}", bundle(found))));
+        facts.extend(self.flows_short());
+        facts.extend(self.not_classified().into_iter().map(|text| format!("not classified: {text}")));
+        facts.extend(self.layers_short(told));
+        facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
+        facts.extend(self.failures());
+        facts.extend(self.undelivered());
+        let room = SHORT_LINES - 2;
+        let left_over = facts.len().saturating_sub(room);
+        lines.extend(facts.into_iter().take(room).map(|text| format!("  {}", shorten(&text, 300))));
+        if left_over > 0 {
+            lines.push(format!("  … and {left_over} more: agentsh report {}", self.session));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    /// One line for all of them.
+    fn flows_short(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let mut named: Vec<String> = self.flows.values().take(NAMED).map(arrow).collect();
+        if self.flows.values().len() > NAMED {
+            named.push(format!("{} more", self.flows.values().len() - NAMED));
+        }
+        (!named.is_empty()).then(|| format!("data: {}; {}", named.join(", "), self.detections()))
+    }
+
+    /// What was less than asked for, as words that are the same for every sandbox and run on one machine.
+    #[must_use]
+    pub fn lacking(&self) -> BTreeSet<String> {
+        self.not_enforced.values().map(lack).collect()
+    }
+
+    /// One line for all sandboxes that lack the same.
+    fn layers_short(&self, told: &BTreeSet<String>) -> Vec<String> {
+        let mut of_sandboxes: Vec<(String, Vec<&Layer>)> = Vec::new();
+        for layer in self.not_enforced.values().filter(|layer| !told.contains(&lack(layer))) {
+            let who = owner(layer.server_id.as_ref());
+            match of_sandboxes.iter_mut().find(|(known, _)| *known == who) {
+                Some((_, layers)) => layers.push(layer),
+                None => of_sandboxes.push((who, vec![layer])),
+            }
+        }
+        let mut lines: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        for (who, layers) in of_sandboxes {
+            let lacks: Vec<String> = layers.iter().map(|layer| lack(layer)).collect();
+            match lines.iter_mut().find(|(_, known)| *known == lacks) {
+                Some((others, _)) => others.push(who),
+                None => lines.push((vec![who], lacks)),
+            }
+        }
+        let line = |(who, lacks): (Vec<String>, Vec<String>)| {
+            // A weaker tier is no lack of the machine: it was asked for.
+            let why = match lacks.iter().all(|lack| lack.starts_with("tier ")) {
+                true => "`agentsh report` says what that leaves out",
+                false => "`agentsh doctor` says why",
+            };
+            format!("not enforced: {} (for {}); {why}", lacks.join(", "), who.join(", "))
+        };
+        lines.into_iter().map(line).collect()
+    }
+}

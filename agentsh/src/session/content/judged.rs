@@ -1,0 +1,251 @@
+//! What is judged of what goes out: copies of what was read, places that are named, and what follows from both.
+
+use std::borrow::Cow;
+
+use crate::guard::content::{Forbidden, forbidden, unmarked};
+use crate::guard::flow::{Flowed, Judged};
+use crate::guard::taint::{self, Leaves};
+use crate::guard::threads::side_by_side;
+use crate::guard::{Finding, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
+use crate::json::Json;
+use crate::policy::OnFlow;
+use crate::store::escape;
+use crate::types::{RuleRef, ServerId, ToolId};
+
+use super::ahead::Searched;
+use super::pairs::{self, way_of_value, ways};
+use super::{Content, outcome_of, since_1970};
+
+impl Content {
+    /// What of it leaves: a copy, else bytes that may be one.
+    pub(super) fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
+        let mut findings = judged.findings.into_iter().filter(|flowed| !self.may_flow(flowed, server));
+        let mut opaque = None;
+        let leak = findings.find(|flowed| {
+            if flowed.finding.rule == taint::OPAQUE {
+                opaque.get_or_insert_with(|| flowed.clone());
+            }
+            flowed.refused
+        });
+        match leak {
+            Some(leak) => Some(self.of_flow(leak, server)),
+            None => self.of_opaque(opaque?, server),
+        }
+    }
+
+    pub(super) fn of_opaque(&self, flowed: Flowed, server: &ServerId) -> Option<Finding> {
+        let policy = &self.settings.policy;
+        let written = policy.on_opaque.as_ref();
+        let action = written.map_or(OnFlow::Alert, |action| action.value);
+        let rule = written.map(|action| action.rule.clone());
+        let rule = rule.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_opaque"));
+        let source = &flowed.origin.server;
+        let what = format!(
+            "it carries bytes that nobody can read, after '{}' of server '{source}' gave something private; {}, and \
+             `exfiltration: {{on_opaque: allow}}` lets such bytes go everywhere",
+            escape::line(&flowed.origin.tool),
+            way_of_value(policy, source, server)
+        );
+        let found = self.of_flow(flowed, server);
+        let verdict = Verdict::new(outcome_of(action), Reason::PrivateToExternal, rule);
+        (action != OnFlow::Allow).then_some(Finding { verdict, what, ..found })
+    }
+
+    pub(super) fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Finding {
+        let host = escape::line(&forbidden.host).into_owned();
+        Finding {
+            verdict: Verdict::new(self.outcome(), Reason::DestinationNotAllowed, rule),
+            category: None,
+            detector: "destination".to_owned(),
+            severity: Severity::High,
+            source: None,
+            context: format!("[{} in {}]", forbidden.form.as_str(), forbidden.pointer),
+            what: format!("it names '{host}', which is not listed there"),
+            destination: Some(host),
+            pointer: forbidden.pointer,
+            decoded: Vec::new(),
+        }
+    }
+
+    pub(super) fn of_flow(&self, flowed: Flowed, server: &ServerId) -> Finding {
+        let Flowed { finding, origin, .. } = flowed;
+        let policy = &self.settings.policy;
+        let written = policy.written.get("on_detection").cloned();
+        let rule = written.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_detection"));
+        Finding {
+            verdict: Verdict::new(self.outcome(), Reason::Tainted, rule),
+            category: None,
+            detector: finding.rule.to_owned(),
+            severity: finding.severity,
+            // How it was found and decoded is for the record: who is refused would learn how to hide it better.
+            what: format!(
+                "it carries something out of a result of '{}' of server '{}'; {}",
+                escape::line(&origin.tool),
+                origin.server,
+                match pairs::is_prose(finding.category) {
+                    true => ways(policy, &origin.server, server),
+                    false => way_of_value(policy, &origin.server, server),
+                }
+            ),
+            source: Some(ToolId { server: origin.server, tool: origin.tool }),
+            destination: Some(server.0.clone()),
+            context: finding.context,
+            pointer: finding.pointer,
+            decoded: finding.chain,
+        }
+    }
+
+    /// What goes out with something that is sent, if anything: what came out of another server's results, and, where it
+    /// `may_name` places, a place that is not listed. `seen`: what was found in it on another thread.
+    pub(super) fn carried_out(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        arguments: &Json<'_>,
+        may_name: bool,
+        seen: Option<Searched>,
+    ) -> Option<Finding> {
+        self.catch_up_now();
+        let labels = self.labels(server);
+        let list = self.settings.destinations.as_ref();
+        let list = list.filter(|_| may_name && names_places(tool, arguments));
+        let calls = self.judged.entry(server.clone()).or_default();
+        let seen = seen.filter(|seen| seen.labels == labels && seen.calls == *calls);
+        *calls += 1;
+        let (searched, place) = seen.map_or((None, None), |seen| (seen.flow, Some(seen.place)));
+        let (judged, place) = match (searched, place) {
+            (Some((judged, flow)), Some(place)) => {
+                self.flow.adopt(server, flow);
+                (judged, place)
+            }
+            (_, place) => {
+                let call = Leaves::of_call(tool, arguments);
+                let (allowed, limits) = (list.map(|list| list.allowed.as_slice()), self.views.limits);
+                side_by_side(
+                    call.length(),
+                    || self.flow.judge(server, labels, &call, since_1970(), &self.views),
+                    || place.unwrap_or_else(|| forbidden(&call, allowed?, &limits)),
+                )
+            }
+        };
+        let rule = list.map(|list| list.rule.clone());
+        self.leak_of(judged, server).or_else(|| Some(self.of_place(place?, rule?)))
+    }
+
+    /// What is handed to a server: judged as it is and as it is passed on. A marker that is taken out may have hidden
+    /// what stood around it.
+    pub(super) fn judge_carried(
+        &mut self,
+        subject: &Subject<'_>,
+        carried: &Json<'_>,
+        markers: Vec<Rewrite>,
+        report: &mut Report,
+    ) {
+        let (server, name) = (subject.server, subject.matter.name());
+        let mut found = self.carried_out(server, name, carried, true, subject.seen.take());
+        if !markers.is_empty() && !found.as_ref().is_some_and(|found| found.verdict.is_block()) {
+            let mut clean = carried.clone();
+            Rewrite::apply(&markers, &mut clean);
+            // What was judged is not what is going to be sent.
+            self.flow.not_sent(server);
+            found = self.carried_out(server, name, &clean, true, None).or(found);
+        }
+        let outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
+        // A copy that was found says more than that something was read.
+        let by_label = self.judge_pair(server, name, carried).filter(|label| label.verdict.outcome > outcome);
+        let found: Vec<Finding> = found.into_iter().chain(by_label).collect();
+        self.note_sent(server, &found);
+        for found in found {
+            self.note_refused(&found, server);
+            self.keep(&found, server, name);
+            report.find(found);
+        }
+        report.rewrite(markers);
+    }
+
+    /// What was judged last is not sent when it is refused, or a person is asked about the copy in it. Whoever agreed to a
+    /// pair of servers is asked no more, so that what goes is counted; what other checks say is known when it passed.
+    pub(super) fn note_sent(&mut self, server: &ServerId, found: &[Finding]) {
+        let is_kept = |found: &Finding| match found.verdict.outcome {
+            Outcome::Block => true,
+            Outcome::Ask => found.verdict.reason == Reason::Tainted,
+            _ => false,
+        };
+        if found.iter().any(is_kept) {
+            self.flow.not_sent(server);
+        } else {
+            self.undecided = Some(server.clone());
+        }
+    }
+
+    /// What was judged last did not pass.
+    pub(super) fn settle_sent(&mut self) {
+        if let Some(server) = self.undecided.take() {
+            self.flow.not_sent(&server);
+        }
+    }
+
+    /// What was judged last is sent.
+    pub(super) fn sent(&mut self) {
+        let now = since_1970();
+        if self.undecided.take().is_some()
+            && let Some((store, record)) = self.store.as_ref().zip(self.flow.sent(now))
+        {
+            store.remember(record, now + self.settings.lifetime);
+        }
+    }
+
+    /// Hosts in an answer are text, and no order to go anywhere.
+    pub(super) fn judge_answer(
+        &mut self,
+        subject: &Subject<'_>,
+        method: &str,
+        result: &Json<'_>,
+        report: &mut Report,
+    ) {
+        let markers = unmarked(result, |text| self.flow.unmarked(text));
+        self.judge_copies(subject, method, result, report);
+        report.rewrite(markers);
+    }
+
+    /// What no agent chose as an argument: only what came out of another server's results counts there.
+    pub(super) fn judge_copies(
+        &mut self,
+        subject: &Subject<'_>,
+        name: &str,
+        said: &Json<'_>,
+        report: &mut Report,
+    ) {
+        let found = self.carried_out(subject.server, name, said, false, subject.seen.take());
+        self.note_sent(subject.server, found.as_slice());
+        if let Some(found) = found {
+            self.note_refused(&found, subject.server);
+            self.keep(&found, subject.server, name);
+            report.find(found);
+        }
+    }
+}
+
+/// The address of a resource is a name that its server made up, unless it is one of the web.
+pub(super) fn names_places(tool: &str, arguments: &Json<'_>) -> bool {
+    if !tool.starts_with("resources/") {
+        return true;
+    }
+    let uri = arguments.member("uri").and_then(Json::as_text);
+    uri.is_none_or(|uri| {
+        let uri = uri.trim_start().to_ascii_lowercase();
+        ["http:", "https:", "ws:", "wss:", "ftp:", "ftps:", "sftp:", "//"]
+            .iter()
+            .any(|start| uri.starts_with(start))
+    })
+}
+
+/// The value as it is passed on.
+pub(super) fn replaced<'v>(value: &'v Json<'v>, rewrites: &'v [Rewrite]) -> Cow<'v, Json<'v>> {
+    if rewrites.is_empty() {
+        return Cow::Borrowed(value);
+    }
+    let mut value = value.clone();
+    Rewrite::apply(rewrites, &mut value);
+    Cow::Owned(value)
+}

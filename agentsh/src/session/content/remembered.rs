@@ -1,0 +1,188 @@
+//! What is remembered of what servers say, and what is noted of it on record and on disk.
+
+use std::time::Duration;
+
+use crate::guard::Rewrite;
+use crate::guard::content::{mark_of, markable};
+use crate::guard::flow::Annotations;
+use crate::guard::taint::{Leaves, Origin, OriginId, Stored, repeats};
+use crate::json::Json;
+use crate::store::Event;
+use crate::store::words::ForgotReason;
+use crate::types::ServerId;
+
+use super::{Content, since_1970};
+
+/// Definitions that are remembered once for all listings.
+const MOST_DEFINITIONS: usize = 16_384;
+
+/// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
+const LONG: usize = 256 << 10;
+/// Evicted results until the record hears of them again.
+const EVICTED: u64 = 1000;
+
+impl Content {
+    /// Remembers one result, after all that came before it.
+    pub(super) fn remember(&mut self, origin: Origin, leaves: &Leaves<'_>) -> OriginId {
+        let (server, time) = (origin.server.clone(), origin.time);
+        let stored = self.flow.remember(origin, leaves, &self.views);
+        self.note_stored(server, time, stored)
+    }
+
+    /// Takes down on disk and on record what remembering a result did.
+    pub(super) fn note_stored(&mut self, server: ServerId, time: Duration, stored: Stored) -> OriginId {
+        let Stored { id, evicted, truncated, record, .. } = stored;
+        if let (Some(store), Some(record)) = (&self.store, record) {
+            store.remember(record, time + self.settings.lifetime + repeats::WITHIN);
+        }
+        if let Some(evicted) = evicted {
+            let before = self.evicted;
+            self.evicted += evicted.results;
+            if before == 0 || before / EVICTED != self.evicted / EVICTED {
+                let kept = if evicted.kept > 0 { "; of some the secrets are" } else { "" };
+                let whose: Vec<String> =
+                    evicted.by_server.keys().map(|server| format!("'{server}'")).collect();
+                let detail = format!(
+                    "{} results are remembered, older ones of {} are not{kept}",
+                    self.flow.load().0,
+                    whose.join(", ")
+                );
+                self.forgotten(None, ForgotReason::MemoryFull, self.evicted, detail);
+            }
+        }
+        if truncated {
+            let detail = "the end of a result is not remembered".to_owned();
+            self.forgotten(Some(server), ForgotReason::TooLong, 1, detail);
+        }
+        id
+    }
+
+    pub(super) fn forgotten(
+        &self,
+        server_id: Option<ServerId>,
+        reason: ForgotReason,
+        results: u64,
+        detail: String,
+    ) {
+        self.journal.record(Event::McpResultsForgotten { server_id, reason, results, detail });
+    }
+
+    /// Takes in what a server said of itself, or without being asked.
+    pub(super) fn remember_said(&mut self, server: &ServerId, name: &str, said: &Json<'_>) {
+        if !has_text(said) {
+            return;
+        }
+        let origin = Origin {
+            server: server.clone(),
+            tool: name.to_owned(),
+            call: String::new(),
+            time: since_1970(),
+            private: Origin::is_private(self.labels(server)),
+        };
+        self.later.push(origin, said);
+        if self.later.is_full() {
+            self.catch_up_now();
+        }
+    }
+
+    pub(super) fn remember_definition(
+        &mut self,
+        server: &ServerId,
+        name: &str,
+        hash: &str,
+        definition: &Json<'_>,
+    ) {
+        if self.listed.len() < MOST_DEFINITIONS && self.listed.insert((server.clone(), hash.to_owned())) {
+            self.remember_said(server, name, definition);
+        }
+    }
+
+    /// Takes in what a call brought, and marks it. It counts in everything that is judged from now on; the work may
+    /// wait until nobody waits for an answer.
+    pub(super) fn remember_result(
+        &mut self,
+        server: &ServerId,
+        tool: &str,
+        answer: &Json<'_>,
+    ) -> Option<Rewrite> {
+        let said = answer.member("result").or_else(|| answer.member("error"))?;
+        let call = match answer.member("id") {
+            Some(Json::String(raw) | Json::Number(raw)) => (*raw).to_owned(),
+            _ => String::new(),
+        };
+        let is_private = Origin::is_private(self.labels(server));
+        if is_private {
+            self.pairs.read(server, tool, since_1970());
+        }
+        if self.judges_pairs() {
+            self.little.hear(server, said, !is_private);
+        }
+        let origin = Origin {
+            server: server.clone(),
+            tool: tool.to_owned(),
+            call,
+            time: since_1970(),
+            private: is_private,
+        };
+        let id = self.flow.next_id(self.later.len());
+        let marked = self.settings.marker.and_then(|position| {
+            let (item, text) = markable(said)?;
+            let text = self.flow.mark(id, &text, position, self.random.next())?;
+            mark_of(answer, item, &text)
+        });
+        self.later.push(origin, said);
+        if self.later.is_full() {
+            self.catch_up_now();
+        }
+        marked
+    }
+
+    /// Hears what a server says about one of its tools.
+    pub(super) fn note_tool(&mut self, server: &ServerId, tool: &str, says: Annotations) {
+        let before = self.labels(server);
+        let known = self.suspected.entry(server.clone()).or_default();
+        known.open_world |= says.open_world;
+        if self.labels(server) != before {
+            self.journal.record(Event::McpServerSuspected {
+                server_id: server.clone(),
+                tool_name: tool.to_owned(),
+                hint: "openWorldHint".to_owned(),
+                detail: "what this server is told counts as leaving, though it was labelled local".to_owned(),
+            });
+        }
+    }
+
+    pub(super) fn catch_up_now(&mut self) {
+        self.flow.settle();
+        let mut longest = 0;
+        for (origin, said) in self.later.take() {
+            let (server, time) = (origin.server.clone(), origin.time);
+            // It was read before it was written down.
+            if let Ok(stored) = self.flow.remember_json(origin, &said, &self.views) {
+                longest = longest.max(if stored.repeated { 0 } else { said.len() });
+                self.note_stored(server, time, stored);
+            }
+        }
+        if longest >= LONG {
+            crate::memory::trim_heap();
+        }
+    }
+}
+
+/// Whether anything in it is long enough to be somebody's.
+fn has_text(value: &Json<'_>) -> bool {
+    const SHORTEST: usize = 8;
+    match value {
+        Json::Null | Json::Bool(_) => false,
+        Json::Number(raw) | Json::String(raw) => raw.len() >= SHORTEST,
+        Json::Array(items) => items.iter().any(has_text),
+        Json::Object(members) => {
+            members.iter().any(|(name, value)| name.len() >= SHORTEST || has_text(value))
+        }
+    }
+}
+
+pub(super) fn hints_open_world(definition: &Json<'_>) -> bool {
+    let hint = definition.member("annotations").and_then(|annotations| annotations.member("openWorldHint"));
+    hint == Some(&Json::Bool(true))
+}
