@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use tokio::io::Interest;
 
-use super::Session;
 use super::draining::{Next, serve};
+use super::{Session, missing_files};
 use crate::sandbox::seccomp::listener::{Listener, Refused};
 use crate::sandbox::seccomp::{Call, calls};
 use crate::sandbox::spawn;
@@ -176,6 +176,13 @@ impl Answering {
 }
 
 fn answer(listener: &Listener, refused: &Refused, told: Option<&(Rc<Session>, Option<ServerId>)>) {
+    if let Some((session, server)) = told.filter(|(session, _)| session.tells_files.get())
+        && let Some(wanted) = listener.looked_for(refused)
+    {
+        missing_files::hear(session, server.as_ref(), refused.pid, &wanted);
+        listener.go_on(refused);
+        return;
+    }
     // As long as it waits it is there.
     let program = fs::read_to_string(format!("/proc/{}/comm", refused.pid)).unwrap_or_default();
     let program = program.trim_end_matches('\n');
