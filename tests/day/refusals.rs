@@ -94,7 +94,7 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
             "/.mcp.json' is refused to the agent",
             "/data/a' is refused to the agent (read_file): nothing grants it",
             ", 3 files refused",
-            "read: [~/data/a",
+            "read: [\"~/data/a",
         ] {
             let said = said.replace("~/data/a", &place.home.join("data/a").display().to_string());
             assert!(outcome.stderr.contains(&said), "{mode:?} {said}: {outcome}");
