@@ -299,10 +299,7 @@ mod tests {
         );
         assert!(found.contains("  deny:\n    - \"secret\"") && !found.contains("data/a"), "{found}");
         for closed in ["~/.aws", ".envrc"] {
-            assert!(
-                found.contains(&format!("# agent: ")) && found.contains(&format!(": \"{closed}\"  # ")),
-                "{found}"
-            );
+            assert!(found.contains("# agent: ") && found.contains(&format!(": \"{closed}\"  # ")), "{found}");
             assert!(!found.contains(&format!("- \"{closed}\"")), "{found}");
         }
     }
