@@ -105,6 +105,7 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
         );
         assert_eq!(place.events("file_refused").len(), 3);
         let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
+        let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             report.contains(".envrc' of the agent: write_file, by built-in (read-only:.envrc)"),
             "{report}"
