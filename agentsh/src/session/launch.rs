@@ -287,11 +287,15 @@ async fn finish(
         super::refused_files::add(session, server.clone(), child.pid);
     }
     let refused_calls = match child.listener.take_if(|_| place.is_none()) {
-        Some(listener) => Some(Answering::start(listener, told).map_err(|error| SpawnError::Init {
-            label: start.label.to_owned(),
-            message: format!("its system calls cannot be answered: {error}"),
-            cause: Cause::Other,
-        })?),
+        Some(listener) => {
+            Some(Answering::start(listener, told, super::missing_files::hear).map_err(|error| {
+                SpawnError::Init {
+                    label: start.label.to_owned(),
+                    message: format!("its system calls cannot be answered: {error}"),
+                    cause: Cause::Other,
+                }
+            })?)
+        }
         None => None,
     };
     let published = publish_on(published, is_policed, &mut child)?;

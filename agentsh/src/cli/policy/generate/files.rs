@@ -214,7 +214,9 @@ fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, home: &Path) -> BTreeSe
         if is_one { vec![directory.to_owned()] } else { files.into_iter().map(Path::to_owned).collect() }
     });
     let all: BTreeSet<PathBuf> = all.collect();
-    let is_outermost = |path: &&PathBuf| path.ancestors().skip(1).all(|above| !all.contains(above));
+    // What holds the home is no entry, and stands for nothing below it.
+    let stands_for_it = |above: &Path| all.contains(above) && !home.starts_with(above);
+    let is_outermost = |path: &&PathBuf| !path.ancestors().skip(1).any(stands_for_it);
     all.iter().filter(is_outermost).cloned().collect()
 }
 
