@@ -75,3 +75,51 @@ fn what_landlock_refuses_is_told() {
     // The twin is no refusal, and somebody else's sandbox is nobody's business here.
     assert!(place.project.join("own").exists());
 }
+
+/// A program says that a file is read-only or missing and does not know why: the user and the record hear it where they ask for
+/// it, and where to ask elsewhere.
+#[test]
+fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(".envrc", "before\n");
+        place.write(place.home.join("data/a"), "data\n");
+        let script =
+            "echo x > .envrc; echo x > .mcp.json; cat ~/data/a; cat ~/nowhere; echo x > made; exit 3";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--tell-files", "--", "sh", "-c", script]))
+            .expect_code(3);
+        for said in [
+            "/.envrc' is refused to the agent (write_file): `.envrc` stays read-only: ",
+            "to allow it: agent: {filesystem: {unmask: [\".envrc\"]}}",
+            "/.mcp.json' is refused to the agent",
+            "/data/a' is refused to the agent (read_file): nothing grants it",
+            ", 3 files refused",
+            "read: [\"~/data/a",
+        ] {
+            let said = said.replace("~/data/a", &place.home.join("data/a").display().to_string());
+            assert!(outcome.stderr.contains(&said), "{mode:?} {said}: {outcome}");
+        }
+        assert!(
+            !outcome.stderr.contains("nowhere' is refused") && place.project.join("made").exists(),
+            "{outcome}"
+        );
+        assert_eq!(place.events("file_refused").len(), 3);
+        let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
+        let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            report.contains(".envrc' of the agent: write_file, by built-in (read-only:.envrc)"),
+            "{report}"
+        );
+        // Otherwise nothing waits, and the end says where to ask.
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(3);
+        assert!(outcome.stderr.contains("`agentsh run --tell-files` names them"), "{outcome}");
+        assert!(!outcome.stderr.contains("'.envrc' is refused"), "{outcome}");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
+        assert!(!outcome.stderr.contains("--tell-files"), "{outcome}");
+        // Who writes anew beside a guarded file and renames is told of in any case.
+        let script =
+            "sleep 0.3; echo x > .envrc.tmp.17; mv .envrc.tmp.17 .envrc; sleep 0.1; rm -f .envrc.tmp.17";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
+        assert!(outcome.stderr.contains(".envrc was to be changed inside and stays as it is"), "{outcome}");
+    }
+}

@@ -173,3 +173,67 @@ fn a_tool_works_wherever_it_was_installed() {
         assert!(!place.home.join(".cache/uv").exists());
     }
 }
+
+fn link(place: &Place, to: &str, name: &str) {
+    let name = place.home.join(name);
+    place.make_directory(name.parent().unwrap());
+    std::os::unix::fs::symlink(to, &name).unwrap();
+    place.own(&name);
+}
+
+/// A program of PATH, or its directory, may be a link: what is installed where it leads to comes with it, and nothing else.
+#[test]
+fn an_installation_behind_links_is_whole() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let tool = "#!/bin/sh\nhere=$(readlink -f \"$0\")\ncat \"${here%/*}/../lib/data\"\n";
+        place.script(place.home.join("apps/tool-1.2/bin/tool"), tool);
+        place.write(place.home.join("apps/tool-1.2/lib/data"), "data\n");
+        for hidden in ["apps/tool-1.2/.env", "apps/tool-1.2/lib/denied", "apps/other/lib/data", ".ssh/key"] {
+            place.script(place.home.join(hidden), "SECRET\n");
+        }
+        link(&place, "tool-1.2", "apps/tool");
+        link(&place, "../../apps/tool/bin/tool", ".local/bin/tool");
+        link(&place, "../../.ssh/key", ".local/bin/key");
+        link(&place, "apps/tool/bin", "linked");
+        // As the user calls it, which is not where it lies.
+        place.user_policy("agent: {filesystem: {deny: [~/apps/tool/lib/denied]}}\n");
+        for directory in [".local/bin", "apps/tool/bin", "linked"] {
+            let home = place.home.display();
+            place.set("PATH", format!("{home}/{directory}:/usr/bin:/bin"));
+            let outcome = inside(&place, "tool; cd ~ && grep -rs SECRET . && echo found");
+            assert_eq!(outcome.stdout, "data\n", "{mode:?} {directory} {outcome}");
+            let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "tool"]));
+            assert_eq!(outcome.stdout, "data\n", "as the agent, {mode:?} {directory} {outcome}");
+            let outcome = inside(&place, "echo x > ~/apps/tool/lib/data; echo x > ~/apps/tool-1.2/bin/tool");
+            assert_ne!(outcome.code, 0, "{outcome}");
+        }
+        assert_eq!(std::fs::read_to_string(place.home.join("apps/tool-1.2/lib/data")).unwrap(), "data\n");
+        // What a policy names by way of the link is there, and so is what PATH leads to.
+        place.write(place.home.join("apps/tool-1.2/.named"), "named\n");
+        place.user_policy("agent: {filesystem: {read: [~/apps/tool/.named]}}\n");
+        let home = place.home.display();
+        place.set("PATH", format!("{home}/apps/tool/bin:/usr/bin:/bin"));
+        let outcome = inside(&place, "tool; cat ~/apps/tool/.named").expect_code(0);
+        assert_eq!(outcome.stdout, "data\nnamed\n", "{mode:?} {outcome}");
+    }
+}
+
+/// A toolchain may be a link as a whole. Its credentials lie elsewhere then, and are hidden there too.
+#[test]
+fn a_toolchain_that_is_a_link_hides_its_credentials() {
+    for mode in Mode::all() {
+        let place = place(mode);
+        place.make_directory(&place.home.join("large"));
+        std::fs::rename(place.home.join(".cargo"), place.home.join("large/cargo")).unwrap();
+        link(&place, "large/cargo", ".cargo");
+        place.write(place.home.join("large/maven/settings.xml"), "secret\n");
+        place.write(place.home.join("large/maven/wrapper/a"), "a\n");
+        link(&place, "large/maven", ".m2");
+        let outcome = inside(
+            &place,
+            "rustc; cat ~/.cargo/credentials.toml ~/.m2/settings.xml; grep -rs secret ~/large; true",
+        );
+        assert_eq!(outcome.stdout, "rustc from the toolchain\n", "{mode:?} {outcome}");
+    }
+}

@@ -134,3 +134,98 @@ fn without_a_session_there_is_nothing_to_generate() {
     let outcome = Outcome::of(&mut place.agentsh(&["policy", "generate", "zzz"]));
     assert_eq!(outcome.code, 2, "{outcome}");
 }
+
+/// What a session was granted, by its policy and on its command line, is granted again, and nothing that it was not.
+#[test]
+fn files_that_were_granted_are_granted_again() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let at = |name: &str| place.home.join(name);
+        place.write(at("data/a"), "data\n");
+        place.write(at("data/private/b"), "private\n");
+        place.write(at("notes/today"), "note\n");
+        place.write(at("other/c"), "other\n");
+        place.user_policy(
+            "agent: {filesystem: {write: [~/notes], deny: [~/data/private], unmask: [.envrc]}}\n",
+        );
+        let data = at("data").display().to_string();
+        let script = "cat ~/data/a ~/data/private/b; echo more >> ~/notes/today; cat ~/other/c; \
+                      /run/agentsh/agentsh why ~/other/c; /run/agentsh/agentsh why ~/.ssh/id";
+        let words = ["run", "--quiet", "--read", &data, "--", "sh", "-c", script];
+        let first = Outcome::of(&mut place.agentsh(&words));
+        assert!(first.stdout.starts_with("data\n"), "{first}");
+        let file = generate(&place);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let granted = format!("      replace:\n        - \"{data}\"  # granted by command line");
+        for part in [
+            granted.as_str(),
+            "- \"~/notes\"  # granted by ",
+            "- \".\"  # granted by built-in:default",
+            "- \"~/data/private\"  # denied by ",
+            "# agent: unmask: \".envrc\"  # lifted by ",
+            "# agent: read: \"~/other/c\"  # asked for by `agentsh why`: no rule named it",
+            "# agent: read: \"~/.ssh/id\"  # asked for by `agentsh why`: `~/.ssh` is never visible: SSH keys",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        Outcome::of(place.agentsh(&["policy", "check"]).arg(&file)).expect_code(0);
+        // In place of the user's own.
+        place.user_policy(&text);
+        let script =
+            "cat ~/data/a; echo again >> ~/notes/today; echo x > made; cat ~/data/private/b ~/other/c";
+        let again = place.shell(script);
+        assert_eq!(again.stdout, "data\n", "{again}\n{text}");
+        assert_eq!(std::fs::read_to_string(at("notes/today")).unwrap(), "note\nmore\nagain\n", "{again}");
+        assert!(place.project.join("made").exists(), "{again}");
+    }
+}
+
+/// Files that no rule names stay away while a run learns, and are there in the next one. Secrets and what is guarded stay
+/// comments.
+#[test]
+fn files_that_a_learning_run_looked_for_are_named() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let at = |name: &str| place.home.join(name);
+        place.write(at("data/a"), "data\n");
+        place.write(at("data/b"), "not looked for\n");
+        place.write(at(".ssh/id"), "SECRET\n");
+        place.write(".envrc", "before\n");
+        place.make_directory(&at("out"));
+        let script = "cat ~/data/a; cat ~/.ssh/id; echo x > ~/out/made; echo x > .envrc; test -e ~/none";
+        let file = at("learned.yaml");
+        let mut command =
+            place.agentsh(&["run", "--quiet", "--learn", file.to_str().unwrap(), "--", "sh", "-c"]);
+        let first = Outcome::of(command.arg(script));
+        assert_eq!(first.stdout, "", "what it looks for stays away: {first}");
+        let text = std::fs::read_to_string(&file).unwrap();
+        for part in ["    read:\n      - \"~/data/a\"  # refused", "    write:\n      - \"~/out\"  # refused"]
+        {
+            assert!(text.contains(part), "{mode:?} {part}\n{first}\n{text}");
+        }
+        for closed in ["~/.ssh/id", "~/project/.envrc"] {
+            let lines: Vec<&str> =
+                text.lines().filter(|line| line.contains(&format!("\"{closed}\""))).collect();
+            assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("# ")), "{closed}\n{text}");
+        }
+        assert!(text.contains("SSH keys") && !text.contains("~/none") && !text.contains("data/b"), "{text}");
+        Outcome::of(place.agentsh(&["policy", "check"]).arg(&file)).expect_code(0);
+        let script = "cat ~/data/a; echo x > ~/out/made; cat ~/data/b ~/.ssh/id; echo x > .envrc";
+        let policy = file.to_str().unwrap();
+        let again = Outcome::of(
+            &mut place.agentsh(&["run", "--quiet", "--policy", policy, "--", "sh", "-c", script]),
+        );
+        assert_eq!(again.stdout, "data\n", "{again}\n{text}");
+        assert!(at("out/made").exists(), "{again}");
+        assert_eq!(std::fs::read_to_string(place.project.join(".envrc")).unwrap(), "before\n");
+        // What is refused for its arguments is refused while a run learns too.
+        let late = at("later.yaml");
+        let script = "umask 0; echo > f; chmod u+s f; python3 -c 'import os; os.open(\"g\", os.O_CREAT | os.O_WRONLY, 0o4755)'; \
+                      find . -perm /6000; unshare -r true && echo unshared";
+        let mut command =
+            place.agentsh(&["run", "--quiet", "--learn", late.to_str().unwrap(), "--", "sh", "-c"]);
+        let outcome = Outcome::of(command.arg(script));
+        assert_eq!(outcome.stdout, "", "{outcome}");
+        assert!(outcome.stderr.contains("Operation not permitted"), "{outcome}");
+    }
+}

@@ -149,3 +149,69 @@ fn a_project_of_another_owner_is_writable_for_root() {
     }
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "old\nmore\n");
 }
+
+/// A script beside the project: what lies around it is not shown with it, and the project stays as writable as it is.
+#[test]
+fn a_script_above_the_project_is_shown_alone() {
+    let script = "import os, sys\nopen('made', 'w').write('x')\nprint(sorted(os.listdir('..')))\n";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let beside = place.home.join("work");
+        let project = beside.join("project");
+        place.make_directory(&project);
+        place.write(beside.join("private"), "SECRET\n");
+        place.write(beside.join("package.json"), "{\"name\": \"all\"}\n");
+        place.write(beside.join("tools/helper.js"), "module.exports = 'helped';\n");
+        let node = "require('fs').writeFileSync('made', 'x');console.log(require('fs').readdirSync('..').sort().join());";
+        let runs = [
+            ("python3", "../x.py", script, "['project', 'x.py']\n"),
+            ("python3", "../dir/main.py", script, "['dir', 'project']\n"),
+            ("node", "../x.js", node, "package.json,project,x.js\n"),
+            (
+                "node",
+                "../tools/x.js",
+                &format!("console.log(require('./helper'));{node}"),
+                "helped\npackage.json,project,tools\n",
+            ),
+        ];
+        for (program, word, text, expected) in runs {
+            if !Path::new("/usr/bin").join(program).exists() {
+                eprintln!("skipped: no {program}");
+                continue;
+            }
+            place.write(project.join(word), text);
+            let mut command = place.agentsh(&["run", "--quiet", "--", program, word]);
+            let outcome = Outcome::of(command.current_dir(&project)).expect_code(0);
+            assert_eq!(outcome.stdout, expected, "{mode:?} {program} {word} {outcome}");
+            assert_eq!(std::fs::read_to_string(project.join("made")).unwrap(), "x", "{outcome}");
+            std::fs::remove_file(project.join("made")).unwrap();
+            let is_alone = !["../tools/x.js", "../dir/main.py"].contains(&word);
+            assert_eq!(outcome.stderr.contains("the script alone is shown"), is_alone, "{word} {outcome}");
+            std::fs::remove_file(project.join(word)).unwrap();
+        }
+    }
+}
+
+/// A directory of the program that holds the project, as an interpreter's installation may, lies below it.
+#[test]
+fn an_installation_around_the_project_leaves_it_writable() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let around = place.home.join("python");
+        let project = around.join("work/project");
+        place.make_directory(&project);
+        place.write(around.join("lib/data"), "data\n");
+        place.write(around.join("lib/denied"), "SECRET\n");
+        place.make_directory(&around.join("bin"));
+        // Known by its name as an interpreter, which brings what is installed around it.
+        std::fs::copy("/bin/sh", around.join("bin/node")).unwrap();
+        place.own(&around.join("bin/node"));
+        place.user_policy("agent: {filesystem: {deny: [~/python/lib/denied]}}\n");
+        let text = "cat ../../lib/data; cat ../../lib/denied; echo x > made && cat made\n";
+        place.write(project.join("run.js"), text);
+        let node = around.join("bin/node");
+        let mut command = place.agentsh(&["run", "--quiet", "--", node.to_str().unwrap(), "run.js"]);
+        let outcome = Outcome::of(command.current_dir(&project));
+        assert_eq!(outcome.stdout, "data\nx\n", "{mode:?} {outcome}");
+    }
+}

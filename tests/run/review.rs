@@ -916,3 +916,56 @@ fn a_repository_that_was_made_inside_comes_whole() {
         }
     }
 }
+
+/// A program can make directories deeper than any path that the kernel takes at once.
+#[test]
+fn a_tree_deeper_than_any_path_is_shown_applied_taken_back_and_thrown_away() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return skip("no python3");
+    }
+    const DEEP: &str = "import os\nname = 'a-directory-with-a-long-name'\nfor n in range(200):\n    os.mkdir(name); os.chdir(name)\n\
+                        open('file', 'w').write('deep')\n";
+    const LOOK: &str = "import os\nn = 0\ntry:\n    while True: os.chdir('a-directory-with-a-long-name'); n += 1\n\
+                        except FileNotFoundError: pass\nprint(n, os.path.exists('file'))\n";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.home.join("deep.py"), DEEP);
+        let look = || Outcome::of(place.command("python3").args(["-c", LOOK])).stdout;
+        for discards in [false, true] {
+            let words = ["run", "--quiet", "--review", "--", "python3", "../deep.py"];
+            Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+            assert!(changes(&place).len() > 200);
+            if discards {
+                review(&place, &["--discard"]).expect_code(0);
+                assert_eq!(look(), "0 False\n");
+                continue;
+            }
+            review(&place, &["--apply"]).expect_code(0);
+            assert_eq!(look(), "200 True\n", "{mode:?}");
+            review(&place, &["--undo"]).expect_code(0);
+            assert_eq!(look(), "0 False\n", "{mode:?}");
+        }
+        assert_eq!(review(&place, &["--list"]).stdout, "", "{mode:?}");
+    }
+}
+
+/// From a directory of the project paths count from there, and what the list shows can be typed as it is shown.
+#[test]
+fn what_the_list_shows_can_be_named_from_everywhere() {
+    let place = Place::new(Mode::Invoker);
+    let below = place.project.join("sub");
+    place.make_directory(&below);
+    run(&place, "echo 1 > sub/one; echo 2 > sub/two; echo 3 > three").expect_code(0);
+    let apply = |name: &str| {
+        let mut command = place.agentsh(&["review", "--keep", "--apply", name]);
+        let outcome = Outcome::of(command.current_dir(&below)).expect_code(0);
+        assert!(outcome.stdout.contains("applied: 1"), "{name} {outcome}");
+    };
+    apply("sub/one");
+    apply("two");
+    assert!(
+        below.join("one").exists() && below.join("two").exists() && !place.project.join("three").exists()
+    );
+    apply("../three");
+    assert!(place.project.join("three").exists());
+}

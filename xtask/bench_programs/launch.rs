@@ -87,6 +87,7 @@ async fn sandboxed(context: &Context, program: &Path, sealed: Sealed, round: u32
             executable: true,
         }],
         program_roots: Vec::new(),
+        links: Vec::new(),
         descriptors: vec![sealed.memory],
         project_access: Some(Access::ReadOnly),
         layer: None,

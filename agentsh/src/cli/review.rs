@@ -98,7 +98,8 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
         return told(&review, &done, "undone", args.json, out, err);
     }
     if let Some(paths) = &args.apply {
-        let selection = Selection { paths: relative(&review, paths)?, guarded: args.guarded };
+        let paths = as_listed(&review, &context, paths)?;
+        let selection = Selection { paths, guarded: args.guarded };
         let done = review.apply(&context, selection)?;
         let code = told(&review, &done, "applied", args.json, out, err)?;
         if done.is_complete && !args.keep && !review.is_running() {
@@ -154,6 +155,21 @@ fn list(context: &Context, as_json: bool, out: &mut dyn Write, err: &mut dyn Wri
         writeln!(out, "{}  {running}  {}  {command}", review.session, shown(&review.project))?;
     }
     Ok(exit::OK)
+}
+
+/// Paths count from the current directory, as everywhere; below the top of the project also as the list shows them.
+fn as_listed(review: &Review, context: &Context, paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    if context.directory == review.project || paths.iter().all(|path| path.is_absolute()) {
+        return relative(review, paths);
+    }
+    let (changes, _) = review.changes(context)?;
+    let is_listed = |path: &Path| changes.iter().any(|change| change.path.starts_with(path));
+    let one = |path: &PathBuf| match relative(review, std::slice::from_ref(path)) {
+        Ok(found) if found.iter().any(|found| is_listed(found)) => Ok(found),
+        _ if path.is_relative() && is_listed(path) => Ok(vec![path.clone()]),
+        other => other,
+    };
+    Ok(paths.iter().map(one).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// From the current directory to the project.

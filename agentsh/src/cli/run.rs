@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
+use crate::agent::Kind;
 use crate::sandbox::Tier;
 use crate::session::Session;
 use crate::session::network::{self, Backend};
@@ -32,10 +33,15 @@ pub struct RunArgs {
     /// Print at the end the lines of policy that would allow what was refused; nothing is allowed meanwhile
     #[arg(long)]
     network_learn: bool,
-    /// Reach hosts that no rule names, and write the policy that the run needed into a new file: hosts, ports of this
-    /// machine, servers and tools. What a rule refuses stays refused, and stands there as a comment
+    /// Reach hosts that no rule names, and write the policy that the run needed into a new file: files, hosts, ports of this
+    /// machine, servers and tools. Files that no rule names stay refused and are named there; what a rule refuses stands
+    /// there as a comment
     #[arg(long, value_name = "FILE", conflicts_with = "network_learn")]
     learn: Option<PathBuf>,
+    /// Say which files of this machine a program looks for that are not there inside, or tries to write and may not. Every
+    /// look at a file waits for it
+    #[arg(long)]
+    tell_files: bool,
     /// Make a server inside reachable at 127.0.0.1:HOSTPORT, by default the same port; 0 takes any free one
     #[arg(long, value_name = "PORT[:HOSTPORT]")]
     publish: Vec<Asked>,
@@ -62,6 +68,10 @@ pub struct RunArgs {
     #[arg(trailing_var_arg = true, required = true, value_name = "AGENT")]
     agent: Vec<String>,
 }
+
+/// Programs say that a file is missing or read-only, and do not know why.
+const WHERE_TO_ASK: &str = "agentsh: where a program says that a file is missing, read-only or busy: `agentsh policy explain --read FILE` \
+     or `--write FILE` says by which rule, and what allows it; `agentsh run --tell-files` names them as they are refused";
 
 /// Entries of each list of the policy that are suggested at the end.
 const MOST_SUGGESTED: usize = 8;
@@ -121,14 +131,20 @@ pub async fn run(args: RunArgs) -> u8 {
         publish: args.publish,
         agree: args.agree,
         learns: args.learn.is_some(),
+        tells_files: args.tell_files,
         summarised: !args.quiet,
         review: args.review,
         agent: args.agent,
         verb: "run",
     };
+    // An agent that is known was told how it can ask.
+    let is_untold = Kind::of(request.agent.first().map_or("", String::as_str)).is_unknown();
     match run_session(request).await {
         Ok(outcome) => {
             report(&outcome, (args.quiet, args.network_learn), target).await;
+            if !args.quiet && is_untold && outcome.exit_code != 0 && !outcome.session.tells_files.get() {
+                let _ = writeln!(style::stderr(), "{WHERE_TO_ASK}");
+            }
             if args.network_learn {
                 outcome.session.note(&network::learned(&outcome.session));
                 outcome.session.release_notes();

@@ -62,7 +62,7 @@ pub fn text(session: &Session) -> Option<String> {
          The home is private and mostly empty; what you leave there is gone afterwards.\n\
          - {guarded}.\n\
          - Network: your model, and {hosts}. Everything else is refused.\n\
-         - EACCES, EPERM or EROFS on a file, ENOENT of a path in the home that should exist, or a refused connection is \
+         - EACCES, EPERM, EROFS, EBUSY or ENXIO on a file, ENOENT of a path in the home that should exist, or a refused connection is \
          the sandbox's policy, not a fault of the tool: do not retry or work around it. Ask \
          `{OWN_DIRECTORY}/agentsh why PATH|HOST|COMMAND`, which names the rule and the line that allows it, and tell \
          the user that line.\n\

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::policy::{FilesystemPolicy, PathContext, Ruled, place};
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
+use crate::store::FileGrant;
+use crate::store::words::FileWord;
 
 /// Directory entries looked at for one pattern.
 const MOST_ENTRIES: usize = 200_000;
@@ -55,6 +57,28 @@ pub fn expand(policy: &FilesystemPolicy, context: &PathContext) -> Expanded {
         ));
     }
     Expanded { grants, denied, unmasked, refused }
+}
+
+/// What the policy says, for the record. None where it says nothing that is not built in.
+#[must_use]
+pub fn on_record(policy: &FilesystemPolicy) -> Option<Vec<FileGrant>> {
+    let lists = [
+        (FileWord::Read, &policy.read),
+        (FileWord::Write, &policy.write),
+        (FileWord::Deny, &policy.deny),
+        (FileWord::Unmask, &policy.unmask),
+    ];
+    let entries = lists.into_iter().flat_map(|(word, list)| list.iter().map(move |rule| (word, rule)));
+    let grants = entries.map(|(word, Ruled { value, rule })| FileGrant {
+        path: value.clone(),
+        word,
+        rule: rule.clone(),
+    });
+    let grants: Vec<FileGrant> = grants.collect();
+    let is_written = |grant: &FileGrant| {
+        !grant.rule.file.starts_with("built-in") && !["default", "agent"].contains(&grant.rule.file.as_str())
+    };
+    grants.iter().any(is_written).then_some(grants)
 }
 
 /// Existing paths that a pattern means; None when there was too much to look at.

@@ -100,6 +100,7 @@ fn prepare(context: &Context, start: &Start<'_>) -> Layout {
         guard_all: start.policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value),
         pinned: start.pinned.clone(),
         program_roots: start.program_roots.clone(),
+        links: start.links.clone(),
         private_bytes: private_bytes(context, start.limits),
         files: start.files.clone(),
         extra: start.extra.clone(),
@@ -142,6 +143,7 @@ pub fn keep(context: &Context, start: &Start<'_>) -> Keep {
                 access: as_the_user_may(&grant.path, grant.access),
             })
             .collect(),
+        program_roots: start.program_roots.clone(),
         denied: start.denied.iter().cloned().chain(denied).collect(),
         unmasked: start.unmasked.clone(),
         guard_all: start.policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value),
@@ -275,6 +277,7 @@ async fn finish(
         published: !published.is_empty() && !is_policed,
         join,
         allow_degraded: start.allow_degraded,
+        tells_files: network.as_ref().is_some_and(|way| way.owner().0.tells_files.get()),
     };
     let mut child = ordered.start(Launch { plan: &plan, stdio: start.stdio, passed }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
@@ -284,11 +287,15 @@ async fn finish(
         super::refused_files::add(session, server.clone(), child.pid);
     }
     let refused_calls = match child.listener.take_if(|_| place.is_none()) {
-        Some(listener) => Some(Answering::start(listener, told).map_err(|error| SpawnError::Init {
-            label: start.label.to_owned(),
-            message: format!("its system calls cannot be answered: {error}"),
-            cause: Cause::Other,
-        })?),
+        Some(listener) => {
+            Some(Answering::start(listener, told, super::missing_files::hear).map_err(|error| {
+                SpawnError::Init {
+                    label: start.label.to_owned(),
+                    message: format!("its system calls cannot be answered: {error}"),
+                    cause: Cause::Other,
+                }
+            })?)
+        }
         None => None,
     };
     let published = publish_on(published, is_policed, &mut child)?;

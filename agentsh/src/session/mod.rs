@@ -40,6 +40,7 @@ pub mod layer;
 pub mod login;
 pub mod logins;
 pub mod mcp_run;
+mod missing_files;
 pub mod model;
 pub mod network;
 pub mod outgoing;
@@ -87,7 +88,7 @@ pub mod watch;
 mod why;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -187,6 +188,8 @@ pub struct Session {
     agent_has: OnceCell<why::Has>,
     /// What is written to the project is looked at afterwards.
     pub is_reviewed: Cell<bool>,
+    /// Files that programs look for and that are not there inside are told, which takes its time.
+    pub tells_files: Cell<bool>,
     /// The project is a layer, and this is how others get to it; set when the agent is started.
     pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
     /// What the user was told about logins.
@@ -201,6 +204,10 @@ pub struct Session {
     pub refused_files: refused_files::Files,
     /// System calls that no policy allows.
     pub refused_calls: refused_calls::Calls,
+    /// While it learns: files that were looked for, by whom, and whether to write.
+    pub looked_for: RefCell<BTreeSet<(Option<ServerId>, PathBuf, bool)>>,
+    /// What `agentsh why` was asked and denied.
+    pub whys: RefCell<BTreeSet<(String, String)>>,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
     /// The limit on the memory of all sandboxes together.
@@ -308,12 +315,15 @@ impl Session {
             agent_runs: Cell::new(false),
             agent_has: OnceCell::new(),
             is_reviewed: Cell::new(false),
+            tells_files: Cell::new(false),
             layered: OnceCell::new(),
             logins: logins::Logins::default(),
             approvals_page: OnceCell::new(),
             advised: RefCell::default(),
             wanted: wanted::Wanted::default(),
             refused_calls: refused_calls::Calls::default(),
+            looked_for: RefCell::default(),
+            whys: RefCell::default(),
             refused_files: refused_files::Files::default(),
             cleaning: RefCell::default(),
             bound: RefCell::new(bound),

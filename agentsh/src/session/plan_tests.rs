@@ -67,6 +67,7 @@ fn planned(name: &str) -> String {
         guard_all: filesystem.guard_all.as_ref().is_some_and(|all| all.value),
         pinned: Vec::new(),
         program_roots: Vec::new(),
+        links: Vec::new(),
         private_bytes: 1 << 30,
         files: Vec::new(),
         extra: Vec::new(),

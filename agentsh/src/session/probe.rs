@@ -147,6 +147,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         },
         pinned: std::iter::once(own).chain(probe.pinned).collect(),
         program_roots: Vec::new(),
+        links: Vec::new(),
         descriptors: probe.descriptors,
         project_access: Some(Access::ReadWrite),
         layer: None,

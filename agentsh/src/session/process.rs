@@ -14,7 +14,7 @@ use crate::types::ServerId;
 use super::launch::{self, Running};
 use super::start::Start;
 use super::watch::{Before, Guards};
-use super::{Session, network};
+use super::{Session, grants, network};
 
 /// As a shell tells of SIGKILL.
 const KILLED: u8 = 137;
@@ -60,6 +60,7 @@ pub async fn start(
     let context = &session.context;
     let args = redact::arguments(start.program.argv.get(1..).unwrap_or_default());
     let cgroup = session.next_cgroup();
+    let granted = grants::on_record(&start.policy.filesystem);
     let assembled = launch::assemble(context, start, &cgroup, |start, layout| {
         layout.refused.iter().for_each(|(path, why)| lacks(path, why));
         // Before the stand-ins, which may stand in a directory that was pinned.
@@ -79,6 +80,9 @@ pub async fn start(
         hash: resolved.digest.clone(),
         pid: running.child.pid,
     });
+    if let Some(grants) = granted {
+        session.journal.record(Event::FilesGranted { server_id: server.cloned(), grants });
+    }
     Ok(Process { session: Rc::clone(session), server: server.cloned(), running, guards, inside })
 }
 

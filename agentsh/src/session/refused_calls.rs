@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use super::Session;
 use super::draining::{Next, serve};
 use crate::sandbox::seccomp::listener::{Listener, Refused};
-use crate::sandbox::seccomp::{Call, calls};
+use crate::sandbox::seccomp::{Call, Wanted, calls};
 use crate::sandbox::spawn;
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
@@ -152,18 +152,25 @@ impl Drop for Answering {
     }
 }
 
+/// Hears of a file that a process looked for.
+pub type Hear = fn(&Session, Option<&ServerId>, u32, &Wanted);
+
 impl Answering {
-    /// `told`: who hears of it, and whose sandbox it is.
+    /// `told`: who hears of it, and whose sandbox it is. `hear`: of files, where the session tells them.
     ///
     /// # Errors
     /// When the kernel cannot watch the listener.
-    pub fn start(listener: Listener, told: Option<(Rc<Session>, Option<ServerId>)>) -> std::io::Result<Self> {
+    pub fn start(
+        listener: Listener,
+        told: Option<(Rc<Session>, Option<ServerId>)>,
+        hear: Hear,
+    ) -> std::io::Result<Self> {
         let watched = std::os::fd::AsFd::as_fd(&listener).try_clone_to_owned()?;
         let watched = spawn::watch(watched, Interest::READABLE)?;
         let answering = tokio::task::spawn_local(async move {
             serve(&watched, async || match listener.next_refused() {
                 Ok(Some(refused)) => {
-                    answer(&listener, &refused, told.as_ref());
+                    answer(&listener, &refused, told.as_ref(), hear);
                     Next::More
                 }
                 Ok(None) => Next::Empty,
@@ -175,7 +182,19 @@ impl Answering {
     }
 }
 
-fn answer(listener: &Listener, refused: &Refused, told: Option<&(Rc<Session>, Option<ServerId>)>) {
+fn answer(
+    listener: &Listener,
+    refused: &Refused,
+    told: Option<&(Rc<Session>, Option<ServerId>)>,
+    hear: Hear,
+) {
+    if let Some((session, server)) = told.filter(|(session, _)| session.tells_files.get())
+        && let Some(wanted) = listener.looked_for(refused)
+    {
+        hear(session, server.as_ref(), refused.pid, &wanted);
+        listener.go_on(refused);
+        return;
+    }
     // As long as it waits it is there.
     let program = fs::read_to_string(format!("/proc/{}/comm", refused.pid)).unwrap_or_default();
     let program = program.trim_end_matches('\n');

@@ -41,10 +41,11 @@ pub struct Files {
 
 /// A refusal of one of our sandboxes.
 #[derive(Debug, PartialEq, Eq)]
-struct Refusal {
-    owner: Owner,
-    rights: Vec<String>,
-    path: String,
+pub struct Refusal {
+    pub owner: Owner,
+    /// As Landlock calls them.
+    pub rights: Vec<String>,
+    pub path: String,
 }
 
 impl Files {
@@ -125,7 +126,8 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
     });
 }
 
-fn tell(session: &Session, refusal: &Refusal) {
+/// Tells of one, the first time.
+pub fn tell(session: &Session, refusal: &Refusal) {
     let Some(number) = session.refused_files.number(refusal) else { return };
     let Refusal { owner, rights, path } = refusal;
     let (question, key) = if rights.iter().all(|right| right.starts_with("fs.read_")) {

@@ -45,7 +45,7 @@ pub async fn resolve(
     command: Command,
     store: Option<pin::Store>,
 ) -> Result<Pinned, PinError> {
-    let home = session.context.home.clone();
+    let (home, project) = (session.context.home.clone(), session.context.project.clone());
     let mut cache = Cache::new(session);
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
     let place = match std::io::IsTerminal::is_terminal(&std::io::stderr()) {
@@ -60,6 +60,7 @@ pub async fn resolve(
             cwd: &command.cwd,
             path_env: &path,
             home: &home,
+            project: &project,
             env: &command.env,
             accept_missing_package: false,
             not_below: command.not_below.as_deref(),

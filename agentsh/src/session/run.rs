@@ -54,6 +54,8 @@ pub struct Request {
     pub review: bool,
     /// Hosts that no rule names are reached, to write down what was needed.
     pub learns: bool,
+    /// Files that are looked for and not there inside, or not to be written, are told.
+    pub tells_files: bool,
     /// A summary follows the run, and says what was refused.
     pub summarised: bool,
     pub agent: Vec<String>,
@@ -91,6 +93,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     )
     .await?;
     session.is_reviewed.set(request.review);
+    session.tells_files.set(request.learns || request.tells_files);
     let session = Rc::new(session);
     let result = supervise(&session, kind, &request).await;
     if request.review {
@@ -146,6 +149,12 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         trees::check(session, kind)
     );
     let pinned = pinned?;
+    for directory in &pinned.resolved.alone_in {
+        let directory = crate::store::escape::line(&directory.display().to_string()).into_owned();
+        session.note(&format!(
+            "of '{directory}' the script alone is shown, and nothing that it loads from there: name that by `--read PATH`"
+        ));
+    }
     session.agent_runs.set(true);
     let bridges = Bridges::new(Rc::clone(session), declared).with_policy();
     let bridges = Rc::new(bridges.map_err(io("make a key"))?.with_classifier()?);
@@ -229,9 +238,13 @@ async fn start_agent(
     let is_listed = !session.executable_paths(process).is_empty();
     let mut toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
     toolchains.caches.retain(|cache| !is_granted(cache));
+    toolchains.make_room(expanded.grants.iter().map(|grant| grant.path.as_path()));
     let hidden = expanded.denied.into_iter().chain(toolchains.hidden.iter().cloned());
-    let hidden: Vec<PathBuf> =
+    let mut hidden: Vec<PathBuf> =
         hidden.chain(launch.hidden.iter().cloned()).chain(brokered.hidden.iter().cloned()).collect();
+    if !toolchains.links.is_empty() {
+        hidden.extend(toolchains::elsewhere(&hidden));
+    }
     let caches = toolchains::caches(context, &toolchains, &hidden)
         .map_err(|source| RunError::Io { doing: "make the project's caches", source })?;
     let socket = (socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"), Access::ReadOnly);
@@ -328,6 +341,7 @@ async fn start_agent(
         },
         pinned: pinned.files,
         program_roots: pinned.resolved.read_roots.clone(),
+        links: toolchains.links.into_iter().collect(),
         descriptors: pinned.descriptors,
         project_access,
         layer: layer.as_ref().map(|layer| Shown::Own(layer.directory.clone())),

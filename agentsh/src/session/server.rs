@@ -178,6 +178,7 @@ impl Server {
             },
             pinned: files,
             program_roots: resolved.read_roots.clone(),
+            links: Vec::new(),
             descriptors,
             project_access: session.project_shown.then_some(Access::ReadOnly),
             layer: session.layered.get().map(Shown::Lent),

@@ -21,6 +21,8 @@ pub struct Start<'a> {
     pub program: Program,
     pub pinned: Vec<PinnedFile>,
     pub program_roots: Vec<PathBuf>,
+    /// As in [`crate::sandbox::layout::Request`].
+    pub links: Vec<(PathBuf, PathBuf)>,
     /// Descriptors that `pinned` refers to.
     pub descriptors: Vec<OwnedFd>,
     pub project_access: Option<Access>,

@@ -9,11 +9,16 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
+use crate::policy::builtin_paths::HOME_MASKS;
 use crate::policy::toolchains::{self, expand};
 use crate::sandbox::layout::{CacheLayer, Grant, is_system};
 use crate::sandbox::plan::{Access, UPPER, WORK};
 
 use super::Context;
+
+mod links;
+
+use links::behind_links;
 
 /// What is shown of the user's toolchains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub struct Toolchains {
     /// Ids of the tables that apply.
     pub found: Vec<String>,
     pub grants: Vec<Grant>,
+    /// Links that lead to what is shown, with what they say.
+    pub links: BTreeMap<PathBuf, PathBuf>,
     pub hidden: Vec<PathBuf>,
     /// Places of caches inside.
     pub caches: BTreeSet<PathBuf>,
@@ -47,6 +54,37 @@ impl<'a> From<&'a Context> for Around<'a> {
     }
 }
 
+impl Toolchains {
+    /// Where the user names something by way of a link, a directory stands in its place: what it leads to is shown there too.
+    pub fn make_room<'p>(&mut self, named: impl Iterator<Item = &'p Path>) {
+        let named: Vec<&Path> = named.collect();
+        let is_in_the_way = |link: &&PathBuf| named.iter().any(|path| path.starts_with(link) && path != link);
+        let links: Vec<PathBuf> = self.links.keys().filter(is_in_the_way).cloned().collect();
+        for link in links {
+            let real = self.real(&link);
+            let below = self.grants.iter().filter_map(|grant| grant.path.strip_prefix(&real).ok());
+            let below = below.filter(|rest| !rest.as_os_str().is_empty()).map(|rest| link.join(rest));
+            let more: Vec<Grant> = below.map(|path| Grant { path, access: Access::ReadOnly }).collect();
+            self.grants.extend(more);
+            self.links.remove(&link);
+        }
+    }
+
+    /// Where a path is inside: what its links say.
+    fn real(&self, path: &Path) -> PathBuf {
+        let mut path = path.to_owned();
+        for _ in 0..links::MOST_LINKS {
+            let found = path.ancestors().find_map(|above| Some((above.to_owned(), self.links.get(above)?)));
+            let Some((link, to)) = found else { break };
+            let rest = path.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
+            path = links::from(link.parent().unwrap_or(Path::new("/")), to);
+            // An empty rest would end in a slash.
+            path.extend(rest.components());
+        }
+        path
+    }
+}
+
 /// Looks at what is there. Starts nothing.
 #[must_use]
 pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
@@ -70,12 +108,23 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
         out.found.push(table.id);
     }
     shown.extend(on_path(&around));
-    let shown = shown.into_iter().filter(|path| may_be_shown(path, &around));
-    out.grants = shown.map(|path| Grant { path, access: Access::ReadOnly }).collect();
+    let shown = behind_links(shown, &around);
+    out.grants = shown.paths.into_iter().map(|path| Grant { path, access: Access::ReadOnly }).collect();
+    out.links = shown.links;
+    if !out.links.is_empty() {
+        let masks = HOME_MASKS.iter().map(|(mask, _)| around.home.join(mask));
+        let named: Vec<PathBuf> = masks.chain(out.hidden.iter().cloned()).collect();
+        out.hidden.extend(elsewhere(&named));
+    }
     // In what is read-only no place can be made for one.
     let grants = &out.grants;
     out.caches.retain(|cache| cache.is_dir() || !grants.iter().any(|grant| cache.starts_with(&grant.path)));
     out
+}
+
+/// Where what is hidden by its name really lies: links may show it by another one.
+pub fn elsewhere(hidden: &[PathBuf]) -> Vec<PathBuf> {
+    hidden.iter().filter_map(|path| path.canonicalize().ok().filter(|real| real != path)).collect()
 }
 
 /// Whether a configuration names a token, a password or a secret, or has one in an address. What cannot be read holds one.
@@ -113,16 +162,24 @@ fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut found = Vec::new();
     for directory in path.split(':').map(PathBuf::from) {
-        let above = directory.parent().filter(|_| directory.ends_with("bin"));
-        let is_installation = |above: &&Path| {
-            ["lib", "libexec", "share", "include"].iter().any(|name| above.join(name).is_dir())
-                && **above != around.home.join(".local")
-        };
-        found.extend(above.filter(is_installation).into_iter().flat_map(installed_in));
+        // Where it is, not how it is called: a link to the `bin` of an installation lies in another directory.
+        found.extend(directory.canonicalize().iter().flat_map(|real| installed_around(real, around)));
         let packages = directory.parent().filter(|_| directory.ends_with("node_modules/.bin"));
         found.push(packages.unwrap_or(&directory).to_owned());
     }
     found
+}
+
+/// What is installed around a `bin`. None of it where the home, the project or what programs of the user share lies there too.
+fn installed_around(directory: &Path, around: &Around<'_>) -> Vec<PathBuf> {
+    let above = directory.parent().filter(|_| directory.ends_with("bin"));
+    let is_installation = |above: &&Path| {
+        ["lib", "libexec", "share", "include"].iter().any(|name| above.join(name).is_dir())
+            && **above != around.home.join(".local")
+            && !around.home.starts_with(above)
+            && !around.project.starts_with(above)
+    };
+    above.filter(is_installation).into_iter().flat_map(installed_in).collect()
 }
 
 /// Directories of an installation; who else keeps something there keeps it in files, or under a name with a dot.
@@ -208,6 +265,8 @@ pub fn caches(context: &Context, toolchains: &Toolchains, hidden: &[PathBuf]) ->
         let Ok(rest) = inside.strip_prefix(&context.home) else { continue };
         let is_hidden = hidden.iter().any(|path| path.starts_with(inside) || inside.starts_with(path));
         let lower = inside.canonicalize().ok().filter(|lower| lower.is_dir() && !is_hidden);
+        let lower = lower.filter(|lower| !hidden.iter().any(|path| path.starts_with(lower)));
+        let inside = &toolchains.real(inside);
         if lower.is_some() && slot.is_none() {
             let taken = free_slot(&base)?;
             slot = Some(taken.map(|(directory, lock)| {

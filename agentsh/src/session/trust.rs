@@ -78,7 +78,8 @@ fn assemble(
     let authority = authority(session, rules);
     let system = BUNDLES.iter().find_map(|bundle| std::fs::canonicalize(bundle).ok());
     // Only the user's own word counts: a file that somebody else names would be read for them.
-    let named = authorities::named(&|name| session.context.env.get(name).cloned());
+    let named =
+        authorities::named(&|name| session.context.env.get(name).cloned(), Some(&session.context.project));
     let is_foreign = |source: &&Source| match source {
         Source::File(path) => !path.starts_with(OWN_DIRECTORY),
         Source::Text(_) => true,

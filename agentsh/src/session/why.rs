@@ -10,7 +10,8 @@ use tokio::net::UnixStream;
 
 use crate::policy::{self, Answer, NetworkPolicy, Question, domain};
 use crate::sandbox::plan::Access;
-use crate::types::RuleRef;
+use crate::store::Event;
+use crate::types::{RuleRef, ServerId};
 
 use super::Session;
 use super::refused_calls;
@@ -18,6 +19,9 @@ use super::wanted::Key;
 
 /// How long the answer may take to be read.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Different questions of a session that are on record.
+const MOST_DIFFERENT: usize = 200;
 
 /// What the agent has beside what the policy says.
 #[derive(Debug)]
@@ -45,10 +49,11 @@ fn text(session: &Session, word: &str) -> String {
     let mut allow = true;
     let mut is_for_outside = false;
     for (what, question) in questions(word) {
-        let answer = never(session, &question).unwrap_or_else(|| ask(session, &question));
+        let answer = never(session, &question).unwrap_or_else(|| ask(session, None, &question));
         is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
         remember(session, &question, &answer);
+        record(session, what, &question, &answer);
         // Writing to a string cannot fail.
         let _ = write!(text, "{what}: {answer}");
     }
@@ -96,6 +101,21 @@ fn remember(session: &Session, question: &Question, answer: &Answer) {
     }
 }
 
+/// Once for each question, and not for each of too many.
+fn record(session: &Session, what: &str, question: &Question, answer: &Answer) {
+    let about = match question {
+        Question::Read(about) | Question::Write(about) | Question::Exec(about) => about.clone(),
+        Question::Connect(host, port) => format!("{host}:{port}"),
+        _ => return,
+    };
+    let mut told = session.whys.borrow_mut();
+    if answer.allow || told.len() >= MOST_DIFFERENT || !told.insert((what.to_owned(), about.clone())) {
+        return;
+    }
+    let (rule, change) = (answer.rule.clone(), answer.change.clone());
+    session.journal.record(Event::WhyDenied { what: what.to_owned(), about, rule, change });
+}
+
 /// What a word can mean.
 fn questions(word: &str) -> Vec<(&'static str, Question)> {
     if let Some((scheme, rest)) = word.split_once("://") {
@@ -120,9 +140,11 @@ fn questions(word: &str) -> Vec<(&'static str, Question)> {
     }
 }
 
-fn ask(session: &Session, question: &Question) -> Answer {
+/// What the agent (`from` is None) or a server hears of a question.
+pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> Answer {
     let paths = session.paths();
-    let Some(has) = session.agent_has.get() else { return session.policy.ask(None, question, &paths) };
+    let of_agent = session.agent_has.get().filter(|_| from.is_none());
+    let Some(has) = of_agent else { return session.policy.ask(from, question, &paths) };
     if let Question::Connect(host, port) = question {
         return policy::ask_connect(&has.rules, None, host, *port);
     }

@@ -64,12 +64,13 @@ impl Named {
     }
 }
 
-/// What the user's variables and the configuration of his tools name, in no order that matters.
+/// What the user's variables and the configuration of his tools name, in no order that matters. Files of `project` are not read.
 #[must_use]
-pub fn named(variable: &dyn Fn(&str) -> Option<String>) -> Vec<Named> {
+pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) -> Vec<Named> {
     let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    let project = project(home.as_deref());
-    let is_of_project = |path: &Path| project.as_ref().is_some_and(|project| path.starts_with(project));
+    // Where it holds the home, nothing tells them apart.
+    let project = project.filter(|project| !home.as_ref().is_some_and(|home| home.starts_with(project)));
+    let is_of_project = |path: &Path| project.is_some_and(|project| path.starts_with(project));
     let mut found = Vec::new();
     for name in VARIABLES.iter().chain(&OF_NPM) {
         if let Some(path) = variable(name).map(PathBuf::from).filter(|path| path.is_absolute()) {
@@ -91,11 +92,12 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>) -> Vec<Named> {
     found
 }
 
-/// The repository around the current directory, or that directory. None where it holds the home: then nothing tells them apart.
-fn project(home: Option<&Path>) -> Option<PathBuf> {
+/// The repository around the current directory, or that directory: the project of who has no other word for it.
+#[must_use]
+pub fn project_here() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let top = here.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&here);
-    (!home.is_some_and(|home| home.starts_with(top))).then(|| top.to_owned())
+    Some(top.to_owned())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -236,14 +238,22 @@ mod tests {
         let home = place.path();
         std::fs::create_dir_all(home.join(".config/pip")).unwrap();
         std::fs::write(home.join(".config/pip/pip.conf"), "[global]\ncert = /pip.pem\n").unwrap();
-        std::fs::write(home.join("own.npmrc"), "cafile=/npm.pem\n").unwrap();
-        let named = named(&|name| match name {
+        std::fs::create_dir(home.join("mine")).unwrap();
+        std::fs::write(home.join("mine/own.npmrc"), "cafile=/npm.pem\n").unwrap();
+        let own = home.join("mine/own.npmrc");
+        let variable = |name: &str| match name {
             "HOME" => Some(home.display().to_string()),
-            "NPM_CONFIG_USERCONFIG" => Some(home.join("own.npmrc").display().to_string()),
+            "NPM_CONFIG_USERCONFIG" => Some(own.display().to_string()),
             "REQUESTS_CA_BUNDLE" => Some("/requests.pem".to_owned()),
             "CURL_CA_BUNDLE" => Some("relative.pem".to_owned()),
             _ => None,
-        });
+        };
+        let of_project = super::named(&variable, Some(&home.join("mine")));
+        assert!(
+            !of_project.iter().any(|one| one.source == Source::File("/npm.pem".into())),
+            "{of_project:?}"
+        );
+        let named = super::named(&variable, Some(home));
         for path in ["/pip.pem", "/npm.pem", "/requests.pem"] {
             assert!(named.iter().any(|one| one.source == Source::File(path.into())), "{path}: {named:?}");
         }

@@ -29,7 +29,8 @@ pub fn machine_roots() -> Result<RootCertStore, String> {
             roots.add(certificate).map_err(|error| shown(&error))?;
         }
     }
-    for named in authorities::named(&|name| std::env::var(name).ok()) {
+    let project = authorities::project_here();
+    for named in authorities::named(&|name| std::env::var(name).ok(), project.as_deref()) {
         // What cannot be read is not trusted: the tool that it was meant for says so.
         roots.add_parsable_certificates(named.certificates().unwrap_or_default());
     }

@@ -24,6 +24,7 @@ pub(super) struct Context<'a> {
     pub has_more_packages: bool,
     pub cwd: Option<PathBuf>,
     read_roots: BTreeSet<PathBuf>,
+    alone_in: Vec<PathBuf>,
     unpinned: Vec<String>,
     inline: Option<Vec<u8>>,
 }
@@ -49,6 +50,7 @@ impl<'a> Context<'a> {
             has_more_packages: false,
             cwd: None,
             read_roots: BTreeSet::new(),
+            alone_in: Vec::new(),
             unpinned: Vec::new(),
             inline: None,
         }
@@ -143,6 +145,22 @@ impl<'a> Context<'a> {
             || ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|place| Path::new(place) == directory)
     }
 
+    /// Whether a directory holds the project, and is not it: with it everything beside the project would be shown.
+    pub fn holds_project(&self, directory: &Path) -> bool {
+        let project = self.request.project;
+        let project = std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
+        project != directory && project.starts_with(directory)
+    }
+
+    /// A script in a directory that is not shown: it alone is.
+    pub fn alone(&mut self, script: &Path, directory: &Path) {
+        self.show(script);
+        self.note(format!("what the script loads from {}", directory.display()));
+        if !self.alone_in.iter().any(|other| other == directory) {
+            self.alone_in.push(directory.to_owned());
+        }
+    }
+
     /// Pins an interpreter, and shows the installation that it belongs to.
     pub fn interpreter(&mut self, found: &Found) -> Result<(), PinError> {
         self.file(&found.real, Role::Interpreter)?;
@@ -189,6 +207,7 @@ impl<'a> Context<'a> {
             has_additions: self.has_more_packages || self.inline.is_some(),
             cwd: self.cwd,
             read_roots: shown.cloned().collect(),
+            alone_in: self.alone_in,
             files: self.files,
             trees: self.trees,
             unpinned: (!self.unpinned.is_empty()).then(|| self.unpinned.join("; ")),

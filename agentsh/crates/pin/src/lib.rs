@@ -67,6 +67,8 @@ pub struct Request<'a> {
     pub path_env: &'a OsStr,
     /// Absolute: caches and user-wide installations are looked for below it.
     pub home: &'a Path,
+    /// Absolute: what holds it is never pinned or shown as a whole because a script lies there.
+    pub project: &'a Path,
     /// What the process will have in its environment. Read: `VIRTUAL_ENV`, `UV_*`, `PIPX_HOME`, `PIPX_BIN_DIR`,
     /// `npm_config_prefix`, `npm_config_cache`, `PYENV_VERSION`, `XDG_CACHE_HOME`, `XDG_DATA_HOME`.
     pub env: &'a BTreeMap<String, String>,
@@ -135,6 +137,8 @@ pub struct Resolved {
     pub trees: Vec<PinnedTree>,
     /// Directories, or single files, that the sandbox must show read-only. Nothing below `/usr` stands here.
     pub read_roots: Vec<PathBuf>,
+    /// Directories of which a script alone is shown: what lies beside it is other people's, or holds the project.
+    pub alone_in: Vec<PathBuf>,
     /// What of this command no hash covers, for the report. None when everything that was asked for is covered.
     pub unpinned: Option<String>,
     /// `sha256:` over files and trees; independent of working directory, user arguments and the place of a tree.
@@ -151,7 +155,7 @@ pub fn resolve(
     cache: &mut dyn DigestCache,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Resolved, PinError> {
-    for path in [request.cwd, request.home] {
+    for path in [request.cwd, request.home, request.project] {
         if !path.is_absolute() {
             return Err(PinError::RelativeDirectory { path: path.to_owned() });
         }

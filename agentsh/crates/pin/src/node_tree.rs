@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::PinError;
 use super::context::Context;
+use super::file::Role;
 use super::package::{self, Package};
 use super::search;
 use super::tree::{Code, Selection, TreeSource};
@@ -28,7 +29,13 @@ static SCRIPTS: Code = Code {
 /// Pins the trees of `entry` (no links in it) and tells what the entry is.
 pub(super) fn pin(context: &mut Context<'_>, entry: &Path) -> Result<String, PinError> {
     let file_identity = format!("file:{}", entry.display());
-    let package = package::enclosing(entry)?.filter(|package| !context.is_personal(&package.root));
+    let package = package::enclosing(entry)?;
+    if let Some(package) = package.as_ref().filter(|package| context.holds_project(&package.root)) {
+        // It says how its scripts are read.
+        context.file(&package.root.join("package.json"), Role::Entry)?;
+    }
+    let is_apart = |root: &Path| !context.is_personal(root) && !context.holds_project(root);
+    let package = package.filter(|package| is_apart(&package.root));
     let before = context.trees.len();
     let identity = if let Some(modules) = outermost_modules(entry) {
         if is_global(&modules)? {
@@ -63,17 +70,16 @@ fn ancestors(context: &mut Context<'_>, directory: Option<&Path>, prefix: &str) 
     Ok(())
 }
 
-/// The loadable files in a script's directory and below. Of a directory that holds a whole life (`~`, `/tmp`)
-/// only the script itself is pinned, and only it is shown.
+/// The loadable files in a script's directory and below. Of a directory that holds a whole life (`~`, `/tmp`), or the
+/// project beside other things, only the script itself is pinned, and only it is shown.
 pub(super) fn scripts(
     context: &mut Context<'_>,
     directory: &Path,
     entry: &Path,
     code: &'static Code,
 ) -> Result<(), PinError> {
-    if context.is_personal(directory) {
-        context.show(entry);
-        context.note(format!("what the script loads from {}", directory.display()));
+    if context.is_personal(directory) || context.holds_project(directory) {
+        context.alone(entry, directory);
         return Ok(());
     }
     context.tree("script", directory, Selection { code: Some(code), ..Selection::default() })

@@ -90,7 +90,11 @@ fn script(context: &mut Context<'_>, path: &Path, safe_path: bool) -> Result<Pat
     if let Some(directory) = search::directory(path) {
         let main = search::file(&directory.join("__main__.py"))?;
         context.file(&main.real, Role::Entry)?;
-        context.tree("script", &directory, Selection::default())?;
+        if context.holds_project(&directory) {
+            context.alone(&main.real, &directory);
+        } else {
+            context.tree("script", &directory, Selection::default())?;
+        }
         return Ok(directory);
     }
     let script = search::file(path)?.real;

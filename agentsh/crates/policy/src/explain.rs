@@ -166,6 +166,22 @@ pub fn ask_connect(network: &NetworkPolicy, from: Option<&ServerId>, host: &str,
     connect(network, &Asker { server: from }, host, port)
 }
 
+/// Whether these rules of the agent let a file be read or written. Of other questions: no.
+#[must_use]
+pub fn ask_file(files: &FilesystemPolicy, question: &Question, context: &PathContext) -> Answer {
+    let asker = Asker { server: None };
+    match question {
+        Question::Read(text) => file(files, &asker, text, Access::Read, context),
+        Question::Write(text) => file(files, &asker, text, Access::Write, context),
+        _ => Answer {
+            allow: false,
+            rule: asker.default_rule("filesystem"),
+            text: "it is about no file".to_owned(),
+            change: None,
+        },
+    }
+}
+
 /// One entry of `network.allow` for a host and a port; None for what is no host.
 #[must_use]
 pub fn allow_entry(host: &str, port: u16) -> Option<String> {

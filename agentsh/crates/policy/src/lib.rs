@@ -69,7 +69,7 @@ pub use builtin::AGENTS;
 pub use bundle::{Bundle, BundleError};
 pub use describe::Line;
 pub use diagnostic::{Diagnostic, PolicyError};
-pub use explain::{Answer, allow_entry, allow_line, ask_connect, beware};
+pub use explain::{Answer, allow_entry, allow_line, ask_connect, ask_file, beware};
 pub use flags::Flags;
 pub use locks::Locks;
 pub use model::*;

@@ -115,7 +115,7 @@ fn restrict(
         return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
     }
     caps::drop_all()?;
-    let listener = seccomp::install_and_tell(filters, plan.executable.filter())?;
+    let listener = seccomp::install_and_tell(filters, plan.executable.filter(), plan.tells_files)?;
     let enforcement = vec![
         Enforcement::enforced("namespaces", "user, mount, pid, network, ipc, uts and cgroup"),
         landlock,

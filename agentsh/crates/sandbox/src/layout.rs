@@ -92,6 +92,8 @@ pub struct Request<'a> {
     pub pinned: Vec<PinnedFile>,
     /// Directories of the program itself, read-only.
     pub program_roots: Vec<PathBuf>,
+    /// Links of the host that lead to what is shown, with what they say.
+    pub links: Vec<(PathBuf, PathBuf)>,
     /// Size of each private writable area.
     pub private_bytes: u64,
     /// Generated files: inside path, content, mode.
@@ -158,6 +160,7 @@ pub struct Keep {
     /// The project is a layer.
     pub is_layered: bool,
     pub grants: Vec<Grant>,
+    pub program_roots: Vec<PathBuf>,
     pub denied: Vec<PathBuf>,
     pub unmasked: Vec<PathBuf>,
     pub guard_all: bool,
@@ -175,6 +178,7 @@ pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
     out.private();
     out.grants();
     out.program();
+    out.links();
     out.generated();
     out.unlisted();
     out.landlock();
@@ -199,7 +203,8 @@ pub fn guards(keep: &Keep, host: &dyn Host) -> Layout {
         unmasked: keep.unmasked.clone(),
         guard_all: keep.guard_all,
         pinned: Vec::new(),
-        program_roots: Vec::new(),
+        program_roots: keep.program_roots.clone(),
+        links: Vec::new(),
         private_bytes: 0,
         files: Vec::new(),
         extra: Vec::new(),
@@ -307,6 +312,13 @@ impl Builder<'_> {
                 *entry = Access::ReadWrite;
             }
         }
+        // In their order among the grants: one that holds the project, or what is hidden, covers neither.
+        let is_own = |root: &Path| request.own_state.iter().any(|own| root.starts_with(&own.path));
+        for root in request.program_roots.iter().filter(|root| self.is_shown_for_program(root)) {
+            if self.masked(root).is_none() && !is_own(root) {
+                grants.entry(root.clone()).or_insert(Access::ReadOnly);
+            }
+        }
         self.granted.clone_from(&grants);
         let before = std::mem::take(&mut self.layout.mounts);
         self.guard();
@@ -392,10 +404,7 @@ impl Builder<'_> {
             }
         }
         for root in &self.request.program_roots {
-            if !is_system(root)
-                && !root.starts_with(self.request.project)
-                && self.host.look(root) == Some(Found::Directory)
-            {
+            if self.is_shown_for_program(root) && !self.granted.contains_key(root) {
                 self.bind(root, Access::ReadOnly, Kind::Directory);
             }
         }
@@ -409,6 +418,32 @@ impl Builder<'_> {
                 PinnedBytes::Copied { from } => What::Copy { from: *from, executable: file.executable },
             };
             self.push(&file.path, what);
+        }
+    }
+
+    fn is_shown_for_program(&self, root: &Path) -> bool {
+        !is_system(root)
+            && !root.starts_with(self.request.project)
+            && self.host.look(root) == Some(Found::Directory)
+    }
+
+    /// Links lie between what is shown: what is bound has its own, and where something is placed lies a directory.
+    fn links(&mut self) {
+        let request = self.request;
+        let placed = request.extra.iter().map(|extra| extra.inside.as_path());
+        let placed = placed.chain(request.caches.iter().map(|cache| cache.inside.as_path()));
+        let placed: Vec<&Path> =
+            placed.chain(request.files.iter().map(|(path, ..)| path.as_path())).collect();
+        for (link, to) in
+            request.links.iter().filter(|(link, _)| !placed.iter().any(|path| path.starts_with(link)))
+        {
+            let is_there = |mount: &Mount| match &mount.what {
+                What::Directory { .. } | What::Tmpfs { .. } => mount.target == *link,
+                _ => link.starts_with(&mount.target),
+            };
+            if !self.layout.mounts.iter().any(is_there) {
+                self.push(link, What::Symlink { to: to.clone() });
+            }
         }
     }
 

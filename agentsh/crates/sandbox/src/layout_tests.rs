@@ -27,6 +27,7 @@ fn bare() -> Request<'static> {
         guard_all: false,
         pinned: Vec::new(),
         program_roots: Vec::new(),
+        links: Vec::new(),
         private_bytes: 1 << 20,
         files: Vec::new(),
         extra: Vec::new(),

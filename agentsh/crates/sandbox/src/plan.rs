@@ -43,6 +43,8 @@ pub struct Plan {
     pub join: Vec<Descriptor>,
     /// A layer that the kernel lacks stops the launch unless this is set.
     pub allow_degraded: bool,
+    /// The session hears of the files that are looked for.
+    pub tells_files: bool,
 }
 
 /// What the network namespace is made of beside loopback and the resolver. Its sockets are made inside by init,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::words::{
     Action, AdvisorySource, ApprovalScope, ApprovalWord, AuditVerdict, BundleState, ConnectionState,
-    ExitCause, ForgotReason, GuardChange, InterfaceWord, LayerState, LoginWord, ModelProvider,
+    ExitCause, FileWord, ForgotReason, GuardChange, InterfaceWord, LayerState, LoginWord, ModelProvider,
     ReplacedReason, Sender, ServerType, Severity, ToolStatus,
 };
 use crate::types::{RuleRef, ServerId};
@@ -23,6 +23,16 @@ pub struct SecretFound {
     pub pointer: String,
     /// The same for the same value in one session, and for no other one: HMAC-SHA256 with a key that is not kept.
     pub hash: String,
+}
+
+/// An entry of a policy about files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FileGrant {
+    /// As the policy writes it.
+    pub path: String,
+    pub word: FileWord,
+    pub rule: RuleRef,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -467,6 +477,22 @@ pub enum Event {
         /// The piece of policy that would allow it.
         change: Option<String>,
     },
+    /// What a policy beside the built-in one says of files, at the start of a process: all of its entries.
+    FilesGranted {
+        /// None: the agent.
+        server_id: Option<ServerId>,
+        grants: Vec<FileGrant>,
+    },
+    /// `agentsh why` inside was asked, and the answer was no: once for each question.
+    WhyDenied {
+        /// `read`, `write`, `connect` or `execute`.
+        what: String,
+        /// The path, the host with its port, or the command.
+        about: String,
+        rule: RuleRef,
+        /// The piece of policy that would allow it.
+        change: Option<String>,
+    },
     /// An answer of the agent's model was replaced.
     OutputMessageReplaced {
         provider: ModelProvider,
@@ -526,7 +552,7 @@ pub enum Event {
 
 impl Event {
     /// Every value that `type` has.
-    pub const KINDS: [&str; 47] = [
+    pub const KINDS: [&str; 49] = [
         "session_started",
         "session_ended",
         "enforcement",
@@ -568,6 +594,8 @@ impl Event {
         "guard_changed",
         "call_refused",
         "file_refused",
+        "files_granted",
+        "why_denied",
         "output_message_replaced",
         "model_answer_withheld",
         "model_called",

@@ -15,7 +15,8 @@ mod rows;
 use rows::MAX_ENTRIES;
 pub use rows::{
     Answers, Bundle, Connections, Crashes, Entries, Flowed, Layer, Mismatch, Process, Refusal,
-    RefusedConnection, Rejected, Stripped, Timeouts, ToolCalls, Unclassified, Undelivered, Warned,
+    RefusedConnection, RefusedInside, Rejected, Stripped, Timeouts, ToolCalls, Unclassified, Undelivered,
+    Warned,
 };
 
 /// Longest text taken over from an event, in characters.
@@ -60,6 +61,8 @@ pub struct Summary {
     pub env_stripped: Entries<Option<ServerId>, Stripped>,
     pub connections: Entries<(Option<ServerId>, String, u16), Connections>,
     pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
+    pub refused_files: Entries<(Option<ServerId>, String, String), RefusedInside>,
+    pub refused_calls: Entries<(Option<ServerId>, String, String), RefusedInside>,
     pub advisories: Entries<(ServerId, String, String), Warned>,
     pub unclassified: Entries<(ServerId, Action), Unclassified>,
     /// What was found in arguments.
@@ -103,6 +106,8 @@ impl Summary {
             env_stripped: Entries::default(),
             connections: Entries::default(),
             refused_connections: Entries::default(),
+            refused_files: Entries::default(),
+            refused_calls: Entries::default(),
             advisories: Entries::default(),
             unclassified: Entries::default(),
             flows: Entries::default(),
@@ -142,6 +147,7 @@ impl Summary {
         self.add_message(event);
         self.add_connection(event);
         self.add_signal(event);
+        self.add_refused_inside(event);
     }
 
     fn note(&mut self, time: Timestamp) {
@@ -392,6 +398,36 @@ impl Summary {
                     version: *version,
                     state: *state,
                     detail: clip(detail),
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// What the kernel refused to programs.
+    fn add_refused_inside(&mut self, event: &Event) {
+        let lost = &mut self.not_listed;
+        match event {
+            Event::FileRefused { server_id, path, access, rule, change } => {
+                let key = (server_id.clone(), clip(path), clip(access));
+                self.refused_files.put(key, lost, || RefusedInside {
+                    server_id: server_id.clone(),
+                    subject: clip(path),
+                    access: clip(access),
+                    detail: String::new(),
+                    rule: rule.clone(),
+                    change: change.as_deref().map(clip),
+                });
+            }
+            Event::CallRefused { server_id, program, what, detail, rule } => {
+                let key = (server_id.clone(), clip(program), clip(what));
+                self.refused_calls.put(key, lost, || RefusedInside {
+                    server_id: server_id.clone(),
+                    subject: clip(program),
+                    access: clip(what),
+                    detail: clip(detail),
+                    rule: rule.clone(),
+                    change: None,
                 });
             }
             _ => {}

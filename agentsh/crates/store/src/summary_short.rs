@@ -33,7 +33,7 @@ impl Summary {
         let refused =
             blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
         let mut lines = vec![format!(
-            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}",
+            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}{}",
             self.session,
             count(servers.len() as u64, "server"),
             count(calls, "tool call"),
@@ -41,6 +41,10 @@ impl Summary {
             match self.refused_connections.values().map(|found| &found.host).collect::<BTreeSet<_>>().len() {
                 0 => String::new(),
                 hosts => format!(", {} refused", count(hosts as u64, "host")),
+            },
+            match self.refused_files.values().map(|found| &found.subject).collect::<BTreeSet<_>>().len() {
+                0 => String::new(),
+                files => format!(", {} refused", count(files as u64, "file")),
             },
             match self.undelivered.values().map(|lost| lost.calls).sum::<u64>() {
                 0 => String::new(),

@@ -21,7 +21,8 @@ impl Summary {
         let mut sections = vec![("session", self.head()), ("ran", self.ran()), ("calls", self.calls())];
         sections.push(("organisation's policy", self.bundles.values().map(bundle).collect()));
         sections.push(("advisories", self.advisories()));
-        let refused = self.refusals().into_iter().chain(self.refused_connections()).collect();
+        let refused = self.refusals().into_iter().chain(self.refused_connections());
+        let refused = refused.chain(self.refused_inside()).collect();
         sections.push(("refused", refused));
         sections.push(("data", self.flowed()));
         sections.push(("model's answers", self.answers()));
@@ -151,6 +152,24 @@ impl Summary {
                 line(&found.host),
                 line(&found.reason),
                 line(&rule),
+            )
+        });
+        lines.collect()
+    }
+
+    /// Files and system calls.
+    fn refused_inside(&self) -> Vec<String> {
+        let lines = self.refused_files.values().chain(self.refused_calls.values()).map(|found| {
+            let change = found.change.as_deref();
+            let change = change.map_or(String::new(), |change| format!("; to allow it: {}", line(change)));
+            let detail =
+                if found.detail.is_empty() { String::new() } else { format!(" ({})", line(&found.detail)) };
+            format!(
+                "'{}' of {}: {}{detail}, by {}{change}",
+                line(&found.subject),
+                owner(found.server_id.as_ref()),
+                line(&found.access),
+                line(&found.rule.to_string()),
             )
         });
         lines.collect()

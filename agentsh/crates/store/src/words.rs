@@ -168,6 +168,11 @@ words! {
 }
 
 words! {
+    /// What a policy says of a path.
+    FileWord { Read = "read", Write = "write", Deny = "deny", Unmask = "unmask", }
+}
+
+words! {
     /// In whose form a model is spoken to.
     ModelProvider { Anthropic = "anthropic", OpenAiChat = "openai-chat", OpenAiResponses = "openai-responses", Google = "google", }
 }

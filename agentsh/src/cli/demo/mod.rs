@@ -129,6 +129,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         publish: Vec::new(),
         agree: false,
         learns: false,
+        tells_files: false,
         summarised: false,
         review: false,
         verb: "demo",

@@ -1,18 +1,19 @@
-//! `agentsh policy generate SESSION`: the policy that a session would have needed, from its record: servers and tools with the
-//! hashes of their definitions, hosts, ports of this machine. What was refused stands there as comments.
+//! `agentsh policy generate SESSION`: the policy that a session would have needed, from its record: files, servers and tools with
+//! the hashes of their definitions, hosts, ports of this machine. Tools and hosts that were refused stand there as comments.
 
+mod files;
 mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
 use super::super::output::{Context, Failure, OK};
-use crate::policy::allow_entry;
+use crate::policy::{PathContext, allow_entry};
 use crate::store::words::Action;
 use crate::store::{
     Event, EventFilter, Offered, PinStore, Reader, Record, StoreError, WhichInterface, escape,
@@ -50,6 +51,8 @@ struct Observed {
     loopback: BTreeMap<Option<ServerId>, BTreeSet<u16>>,
     refused_hosts: BTreeMap<(Option<ServerId>, String, u16), (u64, String)>,
     together: Together,
+    files: files::Files,
+    project: PathBuf,
 }
 
 /// Prints the policy, or writes it into a new file.
@@ -87,7 +90,9 @@ pub async fn of_session(state: &Path, which: &str) -> Result<String, StoreError>
     observed.define(pins.into_iter().filter_map(|pin| {
         Some((ToolId { server: pin.server_id, tool: pin.name }, (pin.hash, pin.definition?)))
     }));
-    Ok(observed.policy(&session.to_string(), records.len() as u64 == MOST_EVENTS))
+    let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
+    let paths = PathContext { home, project: std::mem::take(&mut observed.project) };
+    Ok(observed.policy(&session.to_string(), &paths, records.len() as u64 == MOST_EVENTS))
 }
 
 /// A policy that is there belongs to somebody: it is never written over.
@@ -127,7 +132,9 @@ impl Seen {
 impl Observed {
     fn add(&mut self, record: &Record) {
         let Some(event) = &record.event else { return };
+        self.files.add(event, record.time);
         match event {
+            Event::SessionStarted { project, .. } => self.project = PathBuf::from(project),
             Event::McpToolSeen { server_id, tool_name, tool_hash, .. } => {
                 self.servers.insert(server_id.clone());
                 // Without a name: only how many further ones there are.
@@ -200,35 +207,42 @@ impl Observed {
         self.tools.entry((server.clone(), name.to_owned())).or_default()
     }
 
-    fn policy(&self, session: &str, is_cut: bool) -> String {
+    fn policy(&self, session: &str, paths: &PathContext, is_cut: bool) -> String {
         let mut text = format!(
             "# What session {session} needed. Read it before you use it: put it in place of your own policy, or name it with\n\
-             # `agentsh run --policy FILE`. Which files a program opened is not on record: `filesystem` is up to you.\n"
+             # `agentsh run --policy FILE`. Which files a program opened is not on record: `filesystem` has what was granted, and what\n\
+             # was refused although no rule named it. Take out what it has no business with.\n"
         );
         if is_cut {
             let _infallible =
                 writeln!(text, "# The session was long: only its last {MOST_EVENTS} events were looked at.");
         }
         text.push_str("version: 1\n");
-        self.agent(&mut text);
+        self.agent(paths, &mut text);
         text.push_str("sandbox:\n  mcp:\n    enforce_policy: true\n");
         self.servers(&mut text);
         self.tools(&mut text);
-        self.connections(&mut text);
+        self.of_servers(paths, &mut text);
         text.push_str("    version_pinning: {enabled: true, on_change: block}\n");
         if !self.servers.is_empty() {
             text.push_str(&self.together.section());
         }
         self.refused(&mut text);
+        self.closed_files(paths, &mut text);
         text
     }
 
-    fn agent(&self, text: &mut String) {
-        let lists = self.network(None);
+    fn agent(&self, paths: &PathContext, text: &mut String) {
+        let (lists, files) = (self.network(None), self.files.entries(&None, paths));
+        if lists.is_empty() && files.is_empty() {
+            return;
+        }
+        text.push_str("agent:\n");
+        files.write(2, text);
         if lists.is_empty() {
             return;
         }
-        let _infallible = writeln!(text, "agent:\n  network:");
+        text.push_str("  network:\n");
         for (list, entries) in lists {
             let _infallible = writeln!(text, "    {list}:\n      replace:");
             for (entry, note) in entries {
@@ -293,20 +307,42 @@ impl Observed {
         }
     }
 
-    fn connections(&self, text: &mut String) {
-        let connected: Vec<_> = self.servers.iter().filter(|id| !self.network(Some(id)).is_empty()).collect();
-        if connected.is_empty() {
+    fn of_servers(&self, paths: &PathContext, text: &mut String) {
+        let ids: BTreeSet<&ServerId> = self.servers.iter().chain(self.files.servers()).collect();
+        let with = ids
+            .into_iter()
+            .map(|id| (id, self.network(Some(id)), self.files.entries(&Some(id.clone()), paths)));
+        let with: Vec<_> = with.filter(|(_, lists, files)| !lists.is_empty() || !files.is_empty()).collect();
+        if with.is_empty() {
             return;
         }
         text.push_str("    servers:\n");
-        for id in connected {
-            let _infallible = writeln!(text, "      - id: {}\n        network:", quoted(&id.0));
-            for (list, entries) in self.network(Some(id)) {
+        for (id, lists, files) in with {
+            let _infallible = writeln!(text, "      - id: {}", quoted(&id.0));
+            files.write(8, text);
+            if !lists.is_empty() {
+                text.push_str("        network:\n");
+            }
+            for (list, entries) in lists {
                 let _infallible = writeln!(text, "          {list}:");
                 for (entry, note) in entries {
                     let _infallible = writeln!(text, "            - {entry}{note}");
                 }
             }
+        }
+    }
+
+    /// As comments: what no entry opens, or what is for a person to lift.
+    fn closed_files(&self, paths: &PathContext, text: &mut String) {
+        let mut closed = String::new();
+        self.files.entries(&None, paths).write_comments("agent", &mut closed);
+        for id in self.files.servers() {
+            let who = format!("server {}", quoted(&id.0));
+            self.files.entries(&Some(id.clone()), paths).write_comments(&who, &mut closed);
+        }
+        if !closed.is_empty() {
+            text.push_str("# --- Files that stay closed ---\n");
+            text.push_str(&closed);
         }
     }
 

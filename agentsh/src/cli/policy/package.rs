@@ -104,6 +104,7 @@ fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<Known, Unkno
         cwd: &place.project,
         path_env: &path_env,
         home: &place.home,
+        project: &place.project,
         env: &env,
         accept_missing_package: false,
         not_below: None,

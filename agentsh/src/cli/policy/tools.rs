@@ -33,6 +33,9 @@ pub(super) fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result
     for grant in &tools.grants {
         listing.line(&format!("toolchain: {}", shown(&grant.path)), "shown to the agent, read-only")?;
     }
+    for (link, to) in &tools.links {
+        listing.line(&format!("toolchain: {}", shown(link)), &format!("a link to {}", shown(to)))?;
+    }
     for hidden in &tools.hidden {
         listing.line(&format!("toolchain: {}", shown(hidden)), "hidden")?;
     }
@@ -52,6 +55,7 @@ pub(super) fn json(tools: &Toolchains) -> Value {
     json!({
         "found": tools.found,
         "shown": shown,
+        "links": paths(&mut tools.links.keys()),
         "hidden": paths(&mut tools.hidden.iter()),
         "caches": paths(&mut tools.caches.iter()),
     })

@@ -340,6 +340,15 @@ fn session(row: &mut Row, event: &Event) {
                 change.as_ref().map_or(access.clone(), |change| format!("{access}; to allow it: {change}"));
             fill(row, "file", path, warn("refused"), detail);
         }
+        Event::FilesGranted { grants, .. } => {
+            let said = grants.iter().map(|grant| format!("{} {}", grant.word.as_str(), grant.path));
+            let said = said.collect::<Vec<_>>().join(", ");
+            fill(row, "files", "of the policy", quiet("granted"), said);
+        }
+        Event::WhyDenied { what, about, change, .. } => {
+            let detail = change.as_ref().map_or(String::new(), |change| format!("to allow it: {change}"));
+            fill(row, "why", &format!("{what} {about}"), warn("denied"), detail);
+        }
         Event::CallRefused { program, what, detail, .. } => {
             fill(row, "process", &format!("{program}: {what}"), warn("refused"), detail.clone());
         }

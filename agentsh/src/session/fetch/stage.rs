@@ -97,6 +97,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         },
         pinned: pinned.files,
         program_roots: resolved.read_roots.clone(),
+        links: Vec::new(),
         descriptors: pinned.descriptors,
         project_access: None,
         layer: None,

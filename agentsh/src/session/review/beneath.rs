@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -85,6 +85,25 @@ impl Stamp {
     }
 }
 
+/// The kernel takes no longer path at once (`PATH_MAX`, with room for its end).
+const LONGEST: usize = 4000;
+
+/// A path in pieces that the kernel takes, one below the other.
+fn pieces(path: &Path) -> Vec<PathBuf> {
+    if path.as_os_str().len() <= LONGEST {
+        return vec![path.to_owned()];
+    }
+    let mut pieces: Vec<PathBuf> = Vec::new();
+    for part in path.components() {
+        let length = part.as_os_str().len() + 1;
+        match pieces.last_mut().filter(|piece| piece.as_os_str().len() + length <= LONGEST) {
+            Some(piece) => piece.push(part),
+            None => pieces.push(PathBuf::from(part.as_os_str())),
+        }
+    }
+    pieces
+}
+
 #[derive(Debug)]
 pub struct Beneath {
     root: OwnedFd,
@@ -101,9 +120,19 @@ impl Beneath {
 
     fn at(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)
+        let open = |from: BorrowedFd<'_>, path: &Path, flags: OFlags| {
+            let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            rustix::fs::openat2(from, path, flags, Mode::empty(), resolve)
+        };
+        let mut pieces = pieces(path);
+        let last = pieces.pop().unwrap_or_else(|| path.to_owned());
+        let mut above: Option<OwnedFd> = None;
+        for piece in pieces {
+            let from = above.as_ref().unwrap_or(&self.root).as_fd();
+            above = Some(open(from, &piece, OFlags::PATH | OFlags::DIRECTORY)?);
+        }
+        open(above.as_ref().unwrap_or(&self.root).as_fd(), &last, flags)
     }
 
     /// The directory in which a path is a name.

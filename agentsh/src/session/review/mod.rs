@@ -17,6 +17,7 @@ mod names;
 mod originals;
 mod plan;
 mod settle;
+mod tree;
 
 use std::fs::{self, File};
 use std::io;
@@ -103,7 +104,7 @@ pub fn begin(
     let begun = begin_in(context, directory.clone(), command, unmasked, guard_all);
     if begun.is_err() {
         // It holds nothing yet.
-        let _ = remove_tree(&directory);
+        let _ = tree::remove(&directory);
     }
     begun
 }
@@ -323,6 +324,7 @@ impl Review {
             project_access: Some(Access::ReadWrite),
             is_layered: false,
             grants: Vec::new(),
+            program_roots: Vec::new(),
             denied: Vec::new(),
             unmasked: self.about.unmasked.iter().map(|name| name.0.clone()).collect(),
             guard_all: self.about.guard_all,
@@ -342,7 +344,7 @@ impl Review {
             )));
         }
         let has_applied = !Run::all(&self.directory).unwrap_or_default().is_empty();
-        let remove = |path: &Path| match remove_tree(path) {
+        let remove = |path: &Path| match tree::remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_at("remove", path)(error)),
             _ => Ok(()),
         };
@@ -364,24 +366,9 @@ impl Review {
     }
 }
 
-/// Removes a tree in which a program may have closed directories, and the kernel's own, which has no permissions.
-fn remove_tree(path: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(path)?;
-    if !found.is_dir() {
-        return fs::remove_file(path);
-    }
-    if found.permissions().mode() & 0o700 != 0o700 {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
-    }
-    for entry in fs::read_dir(path)? {
-        remove_tree(&entry?.path())?;
-    }
-    fs::remove_dir(path)
-}
-
 /// Removes the oldest of those of which only the undo is left.
 pub fn forget_old(state: &Path) {
     for review in all(state).into_iter().filter(|review| !review.has_layer()).skip(MOST_KEPT) {
-        let _ = remove_tree(&review.directory);
+        let _ = tree::remove(&review.directory);
     }
 }

@@ -106,6 +106,7 @@ impl Machine {
             cwd: &self.at(cwd),
             path_env: &self.path,
             home: &self.at("home"),
+            project: &self.at("project"),
             env: &self.env,
             store: None,
             accept_missing_package: self.accept_missing,

@@ -2,6 +2,7 @@
 //! ranges of system call numbers.
 
 use super::calls::Architecture;
+use super::files::{LOOKS_FOR_FILES, LooksFor};
 use super::in_a_container::IN_A_CONTAINER;
 use super::rule::{ArgumentCheck, Filter, Verdict};
 use super::rules::RULES;
@@ -39,7 +40,7 @@ const ERRNO: u32 = 0x0005_0000;
 const ASK: u32 = 0x7FC0_0000;
 
 /// `O_CREAT`, and of `O_TMPFILE` the bit that is not `O_DIRECTORY`.
-const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
+pub(super) const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
 
 /// Of `memfd_create`: not executable, and cannot become so.
 const MFD_NOEXEC_SEAL: u32 = 8;
@@ -58,6 +59,8 @@ pub enum Refusal {
     Silent,
     /// Whoever holds the filter's listener hears of it, and answers EPERM.
     Told,
+    /// As `Told`, and he also hears of the files that are looked for: of calls that go on.
+    ToldWithFiles,
 }
 
 /// What the leaves of one program have in common.
@@ -66,6 +69,8 @@ struct Leaves {
     filter: Filter,
     /// The value that a refused call gets.
     refused: u32,
+    /// The value of a call that opens a file and may.
+    opens: u32,
 }
 
 /// The whole program. Deterministic, so a test can compare two builds.
@@ -77,7 +82,11 @@ pub fn compile(filter: Filter, tier: Tier, refusal: Refusal) -> Program {
 fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: Refusal) -> Program {
     let refused = match refusal {
         Refusal::Silent => errno(libc::EPERM),
-        Refusal::Told => ASK,
+        Refusal::Told | Refusal::ToldWithFiles => ASK,
+    };
+    let (opens, asked) = match refusal {
+        Refusal::ToldWithFiles => (ASK, LOOKS_FOR_FILES),
+        _ => (ALLOW, [].as_slice()),
     };
     let mut code = vec![
         statement(LOAD_WORD, ARCHITECTURE),
@@ -88,13 +97,13 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
     if let Some(bit) = architecture.foreign_bit() {
         code.extend([jump(JUMP_AT_LEAST, bit, 0, 1), statement(RETURN, KILL_PROCESS)]);
     }
-    code.extend(search(&ranges(architecture, tier), Leaves { filter, refused }));
+    code.extend(search(&ranges(architecture, tier, asked), Leaves { filter, refused, opens }));
     Program(code)
 }
 
 /// Ranges that cover every number, neighbours of one verdict merged. A number that no rule names does not
 /// exist in the sandbox.
-fn ranges(architecture: Architecture, tier: Tier) -> Vec<Range> {
+fn ranges(architecture: Architecture, tier: Tier, asked: &[LooksFor]) -> Vec<Range> {
     let mut table = std::collections::BTreeMap::new();
     let further = match tier {
         Tier::Namespaces => &[],
@@ -103,6 +112,11 @@ fn ranges(architecture: Architecture, tier: Tier) -> Vec<Range> {
     for rule in RULES.iter().chain(further) {
         for number in rule.calls.iter().filter_map(|call| call.on(architecture)) {
             table.insert(number, rule.verdict);
+        }
+    }
+    for number in asked.iter().filter_map(|looks| looks.call.on(architecture)) {
+        if table.get(&number) == Some(&Verdict::Allow) {
+            table.insert(number, Verdict::Ask);
         }
     }
     let unknown = Verdict::Missing;
@@ -156,7 +170,7 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
             argument_word(mode),
             jump(JUMP_ANY_BIT, forbidden, 0, 1),
             statement(RETURN, leaves.refused),
-            statement(RETURN, ALLOW),
+            statement(RETURN, leaves.opens),
         ],
         ArgumentCheck::NoBits { argument, forbidden } => vec![
             argument_word(argument),

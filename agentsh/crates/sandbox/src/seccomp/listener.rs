@@ -14,8 +14,13 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+use super::files::{self, Wanted};
+
 /// `SECCOMP_ADDFD_FLAG_SETFD`.
 const IN_PLACE_OF: u32 = 1;
+
+/// `PATH_MAX`.
+const LONGEST_PATH: usize = 4096;
 
 /// The largest address that a socket takes.
 const LONGEST: u64 = 128;
@@ -36,6 +41,7 @@ pub struct Refused {
     pub pid: u32,
     /// Its number.
     pub call: libc::c_long,
+    arguments: [u64; 6],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +101,35 @@ impl Listener {
             return Ok(None);
         }
         let Some(heard) = self.heard()? else { return Ok(None) };
-        Ok(Some(Refused { id: heard.id, pid: heard.pid, call: heard.data.nr.into() }))
+        let (call, arguments) = (heard.data.nr.into(), heard.data.args);
+        Ok(Some(Refused { id: heard.id, pid: heard.pid, call, arguments }))
+    }
+
+    /// The file that a call looks for which is not refused at all: [`Refusal::ToldWithFiles`]. None for one that is. Its path is
+    /// the caller's word, which he may change: good for a list of what was looked for, and for no decision.
+    ///
+    /// [`Refusal::ToldWithFiles`]: super::Refusal::ToldWithFiles
+    #[must_use]
+    pub fn looked_for(&self, heard: &Refused) -> Option<Wanted> {
+        let looks = files::of(heard.call).filter(|looks| files::goes_on(looks, &heard.arguments))?;
+        let argument = |index: usize| heard.arguments.get(index).copied();
+        let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
+        let path = if self.is_waiting(heard.id) { path } else { Vec::new() };
+        let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));
+        let directory = looks.directory.map(|index| files::low(argument(index)).cast_signed());
+        Some(Wanted {
+            path: std::ffi::OsString::from_vec(path).into(),
+            directory: directory.filter(|directory| *directory != libc::AT_FDCWD),
+            writes: flags & (libc::O_ACCMODE | libc::O_CREAT).unsigned_abs() != 0,
+        })
+    }
+
+    /// Lets a call go on as if nobody had asked. Only for what [`Listener::looked_for`] gave: nothing else may.
+    pub fn go_on(&self, heard: &Refused) {
+        const CONTINUE: u32 = 1;
+        let may = files::of(heard.call).is_some_and(|looks| files::goes_on(looks, &heard.arguments));
+        let (error, flags) = if may { (0, CONTINUE) } else { (-libc::EPERM, 0) };
+        let _ = self.send(libc::seccomp_notif_resp { id: heard.id, val: 0, error, flags });
     }
 
     /// Tells the caller so. One that is gone hears nothing.
@@ -166,9 +200,12 @@ impl Listener {
         let _ = self.answer(asked.id, errno);
     }
 
-    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
     fn answer(&self, id: u64, errno: i32) -> io::Result<()> {
-        let answer = libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 };
+        self.send(libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 })
+    }
+
+    #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
+    fn send(&self, answer: libc::seccomp_notif_resp) -> io::Result<()> {
         // SAFETY: the kernel reads one `seccomp_notif_resp`, which outlives the call.
         let sent =
             unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
@@ -180,6 +217,23 @@ fn read(pid: u32, at: u64, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, at)?;
     Ok(bytes)
+}
+
+/// A text that ends with a zero, page by page: what follows it may not be there. Empty where it cannot be read.
+fn text(pid: u32, mut at: u64) -> Vec<u8> {
+    const PAGE: u64 = 4096;
+    let mut text = Vec::new();
+    while text.len() < LONGEST_PATH {
+        let length = PAGE - at % PAGE;
+        let Ok(bytes) = read(pid, at, length) else { return Vec::new() };
+        if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+            text.extend(bytes.into_iter().take(end));
+            return text;
+        }
+        text.extend(bytes);
+        at = at.saturating_add(length);
+    }
+    Vec::new()
 }
 
 /// A `sockaddr` of whoever calls.

@@ -5,6 +5,7 @@
 
 pub mod calls;
 mod compile;
+mod files;
 mod in_a_container;
 pub mod listener;
 mod rule;
@@ -15,6 +16,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub use calls::{Architecture, Call};
 pub use compile::{Instruction, Program, Refusal, compile};
+pub use files::Wanted;
 pub use rule::{Filter, Rule, Verdict};
 pub use rules::RULES;
 
@@ -56,7 +58,15 @@ pub fn install(program: &Program) -> Result<(), StageError> {
 ///
 /// # Errors
 /// When the kernel refuses: nothing may then be executed.
-pub fn install_and_tell(filters: &Filters, filter: Filter) -> Result<Option<OwnedFd>, StageError> {
+pub fn install_and_tell(
+    filters: &Filters,
+    filter: Filter,
+    tells_files: bool,
+) -> Result<Option<OwnedFd>, StageError> {
+    let with_files = tells_files.then(|| compile(filter, Tier::Namespaces, Refusal::ToldWithFiles));
+    if let Some(listener) = with_files.and_then(|program| install_and_listen(&program).ok()) {
+        return Ok(Some(listener));
+    }
     if let Ok(listener) = install_and_listen(filters.get(filter)) {
         return Ok(Some(listener));
     }

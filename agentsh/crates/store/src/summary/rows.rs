@@ -232,6 +232,21 @@ pub struct Connections {
     pub bytes_received: u64,
 }
 
+/// A file or a system call that was refused: once for each program, or path, and purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedInside {
+    pub server_id: Option<ServerId>,
+    /// The path, or the program.
+    pub subject: String,
+    /// What was to be done.
+    pub access: String,
+    /// Why, where the rule does not say it.
+    pub detail: String,
+    pub rule: RuleRef,
+    /// The piece of policy that would allow it.
+    pub change: Option<String>,
+}
+
 /// A destination that was refused: a connection, or a name that was looked up (port 0).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedConnection {

@@ -1,0 +1,316 @@
+//! The files of a session: what its policies said of them, what it was refused, and what it asked `agentsh why` about.
+//!
+//! Which of the granted files a program opened is not on record. What stays closed whatever a policy grants is never an entry:
+//! it is a comment, with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::quoted;
+use crate::policy::{FilesystemPolicy, PathContext, Question, Ruled, ask_file};
+use crate::store::words::FileWord;
+use crate::store::{Event, FileGrant, escape};
+use crate::types::{RuleRef, ServerId};
+
+/// More files of one directory that were refused are the directory.
+const MOST_OF_ONE: usize = 8;
+
+type Who = Option<ServerId>;
+
+/// What the record says.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// As it was at the last start of each.
+    granted: BTreeMap<Who, (Timestamp, Vec<FileGrant>)>,
+    refused: BTreeMap<Who, BTreeSet<(FileWord, String)>>,
+    asked: BTreeSet<(FileWord, String)>,
+}
+
+/// What becomes of it in a policy.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    /// Whether the lists are all that there was, so that they stand in place of others.
+    is_whole: bool,
+    lists: Vec<(FileWord, Vec<(String, String)>)>,
+    /// One line each, without its sign.
+    comments: Vec<String>,
+}
+
+impl Files {
+    pub fn add(&mut self, event: &Event, time: Timestamp) {
+        match event {
+            Event::FilesGranted { server_id, grants } => {
+                let known = self.granted.get(server_id);
+                if known.is_none_or(|(before, _)| *before <= time) {
+                    self.granted.insert(server_id.clone(), (time, grants.clone()));
+                }
+            }
+            Event::FileRefused { server_id, path, access, .. } => {
+                let reads = access.split(", ").all(|right| right.starts_with("read_") || right == "execute");
+                let word = if reads { FileWord::Read } else { FileWord::Write };
+                self.refused.entry(server_id.clone()).or_default().insert((word, path.clone()));
+            }
+            Event::WhyDenied { what, about, .. } => {
+                let word = match what.as_str() {
+                    "read" => FileWord::Read,
+                    "write" => FileWord::Write,
+                    _ => return,
+                };
+                self.asked.insert((word, about.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whoever has something of files on record, beside those that a policy must name anyway.
+    pub fn servers(&self) -> BTreeSet<&ServerId> {
+        self.granted.keys().chain(self.refused.keys()).flatten().collect()
+    }
+
+    pub fn entries(&self, who: &Who, paths: &PathContext) -> Entries {
+        let mut out = Entries::default();
+        let granted = self.granted.get(who).map(|(_, grants)| grants.as_slice()).unwrap_or_default();
+        out.is_whole = who.is_none() && !granted.is_empty();
+        let deny = granted.iter().filter(|grant| grant.word == FileWord::Deny);
+        let deny: Vec<Ruled<String>> =
+            deny.map(|grant| Ruled { value: grant.path.clone(), rule: grant.rule.clone() }).collect();
+        for word in [FileWord::Read, FileWord::Write] {
+            let mut list: Vec<(String, String)> = Vec::new();
+            for grant in granted.iter().filter(|grant| grant.word == word) {
+                let note = format!("granted by {}", grant.rule);
+                match closed(word, &grant.path, &deny, paths) {
+                    None => list.push((grant.path.clone(), note)),
+                    Some(why) => out.comment(word, &grant.path, &format!("{note}, and {why}")),
+                }
+            }
+            let refused = self.refused.get(who).into_iter().flatten().filter(|(of, _)| *of == word);
+            for path in gathered(refused.map(|(_, path)| Path::new(path)), &paths.home) {
+                let text = shown(&path, &paths.home);
+                let why = match is_exact(&text) {
+                    false => Some("its name is none that a policy can hold as it is".to_owned()),
+                    true => closed(word, &text, &deny, paths),
+                };
+                let is_covered = list.iter().any(|(entry, _)| covers(entry, &path, paths));
+                match why {
+                    Some(why) => out.comment(word, &text, &format!("refused: {why}")),
+                    None if is_covered => {}
+                    None => list.push((text, "refused in this session: no rule named it".to_owned())),
+                }
+            }
+            if !list.is_empty() {
+                out.lists.push((word, list));
+            }
+        }
+        let denied: Vec<(String, String)> =
+            deny.into_iter().map(|entry| (entry.value, format!("denied by {}", entry.rule))).collect();
+        if !denied.is_empty() {
+            out.lists.push((FileWord::Deny, denied));
+        }
+        for grant in granted.iter().filter(|grant| grant.word == FileWord::Unmask) {
+            let why = format!("lifted by {}; what is guarded or secret is for you to lift", grant.rule);
+            out.comment(FileWord::Unmask, &grant.path, &why);
+        }
+        if who.is_none() {
+            for (word, about) in &self.asked {
+                let is_listed = out.lists.iter().any(|(of, list)| {
+                    of == word && list.iter().any(|(entry, _)| covers(entry, Path::new(about), paths))
+                });
+                if !is_listed {
+                    let text = shown(Path::new(about), &paths.home);
+                    let why = closed(*word, &text, &[], paths);
+                    let why = why.unwrap_or_else(|| "no rule named it".to_owned());
+                    out.comment(*word, &text, &format!("asked for by `agentsh why`: {why}"));
+                }
+            }
+        }
+        out
+    }
+}
+
+impl Entries {
+    pub fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    fn comment(&mut self, word: FileWord, path: &str, why: &str) {
+        self.comments.push(format!("{}: {}  # {}", word.as_str(), quoted(path), escape::line(why)));
+    }
+
+    /// The section, `indent` columns in.
+    pub fn write(&self, indent: usize, text: &mut String) {
+        if self.lists.is_empty() {
+            return;
+        }
+        let _infallible = writeln!(text, "{:indent$}filesystem:", "");
+        for (word, list) in &self.lists {
+            let _infallible = writeln!(text, "{:indent$}  {}:", "", word.as_str());
+            // Denials of layers below stay whatever is written above them.
+            let replaces = self.is_whole && *word != FileWord::Deny;
+            let indent = if replaces { indent + 2 } else { indent };
+            if replaces {
+                let _infallible = writeln!(text, "{:indent$}  replace:", "");
+            }
+            for (entry, note) in list {
+                let _infallible =
+                    writeln!(text, "{:indent$}    - {}  # {}", "", quoted(entry), escape::line(note));
+            }
+        }
+    }
+
+    /// What stays closed, as comments.
+    pub fn write_comments(&self, who: &str, text: &mut String) {
+        for comment in &self.comments {
+            let _infallible = writeln!(text, "# {who}: {comment}");
+        }
+    }
+}
+
+/// Why a path stays closed although an entry names it; None where the entry opens it.
+fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContext) -> Option<String> {
+    let resolved = crate::policy::place::resolve(path, paths);
+    if word == FileWord::Write && paths.home.starts_with(&resolved) {
+        return Some("it holds the home directory, which is never writable".to_owned());
+    }
+    if resolved != paths.home && paths.home.starts_with(&resolved) {
+        return Some("it holds the home directory".to_owned());
+    }
+    let entry = Ruled { value: path.to_owned(), rule: RuleRef::default_rule("generated") };
+    let mut files = FilesystemPolicy { deny: deny.to_vec(), ..FilesystemPolicy::default() };
+    let question = match word {
+        FileWord::Write => {
+            files.write.push(entry);
+            Question::Write(path.to_owned())
+        }
+        _ => {
+            files.read.push(entry);
+            Question::Read(path.to_owned())
+        }
+    };
+    let answer = ask_file(&files, &question, paths);
+    let remedy = answer.change.as_ref().map_or(String::new(), |change| format!("; to allow it: {change}"));
+    (!answer.allow).then(|| format!("{}, by {}{remedy}", answer.text, answer.rule))
+}
+
+/// Whether an entry with this text means this path and no other.
+fn is_exact(path: &str) -> bool {
+    !path.chars().any(|sign| sign.is_control() || "*?[]{}\u{fffd}".contains(sign))
+}
+
+fn covers(entry: &str, path: &Path, paths: &PathContext) -> bool {
+    path.starts_with(crate::policy::place::resolve(entry, paths))
+}
+
+/// Where many files of one directory were refused, the directory; never the home itself.
+fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, home: &Path) -> BTreeSet<PathBuf> {
+    let mut by_directory: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();
+    for path in refused {
+        by_directory.entry(path.parent().unwrap_or(path)).or_default().push(path);
+    }
+    let all = by_directory.into_iter().flat_map(|(directory, files)| {
+        let is_one = files.len() > MOST_OF_ONE && !home.starts_with(directory);
+        if is_one { vec![directory.to_owned()] } else { files.into_iter().map(Path::to_owned).collect() }
+    });
+    let all: BTreeSet<PathBuf> = all.collect();
+    // What holds the home is no entry, and stands for nothing below it.
+    let stands_for_it = |above: &Path| all.contains(above) && !home.starts_with(above);
+    let is_outermost = |path: &&PathBuf| !path.ancestors().skip(1).any(stands_for_it);
+    all.iter().filter(is_outermost).cloned().collect()
+}
+
+/// `~` for the home, as people write it.
+fn shown(path: &Path, home: &Path) -> String {
+    match path.strip_prefix(home) {
+        Ok(below) if !below.as_os_str().is_empty() => format!("~/{}", below.display()),
+        _ => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths() -> PathContext {
+        PathContext { home: "/home/u".into(), project: "/home/u/p".into() }
+    }
+
+    fn refused(path: &str, access: &str) -> Event {
+        Event::FileRefused {
+            server_id: None,
+            path: path.to_owned(),
+            access: access.to_owned(),
+            rule: RuleRef::default_rule("agent.filesystem.read"),
+            change: None,
+        }
+    }
+
+    fn text(events: &[Event]) -> String {
+        let mut files = Files::default();
+        events.iter().for_each(|event| files.add(event, Timestamp::UNIX_EPOCH));
+        let entries = files.entries(&None, &paths());
+        let mut text = String::new();
+        entries.write(0, &mut text);
+        entries.write_comments("agent", &mut text);
+        text
+    }
+
+    #[test]
+    fn what_was_refused_is_named_unless_it_is_closed_whatever_is_granted() {
+        let found = text(&[
+            refused("/home/u/data/a", "read_file"),
+            refused("/home/u/out", "write_file, truncate"),
+            refused("/home/u/.ssh/id", "read_file"),
+            refused("/home/u/.bashrc", "write_file"),
+            refused("/home", "read_dir"),
+            refused("/home/u/a*", "read_file"),
+        ]);
+        assert!(found.contains("  read:\n    - \"~/data/a\"  # refused"), "{found}");
+        assert!(found.contains("  write:\n    - \"~/out\"  # refused"), "{found}");
+        for closed in ["~/.ssh/id", "~/.bashrc", "/home", "~/a*"] {
+            let lines: Vec<&str> =
+                found.lines().filter(|line| line.contains(&format!("\"{closed}\""))).collect();
+            assert!(
+                !lines.is_empty() && lines.iter().all(|line| line.starts_with("# ")),
+                "{closed}\n{found}"
+            );
+        }
+        assert!(found.contains("SSH keys"), "{found}");
+    }
+
+    #[test]
+    fn what_was_granted_stands_in_place_of_others_and_what_was_lifted_is_a_comment() {
+        let grant = |path: &str, word| FileGrant {
+            path: path.to_owned(),
+            word,
+            rule: RuleRef { id: "x".to_owned(), file: "policy.yaml".to_owned(), line: 3 },
+        };
+        let grants = vec![
+            grant("~/data", FileWord::Read),
+            grant("~/.aws", FileWord::Read),
+            grant(".", FileWord::Write),
+            grant("secret", FileWord::Deny),
+            grant(".envrc", FileWord::Unmask),
+        ];
+        let found =
+            text(&[Event::FilesGranted { server_id: None, grants }, refused("/home/u/data/a", "read_file")]);
+        assert!(
+            found.contains("  read:\n    replace:\n      - \"~/data\"  # granted by policy.yaml:3"),
+            "{found}"
+        );
+        assert!(found.contains("  deny:\n    - \"secret\"") && !found.contains("data/a"), "{found}");
+        for closed in ["~/.aws", ".envrc"] {
+            assert!(found.contains("# agent: ") && found.contains(&format!(": \"{closed}\"  # ")), "{found}");
+            assert!(!found.contains(&format!("- \"{closed}\"")), "{found}");
+        }
+    }
+
+    #[test]
+    fn many_files_of_one_directory_are_the_directory() {
+        let many: Vec<Event> =
+            (0..20).map(|number| refused(&format!("/srv/data/{number}"), "read_file")).collect();
+        let found = text(&many);
+        assert!(found.contains("- \"/srv/data\"") && found.matches("- ").count() == 1, "{found}");
+    }
+}

@@ -1,0 +1,171 @@
+//! Directories and programs that links lead to: `~/.local/bin/tool -> ../tool-1.2/bin/tool`. They are shown where they are, and the
+//! links on the way are links inside too, so that a program that asks where it lies finds what was installed with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::{Around, PRIVATE, installed_around, is_plain, may_be_shown};
+use crate::policy::builtin_paths::HOME_MASKS;
+use crate::sandbox::layout::is_system;
+
+/// Links that are followed on one way, as the kernel does.
+pub(super) const MOST_LINKS: usize = 40;
+/// Entries of a directory of PATH that are looked at.
+const MOST_ENTRIES: usize = 4_000;
+/// Programs of PATH that lie elsewhere; of more, the others are not shown.
+const MOST_ELSEWHERE: usize = 256;
+
+/// What is shown, and the links that lead to it.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    pub paths: BTreeSet<PathBuf>,
+    pub links: BTreeMap<PathBuf, PathBuf>,
+}
+
+/// Each of `paths` where it really is, and with those that are directories of PATH the programs that links in them name.
+pub(super) fn behind_links(paths: BTreeSet<PathBuf>, around: &Around<'_>) -> Shown {
+    let mut shown = Shown::default();
+    for path in paths {
+        shown.add(&path, around);
+    }
+    let on_path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
+    let mut room = MOST_ELSEWHERE;
+    for directory in on_path.split(':').map(PathBuf::from) {
+        // Of what cannot be followed only the project, or everybody, has a say.
+        let Ok(real) = directory.canonicalize() else { continue };
+        if !shown.paths.contains(&real) {
+            continue;
+        }
+        let Ok(entries) = fs::read_dir(&real) else { continue };
+        let entries = entries.flatten().take(MOST_ENTRIES);
+        let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+        let mut links: Vec<PathBuf> = links.map(|entry| entry.path()).collect();
+        links.sort();
+        for link in links {
+            shown.add_program(&link, around, &mut room);
+        }
+    }
+    shown
+}
+
+impl Shown {
+    fn add(&mut self, path: &Path, around: &Around<'_>) {
+        match follow(path, around) {
+            // What links lead to may be shown, or is shown to everybody.
+            Some(way) if !way.links.is_empty() && (is_system(&way.end) || may_be_shown(&way.end, around)) => {
+                self.keep(way, around);
+            }
+            _ if may_be_shown(path, around) => drop(self.paths.insert(path.to_owned())),
+            _ => {}
+        }
+    }
+
+    /// A program that a link of PATH names, with what is installed around it.
+    fn add_program(&mut self, link: &Path, around: &Around<'_>, room: &mut usize) {
+        let Some(way) = follow(link, around) else { return };
+        let is_program =
+            way.end.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+        // The user's name for it is no reason to show what is never visible.
+        let is_secret = HOME_MASKS.iter().any(|(mask, _)| way.end.starts_with(around.home.join(mask)));
+        if !is_program || is_secret || self.holds(&way.end) || *room == 0 {
+            return;
+        }
+        if is_system(&way.end) {
+            self.keep(way, around);
+            return;
+        }
+        if !may_be_shown(&way.end, around) {
+            return;
+        }
+        *room -= 1;
+        let installed = way.end.parent().map(|directory| installed_around(directory, around));
+        let installed = installed.into_iter().flatten().filter(|path| may_be_shown(path, around));
+        let installed: Vec<PathBuf> = installed.filter(|path| !self.holds(path)).collect();
+        self.paths.extend(installed);
+        self.keep(way, around);
+    }
+
+    fn keep(&mut self, way: Way, around: &Around<'_>) {
+        let is_own = |link: &Path| {
+            is_system(link)
+                || PRIVATE.iter().any(|place| link.starts_with(place) && !link.starts_with(around.home))
+        };
+        let links = way.links.into_iter().filter(|(link, _)| !is_own(link) && !self.holds(link));
+        self.links.extend(links.collect::<Vec<_>>());
+        if !is_system(&way.end) && !self.holds(&way.end) && may_be_shown(&way.end, around) {
+            self.paths.insert(way.end);
+        }
+    }
+
+    fn holds(&self, path: &Path) -> bool {
+        path.ancestors().any(|above| self.paths.contains(above))
+    }
+}
+
+/// The way from a name to where it leads.
+#[derive(Debug)]
+struct Way {
+    links: Vec<(PathBuf, PathBuf)>,
+    end: PathBuf,
+}
+
+/// None where nothing is, where links go round, and where the project decides about one: it could change it.
+fn follow(path: &Path, around: &Around<'_>) -> Option<Way> {
+    if !is_plain(path) {
+        return None;
+    }
+    let mut links = Vec::new();
+    let mut waiting: Vec<PathBuf> = parts(path);
+    let mut at = PathBuf::from("/");
+    while let Some(part) = waiting.pop() {
+        if part == Path::new("..") {
+            at.pop();
+            continue;
+        }
+        let next = at.join(part);
+        // Inside, the home and the project lie where they are called to be.
+        let is_above = around.home.starts_with(&next) || around.project.starts_with(&next);
+        match fs::read_link(&next) {
+            Ok(to) if !is_above => {
+                if links.len() == MOST_LINKS || next.starts_with(around.project) {
+                    return None;
+                }
+                if to.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                waiting.extend(parts(&to));
+                links.push((next, to));
+            }
+            _ => at = next,
+        }
+    }
+    at.exists().then_some(Way { links, end: at })
+}
+
+/// What a link in a directory says, by its letters.
+pub(super) fn from(directory: &Path, to: &Path) -> PathBuf {
+    let mut path = directory.to_owned();
+    for part in to.components() {
+        match part {
+            Component::RootDir => path = PathBuf::from("/"),
+            Component::ParentDir => drop(path.pop()),
+            Component::Normal(name) => path.push(name),
+            _ => {}
+        }
+    }
+    path
+}
+
+/// From the last to the first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let parts = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(PathBuf::from(name)),
+        Component::ParentDir => Some(PathBuf::from("..")),
+        _ => None,
+    });
+    let mut parts: Vec<PathBuf> = parts.collect();
+    parts.reverse();
+    parts
+}
