@@ -203,6 +203,7 @@ pub struct Session {
     pub refused_calls: refused_calls::Calls,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
+    fetched: fetch::Fetched,
     /// The limit on the memory of all sandboxes together.
     bound: RefCell<Bound>,
 }
@@ -316,6 +317,7 @@ impl Session {
             refused_calls: refused_calls::Calls::default(),
             refused_files: refused_files::Files::default(),
             cleaning: RefCell::default(),
+            fetched: fetch::Fetched::default(),
             bound: RefCell::new(bound),
         };
         // Before the first event: nobody hears what was recorded before.
