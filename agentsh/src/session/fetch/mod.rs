@@ -54,7 +54,10 @@ pub enum FetchError {
 
 /// What a session has fetched. Servers with the same package share one fetch, also when they start at the same time.
 #[derive(Default)]
-pub struct Fetched(RefCell<BTreeMap<(String, bool), Rc<Mutex<Shared>>>>);
+pub struct Fetched(RefCell<BTreeMap<Request, Rc<Mutex<Shared>>>>);
+
+/// Registry and words, and whether scripts run.
+type Request = (String, bool);
 
 /// The answer to one request.
 #[derive(Default)]
