@@ -42,12 +42,8 @@ use runner::Case;
 use support::{authority, http_server};
 
 /// Agents that are started where they can be had.
-const OTHERS: [(&str, fn(Starter)); 4] = [
-    ("aider", others::aider_reads),
-    ("cline", others::cline_reads),
-    ("copilot", others::copilot_reads),
-    ("qwen", others::qwen_reads),
-];
+const OTHERS: [(&str, fn(Starter)); 3] =
+    [("aider", others::aider_reads), ("copilot", others::copilot_reads), ("qwen", others::qwen_reads)];
 
 fn main() -> ExitCode {
     let mut cases = Vec::new();

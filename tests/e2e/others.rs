@@ -103,20 +103,6 @@ pub fn qwen_reads(starter: Starter) {
     assert_read(&place, &ended, chat::result(&model.conversation()));
 }
 
-pub fn cline_reads(starter: Starter) {
-    let place = project(starter);
-    let model = chat::start(script());
-    let settings = json!({"provider": "openai-compatible", "apiKey": "k", "model": "m",
-        "baseUrl": format!("http://{}/v1", model.address)});
-    let providers = json!({"version": 1, "lastUsedProvider": "openai-compatible", "modes": {},
-        "providers": {"openai-compatible": {"settings": settings, "tokenSource": "manual"}}});
-    let own = place.home.join(".cline/data/settings");
-    place.write(&own.join("providers.json"), &providers.to_string());
-    place.write(&own.join("cline_mcp_settings.json"), &format!(r#"{{"mcpServers": {{"fs": {FS}}}}}"#));
-    let ended = started(&place, "cline", &["--json", "read the note please"], &[]);
-    assert_read(&place, &ended, chat::result(&model.conversation()));
-}
-
 pub fn copilot_reads(starter: Starter) {
     let place = project(starter);
     let mut server: Value = serde_json::from_str(FS).expect("JSON");
