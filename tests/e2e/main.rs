@@ -41,6 +41,10 @@ use place::Starter;
 use runner::Case;
 use support::{authority, http_server};
 
+/// Agents that are started where they can be had.
+const OTHERS: [(&str, fn(Starter)); 3] =
+    [("aider", others::aider_reads), ("copilot", others::copilot_reads), ("qwen", others::qwen_reads)];
+
 fn main() -> ExitCode {
     let mut cases = Vec::new();
     for starter in [Starter::Root, Starter::User] {
@@ -67,6 +71,11 @@ fn main() -> ExitCode {
         add("claude_uses_a_server_behind_a_url_with_a_login", remote::with_a_login);
         add("codex_uses_a_server_behind_a_url_with_a_header", remote::codex_with_a_header);
         add("codex_uses_a_server_behind_a_url_with_a_login", remote::codex_with_a_login);
+        for (agent, body) in OTHERS.iter().filter(|_| starter == Starter::User) {
+            let skipped = starter.unavailable().or_else(|| others::missing(agent));
+            add_unless(skipped, &format!("{agent}_reads_a_note"), *body);
+        }
+        let mut add = |name: &str, body| add_unless(starter.unavailable(), name, body);
         if starter == Starter::User {
             add("gemini_reads_a_note_through_the_filesystem_server", others::gemini_reads);
             if cfg!(target_arch = "x86_64") {

@@ -67,3 +67,70 @@ pub fn opencode_reads(starter: Starter) {
     assert_read(&place, &ended, chat::result(&model.conversation()));
     assert!(!place.project.join(".opencode").exists(), "the project stays as it is");
 }
+
+/// Where an agent is that not every registry has for every machine.
+fn program(agent: &str) -> std::path::PathBuf {
+    match agent {
+        "aider" => installed("venv-aider/bin/aider"),
+        agent => installed("npm-agents/node_modules/.bin").join(agent),
+    }
+}
+
+/// Why an agent cannot be tried.
+pub fn missing(agent: &str) -> Option<&'static str> {
+    (!program(agent).exists()).then_some("this agent is not installed: it cannot be had for this machine")
+}
+
+/// The agent with a model of the user's own, which speaks Chat Completions.
+fn started(place: &Place, agent: &str, words: &[&str], variables: &[(&str, String)]) -> Ended {
+    let program = program(agent).display().to_string();
+    let mut command = place.agentsh(["run", "--", &program].into_iter().chain(words.iter().copied()));
+    run(command.envs(variables.iter().map(|(name, value)| (name, value))))
+}
+
+pub fn qwen_reads(starter: Starter) {
+    let place = project(starter);
+    let settings =
+        format!(r#"{{"mcpServers": {{"fs": {FS}}}, "security": {{"auth": {{"selectedType": "openai"}}}}}}"#);
+    place.write(&place.home.join(".qwen/settings.json"), &settings);
+    let model = chat::start(script());
+    let variables = [
+        ("OPENAI_API_KEY", "k".to_owned()),
+        ("OPENAI_BASE_URL", format!("http://{}/v1", model.address)),
+        ("OPENAI_MODEL", "m".to_owned()),
+    ];
+    let ended = started(&place, "qwen", &["-y", "-p", "read the note please"], &variables);
+    assert_read(&place, &ended, chat::result(&model.conversation()));
+}
+
+pub fn copilot_reads(starter: Starter) {
+    let place = project(starter);
+    let mut server: Value = serde_json::from_str(FS).expect("JSON");
+    (server["type"], server["tools"]) = (json!("local"), json!(["*"]));
+    let servers = json!({"mcpServers": {"fs": server}});
+    place.write(&place.home.join(".copilot/mcp-config.json"), &servers.to_string());
+    let model = chat::start(script());
+    let variables = [
+        ("COPILOT_PROVIDER_BASE_URL", format!("http://{}/v1", model.address)),
+        ("COPILOT_MODEL", "m".to_owned()),
+        ("COPILOT_OFFLINE", "true".to_owned()),
+    ];
+    let ended = started(&place, "copilot", &["-p", "read the note please", "--allow-all-tools"], &variables);
+    assert_read(&place, &ended, chat::result(&model.conversation()));
+}
+
+/// It has no servers; the file is in what it sends, and so is what it is told about its sandbox.
+pub fn aider_reads(starter: Starter) {
+    let place = project(starter);
+    let model = chat::start(script());
+    let variables =
+        [("OPENAI_API_KEY", "k".to_owned()), ("OPENAI_API_BASE", format!("http://{}/v1", model.address))];
+    let quiet =
+        ["--model", "openai/m", "--no-check-update", "--no-show-model-warnings", "--yes-always", "--no-git"];
+    let words = [&quiet[..], &["--message", "read the note please", "note.txt"]].concat();
+    let ended = started(&place, "aider", &words, &variables);
+    assert_eq!(ended.status, Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
+    let sent = json!(model.conversation()).to_string();
+    assert!(sent.contains("ümläüts 🦀") && sent.contains("agentsh"), "{sent}");
+}

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::support::sandbox::script_with;
-use crate::support::{Mode, Peer, Place, skip};
+use crate::support::{Mode, Peer, Place, Pty, skip};
 use registry::Registry;
 
 /// Answers the first request with the value of a JavaScript expression, and waits for the end.
@@ -109,6 +109,54 @@ fn the_first_start_fetches_and_the_second_needs_no_registry() {
         assert_eq!(*start(&place, "g", &["greeter"], &[]).said(), "two");
         assert_eq!(std::fs::read_dir(store(&place).join("staging")).unwrap().count(), 0);
     }
+}
+
+/// In one session; each server has its own answer from then on.
+#[test]
+fn two_servers_of_one_package_fetch_it_once() {
+    if !has_npm() {
+        return;
+    }
+    let mut registry = Registry::start();
+    registry.publish("greeter", "1.0.0", &answering("'one'"), &json!({}));
+    let place = place(Mode::Invoker, &registry);
+    let server = json!({"command": "npx", "args": ["-y", "greeter"]});
+    let servers = json!({"mcpServers": {"a": server, "b": server}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    let looked = place.agentsh(&["scan", "servers"]).output().unwrap();
+    assert_eq!(registry.downloads(), 1, "{}", String::from_utf8_lossy(&looked.stderr));
+    assert_eq!(files(&store(&place).join("requests")).len(), 2);
+    // Who forgets a pin asks for what there is now, also when the other has just fetched it.
+    registry.publish("greeter", "2.0.0", &answering("'two'"), &json!({}));
+    let reset = place.agentsh(&["mcp", "pins", "reset", "--server", "a"]).output().unwrap();
+    assert!(reset.status.success(), "{reset:?}");
+    place.agentsh(&["scan", "servers"]).output().unwrap();
+    assert_eq!(registry.downloads(), 2);
+    registry.stop();
+    assert_eq!(*start(&place, "a", &["greeter"], &[]).said(), "two");
+    assert_eq!(*start(&place, "b", &["greeter"], &[]).said(), "one");
+}
+
+/// Beside what the agent draws, where terminals show such things, and not only when it has ended.
+#[test]
+fn a_fetch_is_told_while_the_agent_draws() {
+    if !has_npm() {
+        return;
+    }
+    let mut registry = Registry::start();
+    registry.publish("greeter", "1.0.0", &answering("'one'"), &json!({}));
+    registry.slow_down();
+    let place = place(Mode::Invoker, &registry);
+    let servers = json!({"mcpServers": {"g": {"command": "npx", "args": ["-y", "greeter"]}}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    let steps = json!([{"server": "g", "call": "ping", "params": {}}]).to_string();
+    let agent = place.program("claude");
+    let words = ["run", "--quiet", "--", agent.to_str().unwrap(), "-p", &steps];
+    let mut terminal = Pty::start(place.agentsh(&words));
+    terminal.expect("\x1b]9;agentsh: fetching greeter for server 'g'");
+    // The server speaks no protocol, and its agent would wait for it.
+    terminal.child.kill().unwrap();
+    terminal.wait();
 }
 
 #[test]

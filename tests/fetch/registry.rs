@@ -17,6 +17,16 @@ pub struct Registry {
     down: Arc<AtomicBool>,
     pages: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     documents: BTreeMap<String, Value>,
+    heard: Arc<Heard>,
+}
+
+/// What a registry knows of those who ask.
+#[derive(Default)]
+struct Heard {
+    /// Paths that were asked for.
+    asked: Mutex<Vec<String>>,
+    /// Files are kept back for longer than a fetch goes untold.
+    is_slow: AtomicBool,
 }
 
 impl Registry {
@@ -41,22 +51,25 @@ impl Registry {
         let down = Arc::new(AtomicBool::new(false));
         let pages = Arc::new(Mutex::new(BTreeMap::new()));
         let (stop, served) = (Arc::clone(&down), Arc::clone(&pages));
+        let heard: Arc<Heard> = Arc::default();
+        let listening = Arc::clone(&heard);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
                 let (served, config, stream) = (Arc::clone(&served), config.clone(), stream.unwrap());
+                let heard = Arc::clone(&listening);
                 std::thread::spawn(move || match config {
-                    None => drop(answer(stream, &served)),
+                    None => drop(answer(stream, &served, &heard)),
                     Some(config) => {
                         let tls = ServerConnection::new(config).unwrap();
-                        drop(answer(StreamOwned::new(tls, stream), &served));
+                        drop(answer(StreamOwned::new(tls, stream), &served, &heard));
                     }
                 });
             }
         });
-        Self { port, scheme, down, pages, documents: BTreeMap::new() }
+        Self { port, scheme, down, pages, documents: BTreeMap::new(), heard }
     }
 
     /// Publishes a package whose command is `script`, with more keys for its `package.json`.
@@ -133,6 +146,16 @@ impl Registry {
         page.extend(format!("<a href=\"/wheels/{file}\">{file}</a>\n").into_bytes());
     }
 
+    /// How often a file of a package was downloaded.
+    pub fn downloads(&self) -> usize {
+        self.heard.asked.lock().unwrap().iter().filter(|path| path.starts_with("/files/")).count()
+    }
+
+    /// From now on files take their time.
+    pub fn slow_down(&self) {
+        self.heard.is_slow.store(true, Ordering::SeqCst);
+    }
+
     /// From now on nobody answers.
     pub fn stop(&self) {
         self.down.store(true, Ordering::SeqCst);
@@ -152,7 +175,11 @@ fn packed(directory: &Path) -> Vec<u8> {
     output.stdout
 }
 
-fn answer(mut stream: impl Read + Write, pages: &Mutex<BTreeMap<String, Vec<u8>>>) -> std::io::Result<()> {
+fn answer(
+    mut stream: impl Read + Write,
+    pages: &Mutex<BTreeMap<String, Vec<u8>>>,
+    heard: &Heard,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(&mut stream);
     let mut first = String::new();
     reader.read_line(&mut first)?;
@@ -161,6 +188,10 @@ fn answer(mut stream: impl Read + Write, pages: &Mutex<BTreeMap<String, Vec<u8>>
         line.clear();
     }
     let path = first.split(' ').nth(1).unwrap_or_default().replace("%2F", "%2f");
+    heard.asked.lock().unwrap().push(path.clone());
+    if path.starts_with("/files/") && heard.is_slow.load(Ordering::SeqCst) {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
     let page = pages.lock().unwrap().get(&path).cloned();
     let (status, body) = match page {
         Some(body) => ("200 OK", body),

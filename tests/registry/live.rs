@@ -109,6 +109,9 @@ fn a_configured_server_is_hashed_and_compared_by_its_id() {
     let (stdout, stderr, code) = registry(&["hash", "--server", "nobody"]);
     assert_eq!((stdout.as_str(), code), ("", 1), "{stderr}");
     assert!(stderr.contains("no server 'nobody' is configured here") && stderr.contains("'w'"), "{stderr}");
+    // Nothing was started, and nothing is on record of it.
+    let sessions = place.listed(&["sessions", "--json"]);
+    assert!(!sessions.is_empty() && !format!("{sessions:?}").contains("nobody"), "{sessions:?}");
     // As it was captured, and as it is.
     place.write("captured/initialize.json", OPENING);
     let folder = place.write("captured/tools.json", page(2, "a", "") + "\n");

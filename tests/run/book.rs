@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Place, skip};
 
 fn documents() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
@@ -34,6 +34,25 @@ fn the_summary_lists_every_page_and_every_page_is_there() {
     let there: BTreeSet<String> =
         there.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
     assert_eq!(listed, there);
+}
+
+/// By mdBook itself, where `cargo xtask test` has installed it.
+#[test]
+fn the_book_is_built() {
+    let tools = ["AGENTSH_TEST_TOOLS", "PATH"].map(|name| std::env::var_os(name).unwrap_or_default());
+    let programs = tools.iter().flat_map(std::env::split_paths).map(|place| place.join("mdbook"));
+    let Some(program) = programs.into_iter().find(|program| program.exists()) else {
+        return skip("mdbook is not installed");
+    };
+    let book = tempfile::tempdir().unwrap();
+    let mut build = std::process::Command::new(program);
+    build.arg("build").arg(documents().parent().unwrap()).arg("--dest-dir").arg(book.path());
+    let built = Outcome::of(&mut build).expect_code(0);
+    assert!(!built.stderr.contains("WARN") && !built.stderr.contains("ERROR"), "{built}");
+    for page in links(&fs::read_to_string(documents().join("SUMMARY.md")).unwrap()) {
+        let page = book.path().join(page).with_extension("html");
+        assert!(page.exists(), "{}: {built}", page.display());
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Mode, Outcome, Peer, Place};
+use crate::support::{Mode, Outcome, Peer, Place, Pty};
 
 #[test]
 fn it_is_transparent() {
@@ -109,6 +109,17 @@ fn a_server_that_is_not_there_is_told_to_the_client() {
         .ask("initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}));
     let answer = peer.answer(&id);
     assert!(answer["error"]["message"].as_str().unwrap().contains("no-such-server-here"), "{answer}");
+}
+
+/// Nobody speaks the protocol there, so that nobody would be told by an answer.
+#[test]
+fn a_server_that_is_not_there_is_told_at_a_terminal_at_once() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = Pty::start(place.agentsh(&["mcp", "run", "--", "no-such-server-here"]));
+        terminal.expect("no-such-server-here: no such command in PATH");
+        assert_eq!(terminal.wait(), 127, "{mode:?} {}", terminal.text());
+    }
 }
 
 #[test]

@@ -45,3 +45,4 @@ mod ui;
 mod ui_routes;
 mod verbs;
 mod vet_url;
+mod windows;

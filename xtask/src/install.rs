@@ -21,13 +21,14 @@ const PROGRAMS: [(&str, &str); 8] = [
 ];
 
 /// What single tests start, and say when it is missing.
-const USEFUL: [(&str, &str); 7] = [
+const USEFUL: [(&str, &str); 8] = [
     ("chromium", "chromium"),
     ("dbus-daemon", "dbus-daemon"),
     ("gh", "gh"),
     ("git-lfs", "git-lfs"),
     ("gnome-keyring-daemon", "gnome-keyring"),
     ("go", "golang-go"),
+    ("lowntfs-3g", "ntfs-3g"),
     ("secret-tool", "libsecret-tools"),
 ];
 
@@ -46,6 +47,11 @@ const ENVIRONMENTS: [(&str, &str); 5] = [
 
 /// The same of npm: the directory holds the list and its lock.
 const PACKAGES: [(&str, &str); 2] = [("npm", "tests/e2e"), ("npm-tools", "tests/day/tools")];
+
+/// Agents with packages for some machines, and for some versions of Python, that not every registry has: where they cannot
+/// be installed, their tests are skipped.
+const AGENTS: (&str, &str) = ("npm-agents", "tests/e2e/agents");
+const AIDER: (&str, &str) = ("venv-aider", "tests/e2e/requirements-aider.txt");
 
 /// Where everything is installed.
 pub fn directory() -> PathBuf {
@@ -68,13 +74,16 @@ pub fn ensure() -> Result<()> {
     // A half-finished installation must not pass for a finished one.
     let _ = std::fs::remove_file(stamp());
     for (name, list) in PACKAGES {
-        node_packages(&directory.join(name), &repository().join(list))
+        node_packages(&directory.join(name), &repository().join(list), "ci")
             .with_context(|| format!("cannot install the npm packages of {list}"))?;
     }
     for (name, requirements) in ENVIRONMENTS {
         python_environment(&directory.join(name), requirements)
             .with_context(|| format!("cannot install {requirements}"))?;
     }
+    // `ci` wants a lock with what other machines would install, and that is what is not had everywhere.
+    let _ = node_packages(&directory.join(AGENTS.0), &repository().join(AGENTS.1), "install");
+    let _ = python_environment(&directory.join(AIDER.0), AIDER.1);
     std::fs::write(stamp(), wanted()?)?;
     Ok(())
 }
@@ -133,13 +142,13 @@ fn python() -> Option<&'static str> {
 
 const NODE_FILES: [&str; 2] = ["package.json", "package-lock.json"];
 
-fn node_packages(directory: &Path, list: &Path) -> Result<()> {
+fn node_packages(directory: &Path, list: &Path, how: &str) -> Result<()> {
     std::fs::create_dir_all(directory)?;
     for file in NODE_FILES {
         std::fs::copy(list.join(file), directory.join(file))?;
     }
     succeed(Command::new("npm").current_dir(directory).args([
-        "ci",
+        how,
         "--no-audit",
         "--no-fund",
         "--loglevel=error",
@@ -171,8 +180,13 @@ fn stamp() -> PathBuf {
 /// The checked-in lists, and where the result stands: an environment of Python cannot be moved.
 fn wanted() -> Result<String> {
     let mut text = format!("{}\n", directory().display());
-    let of_npm = PACKAGES.iter().flat_map(|(_, list)| NODE_FILES.map(|file| format!("{list}/{file}")));
-    for file in of_npm.chain(ENVIRONMENTS.map(|(_, requirements)| requirements.to_owned())) {
+    let of_npm = PACKAGES
+        .iter()
+        .chain([&AGENTS])
+        .flat_map(|(_, list)| NODE_FILES.map(|file| format!("{list}/{file}")));
+    for file in
+        of_npm.chain(ENVIRONMENTS.iter().chain([&AIDER]).map(|(_, requirements)| (*requirements).to_owned()))
+    {
         text += &std::fs::read_to_string(repository().join(&file))
             .with_context(|| format!("cannot read {file}"))?;
     }

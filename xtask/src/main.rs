@@ -71,7 +71,7 @@ fn schema() -> anyhow::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
     use super::*;
 
@@ -94,5 +94,27 @@ mod tests {
             }
         }
         assert!(tried > 8, "only {tried} were found");
+    }
+
+    /// Each row of the table of the README has a number, and the command that measures it: another part in each.
+    #[test]
+    fn every_measured_number_has_its_part_of_bench() {
+        let readme = std::fs::read_to_string(run::repository().join("README.md")).unwrap();
+        let table = readme.split("\n## Measured\n").nth(1).unwrap().split("\n## ").next().unwrap();
+        let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what "));
+        let mut parts = Vec::new();
+        for row in rows {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let [_, own, _, command] = cells[..] else { panic!("{row}") };
+            assert!(own.starts_with(|first: char| first.is_ascii_digit()), "no number: {row}");
+            let words = command.trim_matches('`').split(' ');
+            let parsed = Arguments::try_parse_from(std::iter::once("cargo xtask").chain(words.skip(2)));
+            let Ok(Arguments { task: Task::Bench(options) }) = parsed else { panic!("{row}: {parsed:?}") };
+            parts.push(format!("{options:?}"));
+        }
+        assert_eq!(parts.len(), 6, "{parts:?}");
+        parts.sort();
+        parts.dedup();
+        assert_eq!(parts.len(), 6, "one command stands twice: {parts:?}");
     }
 }

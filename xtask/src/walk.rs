@@ -21,6 +21,9 @@ pub struct Options {
     keep: bool,
 }
 
+/// As `tests/e2e/newcomer.rs` has them.
+const WALKS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
+
 const RELEASE: &str = "bookworm";
 /// What a newcomer has beside the base system: a terminal, an agent's tools, something to look at pages with.
 const PACKAGES: &str = "--include=tmux,git,curl,ca-certificates,procps,libatomic1,libstdc++6";
@@ -34,6 +37,12 @@ const SERVER: &str = "mcp-server-filesystem";
 /// # Errors
 /// What cannot be had here, or what a walk stumbled over.
 pub fn main(options: &Options) -> Result<bool> {
+    ensure!(
+        WALKS.iter().any(|name| name.contains(&options.only)),
+        "no walk has '{}' in its name; there are {}",
+        options.only,
+        WALKS.join(", ")
+    );
     ensure!(is_root(), "a clean root is made and entered by root");
     if !install::is_current() {
         install::ensure()?;
@@ -140,4 +149,23 @@ fn remove(root: &Path) -> Result<()> {
         std::fs::remove_dir_all(root).with_context(|| format!("cannot remove {}", root.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_walk_has_is_refused_before_anything_is_made() {
+        let refused = main(&Options { only: "typo".to_owned(), keep: false });
+        assert!(refused.is_err_and(|error| error.to_string().contains("there are claude, codex")));
+    }
+
+    #[test]
+    fn the_walks_are_those_of_the_tests() {
+        let text = include_str!("../../tests/e2e/newcomer.rs");
+        for name in WALKS {
+            assert!(text.contains(&format!("(\"{name}\", {name})")), "{name}");
+        }
+    }
 }

@@ -120,6 +120,12 @@ pub fn connect_abstract(name: &str) -> Result<(), Errno> {
         .map_err(|error| errno(&error))
 }
 
+/// The family in which a virtual machine speaks to what it runs on.
+pub fn vsock() -> Result<(), Errno> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    socket(AddressFamily::Vsock, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).map(drop)
+}
+
 /// System calls that the filter refuses, each chosen so that without the filter the answer would be another one.
 #[must_use]
 pub fn forbidden_calls() -> Vec<Try> {

@@ -105,11 +105,11 @@ pub fn configured_urls(context: &Context, policy: &Policy) -> BTreeMap<String, B
 ///
 /// # Errors
 /// When a configuration cannot be read.
-pub fn configured(session: &Session) -> Result<BTreeMap<ServerId, Declared>, RunError> {
+pub fn configured(context: &Context, policy: &Policy) -> Result<BTreeMap<ServerId, Declared>, RunError> {
     let mut found = BTreeMap::new();
     for name in ["codex", "claude"] {
-        let launch = adapt(session, Kind::of(name), &[name.to_owned()])?;
-        found.extend(declarations(&session.context, &session.policy, &launch));
+        let launch = adapt_by(context, policy, Kind::of(name), &[name.to_owned()], None)?;
+        found.extend(declarations(context, policy, &launch));
     }
     Ok(found)
 }

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ use super::remote::{self, Remote};
 use super::run_error::{RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
 use super::standard;
-use super::{Opening, Session, SessionError, signals};
+use super::{Opening, Session, SessionError, load_policy, search, signals};
 
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -44,6 +45,9 @@ pub struct Request {
     pub learn: bool,
     pub what: What,
 }
+
+/// Whose built-in policy lies below: that of no agent in particular.
+const AGENT: &str = "generic";
 
 /// Which server.
 #[derive(Clone, Debug)]
@@ -66,8 +70,17 @@ const LISTING: Duration = Duration::from_secs(120);
 /// # Errors
 /// When the session cannot be opened. A server that cannot be started is told to the client, message by message.
 pub async fn run(request: Request) -> Result<u8, RunError> {
-    let (opened, learn) = (open(&request, true).await?, request.learn);
-    let Opened { session, id } = &opened;
+    let learn = request.learn;
+    let command = request.what.program();
+    let Opened { session, id, declared } = open(request, true).await?;
+    let session = &session;
+    if std::io::stdin().is_terminal()
+        && let Some(code) = missing(session, command.as_deref())
+    {
+        // Nobody types the protocol, and so nobody would be told by an answer.
+        session.close(code).await?;
+        return Ok(code);
+    }
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(session), BTreeMap::new()).with_policy();
     let bridges =
@@ -75,9 +88,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let streams = standard::streams().map_err(io)?;
     let end = signals::end()?;
-    let command = request.what.program();
     let failure = Failure::default();
-    let declared = declared_or_closed(session, request.what, id).await?;
     let code = tokio::select! {
         ended = serve(bridges, session, streams, declared, id.clone(), &failure) => match ended.exit {
             Some(exit) => exit.code,
@@ -98,12 +109,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 /// When the session cannot be opened; `Refused` when the server cannot be started or does not answer.
 pub async fn capture(request: Request) -> Result<Captured, RunError> {
     // What a server offers is asked here for the registry, which has not heard of it yet.
-    let Opened { session, id } = &open(&request, false).await?;
+    let Opened { session, id, declared } = open(request, false).await?;
+    let session = &session;
     let bridges = &Bridges::as_offered(Rc::clone(session));
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (end, failure) = (signals::end()?, Failure::default());
     let theirs = tokio::io::split(theirs);
-    let declared = declared_or_closed(session, request.what, id).await?;
     let answer = tokio::select! {
         answer = interface::ask(ours) => answer,
         _ended = serve(bridges, session, theirs, declared, id.clone(), &failure) => {
@@ -125,23 +136,14 @@ pub async fn capture_all(
     request: Request,
     only: &[String],
 ) -> Result<Vec<(ServerId, Result<Captured, String>)>, RunError> {
-    let Opened { session, .. } = open(&request, false).await?;
-    let all = configured::configured(&session);
-    let known = |all: &BTreeMap<ServerId, Declared>| {
-        only.iter().find(|id| !all.contains_key(&ServerId((*id).clone()))).cloned()
-    };
-    let mut all = match all.map(|all| (known(&all), all)) {
-        Ok((None, all)) => all,
-        Ok((Some(id), _)) => {
-            session.close(1).await?;
-            return Err(RunError::Refused(format!("no server '{}' is configured here", escape::line(&id))));
-        }
-        Err(error) => {
-            session.close(1).await?;
-            return Err(error);
-        }
-    };
+    let context = Context::find_for_server().map_err(SessionError::from)?;
+    let id = ServerId(request.what.derive_id());
+    let mut all = configured_here(&context.0, &request, &id)?;
+    if let Some(id) = only.iter().map(|id| ServerId(id.clone())).find(|id| !all.contains_key(id)) {
+        return Err(not_configured(&all, &id));
+    }
     all.retain(|id, _| only.is_empty() || only.contains(&id.0));
+    let session = open_in(context, &request, &id, false).await?;
     let bridges = Bridges::unscanned(Rc::clone(&session), BTreeMap::new());
     let mut end = std::pin::pin!(signals::end()?);
     let mut answers = Vec::new();
@@ -190,20 +192,33 @@ fn missing(session: &Session, program: Option<&str>) -> Option<u8> {
 struct Opened {
     session: Rc<Session>,
     id: ServerId,
+    /// What is to be started or asked.
+    declared: Declared,
 }
 
-/// `asks`: the registry of the policy is asked about what the server offers.
-async fn open(request: &Request, asks: bool) -> Result<Opened, RunError> {
+/// `asks`: the registry of the policy is asked about what the server offers. Nothing is recorded of a server that nobody
+/// configured.
+async fn open(request: Request, asks: bool) -> Result<Opened, RunError> {
     let context = Context::find_for_server().map_err(SessionError::from)?;
-    let project_shown = context.1;
     let id = ServerId(request.id.clone().unwrap_or_else(|| request.what.derive_id()));
+    let declared = declared(&context.0, &request, &id)?;
+    let session = open_in(context, &request, &id, asks).await?;
+    Ok(Opened { session, id, declared })
+}
+
+async fn open_in(
+    (context, project_shown): (Context, bool),
+    request: &Request,
+    id: &ServerId,
+    asks: bool,
+) -> Result<Rc<Session>, RunError> {
     let flags = Flags { server: Some(id.clone()), ..request.flags.clone() };
     let mut session = Session::open(
-        context.0.of_tier(request.tier),
+        context.of_tier(request.tier),
         Opening {
             verb: "mcp run",
             command: &request.what.shown(),
-            agent: "generic",
+            agent: AGENT,
             policy: request.policy.clone(),
             flags,
             allow_degraded: request.allow_degraded,
@@ -217,7 +232,7 @@ async fn open(request: &Request, asks: bool) -> Result<Opened, RunError> {
     if !asks {
         session.registered = Registered::unasked();
     }
-    Ok(Opened { session: Rc::new(session), id })
+    Ok(Rc::new(session))
 }
 
 async fn serve(
@@ -241,57 +256,53 @@ async fn serve(
     }
 }
 
-/// What is to be started or asked; where there is none, the session is over.
-async fn declared_or_closed(session: &Session, what: What, id: &ServerId) -> Result<Declared, RunError> {
-    match declared(session, what, id) {
-        Ok(declared) => Ok(declared),
-        Err(error) => {
-            session.close(1).await?;
-            Err(error)
+fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Declared, RunError> {
+    let id = id.clone();
+    match &request.what {
+        What::Command(command) => Ok(Declared::Command(Declaration {
+            id,
+            command: command.first().cloned().unwrap_or_default(),
+            args: command.iter().skip(1).cloned().collect(),
+            env: BTreeMap::new(),
+            cwd: None,
+            users_word: true,
+            agreed: false,
+            place: None,
+        })),
+        What::Url { url, headers } => Ok(Declared::Url(remote::Declaration {
+            id,
+            url: url.clone(),
+            headers: headers.iter().map(|line| remote::header(line, &context.env)).collect(),
+            users_word: true,
+            place: None,
+            is_configured: false,
+        })),
+        What::Configured(wanted) => {
+            let mut configured = configured_here(context, request, &id)?;
+            configured.remove(wanted).ok_or_else(|| not_configured(&configured, wanted))
         }
     }
 }
 
-fn declared(session: &Session, what: What, id: &ServerId) -> Result<Declared, RunError> {
-    match what {
-        What::Command(command) => {
-            let mut words = command.into_iter();
-            Ok(Declared::Command(Declaration {
-                id: id.clone(),
-                command: words.next().unwrap_or_default(),
-                args: words.collect(),
-                env: BTreeMap::new(),
-                cwd: None,
-                users_word: true,
-                agreed: false,
-                place: None,
-            }))
-        }
-        What::Url { url, headers } => {
-            let headers = headers.iter().map(|line| remote::header(line, &session.context.env)).collect();
-            let id = id.clone();
-            Ok(Declared::Url(remote::Declaration {
-                id,
-                url,
-                headers,
-                users_word: true,
-                place: None,
-                is_configured: false,
-            }))
-        }
-        What::Configured(wanted) => {
-            let mut configured = configured::configured(session)?;
-            configured.remove(&wanted).ok_or_else(|| {
-                let known: Vec<String> =
-                    configured.keys().map(|id| format!("'{}'", escape::line(&id.0))).collect();
-                let known = if known.is_empty() { "none is".to_owned() } else { known.join(", ") };
-                RunError::Refused(format!(
-                    "no server '{}' is configured here for Claude Code or Codex; configured: {known}",
-                    escape::line(&wanted.0)
-                ))
-            })
-        }
-    }
+/// By the policy as it is before a session is opened.
+fn configured_here(
+    context: &Context,
+    request: &Request,
+    id: &ServerId,
+) -> Result<BTreeMap<ServerId, Declared>, RunError> {
+    let flags = Flags { server: Some(id.clone()), ..request.flags.clone() };
+    let policy = load_policy(&search(context, request.policy.clone(), AGENT, flags))?;
+    configured::configured(context, &policy)
+}
+
+/// With the names of those that are.
+fn not_configured(configured: &BTreeMap<ServerId, Declared>, wanted: &ServerId) -> RunError {
+    let known: Vec<String> = configured.keys().map(|id| format!("'{}'", escape::line(&id.0))).collect();
+    let known = if known.is_empty() { "none is".to_owned() } else { known.join(", ") };
+    RunError::Refused(format!(
+        "no server '{}' is configured here for Claude Code or Codex; configured: {known}",
+        escape::line(&wanted.0)
+    ))
 }
 
 impl What {

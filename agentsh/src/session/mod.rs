@@ -210,6 +210,7 @@ pub struct Session {
     pub whys: RefCell<BTreeSet<(String, String)>>,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
+    fetched: fetch::Fetched,
     /// The limit on the memory of all sandboxes together.
     bound: RefCell<Bound>,
 }
@@ -326,6 +327,7 @@ impl Session {
             whys: RefCell::default(),
             refused_files: refused_files::Files::default(),
             cleaning: RefCell::default(),
+            fetched: fetch::Fetched::default(),
             bound: RefCell::new(bound),
         };
         // Before the first event: nobody hears what was recorded before.

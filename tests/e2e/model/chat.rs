@@ -26,20 +26,33 @@ fn last_result(body: &Value) -> Option<&Value> {
     body["messages"].as_array()?.iter().rfind(|message| message["role"] == "tool")
 }
 
+/// Whether the model has asked for a tool whose name ends like this.
+fn has_called(body: &Value, end: &str) -> bool {
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let calls = messages.flat_map(|message| message["tool_calls"].as_array().into_iter().flatten());
+    calls.filter_map(|call| call["function"]["name"].as_str()).any(|name| name.ends_with(end))
+}
+
 fn answer(script: &Script, request: &Request, received: &Mutex<Vec<Value>>) -> Answer {
     if request.method != "POST" || !request.path.ends_with("/chat/completions") {
         return Answer::Json(json!({"data": []}));
     }
     let body = &request.body;
     received.lock().expect("no thread panicked").push(body.clone());
-    let tool = tools(body)
-        .into_iter()
-        .find(|name| name.ends_with(script.tool))
-        .filter(|_| last_result(body).is_none());
-    let (delta, reason) = match tool {
-        Some(name) => {
-            let function = json!({"name": name, "arguments": script.arguments.to_string()});
-            let call = json!({"index": 0, "id": "call_1", "type": "function", "function": function});
+    let names = tools(body);
+    let find = |end: &str| names.iter().copied().find(|name| name.ends_with(end) && !has_called(body, name));
+    let call = match find(script.tool) {
+        Some(name) => Some(("call_1", name, script.arguments.clone())),
+        // Some agents show the tools of servers only to a model that looks for them.
+        None => find("tool_search").filter(|_| !has_called(body, script.tool)).map(|name| {
+            let query = format!("select:mcp__{}__{}", script.server, script.tool);
+            ("call_0", name, json!({"query": query}))
+        }),
+    };
+    let (delta, reason) = match call {
+        Some((id, name, arguments)) => {
+            let function = json!({"name": name, "arguments": arguments.to_string()});
+            let call = json!({"index": 0, "id": id, "type": "function", "function": function});
             (json!({"role": "assistant", "tool_calls": [call]}), "tool_calls")
         }
         None => (json!({"role": "assistant", "content": FAREWELL}), "stop"),

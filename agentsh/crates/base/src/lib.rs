@@ -12,3 +12,4 @@ pub mod random;
 pub mod site;
 pub mod types;
 pub mod url_path;
+pub mod wsl;

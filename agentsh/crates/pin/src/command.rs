@@ -11,6 +11,7 @@ use super::file::{self, Role};
 use super::search::{self, Found};
 use super::tree::Selection;
 use super::{Launcher, MAX_INTERPRETERS, PinError, node, npx, package, python, python_env, runtimes, uv};
+use crate::wsl;
 
 /// The kernel reads no more of a shebang line.
 const SHEBANG_BYTES: u64 = 256;
@@ -159,6 +160,7 @@ fn other_interpreter(
 }
 
 fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
+    of_linux(&found.real, wsl::here().is_some())?;
     context.file(&found.real, Role::Executable)?;
     context.show(&found.real);
     // A native program inside a package loads what the package brings along.
@@ -173,6 +175,22 @@ fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result
         program: found.real.clone(),
         argv: words(&found.path, &command.args),
     })
+}
+
+/// WSL hands programs of Windows to Windows, which starts them outside of every sandbox.
+pub(super) fn of_linux(path: &Path, is_wsl: bool) -> Result<(), PinError> {
+    const PORTABLE_EXECUTABLE: &[u8] = b"MZ";
+    let mut head = Vec::new();
+    let file = file::open(path)?;
+    file.take(2).read_to_end(&mut head).map_err(|source| PinError::io(path, source))?;
+    if is_wsl && head == PORTABLE_EXECUTABLE {
+        return Err(PinError::Unsupported {
+            what: format!("{}, a program of Windows,", path.display()),
+            instead: "Windows would start it outside of every sandbox; install the one for Linux in here"
+                .to_owned(),
+        });
+    }
+    Ok(())
 }
 
 pub(super) fn words(first: &Path, rest: &[OsString]) -> Vec<OsString> {

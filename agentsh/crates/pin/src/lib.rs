@@ -14,7 +14,7 @@
 //! Not pinned: shared libraries outside the trees, what a program loads by a path of its own making, and what
 //! [`Resolved::unpinned`] names.
 
-use agentsh_base::types;
+use agentsh_base::{types, wsl};
 use agentsh_policy as policy;
 
 mod command;

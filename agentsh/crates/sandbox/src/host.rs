@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::git_config::{self, GitConfig};
+use super::spelling;
 use crate::policy::builtin_paths;
 
 /// What the host says about a path, symlinks not followed.
@@ -79,6 +80,8 @@ pub trait Host {
     fn home_of(&self, user: &str) -> Option<PathBuf>;
     /// Directories of submodules and linked working trees below a `.git`; None when there was too much to look at.
     fn modules(&self, git: &Path) -> Option<Modules>;
+    /// Whether files in a directory answer to more names than it lists.
+    fn has_other_names(&self, directory: &Path) -> bool;
     /// The directory that a `.git` file names.
     fn git_directory(&self, file: &Path) -> Option<PathBuf>;
     /// The directory that a `.git` shares with others, where it has one.
@@ -124,6 +127,10 @@ impl Host for RealHost {
 
     fn link(&self, path: &Path) -> Option<PathBuf> {
         std::fs::read_link(path).ok()
+    }
+
+    fn has_other_names(&self, directory: &Path) -> bool {
+        spelling::is_ambiguous(directory)
     }
 
     fn repositories(&self, directory: &Path) -> Repositories {

@@ -217,6 +217,26 @@ fn a_directory_in_which_nothing_can_be_made_is_read_only() {
     assert!(why(&layout, PROJECT).contains("may only be read"), "{:?}", layout.refused);
 }
 
+/// A mount over one name of a file does not lie over the others.
+#[test]
+fn where_a_file_has_several_names_nothing_is_written_and_nothing_has_to_be_hidden() {
+    let mut host = host(&["/home/u/project/.git/hooks/", "/home/u/project/secret"]);
+    host.ambiguous.insert(PROJECT.into());
+    let open = layout(&bare(), &host);
+    is_bound(&open, PROJECT, Access::ReadOnly);
+    assert!(why(&open, PROJECT).contains("may only be read"), "{:?}", open.refused);
+    // Nothing of what is guarded needs a place to be kept.
+    assert!(open.placeholders.is_empty(), "{:?}", open.placeholders);
+    let mut request = bare();
+    request.denied = vec![Path::new(PROJECT).join("secret")];
+    is_hidden(&layout(&request, &host), PROJECT);
+    // What is not there needs no hiding, and the twin has one name for each file.
+    request.denied = vec![Path::new(PROJECT).join("nothing")];
+    is_bound(&layout(&request, &host), PROJECT, Access::ReadOnly);
+    host.ambiguous.clear();
+    is_bound(&layout(&bare(), &host), PROJECT, Access::ReadWrite);
+}
+
 #[test]
 fn a_working_tree_elsewhere_leads_to_its_repository() {
     let layout = request(|_| {})(&[

@@ -5,7 +5,7 @@
 //! starts the program as its child and stays as the reaping pid 1. What each layer really gave comes back as
 //! [`report::Enforcement`] values.
 
-use agentsh_base::{memory, types};
+use agentsh_base::{memory, types, wsl};
 use agentsh_policy as policy;
 
 pub mod audit;
@@ -39,6 +39,7 @@ pub mod report;
 pub mod sealed;
 pub mod seccomp;
 pub mod spawn;
+pub mod spelling;
 pub mod stage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

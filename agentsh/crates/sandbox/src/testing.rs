@@ -25,6 +25,8 @@ pub struct FakeHost {
     entries: BTreeMap<PathBuf, Entry>,
     /// Directories in which nothing can be made.
     pub unwritable: BTreeSet<PathBuf>,
+    /// Directories whose files have other names too, with what lies below.
+    pub ambiguous: BTreeSet<PathBuf>,
     pub most_mounts: usize,
 }
 
@@ -33,7 +35,12 @@ impl FakeHost {
     /// its own user may not enter, `/a ?` a socket. What lies above comes by itself.
     #[must_use]
     pub fn of(lines: &[&str]) -> Self {
-        let mut host = Self { entries: BTreeMap::new(), unwritable: BTreeSet::new(), most_mounts: 10_000 };
+        let mut host = Self {
+            entries: BTreeMap::new(),
+            unwritable: BTreeSet::new(),
+            ambiguous: BTreeSet::new(),
+            most_mounts: 10_000,
+        };
         for line in lines {
             let (path, entry) = if let Some((path, text)) = line.split_once(" = ") {
                 (path, Entry::File(text.to_owned()))
@@ -120,6 +127,10 @@ impl Host for FakeHost {
             Entry::Link(to) => Some(to.clone()),
             _ => None,
         }
+    }
+
+    fn has_other_names(&self, directory: &Path) -> bool {
+        directory.ancestors().any(|above| self.ambiguous.contains(above))
     }
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {

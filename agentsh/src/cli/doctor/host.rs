@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
 use crate::agent::Kind;
+use crate::base::wsl::{self, Wsl};
 use crate::sandbox::control::Cause;
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::{SpawnError, cgroup};
@@ -170,6 +171,23 @@ async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
     Ok(changed > 0 && !verified().await.unwrap_or(false))
 }
 
+/// What is different where Linux runs below Windows; nothing elsewhere.
+pub fn below_windows() -> Option<Layer> {
+    let (layer, asked) = ("wsl", "Windows stays outside");
+    Some(match wsl::here()? {
+        Wsl::One => Layer::new(layer, asked, "WSL 1", State::Absent).because(NO_KERNEL).remedy(SECOND_KIND),
+        Wsl::Two => Layer::new(
+            layer,
+            asked,
+            "WSL 2: inside, programs of Windows do not start, and its drives may only be read",
+            State::Found,
+        ),
+    })
+}
+
+const NO_KERNEL: &str = "WSL 1 has no kernel of Linux, and no namespaces";
+const SECOND_KIND: &str = "in Windows: `wsl --set-version NAME 2`, with the name that `wsl --list` shows";
+
 /// Which agents are on PATH. None is executed; a hash is known if a run has computed it.
 pub async fn agents(context: &Context) -> Vec<Layer> {
     let known = PinStore::new(&context.state).all_digests().await.unwrap_or_default();
@@ -224,6 +242,9 @@ pub fn explain_spawn(error: &SpawnError) -> Option<String> {
 /// Why no sandbox could be started, and what to do about it.
 #[must_use]
 pub fn explain(message: &str) -> String {
+    if wsl::here() == Some(Wsl::One) {
+        return format!("{NO_KERNEL}; {SECOND_KIND}");
+    }
     let setting = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     remedies(
         message,

@@ -143,7 +143,7 @@ fn network(answer: Option<&Answer>, host: &Host) -> Layer {
         "network-namespace",
         asked,
         answer,
-        &["ENETUNREACH", "ECONNREFUSED", "EADDRNOTAVAIL", "EPERM"],
+        &["ENETUNREACH", "ECONNREFUSED", "EADDRNOTAVAIL", "EPERM", "EAFNOSUPPORT"],
     );
     if host.reached > 0 {
         return Layer::new("network-namespace", asked, row.got, State::Absent)

@@ -110,6 +110,7 @@ async fn examine() -> Result<Vec<Layer>, String> {
         layers.extend(rest.map(|layer| untried(layer).because(NO_SANDBOX)));
     }
     layers.push(store);
+    layers.extend(host::below_windows());
     layers.extend(agents);
     layers.push(kernel::examine(&stage).await);
     drop(context);

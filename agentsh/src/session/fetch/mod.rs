@@ -6,17 +6,21 @@ mod npm;
 mod python;
 mod stage;
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
 
 use crate::pin::{NoCache, Store, Wanted};
 use crate::policy::profile::{self, Package, Registry};
 use crate::session::declared::Declaration;
 use crate::types::{RuleRef, ServerId};
 
-use super::Session;
 use super::address::Address;
+use super::{Session, approvals};
 
 /// Why a package could not be fetched. Every message fits after "cannot fetch PACKAGE: ".
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +52,29 @@ pub enum FetchError {
     Pin(#[from] crate::pin::PinError),
 }
 
+/// What a session has fetched. Servers with the same package share one fetch, also when they start at the same time.
+#[derive(Default)]
+pub struct Fetched(RefCell<BTreeMap<Request, Rc<Mutex<Shared>>>>);
+
+/// Registry and words, and whether scripts run.
+type Request = (String, bool);
+
+/// The answer to one request.
+#[derive(Default)]
+struct Shared {
+    /// Of a tree of the store.
+    name: Option<String>,
+    /// Whose answer it is. Who comes a second time asks for what there is by now.
+    owners: BTreeSet<String>,
+}
+
+impl Fetched {
+    fn of(&self, wanted: &Wanted, run_scripts: bool) -> Rc<Mutex<Shared>> {
+        let request = format!("{:?} {}", wanted.registry, wanted.text());
+        Rc::clone(self.0.borrow_mut().entry((request, run_scripts)).or_default())
+    }
+}
+
 /// One package on its way.
 struct Job<'a> {
     session: &'a Rc<Session>,
@@ -75,10 +102,17 @@ pub async fn fetch(
     wanted: &Wanted,
 ) -> Result<(), FetchError> {
     let id = &declaration.id;
+    let run_scripts = may_run_scripts(session, declaration, wanted);
+    let shared = session.fetched.of(wanted, run_scripts);
+    let mut shared = shared.lock().await;
+    if let Some(name) = shared.name.clone().filter(|name| store.trees().join(name).is_dir())
+        && shared.owners.insert(store.owner.clone())
+    {
+        return record(store, wanted, &name);
+    }
     let started = Instant::now();
     let directory = staging(store)?;
     let staged = super::RemoveOnDrop(directory.clone());
-    let run_scripts = may_run_scripts(session, declaration, wanted);
     let job = Job { session, id, wanted, directory, run_scripts };
     let work = async {
         match wanted.registry {
@@ -90,12 +124,17 @@ pub async fn fetch(
     let told = tokio::select! {
         done = &mut work => { done?; false }
         () = tokio::time::sleep(Duration::from_secs(1)) => {
-            session.note(&format!("fetching {} for server '{id}' (once; later starts need no registry) ...", wanted.text()));
+            let message =
+                format!("fetching {} for server '{id}' (once; later starts need no registry) ...", wanted.text());
+            approvals::hint(session, &message);
+            session.note(&message);
             work.await?;
             true
         }
     };
-    keep(store, wanted, &staged.path().join("tree")).await?;
+    let name = keep(store, wanted, &staged.path().join("tree")).await?;
+    record(store, wanted, &name)?;
+    *shared = Shared { name: Some(name), owners: BTreeSet::from([store.owner.clone()]) };
     if told {
         session.note(&format!("fetched {} in {:.1} s", wanted.text(), started.elapsed().as_secs_f64()));
     }
@@ -127,9 +166,8 @@ fn sweep(staging: &Path) {
     }
 }
 
-/// Moves the tree to where its content says, and writes the record last.
-async fn keep(store: &Store, wanted: &Wanted, tree: &Path) -> Result<(), FetchError> {
-    let io = |doing| move |source| FetchError::Io { doing, source };
+/// Moves the tree to where its content says, and gives that name.
+async fn keep(store: &Store, wanted: &Wanted, tree: &Path) -> Result<String, FetchError> {
     // What ran there could put something else in its place.
     if !std::fs::symlink_metadata(tree).is_ok_and(|found| found.is_dir()) {
         return Err(io("keep the package")(std::io::ErrorKind::NotADirectory.into()));
@@ -146,6 +184,15 @@ async fn keep(store: &Store, wanted: &Wanted, tree: &Path) -> Result<(), FetchEr
         Err(_) if target.is_dir() => {}
         Err(source) => return Err(FetchError::Io { doing: "keep the package", source }),
     }
+    Ok(name)
+}
+
+fn io(doing: &'static str) -> impl Fn(std::io::Error) -> FetchError {
+    move |source| FetchError::Io { doing, source }
+}
+
+/// Writes down, when the tree is there, that it answers this request.
+fn record(store: &Store, wanted: &Wanted, name: &str) -> Result<(), FetchError> {
     let record = store.request(wanted);
     let records = record.parent().unwrap_or(&store.root);
     std::fs::create_dir_all(records).map_err(io("make the store"))?;

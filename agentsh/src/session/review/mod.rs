@@ -37,6 +37,7 @@ use super::Context;
 use crate::sandbox::layout::Keep;
 use crate::sandbox::mounted::Mounted;
 use crate::sandbox::plan::{Access, UPPER, WORK};
+use crate::sandbox::spelling;
 
 pub use self::plan::{Applied, Selection};
 
@@ -118,6 +119,13 @@ fn begin_in(
 ) -> Result<Layer> {
     let project = context.project.canonicalize().map_err(io_at("find", &context.project))?;
     holds_no_mount(&project)?;
+    if spelling::is_ambiguous(&project) {
+        return Err(ReviewError::Refused(format!(
+            "files in {} answer to several names (other letters, short names of Windows), so that nobody can say what a \
+             change would be a change of; work in a directory of Linux instead, such as one in your home",
+            project.display()
+        )));
+    }
     let make = |path: &Path, mode: u32| {
         fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(io_at("make", path))
     };

@@ -43,6 +43,16 @@ fn a_program_is_found_once_and_its_links_are_followed() {
 }
 
 #[test]
+fn a_program_of_windows_is_refused_where_windows_would_start_it() {
+    let machine = Machine::new();
+    let (windows, linux) = (machine.program("opt/a.exe", "MZ\0"), machine.program("opt/a", "\u{7f}ELF"));
+    let refused = super::super::command::of_linux(&windows, true).unwrap_err().to_string();
+    assert!(refused.contains("a.exe, a program of Windows, cannot be pinned"), "{refused}");
+    super::super::command::of_linux(&windows, false).unwrap();
+    super::super::command::of_linux(&linux, true).unwrap();
+}
+
+#[test]
 fn relative_and_empty_path_entries_are_ignored() {
     let mut machine = Machine::new();
     machine.program("project/server", "hostile");

@@ -10,6 +10,10 @@ use crate::policy::builtin_paths::{
     self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY, ProjectReadOnly, Tier,
 };
 
+/// See [`Host::has_other_names`].
+const SEVERAL_NAMES: &str = "its files answer to several names (other letters, short names of Windows)";
+const ELSEWHERE: &str = "work in a directory of Linux instead, such as one in your home";
+
 impl Builder<'_> {
     /// The reason for which a path lies in a mask that nobody lifted.
     pub(super) fn masked(&self, path: &Path) -> Option<&'static str> {
@@ -30,6 +34,7 @@ impl Builder<'_> {
     /// On top of the grants: hook files read-only, secrets and denied paths hidden.
     pub(super) fn guard(&mut self) {
         let home = self.request.home;
+        let ambiguous = self.ambiguous();
         for (path, _) in HOME_READ_ONLY {
             let path = home.join(path);
             if let Some((_, Access::ReadWrite)) = self.nearest(&path) {
@@ -53,9 +58,41 @@ impl Builder<'_> {
             .chain(self.request.denied.iter().cloned())
             .filter(|path| self.nearest(path).is_some())
             .collect();
+        let mut emptied = BTreeSet::new();
         for path in hidden {
-            self.hide(&path);
+            let around = self.nearest(&path).map(|(grant, _)| grant.to_owned());
+            match around.filter(|grant| ambiguous.contains(grant) && self.host.look(&path).is_some()) {
+                Some(grant) if emptied.contains(&grant) => {}
+                Some(grant) => {
+                    let shown = path.display();
+                    let why = format!(
+                        "{SEVERAL_NAMES}, so that {shown} cannot be hidden; it is empty inside: {ELSEWHERE}"
+                    );
+                    self.refuse(&grant, why);
+                    self.hide(&grant);
+                    emptied.insert(grant);
+                }
+                None => self.hide(&path),
+            }
         }
+    }
+
+    /// Granted directories in which a file has several names. What would be written there cannot be guarded: it may only be
+    /// read.
+    fn ambiguous(&mut self) -> BTreeSet<PathBuf> {
+        let is_one = |grant: &PathBuf| {
+            self.host.look(grant) == Some(Found::Directory) && self.host.has_other_names(grant)
+        };
+        let found: BTreeSet<PathBuf> = self.granted.keys().filter(|grant| is_one(grant)).cloned().collect();
+        for grant in &found {
+            if self.granted.insert(grant.clone(), Access::ReadOnly) == Some(Access::ReadWrite) {
+                let why = format!(
+                    "{SEVERAL_NAMES}, so that nothing in it can be guarded; it may only be read: {ELSEWHERE}"
+                );
+                self.refuse(grant, why);
+            }
+        }
+        found
     }
 
     /// Hook files of a writable directory and of every repository below it.

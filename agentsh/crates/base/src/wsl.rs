@@ -1,0 +1,44 @@
+//! Linux below Windows: which kind, by what its kernel calls itself.
+
+use std::sync::OnceLock;
+
+/// Windows Subsystem for Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wsl {
+    /// System calls are translated: there is no kernel of Linux, and there are no namespaces.
+    One,
+    /// A kernel of Linux, in a virtual machine.
+    Two,
+}
+
+/// Where this process runs; None where that is not below Windows.
+#[must_use]
+pub fn here() -> Option<Wsl> {
+    static HERE: OnceLock<Option<Wsl>> = OnceLock::new();
+    *HERE.get_or_init(|| of(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?))
+}
+
+/// By the release of the kernel: `4.4.0-22621-Microsoft` is the first kind, `6.6.87.2-microsoft-standard-WSL2` the second.
+#[must_use]
+pub fn of(release: &str) -> Option<Wsl> {
+    let release = release.trim().to_ascii_lowercase();
+    match release.split_once("microsoft")? {
+        (_, "") => Some(Wsl::One),
+        _ => Some(Wsl::Two),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_which_kind_it_is() {
+        assert_eq!(of("4.4.0-22621-Microsoft\n"), Some(Wsl::One));
+        assert_eq!(of("6.6.87.2-microsoft-standard-WSL2\n"), Some(Wsl::Two));
+        assert_eq!(of("4.19.84-microsoft-standard\n"), Some(Wsl::Two));
+        for elsewhere in ["6.18.44", "6.8.0-1017-azure", ""] {
+            assert_eq!(of(elsewhere), None, "{elsewhere}");
+        }
+    }
+}
