@@ -41,8 +41,10 @@ use place::Starter;
 use runner::Case;
 use support::{authority, http_server};
 
+type Test = (&'static str, fn(Starter));
+
 /// Agents that are started where they can be had.
-const OTHERS: [(&str, fn(Starter)); 3] =
+const OTHERS: [Test; 3] =
     [("aider", others::aider_reads), ("copilot", others::copilot_reads), ("qwen", others::qwen_reads)];
 
 fn main() -> ExitCode {
