@@ -163,7 +163,7 @@ fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for directory in path.split(':').map(PathBuf::from) {
         // Where it is, not how it is called: a link to the `bin` of an installation lies in another directory.
-        found.extend(directory.canonicalize().iter().flat_map(|real| installed_around(real, around)));
+        found.extend(links::end(&directory, around).iter().flat_map(|real| installed_around(real, around)));
         let packages = directory.parent().filter(|_| directory.ends_with("node_modules/.bin"));
         found.push(packages.unwrap_or(&directory).to_owned());
     }

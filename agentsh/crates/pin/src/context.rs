@@ -1,7 +1,7 @@
 //! What one resolution collects on its way from the word to the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::file::{Hasher, PinnedFile, Role};
@@ -11,6 +11,10 @@ use super::{Launcher, PinError, Request, Resolved};
 
 /// Directories that every sandbox shows anyway.
 const ALWAYS_SHOWN: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
+
+/// Directories in which package managers keep packages, and nobody anything else.
+const INSTALLED_IN: [&str; 7] =
+    ["node_modules", ".pnpm", ".yarn", ".bun", "site-packages", "dist-packages", "Cellar"];
 
 pub(super) struct Context<'a> {
     pub request: &'a Request<'a>,
@@ -87,7 +91,7 @@ impl<'a> Context<'a> {
     }
 
     /// Pins a tree and shows it to the program. A directory that an earlier tree holds whole is skipped.
-    /// Directories that the tree links to are trees of their own.
+    /// Directories of packages and of the project that the tree links to are trees of their own.
     pub fn tree(&mut self, name: &str, root: &Path, selection: Selection) -> Result<(), PinError> {
         let mut waiting = vec![(name.to_owned(), root.to_owned(), selection)];
         while let Some((name, root, selection)) = waiting.pop() {
@@ -98,9 +102,14 @@ impl<'a> Context<'a> {
             let tree = tree::pin(&mut self.hasher, &name, &root, selection)?;
             for (link, directory) in tree.outside.iter().rev() {
                 let place = format!("{name}/{}", link.display());
+                let what = directory.display();
                 if root.starts_with(directory) {
-                    let what = directory.display();
                     self.note(format!("{place} links to {what}, which is above it and is not pinned"));
+                } else if !self.is_followed(&root, directory) {
+                    self.note(format!(
+                        "{place} links to {what}, which is neither shown nor pinned: who writes the link does not \
+                         decide what is seen; `filesystem: {{read: [\"{what}\"]}}` shows it"
+                    ));
                 } else {
                     let same = Selection { code: tree.code(), ..Selection::default() };
                     waiting.push((place, directory.clone(), same));
@@ -110,6 +119,25 @@ impl<'a> Context<'a> {
             self.trees.push(tree);
         }
         Ok(())
+    }
+
+    /// Whether what a link in a tree leads to is a part of the program. The tree may come from strangers, or be the project
+    /// that an agent writes in: its links must not show what else the person has.
+    fn is_followed(&self, root: &Path, directory: &Path) -> bool {
+        let project = self.request.project;
+        let project = std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
+        let is_installed =
+            || directory.iter().any(|part| INSTALLED_IN.iter().any(|name| part == OsStr::new(name)));
+        ALWAYS_SHOWN.iter().any(|shown| directory.starts_with(shown))
+            || root.starts_with(&project) && directory.starts_with(&project) && project != *directory
+            || !self.is_personal(directory) && (is_installed() || self.is_workspace_of(root, directory))
+    }
+
+    /// A package beside the `node_modules` that links to it.
+    fn is_workspace_of(&self, root: &Path, directory: &Path) -> bool {
+        let modules = root.ancestors().find(|above| above.ends_with("node_modules"));
+        let workspace = modules.and_then(Path::parent).filter(|workspace| !self.is_personal(workspace));
+        workspace.is_some_and(|workspace| workspace != directory && directory.starts_with(workspace))
     }
 
     fn unique(&self, name: String) -> String {

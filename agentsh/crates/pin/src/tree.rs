@@ -355,7 +355,9 @@ impl PinnedTree {
                 .map_err(|_| changed(&path))?;
             let belongs = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => self.selection.directory(&inside),
-                FileType::Symlink => self.selection.file(&inside) || self.selection.directory(&inside),
+                // As `link` reads it: by what it leads to.
+                FileType::Symlink if self.root.join(&inside).is_dir() => self.selection.directory(&inside),
+                FileType::Symlink => self.selection.file(&inside),
                 _ => self.selection.file(&inside),
             };
             if belongs {

@@ -111,6 +111,11 @@ struct Way {
     end: PathBuf,
 }
 
+/// Where a path leads, unless a link in the project is on the way: who writes that does not decide what is shown.
+pub(super) fn end(path: &Path, around: &Around<'_>) -> Option<PathBuf> {
+    follow(path, around).map(|way| way.end)
+}
+
 /// None where nothing is, where links go round, and where the project decides about one: it could change it.
 fn follow(path: &Path, around: &Around<'_>) -> Option<Way> {
     if !is_plain(path) {

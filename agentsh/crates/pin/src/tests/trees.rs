@@ -105,16 +105,52 @@ fn names_that_are_not_text_stay_distinct() {
 #[test]
 fn linked_directories_are_trees_and_links_upwards_are_not() {
     let machine = Machine::new();
-    machine.file("app/package.json", r#"{"name":"app"}"#);
-    machine.file("app/main.js", "x");
-    machine.file("library/index.js", "x");
-    machine.link("library/back", "../app");
-    machine.link("app/library", "../library");
-    machine.link("app/up", "..");
-    let resolved = machine.ok(&["node", &text(&machine.at("app/main.js"))]);
+    machine.file("project/app/package.json", r#"{"name":"app"}"#);
+    machine.file("project/app/main.js", "x");
+    machine.file("project/library/index.js", "x");
+    machine.link("project/library/back", "../app");
+    machine.link("project/app/library", "../library");
+    machine.link("project/app/up", "..");
+    let resolved = machine.ok(&["node", &text(&machine.at("project/app/main.js"))]);
     let names: Vec<&str> = resolved.trees.iter().map(|tree| tree.name.as_str()).collect();
     assert_eq!(names, ["package", "package/library"]);
     assert!(resolved.unpinned.unwrap().contains("package/up"));
+}
+
+/// Who writes a link does not decide what is seen: neither an agent in the project, nor the author of a server.
+#[test]
+fn links_to_what_a_person_keeps_show_nothing() {
+    for place in ["project/app", "servers/app"] {
+        let machine = Machine::new();
+        machine.file(&format!("{place}/package.json"), r#"{"name":"app"}"#);
+        machine.file(&format!("{place}/main.js"), "x");
+        machine.file("home/.ssh/id_rsa", "secret");
+        machine.file("home/work/other/customers.txt", "secret");
+        machine.file("home/node_modules/dep/index.js", "x");
+        machine.link(&format!("{place}/keys"), "../../home/.ssh");
+        machine.link(&format!("{place}/other"), "../../home/work/other");
+        machine.link(&format!("{place}/home"), "../../home");
+        machine.link(&format!("{place}/dep"), "../../home/node_modules/dep");
+        let resolved = machine.ok(&["node", &text(&machine.at(&format!("{place}/main.js")))]);
+        let names: Vec<&str> = resolved.trees.iter().map(|tree| tree.name.as_str()).collect();
+        assert_eq!(names, ["package", "package/dep"], "{place}");
+        let shown = |name: &str| resolved.read_roots.iter().any(|root| machine.at(name).starts_with(root));
+        assert!(!shown("home/.ssh/id_rsa") && !shown("home/work/other/customers.txt"), "{place}");
+        let unpinned = resolved.unpinned.unwrap();
+        for name in ["package/keys", "package/other", "package/home"] {
+            assert!(unpinned.contains(name), "{place}: {unpinned}");
+        }
+    }
+}
+
+/// A young directory is looked at again: a link that was not read because of where it leads is no new one.
+#[test]
+fn a_link_to_a_file_that_is_no_code_is_not_taken_for_a_change() {
+    let machine = Machine::new();
+    machine.file("project/main.js", "x");
+    machine.file("elsewhere.txt", "x");
+    machine.link("project/notes", "../elsewhere.txt");
+    machine.ok(&["node", "main.js"]).unchanged_since().unwrap();
 }
 
 fn build(root: &Path, files: &BTreeMap<String, Vec<u8>>, backwards: bool) {
