@@ -215,3 +215,41 @@ fn an_installation_around_the_project_leaves_it_writable() {
         assert_eq!(outcome.stdout, "data\nx\n", "{mode:?} {outcome}");
     }
 }
+
+/// An agent may write links into the project: what they lead to is no part of a program, nor of an installation on PATH.
+#[test]
+fn links_in_the_project_show_nothing_of_the_home() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.home.join(".ssh/id_rsa"), "SECRET\n");
+        place.write(place.home.join("work/other/lib/customers"), "SECRET\n");
+        place.make_directory(&place.home.join("work/other/bin"));
+        place.make_directory(&place.project.join(".venv"));
+        for (link, to) in [
+            ("keys", "../home/.ssh"),
+            ("other", "../home/work/other"),
+            (".venv/bin", "../../home/work/other/bin"),
+        ] {
+            let to = place.project.join(link).parent().unwrap().join(to);
+            assert!(to.is_dir(), "{}", to.display());
+            std::os::unix::fs::symlink(to, place.project.join(link)).unwrap();
+        }
+        let files = [
+            place.home.join(".ssh/id_rsa"),
+            place.home.join("work/other/lib/customers"),
+            place.project.join("keys/id_rsa"),
+        ];
+        let script: String = files
+            .iter()
+            .map(|file| {
+                format!("try: print(open({:?}).read())\nexcept OSError as e: print(type(e).__name__)\n", file)
+            })
+            .collect();
+        place.write(place.project.join("run.py"), script);
+        let path = format!("{}:/usr/bin:/bin", place.project.join(".venv/bin").display());
+        let mut command = place.agentsh(&["run", "--quiet", "--", "python3", "run.py"]);
+        let outcome = Outcome::of(command.env("PATH", path));
+        assert!(!outcome.stdout.contains("SECRET"), "{mode:?} {outcome}");
+        assert_eq!(outcome.stdout.lines().count(), 3, "{mode:?} {outcome}");
+    }
+}
