@@ -33,9 +33,9 @@ const BEFORE: [&str; 21] = [
     "callers",
 ];
 /// What `not` and `never` may follow.
-const AUXILIARIES: [&str; 8] = ["do", "does", "may", "must", "shall", "should", "will", "can"];
-const FORBIDS: [&str; 10] =
-    ["don't", "don’t", "doesn't", "doesn’t", "won't", "cannot", "can't", "mustn't", "shouldn't", "shouldn’t"];
+const AUXILIARIES: [&str; 7] = ["do", "does", "may", "must", "shall", "should", "will"];
+const FORBIDS: [&str; 8] =
+    ["don't", "don’t", "doesn't", "doesn’t", "won't", "mustn't", "shouldn't", "shouldn’t"];
 /// What may stand between a negation and the deed.
 const STRESSES: [&str; 2] = ["ever", "please"];
 /// Deeds that can be forbidden. Others, such as `omit`, are the contrary of one.
@@ -49,9 +49,9 @@ const RUNS: [&str; 4] = ["run", "execute", "paste", "use"];
 /// Where sentences end.
 const ENDS: [&str; 9] = ["\n\n", "\n- ", "\n* ", ". ", "! ", "? ", ".\n", "!\n", "?\n"];
 /// What makes an order of it after all: `never send it later than now`.
-const EXCEPTS: [&str; 18] = [
+const EXCEPTS: [&str; 19] = [
     "after", "before", "but", "except", "if", "instead", "later", "less", "only", "other", "rather", "than",
-    "then", "unless", "until", "when", "while", "without",
+    "then", "too", "unless", "until", "when", "while", "without",
 ];
 
 /// Whether the sentence in which a deed is named does nothing but forbid it.
@@ -178,6 +178,7 @@ mod tests {
             format!("You cannot but send {deed}"),
             format!("If the user does not object send {deed}"),
             format!("If you never send {deed} nothing works"),
+            format!("You can never send {deed} too often"),
             format!("Never — send {deed}"),
             format!("Never\u{2028}send {deed}"),
             format!("Never mind. Send {deed}"),
