@@ -102,6 +102,41 @@ fn a_session_with_several_servers_may_do_the_same_again_and_no_more() {
     assert_eq!(refused, ["", "tool-not-allowlisted"]);
 }
 
+/// One rule may refuse what another one would have counted as read.
+#[test]
+fn a_session_that_breaks_two_rules_runs_again() {
+    let place = Place::new(Mode::Invoker);
+    let server = |id: &str, tools: Value| {
+        let file = place.write(format!("{id}.json"), json!({"tools/list": [{"tools": tools}]}).to_string());
+        json!({"command": place.program("fixture_server"), "args": ["answers", file]})
+    };
+    let tool = |name: &str, annotations: Value| json!({"name": name, "inputSchema": {"type": "object"}, "annotations": annotations});
+    let servers = json!({
+        "alpha": server("alpha", json!([tool("get_item", json!({})), tool("send_report", json!({}))])),
+        "beta": server("beta", json!([tool("run_query", json!({"readOnlyHint": true}))])),
+    });
+    place.write(place.home.join(".claude.json"), json!({"mcpServers": servers}).to_string());
+    let list = |server: &str| json!({"server": server, "call": "tools/list", "params": {}});
+    let call = |server: &str, tool: &str| json!({"server": server, "tool": tool, "arguments": {}});
+    let day = json!([
+        list("alpha"),
+        list("beta"),
+        call("alpha", "get_item"),
+        call("beta", "run_query"),
+        call("alpha", "send_report"),
+    ]);
+    let ran = |options: &[&str]| {
+        let answers = script_with(&place, options, &day);
+        let is_refused = answers.json.iter().any(|answer| answer.get("error").is_some());
+        (is_refused, answers.outcome)
+    };
+    let (is_refused, outcome) = ran(&["--quiet"]);
+    assert!(!is_refused, "{outcome}");
+    let file = generate(&place);
+    let (is_refused, outcome) = ran(&["--quiet", "--policy", file.to_str().unwrap()]);
+    assert!(!is_refused, "{outcome}\n{}", std::fs::read_to_string(&file).unwrap());
+}
+
 #[test]
 fn hosts_are_named_and_what_was_refused_is_a_comment() {
     for mode in Mode::all() {

@@ -113,6 +113,31 @@ fn a_tool_that_was_listed_before_the_one_it_passes_for_goes_from_the_listing() {
     }
 }
 
+/// The same where nobody listed the tool for which it passes.
+#[test]
+fn a_tool_that_was_listed_goes_from_the_listing_when_the_one_it_passes_for_is_called() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {cross_server: {enabled: true}, version_pinning: {enabled: false}}}\n",
+    );
+    let [honest, quick] = look_alikes(&place, None);
+    let servers = json!({"mcpServers": {"honest": honest, "quick": quick}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    let answers = script_with(
+        &place,
+        &[],
+        &json!([
+            list("quick"),
+            {"server": "honest", "tool": "search", "arguments": {}},
+            {"server": "quick", "hear": "notifications/tools/list_changed"},
+            list("quick"),
+        ]),
+    );
+    assert_eq!([0, 3].map(|step| tools(&answers, step)), [2, 1], "{}", answers.outcome);
+    assert_eq!(answers.text(1), "ran search");
+    assert!(answers.outcome.stderr.contains("which was declared first"), "{}", answers.outcome);
+}
+
 /// Behind the proxy one answer is put together out of all, so that the first one is right already.
 #[test]
 fn behind_the_proxy_the_first_listing_has_no_tool_that_passes_for_one_of_a_slow_server() {

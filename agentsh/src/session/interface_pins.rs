@@ -1,13 +1,14 @@
 //! What servers offer, compared with what they offered when they were trusted: the check, and what it has to write down.
 
 mod release;
+mod same;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use crate::guard::outline::{changed_but, is_same_but, outline};
+use crate::guard::outline::outline;
 use crate::guard::{
     Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Used, Verdict,
 };
@@ -18,11 +19,10 @@ use crate::types::{RuleRef, ServerId};
 
 use release::Releases;
 pub use release::Withheld;
+use same::Ignored;
 
 /// Entries of one server that are compared; a listing of more is refused beyond it.
 const MOST_ENTRIES: usize = 20_000;
-/// Of a resource, what changes with its data and says nothing of it.
-const DATA: [&str; 2] = ["/size", "/annotations/lastModified"];
 
 type Key = (Offered, String);
 /// Hash and canonical definition.
@@ -169,12 +169,10 @@ impl State {
             at: now(),
             trusted_by,
         };
-        let mut ignored = pinning.ignored(&server.0, &key.1);
-        if key.0 == Offered::Resource {
-            ignored.extend(DATA.map(str::to_owned));
-        }
+        let pointers = pinning.ignored(&server.0, &key.1);
+        let ignored = Ignored { pointers, is_resource: key.0 == Offered::Resource };
         let is_same = |(pinned, before): &Trusted| {
-            pinned == hash || before.as_deref().is_some_and(|before| is_ignored(before, definition, &ignored))
+            pinned == hash || before.as_deref().is_some_and(|before| ignored.is_all(before, definition))
         };
         let (reason, what) = match known.pins.get(&key).map(|pins| (pins.get(audience), pins)) {
             // What was trusted for these clients counts for them alone.
@@ -183,7 +181,7 @@ impl State {
                 return;
             }
             Some((Some((_, before)), _)) => {
-                (Reason::InterfaceChanged, difference(before.as_deref(), definition, &ignored))
+                (Reason::InterfaceChanged, ignored.difference(before.as_deref(), definition))
             }
             Some((None, others)) if others.values().any(is_same) => {
                 known.drifted.remove(&(audience.to_owned(), key));
@@ -191,7 +189,7 @@ impl State {
             }
             Some((None, others)) => {
                 let before = others.values().next().and_then(|(_, before)| before.as_deref());
-                let what = difference(before, definition, &ignored);
+                let what = ignored.difference(before, definition);
                 (
                     Reason::InterfaceChanged,
                     format!("{what}, and was never shown to a client that can do this"),
@@ -372,24 +370,6 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
         decoded: Vec::new(),
         what,
     }
-}
-
-/// Which members are not what they were. Names of members may be long.
-fn difference(before: Option<&str>, after: &Json<'_>, ignored: &[String]) -> String {
-    let before = before.map(|text| crate::json::read(text.as_bytes()));
-    let Some(Ok(before)) = before else { return "its definition changed".to_owned() };
-    let Some(names) = changed_but(&before, after, ignored) else { return "its text changed".to_owned() };
-    let names: Vec<String> = names
-        .iter()
-        .take(8)
-        .map(|name| crate::store::escape::line(name).chars().take(80).collect())
-        .collect();
-    format!("its definition changed since it was trusted ({})", names.join(", "))
-}
-
-fn is_ignored(before: &str, after: &Json<'_>, ignored: &[String]) -> bool {
-    let same = |before: &Json<'_>| is_same_but(before, after, ignored);
-    !ignored.is_empty() && crate::json::read(before.as_bytes()).is_ok_and(|before| same(&before))
 }
 
 /// What people cannot tell apart has one form. A URI is read by programs.

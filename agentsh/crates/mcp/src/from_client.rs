@@ -131,6 +131,7 @@ impl<R: Recorder> Connection<R> {
             _ => Matter::Request { method, params },
         };
         let mut decision = self.decide_apart(matter).await;
+        self.take_back_displaced(client, judged.name(), &decision);
         if let Some(rest) = around(tree, method) {
             let beside = self.decide_apart(Matter::Around { name: judged.name(), rest: &rest }).await;
             beside.findings.into_iter().for_each(|found| decision.add(found));

@@ -52,13 +52,18 @@ impl<R: Recorder> Connection<R> {
             false => self.record_findings(&name, &serde_json::Value::Null, &decision),
         }
         self.tell_hidden("tool", &name, &decision);
+        self.take_back_displaced(client, &name, &decision);
+        !decision.is_block()
+    }
+
+    /// Takes what a tool of this server displaces out of what the client is shown of other servers, however that was found.
+    pub fn take_back_displaced(&mut self, client: &mut impl Client, name: &str, decision: &Decision) {
         for displaced in &decision.displaced {
-            self.tell_displaced(&name, displaced);
+            self.tell_displaced(name, displaced);
             if !client.take_back(displaced) {
                 (self.options.displaced.0)(displaced);
             }
         }
-        !decision.is_block()
     }
 
     /// The user hears of a tool that was listed before the one for which it passes.

@@ -220,7 +220,12 @@ fn judge(
             parts.iter().enumerate().rev().map(|(at, part)| (part.pointer.as_str(), at)).collect();
         for (own, pointer, weight) in schema {
             let start = document.start(places.get(pointer.as_str()).copied().unwrap_or(0));
-            signs.push(Sign { rule: Rule::Own(*own), place: start..start + 1, weight: *weight });
+            signs.push(Sign {
+                rule: Rule::Own(*own),
+                place: start..start + 1,
+                weight: *weight,
+                is_plain: true,
+            });
         }
     }
     if channel == Channel::Outbound {
@@ -275,7 +280,12 @@ fn forwarded(
 fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret], signs: &mut Vec<Sign>) {
     let text = part.text.as_ref();
     let mut push = |own: Own, place: Range<usize>, weight: u32| {
-        signs.push(Sign { rule: Rule::Own(own), place: start + place.start..start + place.end, weight });
+        signs.push(Sign {
+            rule: Rule::Own(own),
+            place: start + place.start..start + place.end,
+            weight,
+            is_plain: true,
+        });
     };
     if channel != Channel::Outbound && !text.is_ascii() {
         let weight = match channel {
@@ -332,7 +342,12 @@ fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut V
             // With terminal control in the text its places have moved.
             let place = if clean.control == 0 { hidden.place.clone() } else { 0..part.text.len() };
             let place = start + place.start..start + place.end;
-            signs.push(Sign { rule: Rule::Own(Own::HiddenHtml), place, weight: HIDDEN_ORDER });
+            signs.push(Sign {
+                rule: Rule::Own(Own::HiddenHtml),
+                place,
+                weight: HIDDEN_ORDER,
+                is_plain: false,
+            });
         }
         let removal = Removal { kind: hidden.kind, pointer: part.pointer.clone(), bytes: hidden.place.len() };
         scan.removals.push(removal);

@@ -29,6 +29,8 @@ pub struct Sign {
     pub rule: Rule,
     pub place: Range<usize>,
     pub weight: u32,
+    /// It stands in the text as that is written, and not in a view.
+    pub is_plain: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,7 +84,12 @@ pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
         if disguised && points >= LEAST && says_more {
             let first = new.iter().map(|sign| sign.place.start).min().unwrap_or_default();
             let last = new.iter().map(|sign| sign.place.end).max().unwrap_or(first);
-            signs.push(Sign { rule: Rule::Own(Own::Disguised), place: first..last, weight: DISGUISE });
+            signs.push(Sign {
+                rule: Rule::Own(Own::Disguised),
+                place: first..last,
+                weight: DISGUISE,
+                is_plain: false,
+            });
         } else if !disguised {
             said.extend(new.iter().map(neighbourhood));
         }
@@ -99,7 +106,8 @@ fn sign(found: &Match, view: Option<&views::View>, channel: Channel) -> Option<S
     let weight = Patterns::builtin().weight(found.rule, channel);
     let place = found.start..found.end;
     let place = view.map_or(place.clone(), |view| view.original(place));
-    (weight > 0).then_some(Sign { rule: Rule::Pattern(found.rule), place, weight })
+    let is_plain = view.is_none();
+    (weight > 0).then_some(Sign { rule: Rule::Pattern(found.rule), place, weight, is_plain })
 }
 
 /// The heaviest neighbourhood decides. Sorts the signs by place.
@@ -109,19 +117,40 @@ pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
     if channel == Channel::Output {
         weigh_as_read(text, signs);
     }
-    if channel != Channel::Outbound {
-        signs.iter_mut().filter(|sign| is_deed(sign.rule)).for_each(|sign| {
-            if forbidden::is_forbidden(text, &sign.place) {
-                sign.weight = 0;
-            }
-        });
+    let (score, best) = heaviest(signs.iter());
+    let verdict = match score {
+        BLOCK.. => Action::Block,
+        ALERT.. => Action::Alert,
+        _ => Action::Allow,
+    };
+    // What is forbidden stays on record: a reader may have taken a text for a prohibition that is none.
+    let is_less = || match channel {
+        Channel::Definition => is_forbidden_in(text, signs),
+        Channel::Output => is_quoted(text, &signs[best]) || is_forbidden_in(text, signs),
+        Channel::Outbound => false,
+    };
+    if verdict == Action::Block && is_less() {
+        return Outcome { verdict: Action::Alert, score: BLOCK - 1 };
     }
+    Outcome { verdict, score: score.min(MOST) }
+}
+
+/// Whether without the deeds that the text forbids there would be too little to block it.
+fn is_forbidden_in(text: &str, signs: &[Sign]) -> bool {
+    let is_forbidden =
+        |sign: &Sign| sign.is_plain && is_deed(sign.rule) && forbidden::is_forbidden(text, &sign.place);
+    heaviest(signs.iter().filter(|sign| !is_forbidden(sign))).0 < BLOCK
+}
+
+/// The points of the heaviest neighbourhood, and which signs it is.
+fn heaviest<'a>(signs: impl Iterator<Item = &'a Sign>) -> (u32, Range<usize>) {
+    let signs: Vec<&Sign> = signs.collect();
     let mut counts = std::collections::BTreeMap::<Rule, (u32, usize)>::new();
-    let (mut first, mut sum, mut outcome) = (0, 0_u32, Outcome::default());
+    let (mut first, mut sum, mut score) = (0, 0_u32, 0);
     let mut best = 0..0;
     for at in 0..signs.len() {
         while signs[first].place.start + WINDOW < signs[at].place.start {
-            let sign = &signs[first];
+            let sign = signs[first];
             if let Some((weight, count)) = counts.get_mut(&sign.rule) {
                 *count -= 1;
                 if *count == 0 {
@@ -137,22 +166,12 @@ pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
             sum += signs[at].weight - entry.0;
             entry.0 = signs[at].weight;
         }
-        if sum > outcome.score {
-            outcome.score = sum;
+        if sum > score {
+            score = sum;
             best = first..at + 1;
         }
     }
-    outcome.score = outcome.score.min(MOST);
-    outcome.verdict = match outcome.score {
-        BLOCK.. => Action::Block,
-        ALERT.. => Action::Alert,
-        _ => Action::Allow,
-    };
-    if outcome.verdict == Action::Block && channel == Channel::Output && is_quoted(text, &signs[best]) {
-        outcome.verdict = Action::Alert;
-        outcome.score = outcome.score.min(BLOCK - 1);
-    }
-    outcome
+    (score, best)
 }
 
 /// Whether a rule names something that is done, and that a text may also forbid.

@@ -18,6 +18,8 @@ use super::{InterfacePins, Key, Trusted};
 
 /// Questions about entries that stand at once; the others are asked about when they are listed again.
 const MOST_ASKED: usize = 16;
+/// Of one server: entries that it changes without end take no place from another one's.
+const MOST_OF_ONE: usize = 4;
 
 /// Something that is not what was trusted, and that nobody calls before it is shown.
 #[derive(Clone, Debug)]
@@ -56,7 +58,8 @@ impl std::fmt::Debug for Releases {
 impl Releases {
     pub fn ask(&mut self, withheld: Withheld) {
         let Some(asks) = &self.asks else { return };
-        let is_full = self.asked.len() >= MOST_ASKED;
+        let of_one = self.asked.keys().filter(|(server, _)| *server == withheld.server).count();
+        let is_full = self.asked.len() >= MOST_ASKED || of_one >= MOST_OF_ONE;
         let entry = (withheld.server.clone(), (withheld.kind, withheld.name.clone()));
         if let Entry::Vacant(place) = self.asked.entry(entry)
             && !is_full
@@ -179,5 +182,37 @@ impl InterfacePins {
         let (_, offered) = store.interfaces(which).await.map_err(failed)?;
         let is_it = |row: &InterfacePin| row.hash == hash;
         if offered.is_empty() || !offered.iter().all(is_it) { Err(OTHERS.to_owned()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn changes_of_one_server_leave_room_for_questions_about_others() {
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let heard = Rc::clone(&told);
+        let asks: Rc<Asks> = Rc::new(move |withheld: Withheld| {
+            heard.borrow_mut().push(withheld.server.0);
+            Some(tokio::spawn(std::future::pending::<()>()).abort_handle())
+        });
+        let mut releases = Releases { asks: Some(asks), ..Releases::default() };
+        for (server, names) in [("many", 40), ("one", 1), ("two", 2)] {
+            for name in 0..names {
+                releases.ask(Withheld {
+                    server: ServerId(server.to_owned()),
+                    kind: Offered::Resource,
+                    name: format!("note:///{name}"),
+                    hash: String::new(),
+                    what: String::new(),
+                    rule: RuleRef::default_rule("x"),
+                    is_hidden: true,
+                });
+            }
+        }
+        assert_eq!(*told.borrow(), ["many", "many", "many", "many", "one", "two", "two"]);
     }
 }

@@ -54,7 +54,10 @@ impl Together {
         policy.cross_server.rule = Some(rule.clone());
         policy.cross_server.shadow = off();
         policy.cross_server.burst = off();
+        // Nothing but the rule that is tried may refuse a call: what is refused does not count as read.
+        policy.cross_server.flow = off();
         let send = self.broken(&policy, Reason::ReadThenSend);
+        policy.cross_server.flow = None;
         policy.cross_server.read_then_send = send.as_ref().and_then(|_| off());
         line("read_then_send", send);
         line("cross_server_flow", self.broken(&policy, Reason::CrossServerFlow));
@@ -106,5 +109,31 @@ impl Together {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the flow rule would refuse counts as read once the flow rule is off.
+    #[test]
+    fn a_rule_is_tried_without_what_another_one_refuses() {
+        let tool =
+            |server: &str, tool: &str| ToolId { server: ServerId(server.to_owned()), tool: tool.to_owned() };
+        let query = tool("beta", "run_query");
+        let mut together = Together::default();
+        let definition = r#"{"name":"run_query","annotations":{"readOnlyHint":true}}"#.to_owned();
+        together.definitions.insert(query.clone(), definition);
+        for call in [tool("alpha", "get_item"), query, tool("alpha", "send_report")] {
+            together.call(call);
+        }
+        let text = together.section();
+        for line in [
+            "read_then_send: {enabled: false}  # the session called \"send_report\" of \"alpha\" after \"run_query\"",
+            "cross_server_flow: {enabled: false}  # the session called \"run_query\" of \"beta\" after \"get_item\"",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
     }
 }
