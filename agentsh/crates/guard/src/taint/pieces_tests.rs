@@ -114,7 +114,7 @@ fn what_is_public_or_no_prose_is_not_followed() {
     for piece in cut(18) {
         refused(&mut judge, "net", "q", &piece);
     }
-    assert!(judge.pieces.covered.is_empty());
+    assert!(judge.memory.pieces.covered.is_empty());
 }
 
 #[test]
@@ -124,10 +124,59 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
     let mut copy = judge.clone();
     assert!(!refused(&mut copy, "a", "q", &pieces[0]));
     assert!(!refused(&mut judge, "b", "q", &pieces[1]));
-    let before = judge.pieces.covered.values().next().unwrap().len();
+    let before = judge.memory.pieces.covered.values().next().unwrap().len();
     judge.adopt(&server("a"), copy);
-    let after = judge.pieces.covered.values().next().unwrap().len();
+    let after = judge.memory.pieces.covered.values().next().unwrap().len();
     assert!(before >= 10 && after >= before + 10, "{before} {after}");
+}
+
+/// Read again with a few words that change, in front of it or behind: what went before counts on.
+#[test]
+fn what_is_read_again_counts_on() {
+    for in_front in [true, false] {
+        for many in [1, 4] {
+            let (mut judge, mut arrived) = (judge(), 0);
+            for (at, piece) in cut(18).iter().enumerate() {
+                for copy in 0..if at % 4 == 3 { many } else { 0 } {
+                    let number = at * 10 + copy;
+                    let words = format!("This is copy {number}{}.", &"abcde"[..number % 5]);
+                    let text = if in_front { format!("{words} {MEMO}") } else { format!("{MEMO} {words}") };
+                    remember(&mut judge, "files", true, &text);
+                }
+                let value = format!("item {at} of the list: {piece}");
+                arrived += if refused(&mut judge, "net", "q", &value) { 0 } else { piece.len() };
+            }
+            assert!(arrived * 2 <= MEMO.len(), "{in_front} {many}: {arrived} of {}", MEMO.len());
+        }
+    }
+}
+
+/// The same, while a call is judged elsewhere.
+#[test]
+fn what_is_read_again_meanwhile_counts_on() {
+    let mut judge = judge();
+    let (mut copy, piece) = (judge.clone(), &MEMO[..26]);
+    assert!(!refused(&mut copy, "net", "q", piece));
+    remember(&mut judge, "files", true, &format!("{MEMO} This is copy 1."));
+    judge.adopt(&server("net"), copy);
+    let newest = judge.memory.entries.back().unwrap().id;
+    assert!(judge.memory.pieces.covered.get(&newest).is_some_and(|covered| covered.len() >= 10));
+}
+
+#[test]
+fn a_call_that_is_refused_takes_no_room() {
+    let mut pieces = Pieces::default();
+    for number in 0..MAX_RESULTS as u64 {
+        pieces.restore(OriginId(number), 4);
+    }
+    pieces.begin();
+    let piece = Piece { origin: OriginId(9999), at: 0..10, place: 0..10, tag: tag(1) };
+    pieces.add(&piece);
+    pieces.take_back();
+    assert!(pieces.covered.contains_key(&OriginId(0)) && !pieces.covered.contains_key(&OriginId(9999)));
+    pieces.add(&piece);
+    pieces.begin();
+    assert!(!pieces.covered.contains_key(&OriginId(0)) && pieces.covered.contains_key(&OriginId(9999)));
 }
 
 /// A text of one word again and again, and a call made of it, cost no more than their symbols.
@@ -138,7 +187,8 @@ fn a_text_that_repeats_itself_counts_once() {
     remember(&mut judge, "files", true, &said);
     judge.scanner.scan(&judge.memory, &super::super::symbols::Folded::of(&said.repeat(8)), &|_| true);
     for number in 0..2 * MAX_RESULTS as u64 {
-        judge.pieces.restore(OriginId(number), 4);
+        judge.memory.pieces.restore(OriginId(number), 4);
+        judge.memory.pieces.begin();
     }
-    assert_eq!(judge.pieces.covered.len(), MAX_RESULTS);
+    assert_eq!(judge.memory.pieces.covered.len(), MAX_RESULTS);
 }
