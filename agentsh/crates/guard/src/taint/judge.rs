@@ -475,7 +475,7 @@ impl Judge {
         for hit in &hits.list {
             search.decoded(hit, text, leaf, how(), is_clean);
         }
-        if hits.is_full() {
+        if hits.is_full() || hits.uncounted().is_some() {
             search.crowded(&hits, leaf, how());
         }
         if is_clean {
@@ -522,7 +522,7 @@ fn is_decoded(leaf: &&Leaf<'_>) -> bool {
 /// Where it is somebody else's, in symbols.
 fn places(hits: &Hits) -> Vec<Range<usize>> {
     let copies = hits.list.iter().map(|hit| hit.start..hit.end);
-    copies.chain(hits.pieces.iter().map(|piece| piece.at.clone())).collect()
+    copies.chain(hits.of_pieces.iter().cloned()).collect()
 }
 
 /// Sorts `2` before `10`.

@@ -22,9 +22,9 @@ const MAX_TEXT: usize = 16 << 10;
 /// So many symbols of one result, and so many of a hundred of its prose, are the result.
 const MANY: u32 = 96;
 const SHARE: u32 = 25;
-/// Results for which it is counted, and pieces of one text that are.
+/// Results for which it is counted, and different pieces of one text that are.
 const MAX_RESULTS: usize = 512;
-pub(super) const MAX_PIECES: usize = 1024;
+pub(super) const MAX_PIECES: usize = 8192;
 /// Tells these tags from those of pairs of words, which stand in the same index and have not got it.
 const OF_PIECE: u32 = 0x100;
 
@@ -66,8 +66,7 @@ pub(super) fn kept(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub origin: OriginId,
-    /// In symbols of the text, and of the result.
-    pub at: Range<usize>,
+    /// In symbols of the result.
     pub place: Range<u32>,
     pub tag: u32,
 }

@@ -170,13 +170,57 @@ fn a_call_that_is_refused_takes_no_room() {
         pieces.restore(OriginId(number), 4);
     }
     pieces.begin();
-    let piece = Piece { origin: OriginId(9999), at: 0..10, place: 0..10, tag: tag(1) };
+    let piece = Piece { origin: OriginId(9999), place: 0..10, tag: tag(1) };
     pieces.add(&piece);
     pieces.take_back();
     assert!(pieces.covered.contains_key(&OriginId(0)) && !pieces.covered.contains_key(&OriginId(9999)));
     pieces.add(&piece);
     pieces.begin();
     assert!(!pieces.covered.contains_key(&OriginId(0)) && pieces.covered.contains_key(&OriginId(9999)));
+}
+
+/// One piece again and again takes the room of no other.
+#[test]
+fn a_piece_that_is_repeated_hides_no_other() {
+    let pieces = cut(18);
+    for many in [1400, 40_000] {
+        let mut judge = judge();
+        let call = format!(
+            "{} / greetings / {}",
+            vec![pieces[0].as_str(); many].join(" ; "),
+            pieces.join(" / many greetings from us / ")
+        );
+        assert!(refused(&mut judge, "net", "q", &call), "{many}");
+        assert!(!refused(&mut judge, "net", "q", &vec![pieces[0].as_str(); many].join(" ; ")), "{many}");
+    }
+}
+
+/// What is not counted any more is told, and none of it becomes the agent's own words.
+#[test]
+fn more_pieces_than_are_counted_are_a_finding() {
+    let mut judge = Judge::new(Config::default(), &[7; 32]);
+    // Each of different words.
+    let word = |number: usize| {
+        let letter = |at: u32| char::from(b'a' + (number * 7919 / 26_usize.pow(at) % 26) as u8);
+        (0..6).map(letter).collect::<String>()
+    };
+    let results: Vec<Vec<String>> =
+        (0..60).map(|result| (0..1800).map(|at| word(result * 1800 + at)).collect()).collect();
+    for words in &results {
+        remember(&mut judge, "files", true, &format!("Here is what was said: {}.", words.join(" ")));
+    }
+    // Of each result less than a quarter.
+    let pieces: Vec<String> = results
+        .iter()
+        .enumerate()
+        .flat_map(|(number, words)| {
+            let chunks = words[..420].chunks(3).enumerate();
+            chunks.map(move |(at, three)| format!("{} zq{number}x{at}", three.join(" ")))
+        })
+        .collect();
+    let few = pieces[..800].join(" / ");
+    assert!(!refused(&mut judge, "net", "q", &few));
+    assert!(refused(&mut judge, "net", "q", &pieces.join(" / ")));
 }
 
 /// A text of one word again and again, and a call made of it, cost no more than their symbols.

@@ -52,6 +52,9 @@ impl Judge {
         for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
             search.decoded(hit, reversed, leaf, how(), true);
         }
+        if hits.uncounted().is_some() {
+            search.crowded(&hits, leaf, how());
+        }
         hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
         self.short_values(reversed, leaf, &mut folded, search);
         self.single = folded;
