@@ -13,8 +13,8 @@ use super::wanted::Key;
 use crate::policy::Question;
 use crate::sandbox::audit::{self, Record};
 use crate::sandbox::spawn;
-use crate::store::{Event, escape};
-use crate::types::ServerId;
+use crate::store::{Event, escape, redact};
+use crate::types::{RuleRef, ServerId};
 
 /// Different ones of a session that are remembered.
 const MOST_DIFFERENT: usize = 200;
@@ -164,13 +164,18 @@ pub fn tell(session: &Session, refusal: &Refusal) {
             answer.rule
         ));
     }
-    session.journal.record(Event::FileRefused {
-        server_id: owner.clone(),
-        path: path.clone(),
-        access: what,
-        rule: answer.rule,
-        change,
-    });
+    session.journal.record(refused(refusal, what, answer.rule, change.as_deref()));
+}
+
+/// A name may be a token: of a path and of what would allow it, the rest is on record.
+fn refused(refusal: &Refusal, access: String, rule: RuleRef, change: Option<&str>) -> Event {
+    Event::FileRefused {
+        server_id: refusal.owner.clone(),
+        path: redact::whole(&refusal.path),
+        access,
+        rule,
+        change: change.map(redact::whole),
+    }
 }
 
 #[cfg(test)]
@@ -180,6 +185,22 @@ mod tests {
     fn refused(domain: &str, path: &str) -> Record {
         let rights = vec!["fs.read_file".to_owned()];
         Record::Refused { domain: domain.to_owned(), rights, path: path.to_owned() }
+    }
+
+    #[test]
+    fn a_token_in_a_name_is_not_on_record() {
+        let token = format!("ghp_{}", "16C7e42F292c6912E7710c838347Ae178B4a");
+        let rule = RuleRef { id: "filesystem".to_owned(), file: "default".to_owned(), line: 0 };
+        let about = |path: &str| {
+            let refusal = Refusal { owner: None, rights: Vec::new(), path: path.to_owned() };
+            let change = format!("read: [{path}]");
+            format!("{:?}", super::refused(&refusal, "read_file".to_owned(), rule.clone(), Some(&change)))
+        };
+        let record = about(&format!("/srv/export/{token}/x"));
+        assert!(!record.contains(&token[..20]) && record.contains("[redacted]"), "{record}");
+        for path in ["/home/u/.cache/pip/wheels/0f/a1/notes-1.2.whl", "/srv/data/2024-11-03/Über uns.txt"] {
+            assert!(about(path).matches(path).count() == 2, "{}", about(path));
+        }
     }
 
     fn domain(domain: &str, pid: u32) -> Record {

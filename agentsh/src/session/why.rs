@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 
 use crate::policy::{self, Answer, NetworkPolicy, Question, domain};
 use crate::sandbox::plan::Access;
-use crate::store::Event;
+use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;
@@ -112,8 +112,13 @@ fn record(session: &Session, what: &str, question: &Question, answer: &Answer) {
     if answer.allow || told.len() >= MOST_DIFFERENT || !told.insert((what.to_owned(), about.clone())) {
         return;
     }
-    let (rule, change) = (answer.rule.clone(), answer.change.clone());
-    session.journal.record(Event::WhyDenied { what: what.to_owned(), about, rule, change });
+    session.journal.record(denied(what, &about, answer));
+}
+
+/// The question is the agent's own words: a token in it stays out of the record.
+fn denied(what: &str, about: &str, answer: &Answer) -> Event {
+    let change = answer.change.as_deref().map(redact::text);
+    Event::WhyDenied { what: what.to_owned(), about: redact::text(about), rule: answer.rule.clone(), change }
 }
 
 /// What a word can mean.
@@ -171,5 +176,24 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
             Answer { allow, rule: by("session"), text, change: if allow { None } else { answer.change } }
         }
         _ => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_in_a_question_is_not_on_record() {
+        let token = format!("ghp_{}", "16C7e42F292c6912E7710c838347Ae178B4a");
+        let about = format!("/opt/x?token={token}&{}", "y".repeat(4000));
+        let rule = RuleRef { id: "filesystem".to_owned(), file: "default".to_owned(), line: 0 };
+        let change = Some(format!("read: [{about}]"));
+        let answer = Answer { allow: false, rule, text: String::new(), change };
+        let record = format!("{:?}", denied("read", &about, &answer));
+        assert!(!record.contains(&token[..20]) && record.len() < 1000, "{record}");
+        assert!(record.contains("/opt/x?token=") && record.contains("[redacted]"), "{record}");
+        let plain = format!("{:?}", denied("read", "/srv/data/notes.txt", &answer));
+        assert!(plain.contains("/srv/data/notes.txt"), "{plain}");
     }
 }

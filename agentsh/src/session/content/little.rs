@@ -16,7 +16,7 @@ const OF_SESSION: u32 = 1024;
 pub(super) const OF_ANSWERS: u32 = 16;
 const OF_ANSWER: u32 = 4;
 const OF_NEXT: u32 = 1;
-/// Words, or numbers, that are known for each server, and longest one in bytes.
+/// Words, or numbers, that are known for each server (those it said last), and longest one in bytes.
 const MOST_WORDS: usize = 4096;
 const LONGEST_WORD: usize = 64;
 /// Bytes of one text in which words and numbers are looked for.
@@ -46,12 +46,36 @@ pub(super) struct Little {
     /// Names of parameters and values of lists in the tools of a server.
     declared: BTreeMap<ServerId, BTreeSet<u64>>,
     /// Words and numbers that public servers said, and numbers that each server said.
-    public: BTreeSet<u64>,
-    public_numbers: BTreeSet<u64>,
-    numbers: BTreeMap<ServerId, BTreeSet<u64>>,
+    public: BTreeMap<ServerId, Recent>,
+    public_numbers: BTreeMap<ServerId, Recent>,
+    numbers: BTreeMap<ServerId, Recent>,
     said: BTreeMap<ServerId, Said>,
     /// The last call of each tool that passed.
     last: BTreeMap<(ServerId, u64), Counted>,
+}
+
+/// What one server said last, no more than so much of it.
+#[derive(Debug, Default)]
+struct Recent {
+    /// When it was said.
+    words: BTreeMap<u64, u64>,
+    order: BTreeMap<u64, u64>,
+    next: u64,
+}
+
+impl Recent {
+    fn add(&mut self, word: u64) {
+        if let Some(before) = self.words.insert(word, self.next) {
+            self.order.remove(&before);
+        }
+        self.order.insert(self.next, word);
+        self.next += 1;
+        if self.words.len() > MOST_WORDS
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.words.remove(&oldest);
+        }
+    }
 }
 
 /// Bits that were said to a server, and those of answers among them.
@@ -110,20 +134,18 @@ impl Little {
     /// Hears what a server says. Its own numbers are no news to it, and what a public one says is none to anybody.
     pub fn hear(&mut self, server: &ServerId, said: &Json<'_>, is_public: bool) {
         let Self { random, public, public_numbers, numbers, .. } = self;
-        let own = numbers.entry(server.clone()).or_default();
+        let numbers = if is_public { public_numbers } else { numbers };
+        let numbers = numbers.entry(server.clone()).or_default();
+        let mut public = is_public.then(|| public.entry(server.clone()).or_default());
         let mut add = |text: &str, is_whole: bool| {
             if is_number(text) {
-                let known = if is_public { &mut *public_numbers } else { &mut *own };
-                if known.len() < MOST_WORDS {
-                    known.insert(random.hash_one(text));
-                }
+                numbers.add(random.hash_one(text));
             }
-            if is_public
+            if let Some(public) = &mut public
                 && (is_whole || is_id(text))
                 && text.len() <= LONGEST_WORD
-                && public.len() < MOST_WORDS
             {
-                public.insert(random.hash_one(text));
+                public.add(random.hash_one(text));
             }
         };
         each_text(said, false, &mut |text| {
@@ -210,14 +232,21 @@ impl Little {
     }
 
     fn of_word(&self, word: &str, declared: Option<&BTreeSet<u64>>) -> Option<u32> {
-        let known = declared.into_iter().chain([&self.public]);
-        known.filter(|words| self.has(words, word)).map(|words| bits_of(words.len())).min()
+        let declared = declared.filter(|words| self.has(words, word)).map(|words| bits_of(words.len()));
+        declared.into_iter().chain(self.of_known(self.public.values(), word)).min()
     }
 
     /// What it takes to choose a number that the server itself said, or a public one. None: nobody did.
     fn of_number(&self, server: &ServerId, raw: &str) -> Option<u32> {
-        let known = self.numbers.get(server).into_iter().chain([&self.public_numbers]);
-        known.filter(|words| self.has(words, raw)).map(|words| bits_of(words.len())).min()
+        let own = self.of_known(self.numbers.get(server).into_iter(), raw);
+        own.into_iter().chain(self.of_known(self.public_numbers.values(), raw)).min()
+    }
+
+    /// What it takes to choose one of all that these know.
+    fn of_known<'k>(&self, known: impl Iterator<Item = &'k Recent> + Clone, word: &str) -> Option<u32> {
+        let hash = (word.len() <= LONGEST_WORD).then(|| self.random.hash_one(word))?;
+        let is_known = known.clone().any(|known| known.words.contains_key(&hash));
+        is_known.then(|| bits_of(known.map(|known| known.words.len()).sum()))
     }
 
     fn has(&self, words: &BTreeSet<u64>, word: &str) -> bool {
@@ -365,6 +394,34 @@ mod tests {
             assert!((0..20).all(|_| passes(&mut little, number)), "{number}");
         }
         assert_eq!(says(&mut little, "77123456"), Says::UsedUp);
+    }
+
+    #[test]
+    fn what_a_server_said_last_is_known_however_much_it_and_others_said() {
+        let mut little = Little::default();
+        let many = |from: usize| {
+            let said: Vec<String> = (from..from + 1100).map(|number| number.to_string()).collect();
+            format!("[{}]", said.join(","))
+        };
+        for round in 0..8 {
+            hear(&mut little, "net", &many(10_000 + round * 1100), false);
+            hear(&mut little, "web", &many(50_000 + round * 1100), true);
+            hear(&mut little, "web", &format!(r#"["web-{round}","4444"]"#), true);
+        }
+        hear(&mut little, "net", "[7700123]", false);
+        hear(&mut little, "wiki", r#"[8800123,"acme/widgets"]"#, true);
+        let words = ["7700123", "8800123", r#""acme/widgets""#, r#""web-7""#, "4444"];
+        for word in words {
+            assert!((0..10).all(|_| passes(&mut little, word)), "{word}");
+        }
+        assert!(
+            little
+                .numbers
+                .values()
+                .chain(little.public.values())
+                .all(|known| { known.words.len() <= MOST_WORDS && known.words.len() == known.order.len() })
+        );
+        assert_eq!(says(&mut little, "10001"), Says::UsedUp, "what came first is forgotten first");
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Judge {
     pub fn take_back(&mut self, sink: &ServerId) {
         self.cells.take_back();
         self.spread.take_back();
-        self.pieces.take_back();
+        self.memory.pieces.take_back();
         self.coverage.take_back();
         self.sinks.take_back(sink, &std::mem::take(&mut self.pushed));
     }

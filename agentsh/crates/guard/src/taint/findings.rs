@@ -110,6 +110,11 @@ impl<'c, 'a> Search<'c, 'a> {
 
     /// More leaves than was looked at: it may be anything.
     pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
+        if let Some(origin) = hits.uncounted() {
+            let (shown, whence) =
+                ("[more pieces than are counted]".to_owned(), Whence { origin, leaves: true });
+            self.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, chain.clone(), false);
+        }
         if hits.is_full()
             && let Some(last) = hits.list.iter().rfind(|hit| hit.leaves)
         {

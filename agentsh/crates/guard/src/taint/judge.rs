@@ -11,7 +11,6 @@ use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
 use super::memory::{Config, Origin, OriginId, Parts, Stored, TaintMemory};
-use super::pieces::Pieces;
 use super::scan::{Hits, Leaving, Scanner};
 use super::sinks::{Pushed, Sinks};
 use super::slices::SLICE;
@@ -137,7 +136,6 @@ pub struct Judge {
     pub(super) cells: Cells,
     pub(super) coverage: Coverage,
     pub(super) spread: Spread,
-    pub(super) pieces: Pieces,
     /// Texts that decode from the call.
     pub(super) decoded_views: DecodedViews,
     /// What the last call added to them.
@@ -171,7 +169,6 @@ impl Judge {
             cells: Cells::default(),
             coverage: Coverage::default(),
             spread: Spread::default(),
-            pieces: Pieces::default(),
             decoded_views: DecodedViews::default(),
             pushed: Vec::new(),
             scanner: Scanner::default(),
@@ -218,7 +215,7 @@ impl Judge {
         self.cells.adopt(copy.cells);
         self.coverage.adopt(copy.coverage);
         self.spread.adopt(copy.spread);
-        self.pieces.adopt(copy.pieces);
+        self.memory.adopt_pieces(copy.memory);
         self.pushed = copy.pushed;
         self.values = copy.values;
         self.unsaid = copy.unsaid;
@@ -274,7 +271,7 @@ impl Judge {
         self.decoded_views.clear();
         self.cells.begin();
         self.coverage.begin();
-        self.pieces.begin();
+        self.memory.pieces.begin();
         if looks {
             search.links = self.links(call);
             let (hits, ()) = side_by_side(
@@ -309,7 +306,7 @@ impl Judge {
             search.hit(hit, bounds);
         }
         search.crowded(&hits, bounds.last().map_or(0, |bound| bound.2), Vec::new());
-        hits.pieces.iter().for_each(|piece| self.pieces.add(piece));
+        hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
         hits
     }
 
@@ -478,11 +475,11 @@ impl Judge {
         for hit in &hits.list {
             search.decoded(hit, text, leaf, how(), is_clean);
         }
-        if hits.is_full() {
+        if hits.is_full() || hits.uncounted().is_some() {
             search.crowded(&hits, leaf, how());
         }
         if is_clean {
-            hits.pieces.iter().for_each(|piece| self.pieces.add(piece));
+            hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
         }
         for mark in marker::find(text) {
             self.marker(&mark, leaf, text, how(), search);
@@ -525,7 +522,7 @@ fn is_decoded(leaf: &&Leaf<'_>) -> bool {
 /// Where it is somebody else's, in symbols.
 fn places(hits: &Hits) -> Vec<Range<usize>> {
     let copies = hits.list.iter().map(|hit| hit.start..hit.end);
-    copies.chain(hits.pieces.iter().map(|piece| piece.at.clone())).collect()
+    copies.chain(hits.of_pieces.iter().cloned()).collect()
 }
 
 /// Sorts `2` before `10`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::hash::{self, Hasher};
 use super::index::Index;
 use super::known::Known;
-use super::pieces::is_piece;
+use super::pieces::{Pieces, is_piece};
 use super::positions::Positions;
 use super::print::{Print, Span};
 use super::room::{self, Room};
@@ -141,6 +141,8 @@ pub struct TaintMemory {
     pub(super) secret_steps: Index,
     pub(super) values: Index,
     pub(super) pairs: Index,
+    /// What has arrived of the prose.
+    pub(super) pieces: Pieces,
     pub(super) known: Known,
 }
 
@@ -165,6 +167,7 @@ impl TaintMemory {
             secret_steps: Index::default(),
             values: Index::default(),
             pairs: Index::default(),
+            pieces: Pieces::default(),
             known: Known::default(),
         }
     }
@@ -310,6 +313,7 @@ impl TaintMemory {
             0
         });
         self.shadow.extend(print.shadow.iter().copied());
+        self.carry(self.next_id(0), start, &print.tags[5]);
         let (floor, letter_floor) = (self.floor().min(start), self.letter_floor().min(letters_start));
         let [long, short, steps, secret_steps, values, pairs] = &print.tags;
         let by_symbol = Positions { base: start, floor, entries: &self.entries, starts: |entry| entry.start };

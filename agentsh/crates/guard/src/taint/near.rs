@@ -196,19 +196,17 @@ impl Judge {
 
     /// Notes pairs and pieces as sent that an earlier session sent.
     pub(super) fn restore_pairs(&mut self, tags: &[u32]) {
-        for tag in tags.iter().filter(|tag| self.memory.pairs.may_have(**tag)) {
-            self.memory.pairs.find(*tag, self.memory.floor(), |place| match self.memory.entry_at(place) {
-                Some((origin, entry)) if is_piece(*tag) => {
-                    self.pieces.restore(origin, place - entry.start);
-                }
-                Some((origin, _)) => {
+        let (pieces, pairs): (Vec<u32>, Vec<u32>) = tags.iter().partition(|tag| is_piece(**tag));
+        for tag in pairs.iter().filter(|tag| self.memory.pairs.may_have(**tag)) {
+            self.memory.pairs.find(*tag, self.memory.floor(), |place| {
+                if let Some((origin, _)) = self.memory.entry_at(place) {
                     self.spread.note(origin, *tag);
                 }
-                None => {}
             });
         }
+        self.memory.restore_pieces(&pieces, OriginId(0));
         self.spread.begin();
-        self.pieces.begin();
+        self.memory.pieces.begin();
     }
 }
 

@@ -12,7 +12,7 @@ use super::hash::{self, Hasher, SHORT};
 use super::judge::{Judge, Severity};
 use super::leaves::Role;
 use super::marker;
-use super::memory::OriginId;
+use super::memory::{OriginId, TaintMemory};
 use super::ranges::Ranges;
 
 /// From each kept gram to the next: a piece of so many symbols more than a short gram, less one, has one of them.
@@ -22,9 +22,9 @@ const MAX_TEXT: usize = 16 << 10;
 /// So many symbols of one result, and so many of a hundred of its prose, are the result.
 const MANY: u32 = 96;
 const SHARE: u32 = 25;
-/// Results for which it is counted, and pieces of one text that are.
+/// Results for which it is counted, and different pieces of one text that are.
 const MAX_RESULTS: usize = 512;
-pub(super) const MAX_PIECES: usize = 1024;
+pub(super) const MAX_PIECES: usize = 8192;
 /// Tells these tags from those of pairs of words, which stand in the same index and have not got it.
 const OF_PIECE: u32 = 0x100;
 
@@ -66,8 +66,7 @@ pub(super) fn kept(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub origin: OriginId,
-    /// In symbols of the text, and of the result.
-    pub at: Range<usize>,
+    /// In symbols of the result.
     pub place: Range<u32>,
     pub tag: u32,
 }
@@ -86,6 +85,10 @@ pub(super) struct Pieces {
 impl Pieces {
     /// Before the next call.
     pub fn begin(&mut self) {
+        // The oldest results, and only for calls that were sent.
+        while self.covered.len() > MAX_RESULTS {
+            self.covered.pop_first();
+        }
         self.before.clear();
         self.last.clear();
         self.tags.clear();
@@ -99,10 +102,6 @@ impl Pieces {
 
     /// False: it was covered.
     fn cover(&mut self, origin: OriginId, place: Range<u32>) -> bool {
-        if !self.covered.contains_key(&origin) && self.covered.len() >= MAX_RESULTS {
-            // The oldest result.
-            self.covered.pop_first();
-        }
         let covered = self.covered.entry(origin).or_default();
         if covered.has(&place) {
             return false;
@@ -114,14 +113,18 @@ impl Pieces {
     }
 
     /// Takes back what [`Pieces::last`] said.
-    pub fn restore(&mut self, origin: OriginId, at: u32) {
+    fn restore(&mut self, origin: OriginId, at: u32) {
         self.cover(origin, at..at + SHORT as u32);
     }
 
     /// The last call was not sent.
     pub fn take_back(&mut self) {
         for (origin, before) in std::mem::take(&mut self.before) {
-            self.covered.insert(origin, before);
+            if before.len() == 0 {
+                self.covered.remove(&origin);
+            } else {
+                self.covered.insert(origin, before);
+            }
         }
         self.begin();
     }
@@ -146,11 +149,67 @@ impl Pieces {
     }
 }
 
+impl TaintMemory {
+    /// What has arrived of other results has arrived of a new one where it says the same: its grams take the place of theirs.
+    pub(super) fn carry(&mut self, to: OriginId, start: u32, tags: &[(u32, u32)]) {
+        if self.pieces.covered.is_empty() {
+            return;
+        }
+        let (floor, end) = (self.floor(), self.shadow_start + self.shadow.len() as u32);
+        let mut carried = Ranges::default();
+        for (tag, at) in tags.iter().filter(|(tag, _)| is_piece(*tag) && self.pairs.may_have(*tag)) {
+            let new = start + at;
+            self.pairs.find(*tag, floor, |old| {
+                let Some((from, entry)) = self.entry_at(old) else { return };
+                let place = old - entry.start;
+                let gram = place..place + SHORT as u32;
+                let around = self.pieces.covered.get(&from).and_then(|covered| covered.around(&gram));
+                let Some(around) = around.filter(|_| self.shadow(old) == self.shadow(new)) else { return };
+                // As far as both agree; what stands further away has grams of its own.
+                let most = STEP as u32;
+                let before = (1..=most.min(place - around.start).min(*at))
+                    .take_while(|by| self.shadow(old - by) == self.shadow(new - by))
+                    .count() as u32;
+                let room = (around.end - gram.end).min(end.saturating_sub(new + SHORT as u32));
+                let after = (1..=most.min(room))
+                    .take_while(|by| self.shadow(old + by) == self.shadow(new + by))
+                    .count() as u32;
+                carried.add(at - before..at + SHORT as u32 + after);
+            });
+        }
+        if carried.len() > 0 {
+            self.pieces.covered.insert(to, carried);
+        }
+    }
+
+    /// Takes in what a copy counted of the one call that it judged, of what was read meanwhile as well.
+    pub(super) fn adopt_pieces(&mut self, copy: Self) {
+        let first_new = copy.next_id(0);
+        self.pieces.adopt(copy.pieces);
+        if self.next_id(0) > first_new {
+            let tags = self.pieces.tags.clone();
+            self.restore_pieces(&tags, first_new);
+        }
+    }
+
+    /// Notes these grams as sent, of results from `first` on.
+    pub(super) fn restore_pieces(&mut self, tags: &[u32], first: OriginId) {
+        let mut places = Vec::new();
+        for tag in tags.iter().filter(|tag| self.pairs.may_have(**tag)) {
+            self.pairs.find(*tag, self.floor(), |place| {
+                let found = self.entry_at(place).filter(|(origin, _)| *origin >= first);
+                places.extend(found.map(|(origin, entry)| (origin, place - entry.start)));
+            });
+        }
+        places.into_iter().for_each(|(origin, at)| self.pieces.restore(origin, at));
+    }
+}
+
 impl Judge {
     /// Results of which too much has arrived with what the call brings.
     pub(super) fn arrived(&self, search: &mut Search<'_, '_>) {
         let leaf = search.call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
-        for (id, count) in self.pieces.grown() {
+        for (id, count) in self.memory.pieces.grown() {
             let Some(entry) = self.memory.entry(id) else { continue };
             let prose = entry.kept_of_prose * STEP as u32;
             if count >= MANY && count * 100 >= prose * SHARE {

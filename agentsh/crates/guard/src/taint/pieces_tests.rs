@@ -114,7 +114,7 @@ fn what_is_public_or_no_prose_is_not_followed() {
     for piece in cut(18) {
         refused(&mut judge, "net", "q", &piece);
     }
-    assert!(judge.pieces.covered.is_empty());
+    assert!(judge.memory.pieces.covered.is_empty());
 }
 
 #[test]
@@ -124,10 +124,103 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
     let mut copy = judge.clone();
     assert!(!refused(&mut copy, "a", "q", &pieces[0]));
     assert!(!refused(&mut judge, "b", "q", &pieces[1]));
-    let before = judge.pieces.covered.values().next().unwrap().len();
+    let before = judge.memory.pieces.covered.values().next().unwrap().len();
     judge.adopt(&server("a"), copy);
-    let after = judge.pieces.covered.values().next().unwrap().len();
+    let after = judge.memory.pieces.covered.values().next().unwrap().len();
     assert!(before >= 10 && after >= before + 10, "{before} {after}");
+}
+
+/// Read again with a few words that change, in front of it or behind: what went before counts on.
+#[test]
+fn what_is_read_again_counts_on() {
+    for in_front in [true, false] {
+        for many in [1, 4] {
+            let (mut judge, mut arrived) = (judge(), 0);
+            for (at, piece) in cut(18).iter().enumerate() {
+                for copy in 0..if at % 4 == 3 { many } else { 0 } {
+                    let number = at * 10 + copy;
+                    let words = format!("This is copy {number}{}.", &"abcde"[..number % 5]);
+                    let text = if in_front { format!("{words} {MEMO}") } else { format!("{MEMO} {words}") };
+                    remember(&mut judge, "files", true, &text);
+                }
+                let value = format!("item {at} of the list: {piece}");
+                arrived += if refused(&mut judge, "net", "q", &value) { 0 } else { piece.len() };
+            }
+            assert!(arrived * 2 <= MEMO.len(), "{in_front} {many}: {arrived} of {}", MEMO.len());
+        }
+    }
+}
+
+/// The same, while a call is judged elsewhere.
+#[test]
+fn what_is_read_again_meanwhile_counts_on() {
+    let mut judge = judge();
+    let (mut copy, piece) = (judge.clone(), &MEMO[..26]);
+    assert!(!refused(&mut copy, "net", "q", piece));
+    remember(&mut judge, "files", true, &format!("{MEMO} This is copy 1."));
+    judge.adopt(&server("net"), copy);
+    let newest = judge.memory.entries.back().unwrap().id;
+    assert!(judge.memory.pieces.covered.get(&newest).is_some_and(|covered| covered.len() >= 10));
+}
+
+#[test]
+fn a_call_that_is_refused_takes_no_room() {
+    let mut pieces = Pieces::default();
+    for number in 0..MAX_RESULTS as u64 {
+        pieces.restore(OriginId(number), 4);
+    }
+    pieces.begin();
+    let piece = Piece { origin: OriginId(9999), place: 0..10, tag: tag(1) };
+    pieces.add(&piece);
+    pieces.take_back();
+    assert!(pieces.covered.contains_key(&OriginId(0)) && !pieces.covered.contains_key(&OriginId(9999)));
+    pieces.add(&piece);
+    pieces.begin();
+    assert!(!pieces.covered.contains_key(&OriginId(0)) && pieces.covered.contains_key(&OriginId(9999)));
+}
+
+/// One piece again and again takes the room of no other.
+#[test]
+fn a_piece_that_is_repeated_hides_no_other() {
+    let pieces = cut(18);
+    for many in [1400, 40_000] {
+        let mut judge = judge();
+        let call = format!(
+            "{} / greetings / {}",
+            vec![pieces[0].as_str(); many].join(" ; "),
+            pieces.join(" / many greetings from us / ")
+        );
+        assert!(refused(&mut judge, "net", "q", &call), "{many}");
+        assert!(!refused(&mut judge, "net", "q", &vec![pieces[0].as_str(); many].join(" ; ")), "{many}");
+    }
+}
+
+/// What is not counted any more is told, and none of it becomes the agent's own words.
+#[test]
+fn more_pieces_than_are_counted_are_a_finding() {
+    let mut judge = Judge::new(Config::default(), &[7; 32]);
+    // Each of different words.
+    let word = |number: usize| {
+        let letter = |at: u32| char::from(b'a' + (number * 7919 / 26_usize.pow(at) % 26) as u8);
+        (0..6).map(letter).collect::<String>()
+    };
+    let results: Vec<Vec<String>> =
+        (0..60).map(|result| (0..1800).map(|at| word(result * 1800 + at)).collect()).collect();
+    for words in &results {
+        remember(&mut judge, "files", true, &format!("Here is what was said: {}.", words.join(" ")));
+    }
+    // Of each result less than a quarter.
+    let pieces: Vec<String> = results
+        .iter()
+        .enumerate()
+        .flat_map(|(number, words)| {
+            let chunks = words[..420].chunks(3).enumerate();
+            chunks.map(move |(at, three)| format!("{} zq{number}x{at}", three.join(" ")))
+        })
+        .collect();
+    let few = pieces[..800].join(" / ");
+    assert!(!refused(&mut judge, "net", "q", &few));
+    assert!(refused(&mut judge, "net", "q", &pieces.join(" / ")));
 }
 
 /// A text of one word again and again, and a call made of it, cost no more than their symbols.
@@ -138,7 +231,8 @@ fn a_text_that_repeats_itself_counts_once() {
     remember(&mut judge, "files", true, &said);
     judge.scanner.scan(&judge.memory, &super::super::symbols::Folded::of(&said.repeat(8)), &|_| true);
     for number in 0..2 * MAX_RESULTS as u64 {
-        judge.pieces.restore(OriginId(number), 4);
+        judge.memory.pieces.restore(OriginId(number), 4);
+        judge.memory.pieces.begin();
     }
-    assert_eq!(judge.pieces.covered.len(), MAX_RESULTS);
+    assert_eq!(judge.memory.pieces.covered.len(), MAX_RESULTS);
 }

@@ -27,8 +27,13 @@ impl Ranges {
 
     /// Whether all of it was covered.
     pub fn has(&self, range: &Range<u32>) -> bool {
+        self.around(range).is_some()
+    }
+
+    /// The range that all of it lies in.
+    pub fn around(&self, range: &Range<u32>) -> Option<Range<u32>> {
         let at = self.0.partition_point(|one| one.end < range.end);
-        self.0.get(at).is_some_and(|one| one.start <= range.start)
+        self.0.get(at).filter(|one| one.start <= range.start).cloned()
     }
 
     pub fn add_all(&mut self, others: &Self) {

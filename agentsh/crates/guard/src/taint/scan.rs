@@ -2,6 +2,7 @@
 //! remembered.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::grams::{BLOCK, Intervals, Symbols, Unit};
 use super::hash::{self, Hasher, LONG, LONG_STEPS, Roll, SHORT, STEPS};
@@ -56,8 +57,12 @@ pub(super) type Leaving<'l> = &'l (dyn Fn(&Origin) -> bool + Sync);
 #[derive(Default)]
 pub(super) struct Hits {
     pub list: Vec<Hit>,
-    /// Parts of prose that may not go there, too short to be a copy by themselves.
+    /// Parts of prose that may not go there, too short to be a copy by themselves: each place of a result once.
     pub pieces: Vec<Piece>,
+    /// Where they stand in the text, each time that they do: ranges in order.
+    pub of_pieces: Vec<Range<usize>>,
+    /// There are more of them than are counted.
+    has_more_pieces: bool,
     leaving: usize,
     leaving_shifted: usize,
     harmless: usize,
@@ -67,6 +72,11 @@ impl Hits {
     /// Whether so much leaves that not all of it was looked at.
     pub fn is_full(&self) -> bool {
         self.leaving >= MAX_HITS || self.leaving_shifted >= MAX_HITS
+    }
+
+    /// A result of which pieces were not counted any more.
+    pub fn uncounted(&self) -> Option<OriginId> {
+        self.pieces.last().filter(|_| self.has_more_pieces).map(|piece| piece.origin)
     }
 
     /// Whether there is room for another one as it stands.
@@ -233,9 +243,10 @@ impl Scanner {
 
     /// Each is followed as far as the next kept gram, which is found by itself: no text costs more than its symbols.
     fn pieces(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {
+        let mut known = BTreeMap::<u32, usize>::new();
         memory.pairs.find_all(&self.symbols.pieces, memory.floor(), |at, place| {
             let Some((origin, entry)) = memory.entry_at(place) else { return };
-            if hits.pieces.len() >= MAX_PIECES || !leaving(&entry.origin) {
+            if !leaving(&entry.origin) {
                 return;
             }
             let found = extend(memory, symbols, at, place, entry, pieces::STEP);
@@ -243,8 +254,24 @@ impl Scanner {
             let first = place - entry.start - (at - start) as u32;
             let own = self.symbols.pieces.binary_search_by_key(&at, |(own, _)| *own);
             let Some(&(_, tag)) = own.ok().and_then(|own| self.symbols.pieces.get(own)) else { return };
-            let place = first..first + (end - start) as u32;
-            hits.pieces.push(Piece { origin, at: start..end, place, tag });
+            match hits.of_pieces.last_mut().filter(|last| start <= last.end) {
+                Some(last) => *last = last.start.min(start)..last.end.max(end),
+                None => hits.of_pieces.push(start..end),
+            }
+            let found = first..first + (end - start) as u32;
+            match known.get(&place).copied() {
+                // Around the same gram.
+                Some(index) => {
+                    if let Some(Piece { place, .. }) = hits.pieces.get_mut(index) {
+                        *place = place.start.min(found.start)..place.end.max(found.end);
+                    }
+                }
+                None if hits.pieces.len() >= MAX_PIECES => hits.has_more_pieces = true,
+                None => {
+                    known.insert(place, hits.pieces.len());
+                    hits.pieces.push(Piece { origin, place: found, tag });
+                }
+            }
         });
     }
 

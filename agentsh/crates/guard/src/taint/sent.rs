@@ -35,7 +35,7 @@ impl Judge {
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
         let sent = Sent {
             cells: self.cells.last().to_vec(),
-            pairs: [self.spread.last(), self.pieces.last()].concat(),
+            pairs: [self.spread.last(), self.memory.pieces.last()].concat(),
             secrets: self.coverage.arrived(),
         };
         if sent.cells.is_empty() && sent.pairs.is_empty() && sent.secrets.is_empty() {

@@ -52,7 +52,10 @@ impl Judge {
         for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
             search.decoded(hit, reversed, leaf, how(), true);
         }
-        hits.pieces.iter().for_each(|piece| self.pieces.add(piece));
+        if hits.uncounted().is_some() {
+            search.crowded(&hits, leaf, how());
+        }
+        hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
         self.short_values(reversed, leaf, &mut folded, search);
         self.single = folded;
     }
