@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::arrival::Places;
 use crate::asks;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::routes::{App, BATCHES, router};
 use crate::schema;
 use crate::sign_ins;
@@ -29,6 +29,9 @@ const WRITERS: usize = 4;
 /// How often days are made and forgotten.
 const KEEPING: Duration = Duration::from_secs(3600);
 
+/// What says something to whoever runs the server.
+pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// How a server is run.
 pub struct Options {
     pub listen: SocketAddr,
@@ -40,6 +43,7 @@ pub struct Options {
     /// Events are forgotten this many days after they arrived; None: never.
     pub keep_days: Option<u32>,
     pub bundles: Option<PathBuf>,
+    pub tell: Tell,
 }
 
 /// Why the server does not run.
@@ -97,7 +101,10 @@ impl Server {
         let app = App {
             readers,
             writers,
-            places: Arc::new(Places::new(u16::from_str_radix(&low, 16).unwrap_or_default())),
+            places: Arc::new(Places::new(
+                u16::from_str_radix(&low, 16).unwrap_or_default(),
+                Arc::clone(&options.tell),
+            )),
             batches: Semaphore::new(BATCHES),
             by_host: std::sync::Mutex::default(),
             metrics: Metrics::default(),
