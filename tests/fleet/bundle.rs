@@ -197,6 +197,22 @@ fn a_bundle_is_tried_on_what_all_hosts_did() {
         first(&locks, &["--host", "talks"]).expect_code(0);
         first(&locks, &["--host", "nobody"]).expect_code(1);
         against_another(at, twin.port, &tried);
+        if !database.starts_with("postgres") {
+            // A session that began before the time that is asked about, and one whose beginning is forgotten.
+            let db = rusqlite::Connection::open(database).unwrap();
+            let of = "WHERE type = 'session_started' AND host = (SELECT id FROM hosts WHERE name = 'talks')";
+            let words = ["--host", "talks", "--days", "2"];
+            let earlier = format!(
+                "UPDATE events SET time = '2020-01-01T00:00:00.000000Z', id = id - (864000000000 << 11) {of}"
+            );
+            assert_eq!(db.execute(&earlier, []).unwrap(), 1);
+            let whole = first(&stricter, &words).expect_code(1).stdout;
+            assert!(whole.contains("call echo, 3 times in 1 sessions"), "{whole}");
+            assert!(!whole.contains("not looked at"), "{whole}");
+            assert_eq!(db.execute(&format!("DELETE FROM events {of}"), []).unwrap(), 1);
+            let part = first(&stricter, &words).expect_code(0).stdout;
+            assert!(part.contains("; there is more, which was not looked at"), "{part}");
+        }
     });
 }
 
