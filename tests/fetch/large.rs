@@ -224,8 +224,33 @@ fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
         let changed = archive(round + 2, Some(round + 1), filled).expect_code(125);
         assert!(changed.stdout.contains("inside an archive too"), "{changed}");
         let unsigned = archive(round + 2, None, filled).expect_code(125);
-        assert!(unsigned.stdout.contains("minisig"), "{unsigned}");
+        let told = match filled {
+            0 => "'watch' has no signatures in FILE.minisig beside it inside the archive, and",
+            _ => "'watch' is signed by nobody whose key stands under",
+        };
+        assert!(unsigned.stdout.replace('\n', " ").contains(told), "{unsigned}");
         let older = archive(round, Some(round), filled).expect_code(125);
         assert!(older.stdout.contains(&format!("version {} was taken before", round + 1)), "{older}");
+    }
+}
+
+/// What stands beside lists is held until they are read: how much of it there can be is bounded, names and all.
+#[test]
+fn files_of_signatures_in_an_archive_are_bounded() {
+    let place = Place::new(Mode::Invoker);
+    for (count, length, told) in [
+        (10_001, 10, "more than 10000 files in it end in .minisig"),
+        (300, 60_000, "larger than 16 MiB together"),
+    ] {
+        let path = place.path("many.zip");
+        let mut zip = Zip::make(&path);
+        for number in 0..count {
+            zip.add(&format!("{number:0length$}.minisig"), b"", false);
+        }
+        zip.add("GHSA-1.json", record(1, 1000).as_bytes(), false);
+        zip.finish();
+        let (outcome, most) = update(&place, &path);
+        assert!(outcome.code == 125 && outcome.stdout.replace('\n', " ").contains(told), "{outcome}");
+        assert!(most < MOST, "{most} bytes of memory");
     }
 }

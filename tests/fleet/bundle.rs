@@ -146,9 +146,10 @@ fn a_bundle_is_tried_on_what_all_hosts_did() {
             ];
             Outcome::of(&mut at.agentsh(&[&words[..], more].concat()))
         };
+        let first = |file: &PathBuf, more: &[&str]| tried(file, &[more, &["--against", "none"]].concat());
         let stricter = sign(at, 1, "echo", "90d");
         let said: serde_json::Value =
-            serde_json::from_str(&tried(&stricter, &["--json"]).expect_code(1).stdout).unwrap();
+            serde_json::from_str(&first(&stricter, &["--json"]).expect_code(1).stdout).unwrap();
         let hosts = said["hosts"].as_array().unwrap();
         let of = |name: &str| hosts.iter().find(|host| host["host"] == name).unwrap();
         let refused = of("talks")["refused"].as_array().unwrap();
@@ -164,13 +165,13 @@ fn a_bundle_is_tried_on_what_all_hosts_did() {
                 "{said}"
             );
         }
-        let text = tried(&stricter, &[]).expect_code(1).stdout;
+        let text = first(&stricter, &[]).expect_code(1).stdout;
         assert!(
             text.contains("talks: would be refused: fixture: call echo, 3 times in 1 sessions, by "),
             "{text}"
         );
-        let one = tried(&stricter, &["--host", "adds"]).expect_code(0).stdout;
-        assert!(one.lines().count() == 1 && one.starts_with("adds: of 1 calls"), "{one}");
+        let one = first(&stricter, &["--host", "adds"]).expect_code(0).stdout;
+        assert!(one.lines().count() == 2 && one.contains("\nadds: of 1 calls"), "{one}");
         // What a user's own file opened, in a section that the bundle locks.
         let policy = at.write("locks.yaml", "version: 1\n");
         let locks = at.project.join("locks.bundle");
@@ -188,12 +189,90 @@ fn a_bundle_is_tried_on_what_all_hosts_did() {
             locks.to_str().unwrap(),
         ];
         Outcome::of(&mut at.agentsh(&[&words[..], &rest].concat())).expect_code(0);
-        let locked = tried(&locks, &["--host", "connects"]).expect_code(1).stdout;
+        let locked = first(&locks, &["--host", "connects"]).expect_code(1).stdout;
         assert!(
             locked.contains(&format!("the agent: connect to 127.0.0.1:{}, 1 times", twin.port)),
             "{locked}"
         );
-        tried(&locks, &["--host", "talks"]).expect_code(0);
-        tried(&locks, &["--host", "nobody"]).expect_code(1);
+        first(&locks, &["--host", "talks"]).expect_code(0);
+        first(&locks, &["--host", "nobody"]).expect_code(1);
+        against_another(at, twin.port, &tried);
+        if !database.starts_with("postgres") {
+            // A session that began before the time that is asked about, and one whose beginning is forgotten.
+            let db = rusqlite::Connection::open(database).unwrap();
+            let of = "WHERE type = 'session_started' AND host = (SELECT id FROM hosts WHERE name = 'talks')";
+            let words = ["--host", "talks", "--days", "2"];
+            let earlier = format!(
+                "UPDATE events SET time = '2020-01-01T00:00:00.000000Z', id = id - (864000000000 << 11) {of}"
+            );
+            assert_eq!(db.execute(&earlier, []).unwrap(), 1);
+            let whole = first(&stricter, &words).expect_code(1).stdout;
+            assert!(whole.contains("call echo, 3 times in 1 sessions"), "{whole}");
+            assert!(!whole.contains("not looked at"), "{whole}");
+            assert_eq!(db.execute(&format!("DELETE FROM events {of}"), []).unwrap(), 1);
+            let part = first(&stricter, &words).expect_code(0).stdout;
+            assert!(part.contains("; there is more, which was not looked at"), "{part}");
+        }
     });
+}
+
+/// What the bundle in force allows and the next one drops is counted, and nothing is taken for the one in force that is not.
+fn against_another(at: &Place, port: u16, tried: &impl Fn(&PathBuf, &[&str]) -> Outcome) {
+    let signed = |version: &str, policy: &str| {
+        let policy = at.write(format!("allows-{version}.yaml"), policy);
+        let bundle = at.project.join(format!("allows-{version}.bundle"));
+        let _ = std::fs::remove_file(&bundle);
+        let words =
+            ["policy", "bundle", "sign", policy.to_str().unwrap(), "--name", "acme", "--version", version];
+        let rest = ["--expires", "90d", "--key", "acme.key", "--output", bundle.to_str().unwrap()];
+        Outcome::of(&mut at.agentsh(&[&words[..], &rest].concat())).expect_code(0);
+        bundle
+    };
+    let sixth = signed("6", &format!("version: 1\nagent: {{network: {{loopback: [{port}]}}}}\n"));
+    let seventh = signed("7", "version: 1\n");
+    let on = ["--host", "connects"];
+    let unknown = tried(&seventh, &on);
+    assert!(unknown.code == 2 && unknown.stderr.contains("no organisation is named here"), "{unknown}");
+    let dropped =
+        tried(&seventh, &["--host", "connects", "--against", sixth.to_str().unwrap()]).expect_code(1);
+    let said = dropped.stdout;
+    assert!(said.starts_with("'acme' version 7 is compared with 'acme' version 6 ("), "{said}");
+    assert!(said.contains(&format!("the agent: connect to 127.0.0.1:{port}, 1 times")), "{said}");
+    let none = tried(&seventh, &["--host", "connects", "--against", "none"]).expect_code(0).stdout;
+    assert!(
+        none.starts_with("'acme' version 7 is compared with what is allowed without a bundle\n"),
+        "{none}"
+    );
+    // The one that is kept here, which has to be of the same organisation, and readable.
+    let key = std::fs::read_to_string(at.project.join("acme.key.pub")).unwrap();
+    let key = key.lines().nth(1).unwrap().to_owned();
+    let named = |name: &str| {
+        let text = format!("name: {name}\nsource: {:?}\nkeys: [{key:?}]\n", sixth.to_str().unwrap());
+        at.write(at.home.join(".config/agentsh/organisation.yaml"), text);
+    };
+    named("other");
+    let other = tried(&seventh, &on);
+    assert!(other.code == 2 && other.stderr.contains("the organisation here is 'other'"), "{other}");
+    named("acme");
+    let unknown = tried(&seventh, &on);
+    assert!(unknown.code == 2 && unknown.stderr.contains("was fetched here yet"), "{unknown}");
+    Outcome::of(&mut at.agentsh(&["policy", "bundle", "pull"])).expect_code(0);
+    let kept = tried(&seventh, &["--host", "connects", "--json"]).expect_code(1).stdout;
+    let said: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(
+        (&said["against"]["bundle"], &said["against"]["version"]),
+        (&"acme".into(), &6.into()),
+        "{said}"
+    );
+    assert_eq!(said["hosts"][0]["refused"].as_array().unwrap().len(), 1, "{said}");
+    tried(&sixth, &on).expect_code(0);
+    let file = at.home.join(".local/state/agentsh/bundles/acme.bundle");
+    let mut damaged = std::fs::read(&file).unwrap();
+    *damaged.last_mut().unwrap() ^= 1;
+    std::fs::write(&file, damaged).unwrap();
+    let damaged = tried(&seventh, &on);
+    assert!(damaged.code == 125 && damaged.stderr.contains("bundle pull"), "{damaged}");
+    for file in [file, at.home.join(".config/agentsh/organisation.yaml")] {
+        std::fs::remove_file(file).unwrap();
+    }
 }

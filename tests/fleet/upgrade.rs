@@ -139,9 +139,77 @@ fn what_the_version_before_left_is_brought_up_to_date() {
     forward(&host, &["--check"]).expect_code(0);
     let found = asked(at, &server, &["mcp", "calls", "--tool", "crash"]);
     assert_eq!(found.len(), 2, "{found:?}");
+    // Its clock was ahead: what arrives now is behind that all the same.
+    let ahead = 600_000_000_i64 << 11;
+    database.say(&format!("UPDATE events SET id = id + {ahead}; UPDATE hosts SET last_event = 0"));
+    session(&host, 1);
+    forward(&host, &["--check"]).expect_code(0);
+    let order = "SELECT count(*) FROM hosts WHERE last_event <> (SELECT max(id) FROM events WHERE host = hosts.id) \
+                 UNION ALL SELECT count(*) FROM events WHERE id > (SELECT max(id) FROM events WHERE type = 'session_started') \
+                 AND session <> (SELECT session FROM events WHERE type = 'session_started' ORDER BY id DESC LIMIT 1)";
+    assert_eq!(database.say(order), "0\n0");
     // A second start has nothing to do.
     assert!(server.again());
     assert_eq!((database.version(), database.lacking().as_str()), (own, "0"));
+}
+
+/// What a server of version 4 writes, it can write into these tables, and what it keeps is asked for here.
+#[test]
+fn what_the_version_before_writes_beside_this_one_is_taken() {
+    let Some(database) = Database::start() else { return };
+    let at = &database.at;
+    let server = Server::start(at, &database.cluster.url, &[]);
+    let host = a_host(at, &server, 2);
+    let before = asked(at, &server, &["mcp", "events", "--limit", "1000"]).len();
+    // A batch of one row, as that version takes it: it knows no `last_event`.
+    let row = "SELECT id + (60000000::bigint << 11), host, session, seq + 1, time, type, body, md5(hash) || md5(hash), \
+               server_id, tool_name, action, severity, call FROM events ORDER BY id DESC LIMIT 1";
+    database.say(&format!(
+        "BEGIN; UPDATE hosts SET seen_at = seen_at; SELECT last_id, last_hash, state FROM hosts; \
+         INSERT INTO events (id, host, session, seq, time, type, body, hash, server_id, tool_name, action, severity, call) {row}; \
+         UPDATE hosts SET last_id = last_id + 1, last_hash = (SELECT hash FROM events ORDER BY id DESC LIMIT 1); COMMIT"
+    ));
+    database.say(
+        "INSERT INTO hosts (id, name, key, state, version, enrolled_at, seen_at, last_id, last_hash) \
+         VALUES ('older', 'older', '', 'active', '', 'now', 'now', 0, '')",
+    );
+    assert_eq!(asked(at, &server, &["mcp", "events", "--limit", "1000"]).len(), before + 1);
+    assert_eq!(hosts(at).0.len(), 2);
+    // The row is none that the host wrote: that is found, whoever took it.
+    let said = forward(&host, &["--check"]);
+    assert!(said.code != 0, "{said}");
+}
+
+/// Tables of days that cannot be made are told.
+#[test]
+fn days_that_cannot_be_made_are_told() {
+    let Some(database) = Database::start() else { return };
+    let at = &database.at;
+    let mut server = Server::start(at, &database.cluster.url, &[]);
+    server.login(at, "viewer");
+    server.end();
+    // The last day lies in a table of another name.
+    let last = database.say(
+        "SELECT relname || ' ' || pg_get_expr(relpartbound, oid) FROM pg_class WHERE relispartition AND relkind = 'r' \
+         AND relname LIKE 'events\\_2%' ORDER BY relname DESC LIMIT 1",
+    );
+    let (name, bounds) = last.split_once(' ').unwrap();
+    database.say(&format!("DROP TABLE {name}; CREATE TABLE elsewhere PARTITION OF events {bounds}"));
+    let said = at.project.join("said");
+    let file = std::fs::File::create(&said).unwrap();
+    let words = ["fleet", "serve", "--listen", &server.address, "--database", &database.cluster.url];
+    let mut child = at.agentsh(&words).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let text = || std::fs::read_to_string(&said).unwrap_or_default();
+    let is_told =
+        within(Duration::from_secs(20), || text().contains("tables for the days to come cannot be made"));
+    let bearer = format!("Bearer {}", credential(at));
+    let metrics = server.raw("GET", "/metrics", &[("Authorization", &bearer)], b"").1;
+    let _ended = child.kill();
+    let _reaped = child.wait();
+    assert!(is_told, "{}", text());
+    assert!(text().contains("overlap"), "{}", text());
+    assert!(metrics.contains("agentsh_fleet_keeping_failed{what=\"days\"} 1"), "{metrics}");
+    assert!(metrics.contains("agentsh_fleet_keeping_failed{what=\"forgetting\"} 0"), "{metrics}");
 }
 
 struct Older {

@@ -279,7 +279,12 @@ fn a_bundle_is_tried_on_what_was_recorded() {
         (&json!("fixture"), &json!("call echo"), &json!(2))
     );
     assert!(tried["host"].is_string() && refused[0]["rule"].to_string().contains("denied_tools"), "{tried}");
-    bundle(&place, &["try", first.to_str().unwrap()]).expect_code(0);
+    assert_eq!(tried["against"], json!({"bundle": "acme", "version": 1}));
+    let same = bundle(&place, &["try", first.to_str().unwrap()]).expect_code(0).stdout;
+    assert!(
+        same.starts_with("'acme' version 1 is compared with what is in force here: 'acme' version 1\n"),
+        "{same}"
+    );
 }
 
 fn ask(mut stream: std::net::TcpStream, path: &str) {

@@ -15,7 +15,8 @@ pub(super) use sources::get;
 
 use super::exit::{FAILED, NO, OK};
 use super::policy::Surroundings;
-use crate::advisories::read::{Document, MAX_DOCUMENT, Tally, documents, each};
+use crate::advisories::archive::is_zip;
+use crate::advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
 use crate::advisories::{self, Database, DatabaseError, Found, Package, deny};
 use crate::policy::AdvisoryPolicy;
 use crate::session::advisories::known::{self, Asked, Places};
@@ -171,10 +172,20 @@ async fn take_file(
     // A pipe has no length.
     let bytes = sources::whole(file, MAX_DOCUMENT)?;
     let read = documents(&bytes)?;
-    let is_list = read.all.iter().any(|document| matches!(document, Document::Deny(_, None)));
-    let signatures = match is_list {
-        true => sources::signatures_of(here, name).await?,
-        false => String::new(),
+    let unsigned = read.all.iter().find_map(|document| match document {
+        Document::Deny(list, None) => Some(&list.name),
+        _ => None,
+    });
+    let signatures = match unsigned {
+        Some(list) => sources::signatures_of(here, name).await.map_err(|why| {
+            if !is_zip(&bytes) {
+                return why;
+            }
+            format!(
+                "deny list '{list}' has no signatures in FILE{SIGNATURES} beside it inside the archive, and {why}"
+            )
+        })?,
+        None => String::new(),
     };
     let whole = deny::signers(&bytes, &signatures, &keys);
     let signed_by = |document: &Document| deny::signed_by(document, &whole, &keys);

@@ -66,7 +66,7 @@ impl<S: Source> Window<'_, S> {
     }
 }
 
-/// Hands every file to `take`, with its name, until they are more than `most` bytes together.
+/// Hands every file to `take`, with its name, until they and their names are more than `most` bytes together.
 ///
 /// # Errors
 /// What is wrong with the archive, or what `take` says. Archives of more than 4 GiB are not read.
@@ -121,7 +121,7 @@ pub fn each_named(
         let data = data(source, local, usize::try_from(packed).map_err(|_| damaged())?)?;
         match method {
             0 => {
-                spend(data.len())?;
+                spend(data.len() + name.len())?;
                 take(&name, &data)?;
             }
             8 => {
@@ -132,7 +132,7 @@ pub fn each_named(
                 if text.len() > MAX_ENTRY {
                     return Err(too_large());
                 }
-                spend(text.len())?;
+                spend(text.len() + name.len())?;
                 take(&name, &text)?;
             }
             other => return Err(format!("'{name}' in it is packed in a way that is not known ({other})")),

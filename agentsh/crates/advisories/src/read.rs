@@ -19,6 +19,9 @@ pub(crate) const MAX_RECORD: usize = 4 << 20;
 /// Longest document that is neither a list, nor lines, nor an archive, in bytes: it is held as a whole.
 pub const MAX_DOCUMENT: u64 = 16 << 20;
 
+/// Files of signatures in an archive.
+const MOST_SIGNATURES: usize = 10_000;
+
 #[derive(Clone, Debug)]
 pub enum Document {
     /// A record, with its text.
@@ -113,6 +116,9 @@ fn signatures(source: &impl Source) -> Result<BTreeMap<String, String>, String> 
         MAX_DOCUMENT,
         |name| name.ends_with(SIGNATURES),
         |name, text| {
+            if found.len() >= MOST_SIGNATURES {
+                return Err(format!("more than {MOST_SIGNATURES} files in it end in {SIGNATURES}"));
+            }
             found.insert(name.to_owned(), String::from_utf8_lossy(text).into_owned());
             Ok(())
         },

@@ -1,7 +1,6 @@
 //! A batch that arrives: its chain is followed, and what fits is kept, in one transaction that holds the row of its host.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use agentsh_database::{Connection, DbError, Value};
 use agentsh_store::raw::{Facts, NOTHING, Raw};
@@ -10,21 +9,14 @@ use serde_json::Value as Json;
 
 use crate::batch::Batch;
 use crate::keys;
+use crate::places::Places;
 use crate::refusal::Refusal;
-use crate::schema::LOW_BITS;
 use crate::tally::{Servers, Session, indexed, shown};
 use crate::wire::Position;
 
 /// Rows of one statement.
 const TOGETHER: usize = 32;
 const COLUMNS: usize = 13;
-
-/// Gives every event its place: the microsecond of its arrival, later than every one before, with bits of its own. Where the
-/// clocks of servers differ, those that are behind follow the one that is ahead: the events of a host are in one order.
-pub(crate) struct Places {
-    last: Mutex<i64>,
-    low: i64,
-}
 
 /// What became of a batch.
 #[derive(Clone, Debug)]
@@ -51,23 +43,6 @@ struct Known {
     state: String,
     /// The place of its newest event.
     last_event: i64,
-}
-
-impl Places {
-    pub fn new(low: u16) -> Self {
-        Self { last: Mutex::new(0), low: i64::from(low) & ((1 << LOW_BITS) - 1) }
-    }
-
-    pub fn next(&self) -> i64 {
-        self.behind(0)
-    }
-
-    /// One that is larger than `place`, which another server may have given.
-    fn behind(&self, place: i64) -> i64 {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = Timestamp::now().as_microsecond().max(*last + 1).max((place >> LOW_BITS) + 1);
-        (*last << LOW_BITS) | self.low
-    }
 }
 
 /// Takes the rows of a batch that are not here yet, as far as they fit. One that does not is put on record, and its host
@@ -113,6 +88,7 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
         return Err(Refusal::Gap(here));
     }
     let (mut hash, mut last_event) = (known.last_hash, known.last_event);
+    places.watch(host, last_event, Timestamp::now());
     let mut sessions: BTreeMap<String, Session> = BTreeMap::new();
     let mut servers = Servers::default();
     let mut kept: Vec<(i64, &Raw, Facts)> = Vec::new();
@@ -120,7 +96,7 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
     for row in batch.rows.iter().filter(|row| row.id > known.last_id) {
         match fits(db, host, row, &hash, &mut sessions)? {
             Ok(facts) => {
-                let arrival = places.behind(last_event);
+                let arrival = places.behind(last_event, Timestamp::now())?;
                 last_event = arrival;
                 if let Some(session) = sessions.get_mut(&row.session) {
                     session.hear(row, &facts, arrival);
@@ -181,11 +157,18 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<Known, Refusal> {
     let Some([last_id, last_hash, state, last_event]) = rows.first().map(Vec::as_slice) else {
         return Err(Refusal::Unknown("no such host"));
     };
+    let mut last_event = last_event.as_int();
+    if last_event == 0 && last_id.as_int() > 0 {
+        // Tables that were made before it was kept.
+        let text = "SELECT coalesce(max(id), 0) FROM events WHERE host = $1";
+        let rows = db.rows(text, &[Value::text(host)])?;
+        last_event = rows.first().and_then(|row| row.first()).map(Value::as_int).unwrap_or_default();
+    }
     Ok(Known {
         last_id: last_id.as_int(),
         last_hash: keys::hash(last_hash.as_text()).unwrap_or(NOTHING),
         state: state.as_text().to_owned(),
-        last_event: last_event.as_int(),
+        last_event,
     })
 }
 
@@ -346,7 +329,7 @@ pub(crate) fn put_on_record(
     db.change(
         "INSERT INTO incidents (id, host, at, kind, session, detail, found) VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
-            Value::Int(places.next()),
+            Value::Int(places.next()?),
             Value::text(host),
             now,
             Value::text(misfit.kind),
@@ -356,4 +339,35 @@ pub(crate) fn put_on_record(
         ],
     )?;
     Ok(Refusal::Rewritten(format!("{}: {}; the host is refused", misfit.kind, misfit.detail)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use agentsh_database::Database;
+
+    use super::*;
+    use crate::schema;
+
+    #[test]
+    fn the_newest_event_is_looked_up_where_it_was_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::File(dir.path().join("fleet.db"));
+        schema::prepare(&database).unwrap();
+        let mut db = database.connect(None).unwrap();
+        let insert = "INSERT INTO hosts (id, name, key, state, version, enrolled_at, seen_at, last_id, last_hash) \
+                      VALUES ($1, '', '', 'active', '', '', '', $2, '')";
+        for (host, last_id) in [("old", 2), ("new", 0)] {
+            db.change(insert, &[Value::text(host), Value::Int(last_id)]).unwrap();
+        }
+        let insert = "INSERT INTO events (id, host, session, seq, time, type, body, hash) VALUES ($1, $2, '', 1, '', '', '', '')";
+        for (id, host) in [(5, "old"), (9, "old"), (12, "other")] {
+            db.change(insert, &[Value::Int(id), Value::text(host)]).unwrap();
+        }
+        assert_eq!(hold(db.as_mut(), "old").unwrap().last_event, 9);
+        assert_eq!(hold(db.as_mut(), "new").unwrap().last_event, 0);
+        db.change("UPDATE hosts SET last_event = 7", &[]).unwrap();
+        assert_eq!(hold(db.as_mut(), "old").unwrap().last_event, 7);
+    }
 }

@@ -6,9 +6,10 @@ use agentsh_database::{Connection, Value};
 use agentsh_store::raw::NOTHING;
 use agentsh_store::{Reader, StoreError};
 
-use crate::arrival::{Misfit, Places, put_on_record, stopped};
+use crate::arrival::{Misfit, put_on_record, stopped};
 use crate::batch::{self, Unreadable};
 use crate::keys;
+use crate::places::Places;
 use crate::refusal::Refusal;
 
 /// Most sessions whose misfit is told one by one.

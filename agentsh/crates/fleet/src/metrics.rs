@@ -25,6 +25,8 @@ struct Counts {
     refused: BTreeMap<&'static str, u64>,
     arrivals: [u64; BOUNDS.len() + 1],
     seconds: f64,
+    /// What is done from time to time, and whether that failed when it was last tried.
+    failing: BTreeMap<&'static str, bool>,
 }
 
 impl Metrics {
@@ -48,6 +50,12 @@ impl Metrics {
 
     pub fn refused(&self, word: &'static str) {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused.entry(word).or_default() += 1;
+    }
+
+    /// What was done now, or could not be. True: that is another state than before.
+    pub fn kept(&self, what: &'static str, is_failing: bool) -> bool {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.failing.insert(what, is_failing).unwrap_or(false) != is_failing
     }
 
     /// In Prometheus' own words. `busy`: batches that are worked on; `hosts`: by state.
@@ -82,6 +90,14 @@ impl Metrics {
         );
         let hosts = hosts.iter().map(|(state, number)| (label("state", state), number.to_string())).collect();
         family("agentsh_fleet_hosts", "gauge", "Hosts, by state", hosts);
+        let failing = counts.failing.iter();
+        let failing = failing.map(|(what, is)| (label("what", what), u8::from(*is).to_string())).collect();
+        family(
+            "agentsh_fleet_keeping_failed",
+            "gauge",
+            "1 where the tables of days to come (days), what is over (forgetting) or indexes (indexes) could not be kept up",
+            failing,
+        );
         let name = "agentsh_fleet_arrival_seconds";
         let _infallible = writeln!(out, "# HELP {name} From a batch to its commit\n# TYPE {name} histogram");
         let mut sum = 0;
@@ -112,10 +128,15 @@ mod tests {
         let position = Position { id: 1, hash: String::new() };
         metrics.taken(&Taken { position, kinds }, 7, Duration::from_millis(30));
         metrics.refused("busy");
+        let changes = [true, true, false, false, true].map(|is_failing| metrics.kept("days", is_failing));
+        assert_eq!(changes, [true, false, true, false, true]);
+        assert!(!metrics.kept("indexes", false));
         let text = metrics.written(3, &[("active".to_owned(), 2)]);
         assert!(text.contains("agentsh_fleet_events_total{type=\"other\"} 300"), "{text}");
         assert!(text.contains("{type=\"a\\\"\\n0\"} 1"), "{text}");
         assert!(text.contains("agentsh_fleet_arrival_seconds_bucket{le=\"0.05\"} 1"), "{text}");
+        assert!(text.contains("agentsh_fleet_keeping_failed{what=\"days\"} 1"), "{text}");
+        assert!(text.contains("agentsh_fleet_keeping_failed{what=\"indexes\"} 0"), "{text}");
         assert!(
             text.lines().all(|line| line.starts_with('#') || line.starts_with("agentsh_fleet_")),
             "{text}"

@@ -18,9 +18,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access::{Claim, Role, bearer, person};
-use crate::arrival::{self, Places};
+use crate::arrival;
 use crate::batch::{Batch, MOST_SENT};
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::reads::{self, Asked};
 use crate::refusal::Refusal;
 use crate::wire::{Ask, AskToken, Enrol, Login, Position, RevokePeople, Revoked, Say};

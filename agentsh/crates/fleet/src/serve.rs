@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::arrival::Places;
 use crate::asks;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
+use crate::places::Places;
 use crate::routes::{App, BATCHES, router};
 use crate::schema;
 use crate::sign_ins;
@@ -29,6 +29,9 @@ const WRITERS: usize = 4;
 /// How often days are made and forgotten.
 const KEEPING: Duration = Duration::from_secs(3600);
 
+/// What says something to whoever runs the server.
+pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// How a server is run.
 pub struct Options {
     pub listen: SocketAddr,
@@ -40,6 +43,7 @@ pub struct Options {
     /// Events are forgotten this many days after they arrived; None: never.
     pub keep_days: Option<u32>,
     pub bundles: Option<PathBuf>,
+    pub tell: Tell,
 }
 
 /// Why the server does not run.
@@ -67,6 +71,7 @@ pub struct Server {
     address: SocketAddr,
     keep_days: Option<u32>,
     database: Database,
+    tell: Tell,
 }
 
 impl Server {
@@ -97,14 +102,17 @@ impl Server {
         let app = App {
             readers,
             writers,
-            places: Arc::new(Places::new(u16::from_str_radix(&low, 16).unwrap_or_default())),
+            places: Arc::new(Places::new(
+                u16::from_str_radix(&low, 16).unwrap_or_default(),
+                Arc::clone(&options.tell),
+            )),
             batches: Semaphore::new(BATCHES),
             by_host: std::sync::Mutex::default(),
             metrics: Metrics::default(),
             bundles: options.bundles,
         };
-        let keep_days = options.keep_days;
-        Ok(Self { listener, acceptor, app: Arc::new(app), address, keep_days, database: kept })
+        let (keep_days, tell) = (options.keep_days, options.tell);
+        Ok(Self { listener, acceptor, app: Arc::new(app), address, keep_days, database: kept, tell })
     }
 
     /// Where it listens; the port is known even when it was asked for as 0.
@@ -139,7 +147,7 @@ impl Server {
         pages: Router,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), ServeError> {
-        let keeping = tokio::spawn(keep(self.app.writers.clone(), self.keep_days, self.database));
+        let keeping = tokio::spawn(keep(Arc::clone(&self.app), self.keep_days, self.database, self.tell));
         let service = router(self.app).merge(pages);
         let served = match self.acceptor {
             None => axum::serve(self.listener, service).with_graceful_shutdown(stop).await,
@@ -154,26 +162,45 @@ impl Server {
 }
 
 /// Makes the days to come and forgets those that are over. What fails is tried again with the next round.
-async fn keep(writers: Pool, keep_days: Option<u32>, database: Database) {
+async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: Tell) {
     loop {
-        let _tried_again = writers
+        let made = app.writers.ask(|db| schema::make_days(db, Timestamp::now())).await;
+        heard(&app.metrics, &tell, "days", &made);
+        let forgotten = app
+            .writers
             .ask(move |db| {
-                let now = Timestamp::now();
-                let made = schema::make_days(db, now);
                 asks::forget(db)?;
                 sign_ins::forget(db)?;
                 if let Some(days) = keep_days {
-                    schema::forget(db, now, days)?;
+                    schema::forget(db, Timestamp::now(), days)?;
                 }
-                made
+                Ok(())
             })
             .await;
+        heard(&app.metrics, &tell, "forgetting", &forgotten);
         // On a connection of its own: it takes as long as it takes. Behind the days that were dropped: an index that is built
         // on one would keep everybody from the table until it is done.
-        let own = database.clone();
-        tokio::task::spawn_blocking(move || -> Result<u64, DbError> {
-            schema::complete(own.connect(None)?.as_mut())
+        let (own, app, tell) = (database.clone(), Arc::clone(&app), Arc::clone(&tell));
+        tokio::task::spawn_blocking(move || {
+            let completed = own.connect(None).and_then(|mut db| schema::complete(db.as_mut()).map(drop));
+            heard(&app.metrics, &tell, "indexes", &completed);
         });
         tokio::time::sleep(KEEPING).await;
+    }
+}
+
+/// Says when something begins to fail, and when it no longer does.
+fn heard(metrics: &Metrics, tell: &Tell, what: &'static str, done: &Result<(), DbError>) {
+    if !metrics.kept(what, done.is_err()) {
+        return;
+    }
+    let (thing, verb) = match what {
+        "days" => ("tables for the days to come", "made"),
+        "forgetting" => ("events and sign-ins that are over", "forgotten"),
+        _ => ("indexes of the tables of days", "completed"),
+    };
+    match done {
+        Ok(()) => tell(&format!("{thing} are {verb} again")),
+        Err(error) => tell(&format!("{thing} cannot be {verb}: {error}; it is tried again every hour")),
     }
 }

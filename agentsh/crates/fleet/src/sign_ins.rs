@@ -48,8 +48,7 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
             Value::text(keys::digest(credential.as_bytes())),
-            // A name has no brackets: what stands in them behind it is who it is.
-            Value::Text(shown(&format!("{NAMES}{}", sign_in.name.replace('[', "(").replace(']', ")")))),
+            Value::Text(shown(&clean(&format!("{NAMES}{}", sign_in.name)))),
             Value::text(sign_in.role.as_str()),
             Value::Text(shown(&sign_in.issuer)),
             Value::Text(shown(&sign_in.subject)),
@@ -58,6 +57,11 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
         ],
     )?;
     Ok(credential)
+}
+
+/// A name has no brackets: what stands in them behind it is who it is. Servers of earlier versions keep them.
+fn clean(name: &str) -> String {
+    name.replace('[', "(").replace(']', ")")
 }
 
 /// The person whose credential it is, while it counts.
@@ -71,7 +75,7 @@ pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refu
         return Err(Refusal::Unknown("this sign-in is over; sign in again"));
     };
     let subject = Some(at_issuer(subject, issuer));
-    Ok(Who { name: name.as_text().to_owned(), role: role.as_text().to_owned(), subject })
+    Ok(Who { name: clean(name.as_text()), role: role.as_text().to_owned(), subject })
 }
 
 /// Ends one; what is none ends nothing.
@@ -101,7 +105,8 @@ pub(crate) fn revoke(db: &mut dyn Connection, name: &str, at: &Value) -> Result<
         );
     }
     db.change(
-        "UPDATE sign_ins SET revoked_at = $2 WHERE name = $1 AND revoked_at IS NULL AND expires_at > $3",
+        "UPDATE sign_ins SET revoked_at = $2 WHERE (name = $1 OR replace(replace(name, '[', '('), ']', ')') = $1) \
+         AND revoked_at IS NULL AND expires_at > $3",
         &[Value::text(name), at.clone(), now()],
     )
 }
@@ -117,7 +122,7 @@ pub(crate) fn people(db: &mut dyn Connection, most: i64) -> Result<Vec<Person>, 
         };
         let text = |value: &Value| value.as_text().to_owned();
         Some(Person {
-            name: text(name),
+            name: clean(name.as_text()),
             role: text(role),
             made_at: text(made_at),
             revoked_at: revoked_at.as_option().map(str::to_owned),
@@ -192,5 +197,18 @@ mod tests {
         assert!(access::who(db, &liar).is_err() && access::who(db, &again).is_ok());
         assert_eq!(access::revoke_people(db, known_as).unwrap(), 1);
         assert!(access::who(db, &again).is_err());
+
+        // As a server of an earlier version kept it.
+        let kept = open(db, &SignIn { subject: "19".to_owned(), ..ada }).unwrap();
+        let values = [Value::text(known_as), Value::text(keys::digest(kept.as_bytes()))];
+        db.change("UPDATE sign_ins SET name = $1 WHERE digest = $2", &values).unwrap();
+        let cleaned = "oidc:ada (17 at https://login.example)";
+        assert_eq!(
+            access::who(db, &kept).unwrap().on_record(),
+            format!("{cleaned} [19 at https://login.example]")
+        );
+        assert!(people(db, 10).unwrap().iter().all(|person| !person.name.contains('[')));
+        assert_eq!(access::revoke_people(db, cleaned).unwrap(), 1);
+        assert!(access::who(db, &kept).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The questions of `agentsh mcp` and `agentsh report`, asked of a fleet: what answers them comes over as rows of journals,
 //! and is asked as a journal is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use url::form_urlencoded::Serializer;
@@ -21,6 +21,8 @@ use crate::types::SessionId;
 const PAGE: u64 = 1000;
 /// Rows that are looked through for calls that an index does not find.
 const MOST_LOOKED: usize = 50_000;
+/// Sessions whose beginning is asked for one by one.
+const MOST_BEGINNINGS: usize = 2000;
 /// Events of a session that is reported.
 const MOST_REPORTED: usize = 200_000;
 
@@ -203,8 +205,8 @@ impl Fleet {
         self.host = Some(host.to_owned());
     }
 
-    /// Events of these types that were recorded since then, as a journal; the newest ones of each, and whether there are more. A
-    /// session that goes on may have begun before.
+    /// Events of these types that were recorded since then, as a journal; the newest ones of each, and whether there are more.
+    /// What goes on may have begun before: the beginning of each session comes along.
     pub(in crate::cli) async fn since(
         &self,
         since: jiff::Timestamp,
@@ -212,12 +214,26 @@ impl Fleet {
     ) -> Result<(Reader, bool), Failure> {
         let (mut rows, mut is_cut) = (Vec::new(), false);
         for kind in kinds {
-            let since = Some(since).filter(|_| *kind != "session_started");
-            let filter = EventFilter { since, ..EventFilter::default() };
-            let found = self.newest(&[kind], &filter, MOST_LOOKED as u64).await?;
-            is_cut |= found.len() >= MOST_LOOKED;
+            let filter = EventFilter { since: Some(since), ..EventFilter::default() };
+            let (found, has_more) = self.newest_of(&[kind], &filter, MOST_LOOKED as u64).await?;
+            is_cut |= has_more;
             rows.extend(found);
         }
+        let begun: BTreeSet<&str> =
+            rows.iter().filter(|row| row.seq == 1).map(|row| row.session.as_str()).collect();
+        let others: BTreeSet<&str> =
+            rows.iter().map(|row| row.session.as_str()).filter(|session| !begun.contains(session)).collect();
+        is_cut |= others.len() > MOST_BEGINNINGS;
+        let mut beginnings = Vec::new();
+        for session in others.into_iter().take(MOST_BEGINNINGS) {
+            let session = session.parse().ok().map(SessionId);
+            let filter = EventFilter { session, ..EventFilter::default() };
+            let found = self.newest(&["session_started"], &filter, 1).await?;
+            // The server may have forgotten it.
+            is_cut |= found.is_empty();
+            beginnings.extend(found);
+        }
+        rows.extend(beginnings);
         Ok((reader(&rows)?, is_cut))
     }
 
@@ -235,18 +251,28 @@ impl Fleet {
 
     /// The newest events of these types that the filter lets through.
     async fn newest(&self, kinds: &[&str], filter: &EventFilter, most: u64) -> Result<Vec<Row>, Failure> {
+        Ok(self.newest_of(kinds, filter, most).await?.0)
+    }
+
+    /// As [`Fleet::newest`], and whether there are more.
+    async fn newest_of(
+        &self,
+        kinds: &[&str],
+        filter: &EventFilter,
+        most: u64,
+    ) -> Result<(Vec<Row>, bool), Failure> {
         let mut rows = Vec::new();
         let mut before = None;
         while (rows.len() as u64) < most {
             let limit = (most - rows.len() as u64).min(PAGE);
             let page = self.page(kinds, filter, before.as_deref(), limit).await?;
             rows.extend(page.rows);
-            match page.next {
-                Some(next) => before = Some(next),
-                None => break,
+            before = page.next;
+            if before.is_none() {
+                break;
             }
         }
-        Ok(rows)
+        Ok((rows, before.is_some()))
     }
 
     async fn page(
@@ -309,7 +335,7 @@ impl Fleet {
         let mut before: Option<String> = None;
         loop {
             let page = self.page(&CALLS, &every, before.as_deref(), PAGE).await?;
-            let known: std::collections::BTreeSet<String> = rows.iter().map(|row| row.at.clone()).collect();
+            let known: BTreeSet<String> = rows.iter().map(|row| row.at.clone()).collect();
             rows.extend(page.rows.into_iter().filter(|row| !known.contains(&row.at)));
             before = page.next;
             if before.is_none() || rows.len() >= MOST_LOOKED {

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agentsh_database::Database;
 use axum::Router;
@@ -12,7 +13,7 @@ use clap::Args;
 
 use super::super::output::{Context, Failure, OK};
 use super::super::policy::Surroundings;
-use super::super::stop;
+use super::super::{stop, style};
 use super::pages;
 use super::registry::{self, Registers};
 use crate::fleet::{Options, Server};
@@ -95,6 +96,10 @@ pub(super) async fn serve(args: ServeArgs, context: &Context, out: &mut dyn Writ
         behind_proxy: args.behind_proxy,
         keep_days: args.keep,
         bundles: args.bundles,
+        tell: Arc::new(|text| {
+            // It cannot be told to anybody.
+            let _ = writeln!(style::stderr(), "agentsh: {text}");
+        }),
     });
     let server = server.await.map_err(|error| Failure::Failed(error.to_string()))?;
     let mut beside = Router::new();

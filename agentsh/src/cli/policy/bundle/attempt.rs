@@ -18,6 +18,8 @@ use crate::store::{Reader, escape};
 
 /// Sessions that are looked at, the newest ones.
 const MOST_SESSIONS: u64 = 20_000;
+/// In place of a bundle: there is none.
+const NONE: &str = "none";
 /// Where no file of anybody stands.
 const NOWHERE: &str = "/nonexistent";
 
@@ -33,6 +35,9 @@ pub(super) struct Attempt {
     /// On the hosts of this fleet server instead of here; policies of their own users are not known there
     #[arg(long, value_name = "URL")]
     fleet: Option<String>,
+    /// What is in force on the hosts, in place of the bundle that is kept here; `none`: no bundle is
+    #[arg(long, value_name = "FILE|none", requires = "fleet")]
+    against: Option<PathBuf>,
     /// On this host of the fleet alone
     #[arg(long, value_name = "NAME", requires = "fleet")]
     host: Option<String>,
@@ -62,14 +67,16 @@ pub(super) async fn attempt(
     let bundle = open(&args.file, &args.keys, place)?;
     let since = Timestamp::now().checked_sub(SignedDuration::from_hours(24 * i64::from(args.days)));
     let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
-    let mut judge = Judge::of(place, &bundle, args.fleet.is_some())?;
+    let against = Against::of(args, &bundle, place)?;
+    let mut judge = Judge { place, bundle: &bundle, against: &against, policies: BTreeMap::new() };
     let mut all = Vec::new();
     if let Some(url) = &args.fleet {
         let mut fleet = Fleet::at(url, args.host.as_deref(), &Context::of_process()?)?;
         for (id, host) in fleet.named().await? {
             fleet.narrow(&id);
             let (mut reader, is_cut) = fleet.since(since, &tried::KINDS).await?;
-            all.push(Looked { is_cut, ..judge.look(host, &mut reader, since).await? });
+            let looked = judge.look(host, &mut reader, since).await?;
+            all.push(Looked { is_cut: is_cut || looked.is_cut, ..looked });
         }
     } else {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -79,13 +86,17 @@ pub(super) async fn attempt(
         });
     }
     if args.json {
-        let about = json!({"bundle": bundle.name, "version": bundle.version, "days": args.days});
+        let about = json!({
+            "bundle": bundle.name, "version": bundle.version, "days": args.days, "against": against.as_json(),
+        });
         let value = match (&args.fleet, all.first()) {
             (None, Some(here)) => joined(about, here.as_json()),
             _ => joined(about, json!({"hosts": all.iter().map(Looked::as_json).collect::<Vec<_>>()})),
         };
         writeln!(out, "{value}")?;
     } else {
+        let name = escape::line(&bundle.name);
+        writeln!(out, "'{name}' version {} is compared with {}", bundle.version, against.shown())?;
         for one in &all {
             one.write(args, out)?;
         }
@@ -122,7 +133,7 @@ impl Looked {
                 "{on}would be refused: {who}: {what}, {times} times in {sessions} sessions, by {rule}"
             )?;
         }
-        let cut = if self.is_cut { "; older ones were not looked at" } else { "" };
+        let cut = if self.is_cut { "; there is more, which was not looked at" } else { "" };
         writeln!(
             out,
             "{host}: of {} calls and connections in {} sessions of {} days, {} kinds would be refused that are not now{cut}",
@@ -135,44 +146,98 @@ impl Looked {
     }
 }
 
-/// Whose record is looked at.
-enum On {
-    Here,
-    /// That of other machines; what is in force of the organisation, as far as it is known here.
-    Fleet(Option<Bundle>),
+/// What a bundle is compared with.
+enum Against {
+    /// On the record of this machine: what is in force here, with this bundle of the organisation.
+    Here(Option<Bundle>),
+    /// On that of other machines: the bundle that is in force there, and the file that says so.
+    Fleet(Option<(Bundle, PathBuf)>),
+}
+
+impl Against {
+    fn of(args: &Attempt, bundle: &Bundle, place: &Surroundings) -> Result<Self, Failure> {
+        let named = organisation(place)?;
+        let failed = |error: policy::PolicyError| Failure::Failed(error.to_string());
+        if args.fleet.is_none() {
+            let found = named.map(|named| named.in_force(Timestamp::now())).transpose().map_err(failed)?;
+            return Ok(Self::Here(found.map(|(bundle, _)| bundle)));
+        }
+        match &args.against {
+            Some(none) if none.as_os_str() == NONE => return Ok(Self::Fleet(None)),
+            Some(file) => return Ok(Self::Fleet(Some((open(file, &args.keys, place)?, file.clone())))),
+            None => {}
+        }
+        let unknown = |why: &str| {
+            Failure::Usage(format!(
+                "what is in force on the hosts is not known: {why}; give that bundle as `--against FILE`, or `--against none` \
+                 where none is in force"
+            ))
+        };
+        let named = named.ok_or_else(|| unknown("no organisation is named here"))?;
+        if named.name != bundle.name {
+            let (here, other) = (escape::line(&named.name), escape::line(&bundle.name));
+            return Err(unknown(&format!(
+                "the organisation here is '{here}', and the bundle is of '{other}'"
+            )));
+        }
+        let kept = named.bundle().map_err(failed)?;
+        let kept = kept.ok_or_else(|| unknown("no bundle of the organisation was fetched here yet"))?;
+        Ok(Self::Fleet(Some((kept, named.kept()))))
+    }
+
+    fn is_fleet(&self) -> bool {
+        matches!(self, Self::Fleet(_))
+    }
+
+    fn as_json(&self) -> Value {
+        match self {
+            Self::Here(None) | Self::Fleet(None) => Value::Null,
+            Self::Here(Some(bundle)) => json!({"bundle": bundle.name, "version": bundle.version}),
+            Self::Fleet(Some((bundle, file))) => {
+                json!({"bundle": bundle.name, "version": bundle.version, "file": file})
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        let named = |bundle: &Bundle| format!("'{}' version {}", escape::line(&bundle.name), bundle.version);
+        match self {
+            Self::Here(None) => "what is in force here: no bundle".to_owned(),
+            Self::Here(Some(bundle)) => format!("what is in force here: {}", named(bundle)),
+            Self::Fleet(None) => "what is allowed without a bundle".to_owned(),
+            Self::Fleet(Some((bundle, file))) => {
+                format!("{} ({})", named(bundle), escape::line(&file.display().to_string()))
+            }
+        }
+    }
 }
 
 /// Policies as they are, and as they would be with the bundle: by agent and project.
 struct Judge<'p> {
     place: &'p Surroundings,
     bundle: &'p Bundle,
-    on: On,
+    against: &'p Against,
     policies: BTreeMap<(&'static str, PathBuf), (Policy, Policy)>,
 }
 
 impl<'p> Judge<'p> {
-    fn of(place: &'p Surroundings, bundle: &'p Bundle, is_fleet: bool) -> Result<Self, Failure> {
-        let on = if is_fleet {
-            let found = organisation(place)?.map(|named| named.in_force(Timestamp::now()));
-            // An organisation of which nothing was fetched yet has nothing in force.
-            On::Fleet(found.and_then(Result::ok).map(|(bundle, _)| bundle))
-        } else {
-            On::Here
-        };
-        Ok(Self { place, bundle, on, policies: BTreeMap::new() })
-    }
-
     async fn look(&mut self, host: String, reader: &mut Reader, since: Timestamp) -> Result<Looked, Failure> {
         let mut looked = Looked { host, sessions: 0, calls: 0, refused: Refused::new(), is_cut: false };
-        for session in reader.sessions(MOST_SESSIONS).await? {
-            if session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since) {
+        for (number, session) in (0_u64..).zip(reader.sessions(MOST_SESSIONS + 1).await?) {
+            // What came over is of the time that is asked about, whatever the clock of its host says.
+            let is_old = session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since);
+            if is_old && !self.against.is_fleet() {
                 continue;
+            }
+            if number >= MOST_SESSIONS {
+                looked.is_cut = true;
+                break;
             }
             let agent = session.agent.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
             let agent = policy::AGENTS.iter().find(|known| **known == agent).copied().unwrap_or("default");
-            let project = match self.on {
-                On::Here => PathBuf::from(session.project.clone().unwrap_or_default()),
-                On::Fleet(_) => PathBuf::from(NOWHERE),
+            let project = match self.against {
+                Against::Here(_) => PathBuf::from(session.project.clone().unwrap_or_default()),
+                Against::Fleet(_) => PathBuf::from(NOWHERE),
             };
             let key = (agent, project.clone());
             if !self.policies.contains_key(&key) {
@@ -188,7 +253,7 @@ impl<'p> Judge<'p> {
                 let answer = one.ask(then, &context);
                 let is_open_now = || {
                     one.ask(now, &context).allow
-                        || (matches!(self.on, On::Fleet(_)) && is_locked(&one, &answer, then))
+                        || (self.against.is_fleet() && is_locked(&one, &answer, then))
                 };
                 if one.passed && !answer.allow && is_open_now() {
                     let who = one.server.as_ref().map_or("the agent".to_owned(), |id| id.0.clone());
@@ -205,16 +270,16 @@ impl<'p> Judge<'p> {
     fn both(&self, agent: &str, project: &Path) -> Result<(Policy, Policy), Failure> {
         let here = policy::Search { project: project.to_owned(), ..self.place.search(None, agent) };
         let failed = |error: policy::PolicyError| Failure::Failed(error.to_string());
-        let (search, now) = match &self.on {
-            On::Here => {
+        let (search, now) = match self.against {
+            Against::Here(_) => {
                 let now = policy::find(&here).map_err(failed)?;
                 (here, now)
             }
-            On::Fleet(in_force) => {
+            Against::Fleet(in_force) => {
                 let (config_home, system) = (PathBuf::from(NOWHERE), Path::new(NOWHERE).join("policy.yaml"));
                 let search = policy::Search { config_home, system, ..here };
                 let now = match in_force {
-                    Some(bundle) => policy::find_with(&search, bundle),
+                    Some((bundle, _)) => policy::find_with(&search, bundle),
                     None => policy::find(&search),
                 };
                 (search, now.map_err(failed)?)
