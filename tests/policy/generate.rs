@@ -226,32 +226,34 @@ fn files_that_a_learning_run_looked_for_are_named() {
         place.write(at("data/b"), "not looked for\n");
         place.write(at(".ssh/id"), "SECRET\n");
         place.write(".envrc", "before\n");
-        place.make_directory(&at("out"));
-        let script = "cat ~/data/a; cat ~/.ssh/id; echo x > ~/out/made; echo x > .envrc; test -e ~/none";
+        place.write(at("out/known"), "");
+        let script = "cat ~/data/a; cat ~/.ssh/id; echo x > ~/out/known; echo x > ~/out/made; echo x > .envrc; \
+                      test -e ~/none; test -d ~/data";
         let file = at("learned.yaml");
         let mut command =
             place.agentsh(&["run", "--quiet", "--learn", file.to_str().unwrap(), "--", "sh", "-c"]);
         let first = Outcome::of(command.arg(script));
         assert_eq!(first.stdout, "", "what it looks for stays away: {first}");
         let text = std::fs::read_to_string(&file).unwrap();
-        for part in ["    read:\n      - \"~/data/a\"  # refused", "    write:\n      - \"~/out\"  # refused"]
+        for part in
+            ["    read:\n      - \"~/data/a\"  # refused", "    write:\n      - \"~/out/known\"  # refused"]
         {
             assert!(text.contains(part), "{mode:?} {part}\n{first}\n{text}");
         }
-        for closed in ["~/.ssh/id", "~/project/.envrc"] {
+        for closed in ["~/.ssh/id", "~/project/.envrc", "~/out/made", "~/data"] {
             let lines: Vec<&str> =
                 text.lines().filter(|line| line.contains(&format!("\"{closed}\""))).collect();
             assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("# ")), "{closed}\n{text}");
         }
         assert!(text.contains("SSH keys") && !text.contains("~/none") && !text.contains("data/b"), "{text}");
         Outcome::of(place.agentsh(&["policy", "check"]).arg(&file)).expect_code(0);
-        let script = "cat ~/data/a; echo x > ~/out/made; cat ~/data/b ~/.ssh/id; echo x > .envrc";
+        let script = "cat ~/data/a; echo x > ~/out/known; cat ~/data/b ~/.ssh/id; echo x > .envrc";
         let policy = file.to_str().unwrap();
         let again = Outcome::of(
             &mut place.agentsh(&["run", "--quiet", "--policy", policy, "--", "sh", "-c", script]),
         );
         assert_eq!(again.stdout, "data\n", "{again}\n{text}");
-        assert!(at("out/made").exists(), "{again}");
+        assert_eq!(std::fs::read_to_string(at("out/known")).unwrap(), "x\n", "{again}");
         assert_eq!(std::fs::read_to_string(place.project.join(".envrc")).unwrap(), "before\n");
         // What is refused for its arguments is refused while a run learns too.
         let late = at("later.yaml");

@@ -164,10 +164,19 @@ pub async fn run(args: RunArgs) -> u8 {
     }
 }
 
+/// Said where more was looked for than a session remembers.
+const INCOMPLETE: &str =
+    "more files were looked for or refused than a run remembers: the list of files is incomplete";
+
 /// Writes down what a run needed. The record keeps it where that fails.
 async fn learned(session: &Session, file: &Path) {
     let id = session.id.to_string();
     let text = generate::of_session(&session.context.state, &id).await.map_err(|error| error.to_string());
+    let is_cut = session.looked_for.borrow().is_cut || session.refused_files.is_full();
+    if is_cut {
+        session.note(&format!("--learn: {INCOMPLETE}"));
+    }
+    let text = text.map(|text| if is_cut { format!("# {INCOMPLETE}\n{text}") } else { text });
     let said = match text.and_then(|text| generate::write_new(file, &text)) {
         Ok(()) => format!(
             "what the run needed is in {}; read it before you use it, then: agentsh run --policy {0}",

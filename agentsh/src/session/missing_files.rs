@@ -1,6 +1,7 @@
 //! Files of this machine that a program looked for and that are not there inside, or may not be written: told where a session
 //! learns or was asked to. They stay as they are.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::refused_files::{self, Refusal};
@@ -10,10 +11,36 @@ use crate::sandbox::seccomp::Wanted;
 use crate::types::ServerId;
 
 /// Of their own in every sandbox, or shown to everybody.
-const OTHERS: [&str; 11] =
-    ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/tmp"];
-/// Different ones that are looked at; of more, nothing is learned.
+const OTHERS: [&str; 12] = [
+    "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/run",
+    "/var/tmp",
+];
+/// Different ones that are looked at, and the bytes of their names; of more, nothing is learned.
 const MOST_LOOKED_AT: usize = 50_000;
+const MOST_BYTES: usize = 8 << 20;
+
+type Key = (Option<ServerId>, PathBuf, bool);
+
+/// Files that were looked for, by whom, and whether to write.
+#[derive(Debug, Default)]
+pub struct LookedFor {
+    seen: BTreeSet<Key>,
+    bytes: usize,
+    /// There were more.
+    pub is_cut: bool,
+}
+
+impl LookedFor {
+    /// Whether it is one that was not looked at yet, and may be.
+    fn add(&mut self, key: Key) -> bool {
+        if self.is_cut || self.seen.contains(&key) {
+            return false;
+        }
+        self.bytes += key.1.as_os_str().len();
+        self.is_cut = self.seen.len() >= MOST_LOOKED_AT || self.bytes > MOST_BYTES;
+        !self.is_cut && self.seen.insert(key)
+    }
+}
 
 /// A call looked for a file and goes on.
 pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Wanted) {
@@ -21,48 +48,59 @@ pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Wan
     if OTHERS.iter().any(|other| path.starts_with(other)) {
         return;
     }
-    let mut seen = session.looked_for.borrow_mut();
-    let key = (server.cloned(), path, wanted.writes);
-    if seen.len() >= MOST_LOOKED_AT || seen.contains(&key) {
+    let key = (server.cloned(), path.clone(), wanted.writes);
+    if !session.looked_for.borrow_mut().add(key) {
         return;
     }
-    let (_, path, _) = &key;
-    let found = missing(session, server, pid, path, wanted.writes);
-    seen.insert(key);
-    drop(seen);
-    if let Some(path) = found {
-        let right = if wanted.writes { "fs.write_file" } else { "fs.read_file" };
+    let found = missing(session, server, pid, &path, wanted.writes);
+    if let Some((path, right)) = found {
         let path = path.to_string_lossy().into_owned();
         let refusal = Refusal { owner: server.cloned(), rights: vec![right.to_owned()], path };
         refused_files::tell(session, &refusal);
     }
 }
 
-/// What would have to be granted; None where nothing would, or where it is not there outside either.
+/// What would have to be granted, and the right to it as Landlock calls it; None where nothing would, or where it is not there
+/// outside either.
 fn missing(
     session: &Session,
     server: Option<&ServerId>,
     pid: u32,
     path: &Path,
     writes: bool,
-) -> Option<PathBuf> {
-    let is_outside = |path: &Path| path.symlink_metadata().is_ok();
+) -> Option<(PathBuf, &'static str)> {
     let inside = |path: &Path| {
         let below = path.strip_prefix("/").unwrap_or(path);
         Path::new("/proc").join(pid.to_string()).join("root").join(below).symlink_metadata().is_ok()
     };
-    let wanted = match (is_outside(path), path.parent()) {
-        (true, _) => path,
+    let found = path.symlink_metadata();
+    let right = match (&found, path.parent()) {
+        (Ok(found), _) if found.is_dir() => {
+            if writes {
+                "fs.make_dir"
+            } else {
+                "fs.read_dir"
+            }
+        }
+        (Ok(_), _) => {
+            if writes {
+                "fs.write_file"
+            } else {
+                "fs.read_file"
+            }
+        }
         // A new file in a directory that is not there inside.
-        (false, Some(directory)) if writes && is_outside(directory) && !inside(directory) => directory,
+        (Err(_), Some(directory)) if writes && directory.symlink_metadata().is_ok() && !inside(directory) => {
+            "fs.make_reg"
+        }
         _ => return None,
     };
-    let text = wanted.to_string_lossy().into_owned();
+    let text = path.to_string_lossy().into_owned();
     let question = if writes { Question::Write(text) } else { Question::Read(text) };
     let answer = why::ask(session, server, &question);
     // What nothing grants and is there all the same is the sandbox's own.
-    let is_own = answer.rule.file == "default" && inside(wanted);
-    (!answer.allow && !is_own).then(|| wanted.to_owned())
+    let is_own = answer.rule.file == "default" && inside(path);
+    (!answer.allow && !is_own).then(|| (path.to_owned(), right))
 }
 
 /// By its letters; None for what cannot be known.
@@ -89,4 +127,18 @@ fn absolute(pid: u32, wanted: &Wanted) -> Option<PathBuf> {
         }
     }
     Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_end_it_and_that_is_known() {
+        let mut looked = LookedFor::default();
+        let name = |number: usize| PathBuf::from(format!("/{number}/{}", "x".repeat(4_000)));
+        let heard = (0..5_000).filter(|number| looked.add((None, name(*number), false))).count();
+        assert!(heard > 1_000 && heard < 2_200 && looked.is_cut, "{heard}");
+        assert!(!looked.add((None, "/short".into(), false)));
+    }
 }

@@ -204,8 +204,8 @@ pub struct Session {
     pub refused_files: refused_files::Files,
     /// System calls that no policy allows.
     pub refused_calls: refused_calls::Calls,
-    /// While it learns: files that were looked for, by whom, and whether to write.
-    pub looked_for: RefCell<BTreeSet<(Option<ServerId>, PathBuf, bool)>>,
+    /// While it learns.
+    pub looked_for: RefCell<missing_files::LookedFor>,
     /// What `agentsh why` was asked and denied.
     pub whys: RefCell<BTreeSet<(String, String)>>,
     /// What programs left behind, on its way out.

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::rc::Rc;
 
 use tokio::io::Interest;
@@ -11,6 +12,7 @@ use super::Session;
 use super::draining::{Next, serve};
 use super::wanted::Key;
 use crate::policy::Question;
+use crate::policy::builtin_paths::HOME_MASKS;
 use crate::sandbox::audit::{self, Record};
 use crate::sandbox::spawn;
 use crate::store::{Event, escape, redact};
@@ -83,6 +85,12 @@ impl Files {
         }
     }
 
+    /// Whether there may have been more than are remembered.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.told.borrow().len() >= MOST_DIFFERENT
+    }
+
     /// The number of a refusal that was not told yet.
     fn number(&self, refusal: &Refusal) -> Option<usize> {
         let mut told = self.told.borrow_mut();
@@ -138,7 +146,9 @@ pub fn tell(session: &Session, refusal: &Refusal) {
         (Question::Write(path.clone()), Key::Write)
     };
     let answer = session.policy.ask(owner.as_ref(), &question, &session.paths());
-    let change = answer.change.filter(|_| !answer.allow);
+    let paths = session.paths();
+    let is_offered = !answer.allow && !is_never_offered(Path::new(path), &paths.home, &session.context.state);
+    let change = answer.change.filter(|_| is_offered);
     let entry = change.as_deref().and_then(|change| Some(change.split_once(": [")?.1.split_once(']')?.0));
     if let Some(entry) = entry {
         let key = if change.as_deref().is_some_and(|change| change.contains("unmask: [")) {
@@ -146,7 +156,9 @@ pub fn tell(session: &Session, refusal: &Refusal) {
         } else {
             key
         };
-        if !matches!(question, Question::Exec(_)) {
+        // A directory that was looked at, or a file to be made, says nothing of what is needed.
+        let is_precise = !rights.iter().all(|right| right == "fs.read_dir" || right.starts_with("fs.make_"));
+        if is_precise && !matches!(question, Question::Exec(_)) {
             session.wanted.add(owner.as_ref(), key, entry);
         }
     }
@@ -178,9 +190,30 @@ fn refused(refusal: &Refusal, access: String, rule: RuleRef, change: Option<&str
     }
 }
 
+/// The files of agentsh itself.
+const OWN: [&str; 3] = [".config/agentsh", ".local/state/agentsh", ".local/share/agentsh"];
+
+/// Secrets, and what decides about every sandbox: who is inside asks for it, and nobody is advised to give it.
+#[must_use]
+pub fn is_never_offered(path: &Path, home: &Path, state: &Path) -> bool {
+    let masked = HOME_MASKS.iter().map(|(mask, _)| *mask).chain(OWN);
+    path.starts_with(state)
+        || path.strip_prefix(home).is_ok_and(|below| masked.into_iter().any(|mask| below.starts_with(mask)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn neither_keys_nor_our_own_files_are_offered() {
+        let is_never =
+            |path: &str| is_never_offered(Path::new(path), Path::new("/home/u"), Path::new("/var/state"));
+        for path in [".ssh/id_ed25519", ".local/share/agentsh/x", ".config/agentsh/policy.yaml"] {
+            assert!(is_never(&format!("/home/u/{path}")), "{path}");
+        }
+        assert!(is_never("/var/state/review") && !is_never("/home/u/p/.git/config"));
+    }
 
     fn refused(domain: &str, path: &str) -> Record {
         let rights = vec!["fs.read_file".to_owned()];

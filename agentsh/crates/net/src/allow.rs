@@ -139,6 +139,9 @@ impl Allowlist {
     #[must_use]
     pub fn decide(&self, host: &Host, port: u16) -> Decision {
         if is_local(host) {
+            if let Some(rule) = self.policy.shut_by(host, port) {
+                return plain(Permission::Refused, rule.clone(), Reason::LoopbackPortNotOpen);
+            }
             return match self.loopback().find(|(open, _)| *open == port) {
                 Some((_, rule)) => plain(Permission::Allowed, rule.clone(), Reason::LoopbackPortOpen),
                 None => refused("network.loopback", Reason::LoopbackPortNotOpen),
@@ -189,10 +192,7 @@ impl Allowlist {
 /// Whether a host is this machine itself.
 #[must_use]
 pub fn is_local(host: &Host) -> bool {
-    match host {
-        Host::Address(address) => address.is_loopback(),
-        Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
-    }
+    host.is_local()
 }
 
 fn plain(outcome: Permission, rule: RuleRef, reason: Reason) -> Decision {
@@ -228,6 +228,20 @@ mod tests {
 
     fn ask(host: &str, port: u16) -> Decision {
         allowlist(NETWORK).decide(&normalise(host).unwrap(), port)
+    }
+
+    #[test]
+    fn what_is_shut_on_this_machine_is_shut_by_all_its_names() {
+        let policy = crate::policy::parse("p.yaml", "agent: {network: {loopback: [6379, 22]}}").unwrap();
+        let mut network = policy.agent.network;
+        let rule = RuleRef::default_rule("fleet");
+        network.shut.push(Ruled { value: (normalise("localhost").unwrap(), 6379), rule: rule.clone() });
+        let allow = Allowlist::new(&network);
+        for host in ["localhost", "x.localhost", "127.0.0.1", "::1"] {
+            let decision = allow.decide(&normalise(host).unwrap(), 6379);
+            assert_eq!((decision.outcome, decision.rule), (Permission::Refused, rule.clone()), "{host}");
+            assert_eq!(allow.decide(&normalise(host).unwrap(), 22).outcome, Permission::Allowed, "{host}");
+        }
     }
 
     #[test]

@@ -102,12 +102,12 @@ pub(super) fn permit<R: Recorder + 'static>(
     if decision.outcome != Permission::Refused {
         return Ok(Permit { host, shown, port, decision, caller: None, is_bridged: egress.server.is_none() });
     }
-    let (change, entry) = match egress.network.shut_by(&host, port) {
-        Some(_) => (None, None),
-        None => egress.change(&shown, port),
+    let (detail, (change, entry)) = match egress.network.shut_by(&host, port) {
+        Some(_) => ("it is shut to sandboxes whatever rules say, and cannot be allowed", (None, None)),
+        None => ("", egress.change(&shown, port)),
     };
     let reason = decision.reason.code();
-    let detail = String::new();
+    let detail = detail.to_owned();
     Err(Box::new(Refusal {
         host: shown,
         port,

@@ -188,6 +188,10 @@ async fn open<R: Recorder + 'static>(
         not_shut(egress, permit, protocol, addresses).await?;
     }
     if let Some(proxy) = egress.proxy.as_ref().filter(|proxy| proxy.is_for_host(&permit.shown, permit.port)) {
+        if names_nobody && written.is_none() {
+            let behind = shut::behind_name(egress, &permit.shown, permit.port).await;
+            behind.map_or(Ok(()), |behind| Err(led_to(permit, protocol, behind)))?;
+        }
         let lookup = Resolver::system_lookup()
             .map_err(|error| failed(egress, permit, protocol, None, &error.to_string()))?;
         return match proxy.tunnel(&permit.shown, permit.port, &*lookup).await {
@@ -295,11 +299,15 @@ async fn not_shut<R: Recorder + 'static>(
     protocol: &'static str,
     addresses: &[IpAddr],
 ) -> Result<(), Stop> {
-    let Some(behind) = shut::behind(egress, addresses, permit.port).await else { return Ok(()) };
+    let behind = shut::behind(egress, addresses, permit.port).await;
+    behind.map_or(Ok(()), |behind| Err(led_to(permit, protocol, behind)))
+}
+
+fn led_to(permit: &Permit, protocol: &'static str, behind: shut::Behind) -> Stop {
     let farewell = farewell(protocol, || format!("'{}': {}", permit.shown, behind.why));
     let refusal = refusal(permit, "address-not-allowed", behind.why, (None, None));
     let refusal = Refusal { rule: behind.rule, ..refusal };
-    Err(Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell })))
+    Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
 }
 
 /// A refusal in the words of the protocol.

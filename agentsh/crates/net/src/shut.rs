@@ -1,6 +1,8 @@
 //! Places that no rule opens, looked for behind addresses: who names nobody goes wherever an address leads.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+
+use rustix::io::Errno;
 
 use super::allow::is_local;
 use super::egress_context::EgressContext;
@@ -26,7 +28,7 @@ pub(super) async fn behind<R>(egress: &EgressContext<R>, addresses: &[IpAddr], p
             Host::Name(name) => (name.clone(), egress.resolver.lookup(name).await),
         };
         let why = match places {
-            Ok(places) if meet(addresses, &places) => {
+            Ok(places) if meet(addresses, &places, is_own) => {
                 format!("it leads to '{shown}', which is shut to sandboxes whatever rules say")
             }
             Ok(_) | Err(ResolveError::NotFound) => continue,
@@ -41,14 +43,41 @@ pub(super) async fn behind<R>(egress: &EgressContext<R>, addresses: &[IpAddr], p
     None
 }
 
-fn meet(some: &[IpAddr], others: &[IpAddr]) -> bool {
-    let is_here = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+/// As [`behind`], for a name that somebody else looks up.
+pub(super) async fn behind_name<R>(egress: &EgressContext<R>, name: &str, port: u16) -> Option<Behind> {
+    let shut = egress.network.shut.iter().find(|shut| shut.value.1 == port)?;
+    match egress.resolver.lookup(name).await {
+        Ok(addresses) => behind(egress, &addresses, port).await,
+        Err(error) => {
+            let why = format!(
+                "a proxy looks it up, and whether it leads to a place that is shut to sandboxes is not known: {error}"
+            );
+            Some(Behind { rule: shut.rule.clone(), why })
+        }
+    }
+}
+
+/// Whether two lists lead to one machine; `is_own` knows the addresses of this one.
+fn meet(some: &[IpAddr], others: &[IpAddr], is_own: impl Fn(IpAddr) -> bool) -> bool {
+    let is_here = |address: IpAddr| address.is_loopback() || address.is_unspecified() || is_own(address);
     some.iter().any(|one| {
         others.iter().any(|other| {
             let (one, other) = (one.to_canonical(), other.to_canonical());
             one == other || (is_here(one) && is_here(other))
         })
     })
+}
+
+/// Whether the kernel has an address as one of this machine: whoever may be bound to it receives what is sent there, also where
+/// no interface lists it.
+fn is_own(address: IpAddr) -> bool {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => true,
+        // Where that cannot be told, nobody gets through.
+        Err(error) => {
+            matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +90,8 @@ mod tests {
     fn one_machine_has_several_spellings() {
         let all =
             |texts: &[&str]| -> Vec<IpAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let own = all(&["192.0.2.7", "2001:db8::7"]);
+        let is_own = |address: IpAddr| own.contains(&address);
         for (some, others, do_meet) in [
             (&["10.1.2.3"][..], &["10.1.2.3"][..], true),
             (&["::ffff:10.1.2.3"], &["10.1.2.4", "10.1.2.3"], true),
@@ -69,8 +100,17 @@ mod tests {
             (&["10.1.2.3"], &["10.1.2.4"], false),
             (&["10.1.2.3"], &["127.0.0.1"], false),
             (&["10.1.2.3"], &[], false),
+            (&["192.0.2.7"], &["127.0.0.1"], true),
+            (&["::1"], &["192.0.2.7"], true),
+            (&["192.0.2.7"], &["2001:db8::7"], true),
+            (&["192.0.2.7"], &["10.1.2.3"], false),
         ] {
-            assert_eq!(meet(&all(some), &all(others)), do_meet, "{some:?} {others:?}");
+            assert_eq!(meet(&all(some), &all(others), is_own), do_meet, "{some:?} {others:?}");
         }
+    }
+
+    #[test]
+    fn the_kernel_knows_the_addresses_of_this_machine() {
+        assert!(is_own(Ipv4Addr::LOCALHOST.into()) && !is_own(Ipv4Addr::new(192, 0, 2, 1).into()));
     }
 }

@@ -45,6 +45,17 @@ pub enum HostError {
     HostBits(String, String),
 }
 
+impl Host {
+    /// Whether it is this machine itself.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Address(address) => address.is_loopback(),
+            Self::Name(name) => name == "localhost" || name.ends_with(".localhost"),
+        }
+    }
+}
+
 /// The one spelling of a host that a program asks for.
 ///
 /// # Errors

@@ -212,11 +212,11 @@ fn connect(network: &NetworkPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
             return Answer { allow: false, rule, text: error.to_string(), change: None };
         }
     };
-    let local = match &normal {
-        Host::Address(address) => address.is_loopback(),
-        Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
-    };
-    if local {
+    if let Some(rule) = network.shut_by(&normal, port) {
+        let text = "it is shut to sandboxes whatever rules say, and cannot be allowed".to_owned();
+        return Answer { allow: false, rule: rule.clone(), text, change: None };
+    }
+    if normal.is_local() {
         let open = network.loopback.iter().find(|open| open.value == port);
         return match open {
             Some(open) => allowed(open.rule.clone(), "this port of the machine is open"),
@@ -232,10 +232,6 @@ fn connect(network: &NetworkPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
         Host::Name(name) => name.clone(),
         Host::Address(address) => address.to_string(),
     };
-    if let Some(rule) = network.shut_by(&normal, port) {
-        let text = "it is shut to sandboxes, whatever rules say".to_owned();
-        return Answer { allow: false, rule: rule.clone(), text, change: None };
-    }
     if let Some(rule) = network.rule_for(&normal, port) {
         return allowed(rule.rule.clone(), format!("`{}` covers it", rule.value));
     }

@@ -22,7 +22,9 @@ impl NetworkPolicy {
     /// The rule that shuts a host and a port, whatever other rules say.
     #[must_use]
     pub fn shut_by(&self, host: &Host, port: u16) -> Option<&RuleRef> {
-        let shut = self.shut.iter().find(|shut| shut.value.0 == *host && shut.value.1 == port);
+        // This machine is one place by all its names.
+        let is_it = |place: &Host| place == host || (place.is_local() && host.is_local());
+        let shut = self.shut.iter().find(|shut| is_it(&shut.value.0) && shut.value.1 == port);
         shut.map(|shut| &shut.rule)
     }
 

@@ -28,7 +28,7 @@ pub enum Found {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repositories {
     pub found: Vec<PathBuf>,
-    /// Directories that could not be looked into.
+    /// Directories that could not be looked into, or that go too deep.
     pub closed: Vec<PathBuf>,
     /// There was more than may be looked at.
     pub is_cut: bool,
@@ -100,6 +100,12 @@ pub struct RealHost {
 /// Directory entries looked at in search of repositories: about a second on a cold disk. What holds more is not written
 /// to by a sandbox.
 const MOST_ENTRIES: usize = 2_000_000;
+/// Directories inside each other in which something is looked for. What lies deeper is guarded by hiding all of it: each of
+/// those above would need a mount, and paths that the kernel does not take (`PATH_MAX`) can be neither looked at nor mounted.
+const MOST_LEVELS: usize = 200;
+/// Bytes of the path of a directory in which something is looked for: with room for what is named in it, and for where it is
+/// mounted.
+const LONGEST: usize = 3_500;
 /// Names of one directory that are compared with patterns, or followed where they are links.
 const MOST_NAMES: usize = 10_000;
 /// Bytes of a configuration of git that are read.
@@ -135,9 +141,13 @@ impl Host for RealHost {
 
     fn repositories(&self, directory: &Path) -> Repositories {
         let (mut found, mut closed) = (Vec::new(), Vec::new());
-        let mut open = vec![directory.to_owned()];
+        let mut open = vec![(directory.to_owned(), 0)];
         let mut budget = MOST_ENTRIES;
-        while let Some(current) = open.pop() {
+        while let Some((current, level)) = open.pop() {
+            if level > MOST_LEVELS || current.as_os_str().len() > LONGEST {
+                closed.push(outermost(&current, directory).to_owned());
+                continue;
+            }
             let entries = match std::fs::read_dir(&current) {
                 Ok(entries) => entries,
                 Err(error) if is_missing(&error) => continue,
@@ -162,10 +172,11 @@ impl Host for RealHost {
                     found.push(current.clone());
                 }
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    open.push(entry.path());
+                    open.push((entry.path(), level + 1));
                 }
             }
         }
+        closed.dedup();
         // Outer repositories first: an inner one is mounted on top.
         found.sort();
         found.dedup();
@@ -261,6 +272,14 @@ impl Host for RealHost {
     fn git_config(&self, config: &Path) -> Option<GitConfig> {
         start_of(config).map(|text| git_config::parse(&text))
     }
+}
+
+/// The path, or the one above it that is still near enough to the directory around to be guarded.
+#[must_use]
+pub fn outermost<'p>(path: &'p Path, around: &Path) -> &'p Path {
+    let levels = path.strip_prefix(around).map_or(0, |below| below.components().count());
+    let mut near = path.ancestors().skip(levels.saturating_sub(MOST_LEVELS));
+    near.find(|above| above.as_os_str().len() <= LONGEST).unwrap_or(path)
 }
 
 fn of_kind(kind: std::fs::FileType) -> Found {

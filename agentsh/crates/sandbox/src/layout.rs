@@ -5,7 +5,7 @@
 //! read-only hook files.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::host::{Found, Host};
@@ -229,6 +229,8 @@ struct Builder<'a> {
     layout: Layout,
     /// The project and grants with their links followed.
     roots: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
+    /// The first link on the way to a directory below one of them, itself included.
+    links: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
     /// What was asked for, the project among it.
     granted: BTreeMap<PathBuf, Access>,
     /// Directories and links that were followed already.
@@ -255,6 +257,7 @@ impl<'a> Builder<'a> {
                 instructed: Vec::new(),
             },
             roots: RefCell::default(),
+            links: RefCell::default(),
             granted: BTreeMap::new(),
             followed: BTreeSet::new(),
             stood_in: HashSet::new(),

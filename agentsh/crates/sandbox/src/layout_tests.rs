@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::host::RealHost;
 use crate::layout::{Elsewhere, Grant, Layout, OWN_DIRECTORY, Request, StandIn, layout};
 use crate::plan::{Access, Executable, Identity, Kind, LandlockAccess, What};
 use crate::testing::FakeHost;
@@ -321,4 +322,35 @@ fn equal_hosts_give_equal_layouts() {
     let one = request(|_| {})(&lines);
     lines.reverse();
     assert_eq!(one, request(|_| {})(&lines));
+}
+
+#[test]
+fn what_lies_deep_is_looked_at_once() {
+    let deep = format!("{PROJECT}/{}.git/config", "d/".repeat(150));
+    let host = host(&[&deep]);
+    let layout = layout(&bare(), &host);
+    is_bound(&layout, &deep, Access::ReadOnly);
+    is_bound(&layout, &format!("{PROJECT}/d/d"), Access::ReadWrite);
+    assert!(host.looks.get() < 2_000, "{}", host.looks.get());
+}
+
+#[test]
+fn a_tree_that_is_too_deep_is_hidden_near_its_top() {
+    for (name, levels, shown) in [("a-name", 600, 200), (&*"n".repeat(250), 20, 13)] {
+        hides_what_lies_deep(name, levels, shown);
+    }
+}
+
+fn hides_what_lies_deep(name: &str, levels: usize, shown: usize) {
+    let place = tempfile::tempdir().unwrap();
+    let mut at = rustix::fs::open(place.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    for _ in 0..levels {
+        rustix::fs::mkdirat(&at, name, rustix::fs::Mode::RWXU).unwrap();
+        at = rustix::fs::openat(&at, name, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    }
+    let request = Request { project: place.path(), ..bare() };
+    let layout = layout(&request, &RealHost::default());
+    let hidden: Vec<_> = layout.refused.iter().map(|(path, _)| path.strip_prefix(place.path())).collect();
+    assert_eq!(hidden.len(), 1, "{hidden:?}");
+    assert_eq!(hidden[0].as_ref().unwrap().components().count(), shown, "{hidden:?}");
 }

@@ -28,6 +28,8 @@ pub struct FakeHost {
     /// Directories whose files have other names too, with what lies below.
     pub ambiguous: BTreeSet<PathBuf>,
     pub most_mounts: usize,
+    /// How often it was asked what stands somewhere.
+    pub looks: std::cell::Cell<usize>,
 }
 
 impl FakeHost {
@@ -40,6 +42,7 @@ impl FakeHost {
             unwritable: BTreeSet::new(),
             ambiguous: BTreeSet::new(),
             most_mounts: 10_000,
+            looks: std::cell::Cell::default(),
         };
         for line in lines {
             let (path, entry) = if let Some((path, text)) = line.split_once(" = ") {
@@ -110,6 +113,7 @@ impl FakeHost {
 
 impl Host for FakeHost {
     fn look(&self, path: &Path) -> Option<Found> {
+        self.looks.set(self.looks.get() + 1);
         Some(match self.entry(path)? {
             Entry::Directory | Entry::Closed if self.entries.get(path) == Some(&Entry::Closed) => {
                 Found::Directory

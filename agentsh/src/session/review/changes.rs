@@ -16,6 +16,9 @@ const WHITEOUT: &str = "user.overlay.whiteout";
 /// Marks that a layer of ours never has: what they mean is elsewhere.
 const FOREIGN: [&str; 2] = ["user.overlay.redirect", "user.overlay.metacopy"];
 
+/// Directories inside each other that are read. A program can make more than there is stack for, as no path names them all.
+const MOST_LEVELS: usize = 500;
+
 /// One path that the layer shows otherwise than the project.
 #[derive(Clone, Debug)]
 pub struct Change {
@@ -222,7 +225,12 @@ struct Walk<'t> {
 impl Walk<'_> {
     /// With `opaque`, nothing of the project is seen through the directory.
     fn directory(&mut self, directory: &Path, opaque: bool) -> io::Result<()> {
-        // Depth is bounded by the longest path that the kernel takes.
+        if directory.components().count() > MOST_LEVELS {
+            return Err(io::Error::other(format!(
+                "directories in it lie more than {MOST_LEVELS} levels deep, so that nothing of it can be shown or applied; \
+                 `--discard` throws it away"
+            )));
+        }
         let names = self.trees.upper.names(directory)?;
         if opaque {
             let hidden: Vec<PathBuf> = self.base.names_in(directory).map(Path::to_owned).collect();
@@ -306,4 +314,32 @@ impl Walk<'_> {
 
 fn owned((path, stamp): (&Path, &Stamp)) -> (PathBuf, Stamp) {
     (path.to_owned(), stamp.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use rustix::fs::{Mode, OFlags};
+
+    use super::*;
+
+    #[test]
+    fn a_layer_that_is_too_deep_is_refused_and_can_be_thrown_away() {
+        let place = tempfile::tempdir().unwrap();
+        let upper = place.path().join("upper");
+        std::fs::create_dir(&upper).unwrap();
+        let mut at = rustix::fs::open(&upper, OFlags::PATH, Mode::empty()).unwrap();
+        for _ in 0..8_000 {
+            rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
+            at = rustix::fs::openat(&at, "d", OFlags::PATH, Mode::empty()).unwrap();
+        }
+        let open = || Beneath::open(&upper).unwrap();
+        let trees = Trees { project: open(), upper: open(), originals: None };
+        let mut walk = Walk { trees: &trees, base: &Base::default(), found: Vec::new() };
+        let error = walk.directory(Path::new(""), false).unwrap_err();
+        assert!(error.to_string().contains("--discard"), "{error}");
+        super::super::tree::remove(&upper).unwrap();
+        assert!(!upper.exists());
+    }
 }

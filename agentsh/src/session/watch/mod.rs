@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use super::Session;
 use super::copies::Copy;
 use super::launch::Running;
+use super::refused_files;
 use super::undo::Aside;
 use super::wanted::Key;
 use crate::sandbox::freeze::Freezer;
@@ -145,7 +146,10 @@ impl Guards {
                     while let Some(Told { path, what, text }) = told.recv().await {
                         let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
                         session.note(&lines.join("\n"));
-                        if what == GuardChange::Refused {
+                        let context = &session.context;
+                        if what == GuardChange::Refused
+                            && !refused_files::is_never_offered(&path, &context.home, &context.state)
+                        {
                             let shown = path.strip_prefix(&session.context.project).unwrap_or(&path);
                             session.wanted.add(server.as_ref(), Key::Unmask, &format!("{shown:?}"));
                         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Builder, StandIn};
-use crate::host::{Found, Host, plain};
+use crate::host::{Found, Host, outermost, plain};
 use crate::plan::{Access, Kind, Mount, What};
 use crate::policy::builtin_paths::{
     self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY, ProjectReadOnly, Tier,
@@ -186,6 +186,7 @@ impl Builder<'_> {
 
     /// What cannot be looked into cannot be guarded: nothing of it is shown.
     pub(super) fn hide_closed(&mut self, path: &Path) {
+        let path = self.nearest(path).map_or(path, |(grant, _)| outermost(path, grant));
         let visible = path.ancestors().find(|above| self.host.look(above) == Some(Found::Directory));
         let Some(visible) = visible.filter(|visible| self.may_be_written(visible)).map(Path::to_owned) else {
             return;
@@ -196,7 +197,7 @@ impl Builder<'_> {
         if !self.layout.mounts.iter().any(is_hidden) {
             self.refuse(
                 &visible,
-                "it cannot be looked into, so that nothing in it can be guarded; it is empty inside",
+                "it cannot be looked into, or not to its end, so that nothing in it can be guarded; it is empty inside",
             );
             self.hide(&visible);
         }
@@ -221,11 +222,22 @@ impl Builder<'_> {
     /// The first link on the way to a path below the project or a grant.
     pub(super) fn link_to(&self, path: &Path) -> Option<PathBuf> {
         let root = self.root_of(path)?;
-        let mut above: Vec<&Path> =
-            path.ancestors().skip(1).take_while(|above| above.starts_with(root) && *above != root).collect();
-        above.reverse();
-        let link = above.into_iter().find(|above| self.host.look(above) == Some(Found::Symlink))?;
-        Some(link.to_owned())
+        let mut known = self.links.borrow_mut();
+        let (mut link, mut unknown) = (None, Vec::new());
+        // Whatever lies on the way has the same root.
+        for above in path.ancestors().skip(1).take_while(|above| *above != root && above.starts_with(root)) {
+            if let Some(found) = known.get(above) {
+                link.clone_from(found);
+                break;
+            }
+            unknown.push(above);
+        }
+        for above in unknown.into_iter().rev() {
+            let is_link = |above: &&Path| self.host.look(above) == Some(Found::Symlink);
+            link = link.or_else(|| Some(above).filter(is_link).map(Path::to_owned));
+            known.insert(above.to_owned(), link.clone());
+        }
+        link
     }
 
     pub(super) fn read_only(&mut self, path: &Path) {
@@ -350,19 +362,22 @@ impl Builder<'_> {
                 .and_then(|parent| self.nearest(parent))
                 .is_some_and(|(_, access)| access == Access::ReadWrite)
         };
-        targets
-            .iter()
-            .copied()
-            .chain(read.map(|(grant, _)| grant.as_path()))
-            .flat_map(|target| target.ancestors().skip(1).take_while(|above| lies_in_writable(above)))
-            .filter(|above| {
-                !targets.contains(above)
-                    && !self.granted.contains_key(*above)
-                    && self.host.look(above) == Some(Found::Directory)
-                    && self.link_to(above).is_none()
-            })
-            .map(Path::to_owned)
-            .collect()
+        let mut seen = BTreeSet::new();
+        for target in targets.iter().copied().chain(read.map(|(grant, _)| grant.as_path())) {
+            for above in target.ancestors().skip(1).take_while(|above| lies_in_writable(above)) {
+                // What lies above one that was seen was seen with it.
+                if !seen.insert(above) {
+                    break;
+                }
+            }
+        }
+        seen.retain(|above| {
+            !targets.contains(above)
+                && !self.granted.contains_key(*above)
+                && self.host.look(above) == Some(Found::Directory)
+                && self.link_to(above).is_none()
+        });
+        seen.into_iter().map(Path::to_owned).collect()
     }
 }
 

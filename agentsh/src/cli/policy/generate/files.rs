@@ -18,14 +18,22 @@ use crate::types::{RuleRef, ServerId};
 /// More files of one directory that were refused are the directory.
 const MOST_OF_ONE: usize = 8;
 
+/// Directories of many programs and people: none is an entry because somebody looked for it.
+const SHARED: [&str; 12] =
+    ["/", "/boot", "/etc", "/home", "/mnt", "/opt", "/root", "/run", "/srv", "/var", "/var/lib", "/var/run"];
+/// The same below the home directory.
+const SHARED_IN_HOME: [&str; 5] = ["", ".cache", ".config", ".local", ".local/share"];
+
 type Who = Option<ServerId>;
+/// What was refused, and why it is not granted for that alone.
+type Refused = BTreeMap<(FileWord, String), Option<&'static str>>;
 
 /// What the record says.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// As it was at the last start of each.
     granted: BTreeMap<Who, (Timestamp, Vec<FileGrant>)>,
-    refused: BTreeMap<Who, BTreeSet<(FileWord, String)>>,
+    refused: BTreeMap<Who, Refused>,
     asked: BTreeSet<(FileWord, String)>,
 }
 
@@ -51,7 +59,10 @@ impl Files {
             Event::FileRefused { server_id, path, access, .. } => {
                 let reads = access.split(", ").all(|right| right.starts_with("read_") || right == "execute");
                 let word = if reads { FileWord::Read } else { FileWord::Write };
-                self.refused.entry(server_id.clone()).or_default().insert((word, path.clone()));
+                let all = self.refused.entry(server_id.clone()).or_default();
+                let why = only_looked_for(access);
+                let known = all.entry((word, path.clone())).or_insert(why);
+                *known = known.and(why);
             }
             Event::WhyDenied { what, about, .. } => {
                 let word = match what.as_str() {
@@ -86,8 +97,19 @@ impl Files {
                     Some(why) => out.comment(word, &grant.path, &format!("{note}, and {why}")),
                 }
             }
-            let refused = self.refused.get(who).into_iter().flatten().filter(|(of, _)| *of == word);
-            for path in gathered(refused.map(|(_, path)| Path::new(path)), &paths.home) {
+            let refused = self.refused.get(who).into_iter().flatten().filter(|((of, _), _)| *of == word);
+            let (wanted, others): (Vec<_>, Vec<_>) = refused
+                .map(|((_, path), why)| (Path::new(path), why.or_else(|| shared(Path::new(path), paths))))
+                .partition(|(_, why)| why.is_none());
+            for (path, why) in others {
+                let is_covered = list.iter().any(|(entry, _)| covers(entry, path, paths));
+                if let Some(why) = why.filter(|_| !is_covered) {
+                    let text = shown(path, &paths.home);
+                    let why = closed(word, &text, &deny, paths).unwrap_or_else(|| why.to_owned());
+                    out.comment(word, &text, &format!("refused: {why}"));
+                }
+            }
+            for path in gathered(wanted.into_iter().map(|(path, _)| path), paths) {
                 let text = shown(&path, &paths.home);
                 let why = match is_exact(&text) {
                     false => Some("its name is none that a policy can hold as it is".to_owned()),
@@ -196,21 +218,24 @@ fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContex
 
 /// Whether an entry with this text means this path and no other.
 fn is_exact(path: &str) -> bool {
-    !path.chars().any(|sign| sign.is_control() || "*?[]{}\u{fffd}".contains(sign))
+    let is_odd = |sign: char| sign.is_control() || "*?[]{}\u{fffd}".contains(sign);
+    // What is written is what `quoted` shows.
+    escape::line(path) == path && !path.chars().any(is_odd)
 }
 
 fn covers(entry: &str, path: &Path, paths: &PathContext) -> bool {
     path.starts_with(crate::policy::place::resolve(entry, paths))
 }
 
-/// Where many files of one directory were refused, the directory; never the home itself.
-fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, home: &Path) -> BTreeSet<PathBuf> {
+/// Where many files of one directory were refused, the directory; never one that is shared.
+fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, paths: &PathContext) -> BTreeSet<PathBuf> {
+    let home = &paths.home;
     let mut by_directory: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();
     for path in refused {
         by_directory.entry(path.parent().unwrap_or(path)).or_default().push(path);
     }
     let all = by_directory.into_iter().flat_map(|(directory, files)| {
-        let is_one = files.len() > MOST_OF_ONE && !home.starts_with(directory);
+        let is_one = files.len() > MOST_OF_ONE && shared(directory, paths).is_none();
         if is_one { vec![directory.to_owned()] } else { files.into_iter().map(Path::to_owned).collect() }
     });
     let all: BTreeSet<PathBuf> = all.collect();
@@ -218,6 +243,25 @@ fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, home: &Path) -> BTreeSe
     let stands_for_it = |above: &Path| all.contains(above) && !home.starts_with(above);
     let is_outermost = |path: &&PathBuf| !path.ancestors().skip(1).any(stands_for_it);
     all.iter().filter(is_outermost).cloned().collect()
+}
+
+/// Why a refusal is no entry by itself.
+fn only_looked_for(access: &str) -> Option<&'static str> {
+    let all = |is: fn(&str) -> bool| access.split(", ").all(is);
+    if all(|right| right == "read_dir") {
+        return Some("a directory that was only looked at; name it if everything in it may be read");
+    }
+    all(|right| right.starts_with("make_"))
+        .then_some("it was to be made; name its directory if everything in that may be written")
+}
+
+/// Why a directory is none that an entry names because something was looked for in it.
+fn shared(path: &Path, paths: &PathContext) -> Option<&'static str> {
+    let in_home = SHARED_IN_HOME.iter().any(|shared| path == paths.home.join(shared));
+    let is_shared = in_home
+        || SHARED.iter().any(|shared| path == Path::new(shared))
+        || [&paths.home, &paths.project].iter().any(|below| path != **below && below.starts_with(path));
+    is_shared.then_some("many programs have files in it; name what is needed in it")
 }
 
 /// `~` for the home, as people write it.
@@ -303,6 +347,35 @@ mod tests {
         for closed in ["~/.aws", ".envrc"] {
             assert!(found.contains("# agent: ") && found.contains(&format!(": \"{closed}\"  # ")), "{found}");
             assert!(!found.contains(&format!("- \"{closed}\"")), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_was_only_looked_for_and_what_is_shared_are_comments() {
+        let many = (0..20).map(|number| refused(&format!("/var/lib/{number}"), "read_file"));
+        let mut events = vec![
+            refused("/srv/data", "read_dir"),
+            refused("/srv/data/a", "read_file"),
+            refused("/home/u/secretsdir/new", "make_reg"),
+            refused("/home/u/both", "read_dir"),
+            refused("/home/u/both", "read_file"),
+        ];
+        let closed = ["/root", "/boot", "/home/u/.config", "/home/u/.local/share", "/home/u/\u{2028}x"];
+        events.extend(closed.map(|path| refused(path, "read_file")));
+        let found = text(&events.into_iter().chain(many).collect::<Vec<_>>());
+        let active: Vec<&str> =
+            found.lines().filter(|line| line.contains("- \"/") || line.contains("- \"~")).collect();
+        assert_eq!(active.len(), 22, "{found}");
+        assert!(found.contains("- \"/srv/data/a\"") && found.contains("- \"~/both\""), "{found}");
+        assert!(
+            found.contains("- \"/var/lib/7\"") && found.contains("# agent: write: \"~/secretsdir/new\""),
+            "{found}"
+        );
+        for closed in ["/srv/data", "/root", "/boot", "~/.config", "~/.local/share"] {
+            assert!(
+                found.contains(&format!("# agent: read: \"{closed}\"  # refused: ")),
+                "{closed}\n{found}"
+            );
         }
     }
 
