@@ -222,11 +222,11 @@ fn links_in_the_project_show_nothing_of_the_home() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(place.home.join(".ssh/id_rsa"), "SECRET\n");
-        place.write(place.home.join("work/other/lib/customers"), "SECRET\n");
-        place.make_directory(&place.home.join("work/other/bin"));
+        place.write(place.home.join("clients/other/lib/customers"), "SECRET\n");
+        place.make_directory(&place.home.join("clients/other/bin"));
         place.make_directory(&place.project.join(".venv"));
         for (link, to) in
-            [("keys", "../.ssh"), ("other", "../work/other"), (".venv/bin", "../../work/other/bin")]
+            [("keys", "../.ssh"), ("other", "../clients/other"), (".venv/bin", "../../clients/other/bin")]
         {
             let to = place.project.join(link).parent().unwrap().join(to);
             assert!(to.is_dir(), "{}", to.display());
@@ -234,7 +234,7 @@ fn links_in_the_project_show_nothing_of_the_home() {
         }
         let files = [
             place.home.join(".ssh/id_rsa"),
-            place.home.join("work/other/lib/customers"),
+            place.home.join("clients/other/lib/customers"),
             place.project.join("keys/id_rsa"),
         ];
         let script: String = files

@@ -124,13 +124,18 @@ impl<'a> Context<'a> {
     /// Whether what a link in a tree leads to is a part of the program. The tree may come from strangers, or be the project
     /// that an agent writes in: its links must not show what else the person has.
     fn is_followed(&self, root: &Path, directory: &Path) -> bool {
-        let project = self.request.project;
-        let project = std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
+        let project = self.project();
         let is_installed =
             || directory.iter().any(|part| INSTALLED_IN.iter().any(|name| part == OsStr::new(name)));
         ALWAYS_SHOWN.iter().any(|shown| directory.starts_with(shown))
             || root.starts_with(&project) && directory.starts_with(&project) && project != *directory
             || !self.is_personal(directory) && (is_installed() || self.is_workspace_of(root, directory))
+    }
+
+    /// The project, without links where that can be told.
+    fn project(&self) -> PathBuf {
+        let project = self.request.project;
+        std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned())
     }
 
     /// A package beside the `node_modules` that links to it.
@@ -175,8 +180,7 @@ impl<'a> Context<'a> {
 
     /// Whether a directory holds the project, and is not it: with it everything beside the project would be shown.
     pub fn holds_project(&self, directory: &Path) -> bool {
-        let project = self.request.project;
-        let project = std::fs::canonicalize(project).unwrap_or_else(|_| project.to_owned());
+        let project = self.project();
         project != directory && project.starts_with(directory)
     }
 

@@ -125,17 +125,17 @@ fn links_to_what_a_person_keeps_show_nothing() {
         machine.file(&format!("{place}/package.json"), r#"{"name":"app"}"#);
         machine.file(&format!("{place}/main.js"), "x");
         machine.file("home/.ssh/id_rsa", "secret");
-        machine.file("home/work/other/customers.txt", "secret");
+        machine.file("home/clients/other/customers.txt", "secret");
         machine.file("home/node_modules/dep/index.js", "x");
         machine.link(&format!("{place}/keys"), "../../home/.ssh");
-        machine.link(&format!("{place}/other"), "../../home/work/other");
+        machine.link(&format!("{place}/other"), "../../home/clients/other");
         machine.link(&format!("{place}/home"), "../../home");
         machine.link(&format!("{place}/dep"), "../../home/node_modules/dep");
         let resolved = machine.ok(&["node", &text(&machine.at(&format!("{place}/main.js")))]);
         let names: Vec<&str> = resolved.trees.iter().map(|tree| tree.name.as_str()).collect();
         assert_eq!(names, ["package", "package/dep"], "{place}");
         let shown = |name: &str| resolved.read_roots.iter().any(|root| machine.at(name).starts_with(root));
-        assert!(!shown("home/.ssh/id_rsa") && !shown("home/work/other/customers.txt"), "{place}");
+        assert!(!shown("home/.ssh/id_rsa") && !shown("home/clients/other/customers.txt"), "{place}");
         let unpinned = resolved.unpinned.unwrap();
         for name in ["package/keys", "package/other", "package/home"] {
             assert!(unpinned.contains(name), "{place}: {unpinned}");
