@@ -57,9 +57,7 @@ pub fn main(options: &Options) -> Result<bool> {
             check(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
         });
         steps.run("lints, end to end", || {
-            check(&[
-                "clippy", "-p", "agentsh", "--test", "e2e", "--locked", "--quiet", "--", "-D", "warnings",
-            ])
+            check(&["clippy", "--workspace", "--test", "e2e", "--locked", "--quiet", "--", "-D", "warnings"])
         });
     }
     if matches!(options.part, Part::Unit | Part::All) {
@@ -76,13 +74,13 @@ pub fn main(options: &Options) -> Result<bool> {
         });
     }
     if !matches!(options.part, Part::Deny | Part::E2e | Part::Vm) {
+        // `--workspace` here and below: with `-p` cargo unites other features, and builds every crate once more.
         steps.run("build", || check(&["test", "--workspace", "--locked", "--no-run"]));
     }
     if matches!(options.part, Part::Unit | Part::All) {
         steps.run("tests in the sources", || {
             tests(&["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"])
         });
-        steps.run("examples in the documentation", || tests(&["test", "--workspace", "--locked", "--doc"]));
     }
     // Before the suite: some of its tests use what is installed here.
     let is_installed =
@@ -91,7 +89,7 @@ pub fn main(options: &Options) -> Result<bool> {
         for target in black_box()? {
             let name = if is_root() { "as root and as a user" } else { "as a user" };
             steps.run(&format!("{target}, {name}"), || {
-                tests(&["test", "-p", "agentsh", "--locked", "--no-fail-fast", "--test", &target])
+                tests(&["test", "--workspace", "--locked", "--no-fail-fast", "--test", &target])
             });
         }
     }
@@ -279,11 +277,11 @@ fn installed(steps: &mut Steps, offline: bool) -> bool {
 fn end_to_end(steps: &mut Steps) {
     let is_built = steps.run("build, end to end", || {
         // Some of its tests have the small internet of the suite.
-        let examples = check(&["build", "-p", "agentsh", "--locked", "--examples"])?;
+        let examples = check(&["build", "--workspace", "--locked", "--examples"])?;
         if examples.count.failed > 0 {
             return Ok(examples);
         }
-        check(&["test", "-p", "agentsh", "--locked", "--test", "e2e", "--no-run"])
+        check(&["test", "--workspace", "--locked", "--test", "e2e", "--no-run"])
     });
     if is_built {
         steps.run("end to end", run_end_to_end);
@@ -346,7 +344,7 @@ fn run_end_to_end() -> Result<Outcome> {
     }
     with_second_run(|names| {
         let mut plain =
-            cargo(["test", "-p", "agentsh", "--locked", "--offline", "--no-fail-fast", "--test", "e2e"]);
+            cargo(["test", "--workspace", "--locked", "--offline", "--no-fail-fast", "--test", "e2e"]);
         if !names.is_empty() {
             plain.args(["--", "--exact", "--test-threads=1"]).args(names);
         }
