@@ -17,6 +17,7 @@ mod escapes;
 mod fetch;
 mod fleet;
 mod gateway;
+mod inside;
 mod kill;
 mod login;
 mod network;

@@ -77,6 +77,21 @@ fn a_private_repository_is_cloned_and_fetched_without_its_token() {
     });
 }
 
+/// What a server says of the secret can only be found in what is not compressed; answers in chunks come as they are.
+#[test]
+fn answers_of_a_host_with_a_secret_are_not_compressed() {
+    if !has("curl") {
+        return;
+    }
+    let place = forge(Mode::Invoker, "userns");
+    policy(&place, "");
+    let script = "set -e; get() { curl -sSf \"$@\"; echo; }; get --compressed https://allowed.test:8443/encoding; \
+                  get -H \"Authorization: Bearer $FORGE_TOKEN\" -H 'Accept-Encoding: br' https://allowed.test:8443/encoding; \
+                  get -H 'Authorization: none' 'https://allowed.test:8443/echo?chunks'";
+    let outcome = inside(&place, script).expect_code(0);
+    assert_eq!(outcome.stdout, "identity\nidentity\nnone\n", "{outcome}");
+}
+
 #[test]
 fn a_push_is_a_right_of_its_own() {
     if !has("git") {

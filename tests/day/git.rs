@@ -85,3 +85,105 @@ fn a_repository_around_the_home_is_not_the_project() {
         assert_eq!(outcome.stdout, "yes", "{outcome}");
     }
 }
+
+/// Conditions, encodings and consent are git's own: the same answer for every repository, wherever it is asked.
+#[test]
+fn every_repository_has_the_identity_that_it_has_outside() {
+    if !has("git") {
+        return;
+    }
+    const CONDITIONS: &str = "[user]\n\tname = \"J\u{f6}rg\"\n\temail = home@example.org\n\
+        [includeIf \"gitdir:~/project/**\"]\n\tpath = project.inc\n\
+        [includeIf \"gitdir/i:./PROJECT/upper/\"]\n\tpath = ~/upper.inc\n\
+        [includeIf \"onbranch:release/*\"]\n\tpath = release.inc\n\
+        [includeIf \"hasconfig:remote.*.url:https://work.example/**\"]\n\tpath = work.inc\n\
+        [safe]\n\tdirectory = /nowhere\n";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        // ISO 8859-1, as it was written twenty years ago.
+        let text: Vec<u8> = CONDITIONS.chars().map(|letter| u8::try_from(letter).unwrap()).collect();
+        place.write(place.home.join(".gitconfig"), text);
+        for name in ["project", "upper", "release", "work"] {
+            let include = format!("[user]\n\temail = {name}@example.org\n");
+            place.write(place.home.join(format!("{name}.inc")), include);
+        }
+        outside(
+            &place,
+            "git init -q -b main .; git init -q -b main upper; git init -q -b release/1 below; git init -q -b main far; \
+             git -C far remote add origin https://work.example/x",
+        );
+        let ask = "for at in . upper below far; do git -C $at config user.email; git -C $at config user.name; done; \
+                   git config safe.directory; git -C upper checkout -q -b release/2; git -C upper config user.email; \
+                   git -C upper checkout -q --orphan main";
+        let expected = Outcome::of(place.command("sh").args(["-c", ask]));
+        assert!(
+            expected.stdout.contains("work@example.org") && expected.stdout.contains("release@example.org")
+        );
+        let found = inside(&place, &place.project, ask);
+        assert_eq!(found.stdout, expected.stdout, "{mode:?} {found}");
+    }
+}
+
+/// A submodule, `--separate-git-dir`, and a link as Google's repo tool makes them: told with the option that shows it, usable
+/// with it, and guarded as any other repository.
+#[test]
+fn a_repository_that_lies_elsewhere_is_shown_once_agreed() {
+    if !has("git") {
+        return;
+    }
+    const MAKE: &str = "git init -q -b main lib && git -C lib commit -q --allow-empty -m one; \
+        git init -q -b main super && git -C super -c protocol.file.allow=always submodule --quiet add \"$HOME/lib\" sub; \
+        mkdir dirs && git init -q -b main --separate-git-dir dirs/sep.git sep; \
+        mkdir -p client/.repo/projects client/.repo/project-objects/p.git client/p; \
+        git init -q -b main client/.repo/projects/p.git --bare; cd client/.repo/projects/p.git; \
+        git config core.bare false; \
+        for part in objects hooks; do mv $part ../../project-objects/p.git/$part; \
+        ln -s ../../project-objects/p.git/$part $part; done; ln -s ../.repo/projects/p.git ../../../p/.git";
+    const WORK: &str = "set -e; echo new >made; git add made; git commit -qm inside; git log -1 --format=%s; \
+        directory=$(git rev-parse --git-dir); \
+        (echo evil >$directory/hooks/post-commit; echo evil >>$directory/config; rm -rf .git; mv $directory/hooks x; \
+        ln -sfn /tmp .git) 2>/dev/null || true";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+        let mut make = place.command("sh");
+        Outcome::of(make.args(["-ec", MAKE]).current_dir(&place.home)).expect_code(0);
+        for project in ["super/sub", "sep", "client/p"] {
+            let at = place.home.join(project);
+            let unshown = inside(&place, &at, "git status");
+            assert!(unshown.code != 0 && unshown.stderr.contains("--agree"), "{mode:?} {project} {unshown}");
+            let words = ["run", "--quiet", "--agree", "--", "sh", "-c", WORK];
+            let outcome = Outcome::of(place.agentsh(&words).current_dir(&at)).expect_code(0);
+            assert_eq!(outcome.stdout, "inside\n", "{mode:?} {project} {outcome}");
+            let look = "git log -1 --format=%s; d=$(git rev-parse --git-dir); ls $d/hooks/post-commit; grep evil $d/config";
+            let left = Outcome::of(place.command("sh").args(["-c", look]).current_dir(&at));
+            assert_eq!(left.stdout, "inside\n", "{mode:?} {project} {left}");
+        }
+    }
+}
+
+/// Whatever stands at a guarded name, the run starts, and what is beside it is there.
+#[test]
+fn odd_things_at_guarded_names_keep_no_run_from_starting() {
+    for mode in Mode::all() {
+        for (make, after) in [
+            ("ln -s .cursor .cursor", ""),
+            ("ln -s b .vscode; ln -s .vscode b", ""),
+            ("mkfifo .vscode .mcp.json CLAUDE.md", ""),
+            ("mkdir .vscode .claude; : >.envrc", "chmod 0 .vscode .claude .envrc"),
+            ("ln -s /nonexistent .husky; ln -s nowhere .envrc", ""),
+            ("mkdir .mcp.json .envrc; : >.vscode; : >.husky", ""),
+            ("mkdir .git; ln -s hooks .git/hooks", ""),
+            ("ln -s .git .git", ""),
+            ("mkfifo .git", ""),
+        ] {
+            let place = Place::new(mode);
+            place.write("file", "here\n");
+            outside(&place, make);
+            outside(&place, after);
+            let outcome = inside(&place, &place.project, "cat file").expect_code(0);
+            assert_eq!(outcome.stdout, "here\n", "{mode:?} {make} {outcome}");
+            outside(&place, "chmod -R u+rwX . 2>/dev/null || true");
+        }
+    }
+}

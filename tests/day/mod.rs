@@ -39,7 +39,7 @@ fn use_tools(place: &Place) {
 }
 
 /// Whether a program of the machine is there; says when it is not.
-fn has(program: &str) -> bool {
+pub fn has(program: &str) -> bool {
     let found =
         ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|place| Path::new(place).join(program).exists());
     if !found {

@@ -247,10 +247,13 @@ pub fn codex_reads(starter: Starter) {
     assert_eq!(tools, tools_alone, "the tools that the model is offered");
     assert_eq!(Some(result), result_alone, "the result that the model receives");
 
-    let calls = place.ask(&["mcp", "calls", "--json"]);
+    let calls = place.ask(&["mcp", "calls", "--server", "fs", "--json"]);
     let calls = calls.as_array().expect("a list");
     assert_eq!(calls.len(), 1, "{calls:?}");
     assert_eq!((&calls[0]["server_id"], &calls[0]["tool_name"]), (&json!("fs"), &json!("read_text_file")));
+    // It asks its provider to look in the live web as well: that stays in the index.
+    let hosted = place.ask(&["mcp", "calls", "--server", "agent", "--json"]);
+    assert_eq!((&hosted[0]["tool_name"], &hosted[0]["action"]), (&json!("web_search"), &json!("rewrite")));
 }
 
 pub fn codex_denied(starter: Starter) {

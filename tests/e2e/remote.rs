@@ -83,7 +83,7 @@ fn assert_read(place: &Place, agent: Agent, (server, secret): (&str, &str)) {
     assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
     let result = result.unwrap_or_else(|| panic!("the tool was called: {}", ended.stderr));
     assert!(result.to_string().contains("from afar"), "{result}");
-    let calls = place.ask(&["mcp", "calls", "--json"]);
+    let calls = place.ask(&["mcp", "calls", "--server", "far", "--json"]);
     assert_eq!((&calls[0]["server_id"], &calls[0]["tool_name"]), (&json!("far"), &json!("read")), "{calls}");
     assert!(!heard.contains(secret) && !ended.stdout.contains(secret) && !ended.stderr.contains(secret));
     // What the agent keeps of a session does not hold it either.

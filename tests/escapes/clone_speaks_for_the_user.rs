@@ -459,7 +459,7 @@ fn files_of_other_agents_do_not_speak_either() {
             ("opencode", "opencode.json", false, true),
             ("opencode", ".opencode/plugin/x.ts", true, false),
             ("cursor-agent", ".cursor/mcp.json", false, true),
-            ("crush", "crush.json", false, false),
+            ("crush", "crush.json", false, true),
         ] {
             let place = Place::new(mode);
             let path = place.write(file, r#"{"mcpServers": {"evil": {"command": "evil"}}}"#);

@@ -1,43 +1,114 @@
 //! A hook file that is not there yet.
-//! Stopped by: an empty, read-only stand-in for the time of the run, removed afterwards.
+//! Stopped by: an empty, read-only stand-in for the time of the run where the user has the program that reads it; otherwise it is
+//! set aside as soon as it appears, and a stand-in takes its place.
+
+use std::fs;
 
 use serde_json::json;
 
 use crate::support::sandbox::{attempt, script};
-use crate::support::{Mode, Place, everywhere, no, yes};
+use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 
-const MISSING: [&str; 5] = [".mcp.json", ".envrc", ".Rprofile", ".agentsh.yaml", "CLAUDE.md"];
+/// What shows that the user has the programs that read these files.
+const SIGNS: [&str; 4] = [".claude", ".vscode", ".config/direnv", ".config/JetBrains"];
 
 #[test]
-fn it_cannot_be_made() {
+fn it_cannot_be_made_where_its_program_is_used() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
+        SIGNS.iter().for_each(|sign| place.make_directory(&place.home.join(sign)));
         sandbox.policy("filesystem: {write: [\".\"]}");
         let project = place.project.display();
-        // CLAUDE.md has no stand-in: it is instructions, not a program.
-        let mut expected: Vec<_> =
-            MISSING[..4].iter().map(|file| no(format!("create {project}/{file}"))).collect();
-        for file in [".claude/settings.json", ".vscode/tasks.json", ".husky/pre-commit", ".idea/x.xml"] {
-            expected.push(no(format!("create {project}/{file}")));
-        }
+        let files = [".mcp.json", ".envrc", ".claude/settings.json", ".vscode/tasks.json", ".idea/x.xml"];
+        let mut expected: Vec<_> = files.iter().map(|file| no(format!("create {project}/{file}"))).collect();
         expected.push(no(format!("append {project}/.mcp.json")));
         expected.push(no(format!("rename {project}/.vscode {project}/away")));
         expected.push(yes(format!("create {project}/main.rs")));
         sandbox.holds(&expected);
-        for file in MISSING.iter().chain(&[
-            ".claude",
-            ".vscode",
-            ".husky",
-            ".idea",
-            ".cursor",
-            ".devcontainer",
-            ".codex",
-            ".gemini",
-            ".opencode",
-        ]) {
+        for file in [".mcp.json", ".envrc", ".claude", ".vscode", ".idea"] {
             assert!(!place.project.join(file).exists(), "{file} was left behind");
         }
     });
+}
+
+const SCRIPT: &str = "made() { mkdir -p \"$(dirname $1)\" && echo evil > $1; }
+for file in .Rprofile .agentsh.yaml .husky/pre-commit x.code-workspace; do
+  made $file
+  for i in $(seq 500); do [ -s $file ] || break; sleep 0.01; done
+  [ -s $file ] && echo \"$file stays\"
+  made $file 2>/dev/null && echo \"$file is made again\"
+done
+echo '# fine' > CLAUDE.md; mkdir .github; exit 7";
+
+#[test]
+fn otherwise_it_is_set_aside_at_once_and_cannot_be_made_again() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", SCRIPT])).expect_code(7);
+        assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
+        for file in [".Rprofile", ".agentsh.yaml", ".husky", "x.code-workspace"] {
+            assert!(!place.project.join(file).exists(), "{mode:?} {file}");
+            assert!(
+                outcome.stderr.contains(&format!("{file} was made during the run and set aside")),
+                "{outcome}"
+            );
+        }
+        assert!(outcome.stderr.contains("unmask: [\".Rprofile\"]"), "{outcome}");
+        // Nothing lay in the project before, and what is no program stays.
+        assert!(place.project.join("CLAUDE.md").exists() && place.project.join(".github").exists());
+        let told = place.events("guard_changed");
+        assert_eq!(told.iter().filter(|event| event["what"] == "set-aside").count(), 4, "{told:?}");
+        Outcome::of(&mut place.agentsh(&["undo", ".Rprofile"])).expect_code(0);
+        assert_eq!(fs::read_to_string(place.project.join(".Rprofile")).unwrap(), "evil\n");
+        // The twin: what the policy lifts is made.
+        place.policy("agent: {filesystem: {write: [\".\"], unmask: [\".husky\", \"x.code-workspace\"]}}\n");
+        let script = "mkdir .husky && echo a > .husky/pre-commit && echo b > x.code-workspace; sleep 0.2";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
+        assert!(place.project.join(".husky/pre-commit").exists(), "{mode:?} {outcome}");
+        assert!(place.project.join("x.code-workspace").exists(), "{mode:?} {outcome}");
+    }
+}
+
+/// Names from the documentation of shells, debuggers, consoles and editors.
+#[test]
+fn what_other_programs_run_by_themselves_is_not_made_either() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        let files = [
+            ".pdbrc",
+            ".byebugrc",
+            ".perldb",
+            ".ocamlinit",
+            ".luarc.json",
+            ".rvmrc",
+            "jupyter_server_config.py",
+        ];
+        let directories = [".direnv/flake-profile.rc", ".run/x.run.xml", ".vs/tasks.vs.json"];
+        let script = format!(
+            "for file in {} {}; do mkdir -p $(dirname $file); echo evil > $file; done; mkdir run vs; \
+             echo work > run/x; echo work > perldb; true",
+            files.join(" "),
+            directories.join(" ")
+        );
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script])).expect_code(0);
+        for file in files.into_iter().chain(directories) {
+            assert!(!place.project.join(file).exists(), "{mode:?} {file} {outcome}");
+        }
+        assert!(place.project.join("run/x").exists() && place.project.join("perldb").exists(), "{outcome}");
+    }
+}
+
+/// Nothing of agentsh lies in a project in which none of its programs is used.
+#[test]
+fn there_are_no_stand_ins_where_no_program_would_read_them() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "ls", "-A"])).expect_code(0);
+        assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
+    }
 }
 
 /// A directory that a server is given is guarded as the project is, wherever it lies.
@@ -49,6 +120,9 @@ fn a_directory_of_a_server_outside_the_project_has_stand_ins_too() {
         place.write(work.join("file"), "");
         let entry = json!({"command": place.program("fixture_server"), "args": [work]});
         place.write(place.home.join(".claude.json"), json!({"mcpServers": {"one": entry}}).to_string());
+        for sign in [".vscode", ".config/direnv"] {
+            place.make_directory(&place.home.join(sign));
+        }
         let tries = [".envrc", ".mcp.json", ".vscode/tasks.json", ".git/hooks/pre-commit", "honest"]
             .map(|name| attempt("one", &format!("create {}", work.join(name).display())));
         let answers = script(&place, &json!(tries));

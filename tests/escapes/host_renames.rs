@@ -81,6 +81,9 @@ fn what_the_host_replaces_is_guarded_again() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         repository(&place);
+        for sign in [".claude", ".vscode"] {
+            place.make_directory(&place.home.join(sign));
+        }
         let mut inside = Inside::start(&place);
         assert!(!inside.may("echo x >> .git/config"));
         replace(

@@ -19,6 +19,7 @@ mod hostile_mcp_json;
 mod inherited_descriptor;
 mod io_uring;
 mod keyctl;
+mod lease;
 mod loader_variables;
 mod memory_bomb;
 mod mount;

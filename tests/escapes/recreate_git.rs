@@ -235,3 +235,87 @@ fn honest_repositories_are_made_during_the_run() {
         assert_eq!(log.stdout.iter().filter(|byte| **byte == b'\n').count(), 2, "{mode:?} {outcome}");
     }
 }
+
+/// A repository that comes into being where none was: at the top, by a rename, in the place of one that was taken away, below
+/// what nobody watches. At the end none of them runs anything outside.
+#[test]
+fn no_repository_that_was_made_inside_runs_anything_outside() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        place.script("evil", &format!("#!/bin/sh\npwd >> {}\n", place.path("ran").display()));
+        place.own(&place.path(""));
+        let evil = place.project.join("evil").display().to_string();
+        let script = format!(
+            "arm() {{ printf '[core]\\n\\tfsmonitor = {evil}\\n' >> $1/config; mkdir -p $1/hooks; \
+             cp evil $1/hooks/post-checkout; }}\n\
+             git init -q honest; git -C honest config user.name N; git -C honest remote add origin https://x.test/a.git\n\
+             git init -q lfs; git -C lfs config lfs.url https://x.test/lfs; \
+             git -C lfs config lfs.extension.x.clean '{evil} %f'\n\
+             git init -q out; git -C out config core.worktree ../../..\n\
+             mkdir -p node_modules/a renamed; git init -q node_modules/a; arm node_modules/a/.git\n\
+             git init -q r; arm r/.git; mv r/.git r/x; mv r/x renamed/.git\n\
+             git init -q .; arm .git\n\
+             true"
+        );
+        let outcome =
+            Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", &script])).expect_code(0);
+        for directory in [".", "node_modules/a", "renamed", "lfs", "out", "honest"] {
+            let mut git = place.command("git");
+            git.args(["-C", directory, "status", "--short"]).stdout(Stdio::null()).stderr(Stdio::null());
+            git.status().unwrap();
+            let config =
+                fs::read_to_string(place.project.join(directory).join(".git/config")).unwrap_or_default();
+            assert!(
+                !config.contains("fsmonitor") && !config.contains("clean"),
+                "{mode:?} {directory}: {config}"
+            );
+            assert!(!config.contains("worktree"), "{mode:?} {directory}: {config}");
+            assert!(
+                !place.project.join(directory).join(".git/hooks/post-checkout").exists(),
+                "{mode:?} {directory}"
+            );
+        }
+        assert!(!place.path("ran").exists(), "{mode:?}: {outcome}");
+        assert!(outcome.stderr.contains("set aside"), "{mode:?}: {outcome}");
+        // What is harmless stays.
+        let config = fs::read_to_string(place.project.join("honest/.git/config")).unwrap();
+        assert!(config.contains("name = N") && config.contains("https://x.test/a.git"), "{config}");
+        let config = fs::read_to_string(place.project.join("lfs/.git/config")).unwrap();
+        assert!(config.contains("https://x.test/lfs"), "{config}");
+    }
+}
+
+/// The host takes a nested repository away, and the agent makes it anew, at the same place.
+#[test]
+fn a_repository_that_the_host_removed_is_a_new_one_when_it_comes_again() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        place.script("evil", &format!("#!/bin/sh\npwd >> {}\n", place.path("ran").display()));
+        place.own(&place.path(""));
+        assert!(place.command("git").args(["init", "-q", "nested"]).status().unwrap().success());
+        let evil = place.project.join("evil").display().to_string();
+        let script = format!(
+            "touch ready; while test -e nested; do sleep 0.05; done; git init -q nested; \
+             printf '[core]\\n\\tfsmonitor = {evil}\\n' >> nested/.git/config; touch done"
+        );
+        let child = place
+            .agentsh(&["run", "--quiet", "--", "sh", "-c", &script])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(within(Duration::from_secs(30), || place.project.join("ready").exists()));
+        fs::rename(place.project.join("nested"), place.path("taken")).unwrap();
+        let ended = within(Duration::from_secs(30), || place.project.join("done").exists());
+        let said = child.wait_with_output().unwrap();
+        assert!(ended, "{}", String::from_utf8_lossy(&said.stderr));
+        // Where git could not make it at all, there is nothing to obey either.
+        let config = fs::read_to_string(place.project.join("nested/.git/config")).unwrap_or_default();
+        assert!(!config.contains("fsmonitor"), "{mode:?}: {config}");
+        let mut git = place.command("git");
+        git.args(["-C", "nested", "status", "--short"]).stdout(Stdio::null()).stderr(Stdio::null());
+        git.status().unwrap();
+        assert!(!place.path("ran").exists(), "{mode:?}");
+    }
+}

@@ -111,7 +111,6 @@ fn what_hooks_and_configurations_lead_to_is_read_only() {
             no(format!("append {project}/outer/pre-commit")),
             no(format!("append {project}/team.code-workspace")),
             no(format!("create {project}/.kiro/hooks")),
-            no(format!("create {project}/.Rprofile")),
             yes(format!("append {project}/tools/other")),
             yes(format!("create {project}/scripts/three")),
             yes(format!("create {project}/CLAUDE.md")),
@@ -171,6 +170,9 @@ fn stand_ins_are_in_nobodys_way() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
+        for sign in [".claude", ".vscode", ".config/direnv"] {
+            place.make_directory(&place.home.join(sign));
+        }
         let git = |words: &[&str]| {
             assert!(place.command("git").args(words).status().unwrap().success(), "{words:?}")
         };
@@ -224,5 +226,76 @@ fn hooks_below_a_home_by_name_are_read_only() {
             "{outcome}"
         );
         assert_eq!(read("others/pre-commit"), "x\n", "{outcome}");
+    }
+}
+
+/// The user's git says where it looks: in other files than the usual ones, in its environment, as another one in PATH does.
+#[test]
+fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        for git in [".git", "nested/.git"] {
+            place.write(format!("{git}/HEAD"), "ref: refs/heads/main\n");
+            place.write(format!("{git}/config"), "[core]\n");
+        }
+        for name in ["xdg", "one", "other"] {
+            place.write(format!("by-{name}/pre-commit"), "");
+        }
+        let says = |file: &str, key: &str, value: &str| {
+            place.write(place.home.join(file), format!("[core]\n\t{key} = {value}\n"));
+        };
+        says("settings/git/config", "hooksPath", "by-xdg");
+        says("of-another/gitconfig", "hooksPath", "by-other");
+        place.set("XDG_CONFIG_HOME", place.home.join("settings").display().to_string());
+        place.set("GIT_CONFIG_COUNT", "3");
+        for (number, (key, value)) in
+            [("core.hooksPath", "by-one"), ("init.templateDir", "template"), ("core.fsmonitor", "./monitor")]
+                .into_iter()
+                .enumerate()
+        {
+            place.set(&format!("GIT_CONFIG_KEY_{number}"), key);
+            place.set(&format!("GIT_CONFIG_VALUE_{number}"), value);
+        }
+        // A git of another prefix.
+        let git = "#!/bin/sh\nGIT_CONFIG_SYSTEM=$HOME/of-another/gitconfig exec /usr/bin/git \"$@\"\n";
+        place.script(place.home.join("another/git"), git);
+        let path = std::env::var("PATH").unwrap();
+        place.set("PATH", format!("{path}:{}", place.home.join("another").display()));
+        let script = "for at in . nested; do for name in xdg one other; do mkdir -p $at/by-$name; \
+                      echo evil >> $at/by-$name/pre-commit; done; mkdir -p $at/template/hooks; \
+                      echo evil > $at/template/hooks/pre-commit; echo evil > $at/monitor; mkdir -p $at/plain; \
+                      echo work > $at/plain/file; done; true";
+        let outcome = run(&place, script).expect_code(0);
+        for at in [".", "nested"] {
+            let read = |name: &str| fs::read_to_string(place.project.join(at).join(name)).unwrap_or_default();
+            for name in [
+                "by-xdg/pre-commit",
+                "by-one/pre-commit",
+                "by-other/pre-commit",
+                "template/hooks/pre-commit",
+                "monitor",
+            ] {
+                assert_eq!(read(name), "", "{mode:?} {at}/{name} {outcome}");
+            }
+            assert_eq!(read("plain/file"), "work\n", "{outcome}");
+        }
+        assert!(!place.project.join("template").exists(), "what kept the place is gone");
+    }
+}
+
+/// A project that is no repository yet becomes one by the user's own hand, with hooks that were waiting for it.
+#[test]
+fn hooks_for_a_repository_to_come_are_not_made() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.set("GIT_CONFIG_GLOBAL", place.home.join("mine").display().to_string());
+        place.write(place.home.join("mine"), "[core]\n\thooksPath = .myhooks\n");
+        let script =
+            "mkdir -p .myhooks; echo evil > .myhooks/pre-commit; mkdir hooks; echo work > hooks/file";
+        let outcome = run(&place, script).expect_code(0);
+        assert!(!place.project.join(".myhooks").exists(), "{outcome}");
+        assert!(place.project.join("hooks/file").exists(), "{outcome}");
     }
 }

@@ -39,3 +39,18 @@ fn strange_questions_do_not_stop_the_session() {
         assert!(outcome.stdout.contains("no rule names `two.test`"), "{outcome}");
     }
 }
+
+/// What the agent asks about is suggested as it is, and never as a pattern that it made up.
+#[test]
+fn a_pattern_of_the_agent_is_not_suggested() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = format!(
+            "for what in '~/**' '~/*/notes' '/home/*' '/**' ~/work/notes.txt; do {WHY} \"$what\"; done; true"
+        );
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script])).expect_code(0);
+        let (_, suggested) = outcome.stderr.split_once("to allow what was refused").unwrap_or_default();
+        assert!(!suggested.contains('*'), "{outcome}");
+        assert!(suggested.contains("work/notes.txt"), "{outcome}");
+    }
+}

@@ -111,7 +111,7 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
         place.set("SSL_CERT_FILE", authority(place).display().to_string());
         sandbox.policy(
             "network: {allow: [{host: allowed.test, ports: [80, 8443], inspect: true, \
-             allow: [\"GET /socket\", \"GET /declined\"]}, {host: v4.test, ports: [80, 8443], inspect: true}]}",
+             allow: [\"* /socket\", \"* /declined\", \"GET /named\"]}, {host: v4.test, ports: [80, 8443], inspect: true}]}",
         );
         sandbox.holds(&[
             yes("websocket allowed.test:8443 system /socket"),
@@ -120,18 +120,24 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
             yes("websocket v4.test:80 plain /anything"),
             no("websocket allowed.test:8443 system /other"),
             no("websocket allowed.test:80 plain /other"),
+            // A rule that names methods means requests, and nobody reads what goes through a web socket.
+            no("websocket allowed.test:8443 system /named"),
+            no("websocket allowed.test:80 plain /named"),
             // A server that declines reads what follows as requests, and so does agentsh.
             no("websocket allowed.test:8443 system /declined"),
             yes("websocket allowed.test:8443 system /declined GET"),
             yes("websocket allowed.test:80 plain /declined GET"),
-            no("websocket allowed.test:8443 system /declined DELETE"),
-            no("websocket allowed.test:80 plain /declined DELETE"),
+            no("websocket allowed.test:8443 system /declined DELETE /named"),
+            no("websocket allowed.test:80 plain /declined DELETE /named"),
         ]);
         let blocked = place.events("net_connect_blocked");
-        for request in ["GET /other", "DELETE /declined"] {
+        for (reason, request) in [
+            ("request-not-allowed", "GET /other"),
+            ("request-not-allowed", "DELETE /named"),
+            ("upgrade-not-allowed", "GET /named"),
+        ] {
             let is_told = |event: &serde_json::Value| {
-                event["reason"] == "request-not-allowed"
-                    && event["detail"].as_str().unwrap().contains(request)
+                event["reason"] == reason && event["detail"].as_str().unwrap().contains(request)
             };
             assert_eq!(blocked.iter().filter(|event| is_told(event)).count(), 2, "{request}: {blocked:?}");
         }

@@ -17,7 +17,7 @@ fn one_line_of_the_user_leaves_everything_else() {
     let shown = policy(&place, &["show", "--agent", "claude"]);
     for line in [
         "# built-in:claude + ROOT/home/.config/agentsh/policy.yaml\n",
-        "agent.network.allow: claude.ai",
+        "agent.network.allow: api.anthropic.com",
         "# built-in:claude:",
         "agent.env_allow: MINE",
         "# ROOT/home/.config/agentsh/policy.yaml:2 (agent.env_allow[0])\n",

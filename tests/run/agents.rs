@@ -108,14 +108,90 @@ fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
     };
     let outcome = run("./myagent", &[]);
     assert!(outcome.stdout.starts_with("--"), "{outcome}");
-    assert!(outcome.stderr.contains("`--env FOO_API_KEY --env MYAGENT_MODE`"), "{outcome}");
+    assert!(outcome.stderr.contains("`--env MYAGENT_MODE`"), "{outcome}");
+    // A key of some vendor is named, and no line gives it away.
+    assert!(
+        outcome.stderr.contains("FOO_API_KEY") && !outcome.stderr.contains("--env FOO_API_KEY"),
+        "{outcome}"
+    );
     assert!(outcome.stderr.contains("`--write ~/.myagent`"), "{outcome}");
     assert!(!outcome.stderr.contains("k3y"), "{outcome}");
     let following =
         run("./myagent", &["--env", "FOO_API_KEY", "--env", "MYAGENT_MODE", "--write", "~/.myagent"]);
     assert!(following.stdout.starts_with("m-k3y-"), "{following}");
-    assert!(!following.stderr.contains("no adapter"), "{following}");
-    assert!(!run("true", &[]).stderr.contains("~/.true"));
+    assert!(!following.stderr.contains("--write ~/.myagent"), "{following}");
+    // Programs of the distribution are no agents, whatever stands in the environment or the home.
+    place.write(place.home.join(".cat/settings"), "x");
+    for program in ["true", "cat"] {
+        let outcome = run(program, &[]);
+        assert!(!outcome.stderr.contains("does not"), "{program}: {outcome}");
+    }
+}
+
+/// Its own directory belongs to an agent: settings and login are there for it, and for no other program.
+#[test]
+fn the_own_files_of_lesser_agents_are_theirs_alone() {
+    for mode in Mode::all() {
+        for (agent, files) in [
+            ("pi", [".pi/agent/auth.json", ".pi/agent/settings.json"]),
+            ("droid", [".factory/auth.json", ".factory/settings.json"]),
+            ("crush", [".local/share/crush/crush.json", ".config/crush/crush.json"]),
+            ("kimi", [".kimi/credentials/kimi.json", ".kimi/config.toml"]),
+            ("vibe", [".vibe/.env", ".vibe/config.toml"]),
+        ] {
+            let place = Place::new(mode);
+            let [login, settings] = files;
+            place.write(place.home.join(login), "{\"a\": 1}");
+            place.write(place.home.join(settings), "{\"b\": 2}");
+            let look = format!(
+                "#!/bin/sh\ncat ~/{login}; echo; cat ~/{settings}; echo {{}} >~/{login}; echo {{}} >~/{settings}\n"
+            );
+            place.script(agent, &look);
+            place.script("other", &look);
+            let run =
+                |name: &str| Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", &format!("./{name}")]));
+            let other = run("other");
+            assert!(!other.stdout.contains('1') && !other.stdout.contains('2'), "{mode:?} {agent} {other}");
+            let outcome = run(agent);
+            let shown = outcome.stdout.replace([' ', '\n'], "");
+            assert_eq!(shown, "{\"a\":1}{\"b\":2}", "{mode:?} {agent} {outcome}");
+            // A token is renewed; what it would start outside stays as the user wrote it.
+            assert_eq!(std::fs::read_to_string(place.home.join(login)).unwrap(), "{}\n", "{mode:?} {agent}");
+            assert_eq!(
+                std::fs::read_to_string(place.home.join(settings)).unwrap(),
+                "{\"b\": 2}",
+                "{mode:?} {agent}"
+            );
+        }
+    }
+}
+
+/// A port behind which an agent of the user's own listens, in no sandbox, is never advised to be opened.
+#[test]
+fn advice_opens_no_port_of_an_agent_outside() {
+    use std::io::{BufRead, BufReader};
+    const LISTEN: &str = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); \
+                          sys.stdin.read()";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        // The twin is a database, say.
+        for (name, is_agent) in [("cline", true), ("database", false)] {
+            let script = place.script(place.home.join(format!("bin/{name}")), LISTEN);
+            let mut command = place.command("python3");
+            command.arg(script).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            let mut listener = command.spawn().unwrap();
+            let mut port = String::new();
+            BufReader::new(listener.stdout.take().unwrap()).read_line(&mut port).unwrap();
+            let port = port.trim();
+            let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
+            let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "bash", "-c", &script]));
+            drop(listener.stdin.take());
+            listener.wait().unwrap();
+            let is_advised = outcome.stderr.contains(&format!("loopback: [{port}]"));
+            assert_eq!(is_advised, !is_agent, "{mode:?} {name} {outcome}");
+            assert_eq!(outcome.stderr.contains("Cline listens there"), is_agent, "{mode:?} {name} {outcome}");
+        }
+    }
 }
 
 /// The Agent Client Protocol: an editor starts the agent and both ask each other, a line each.

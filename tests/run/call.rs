@@ -46,6 +46,14 @@ fn a_tool_is_called_judged_and_recorded() {
     }
 }
 
+/// Lines of a server's log come before its answer, more of them than one message may be long.
+#[test]
+fn a_talkative_server_is_heard_to_the_end() {
+    let place = Place::new(Mode::Invoker);
+    let outcome = as_agent(&place, "call fixture notify '{\"megabytes\": 70}'").expect_code(0);
+    assert_eq!(outcome.stdout, "notified\n", "{outcome}");
+}
+
 #[test]
 fn what_cannot_be_called_says_why() {
     let place = Place::new(Mode::Invoker);

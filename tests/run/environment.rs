@@ -60,8 +60,8 @@ fn the_system_is_there_to_read() {
         let devices = place.shell("ls /dev").stdout;
         let devices: Vec<&str> = devices.split_whitespace().collect();
         let expected = [
-            "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty",
-            "urandom", "zero",
+            "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",
+            "tty", "urandom", "zero",
         ];
         assert_eq!(devices, expected, "{mode:?}");
     }

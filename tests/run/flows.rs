@@ -162,7 +162,7 @@ config = next(word.split("=", 1)[1] for word in sys.argv if word.startswith("--m
 entry = json.load(open(config))["mcpServers"]["mail"]
 body = json.load(open("request.json"))
 request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(),
-                                 {"Content-Type": "application/json", "X-Api-Key": "k"})
+                                 {"Content-Type": "application/json", "X-Api-Key": os.environ["ANTHROPIC_API_KEY"]})
 urllib.request.urlopen(request).read()
 server = subprocess.Popen([entry["command"], *entry.get("args", [])], env={**os.environ, **(entry.get("env") or {})},
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

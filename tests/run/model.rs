@@ -248,7 +248,7 @@ fn what_cannot_be_judged_does_not_go_on() {
         }
         "error" => Reply { pieces: vec!["{\"type\":\"error\"}".into()], ..Reply::status(529) }
             .with("Content-Type", "application/json"),
-        "cut" => Reply::events(&["event: x\ndata: {\"type\":\n\n"]),
+        "cut" => Reply::events(&["event: message_start\ndata: {\"type\":\n\n"]),
         _ => Reply::json("{\"content\":[]}"),
     });
     let ask = |model_name: &str| {
@@ -397,7 +397,7 @@ fn secrets_in_requests_are_told_replaced_or_refused() {
 fn a_stream_that_breaks_off_ends_with_an_error_of_the_provider() {
     let place = Place::new(Mode::Invoker);
     let model = HttpServer::start(|_| {
-        Reply::events(&["event: ping\ndata: {\"type\":\"ping\"}\n\n", "event: x\ndata: [\n\n"])
+        Reply::events(&["event: ping\ndata: {\"type\":\"ping\"}\n\n", "event: message_start\ndata: [\n\n"])
     });
     place.write(place.project.join("request.json"), "{\"model\":\"m\",\"stream\":true}");
     let seen = curl(&place, &model, "/v1/messages", "--data-binary @request.json");

@@ -33,7 +33,7 @@ fn batches_and_files_pass_no_limit_unseen() {
     write(&place);
     let paths = ["/v1/messages/batches", "/v1/batches", "/v1/files"];
     let unlimited = model();
-    place.user_policy("version: 1\n");
+    place.user_policy("version: 1\nsandbox: {mcp: {allowed_tools: [{server: agent, tool: batch}]}}\n");
     let said = post(&place, &unlimited, &paths);
     assert!(said.len() == 3 && said.iter().all(|line| line == "{} 200"), "{said:?}");
     for limit in

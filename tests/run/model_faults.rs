@@ -133,7 +133,7 @@ fn is_withheld(place: &Place, seen: &str, why: &str) {
 #[test]
 fn a_stream_that_stalls_is_reset_or_ends_in_the_middle_ends_with_an_error() {
     let place = place();
-    let half = format!("{PING}event: x\ndata: {{\"type\":");
+    let half = format!("{PING}event: message_start\ndata: {{\"type\":");
     for (text, end, why) in [
         (half.clone(), End::Stalls, "said nothing for 1000 ms"),
         (half.clone(), End::Resets, "broke off"),
@@ -238,15 +238,19 @@ fn a_long_answer_is_not_kept() {
     let place = place();
     let small = faulty(|| events(PING), End::Closes);
     let (_, usual) = ask(&place, small, true, POST);
-    let event = |value: serde_json::Value| format!("event: x\ndata: {value}\n\n");
+    let event =
+        |value: serde_json::Value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap());
+    let start = event(
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+    );
     let text = "lorem ipsum ".repeat(80);
     let delta = event(
         json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
     );
     let times = (64 << 20) / delta.len();
-    let length = delta.len() * times;
+    let length = start.len() + delta.len() * times;
     let long = move || {
-        let mut said = events("");
+        let mut said = events(&start);
         said.push((delta.clone().into_bytes(), times));
         said
     };

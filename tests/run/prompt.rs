@@ -215,3 +215,23 @@ fn a_process_that_will_not_stand_still_makes_no_answer_count() {
         }
     }
 }
+
+/// What the agent stopped or turned round on the terminal keeps no question from being read.
+#[test]
+fn a_stopped_terminal_shows_the_question() {
+    if !crate::day::has("python3") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    place.set("TERM", "xterm-256color");
+    let stop = "python3 -c 'import termios; termios.tcflow(0, termios.TCOOFF)'";
+    let script = format!("printf '\\033[?69h\\033[5;6s'; {stop}; {}", add(2));
+    let mut terminal = Pty::start(agent(&place, &script, &["-p", "task"]));
+    for order in ["\x1b<", "\x1b[?69l", "\x1b[?2501l", "\x1b_Ga=d"] {
+        terminal.expect(order);
+    }
+    terminal.expect("n (no)? ");
+    terminal.write("y\n");
+    terminal.expect("status 0");
+    assert_eq!(terminal.wait(), 0, "{}", terminal.text());
+}

@@ -154,6 +154,24 @@ fn nothing_reaches_the_project_before_it_is_applied_and_it_can_be_taken_back() {
 
 /// The same work on the project itself gives the same project.
 #[test]
+fn a_file_with_holes_has_them_when_it_is_applied() {
+    use std::os::unix::fs::MetadataExt;
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        files(&place);
+        let made = "truncate -s 64M image; printf head | dd of=image conv=notrunc status=none; \
+                    printf tail | dd of=image bs=1M seek=40 conv=notrunc status=none; cksum <image";
+        let inside = run(&place, made).expect_code(0);
+        review(&place, &["--apply"]).expect_code(0);
+        let image = place.project.join("image");
+        let found = fs::metadata(&image).unwrap();
+        assert!(found.len() == 64 << 20 && found.blocks() < 2048, "{mode:?}: {} blocks", found.blocks());
+        let outside = Outcome::of(place.command("sh").args(["-c", "cksum <\"$1\"", "sh"]).arg(&image));
+        assert_eq!(outside.stdout, inside.stdout, "{mode:?}");
+    }
+}
+
+#[test]
 fn a_layer_that_is_applied_gives_what_a_live_run_gives() {
     for mode in Mode::all() {
         let (live, layered) = (Place::new(mode), Place::new(mode));
@@ -968,4 +986,45 @@ fn what_the_list_shows_can_be_named_from_everywhere() {
     );
     apply("../three");
     assert!(place.project.join("three").exists());
+}
+
+/// What is applied is what was shown, by content; nothing of a file is left out of what is shown.
+#[test]
+fn only_what_was_shown_is_applied() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.project.join("a.txt"), "one\n");
+        let long = "x".repeat(5000);
+        let script = format!(
+            "echo two > a.txt; echo new > b.txt; printf '#!/bin/sh\\necho {long}END\\n\\000echo hidden\\n' > run.sh; \
+             printf 'latin \\344\\n' > old.txt; mkdir d; echo in > d/f; ln -s b.txt l"
+        );
+        run(&place, &script).expect_code(0);
+        let shown = Outcome::of(&mut place.agentsh(&["review"])).expect_code(0).stdout;
+        for part in [&format!("+echo {long}END"), "+\\u{0}echo hidden", "+latin \\xe4", "a link to b.txt"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        // Somebody changes the layer afterwards, as an agent that still runs could.
+        let reviews = place.home.join(".local/state/agentsh/review");
+        let layer = fs::read_dir(&reviews).unwrap().next().unwrap().unwrap().path().join("upper");
+        fs::write(layer.join("a.txt"), "evil\n").unwrap();
+        fs::write(layer.join("c.txt"), "never shown\n").unwrap();
+        let outcome = Outcome::of(&mut place.agentsh(&["review", "--apply"]));
+        assert_eq!(outcome.code, 1, "{mode:?} {outcome}");
+        assert_eq!(
+            outcome.stdout.matches("is not what `agentsh review` showed last").count(),
+            2,
+            "{outcome}"
+        );
+        let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap();
+        assert_eq!(
+            (read("a.txt").as_str(), read("b.txt").as_str(), read("d/f").as_str()),
+            ("one\n", "new\n", "in\n")
+        );
+        assert!(!place.project.join("c.txt").exists());
+        // Shown anew, it is applied.
+        Outcome::of(&mut place.agentsh(&["review"])).expect_code(0);
+        Outcome::of(&mut place.agentsh(&["review", "--apply"])).expect_code(0);
+        assert_eq!((read("a.txt").as_str(), read("c.txt").as_str()), ("evil\n", "never shown\n"));
+    }
 }

@@ -11,6 +11,15 @@ use crate::support::{Mode, Outcome, Place, eventually};
 
 const STAND_INS: [&str; 4] = [".mcp.json", ".envrc", ".vscode", ".claude"];
 
+/// What shows that their programs are in use.
+const SIGNS: [&str; 3] = [".config/direnv", ".vscode", ".claude"];
+
+fn place_with_signs(mode: Mode) -> Place {
+    let place = Place::new(mode);
+    SIGNS.iter().for_each(|sign| place.make_directory(&place.home.join(sign)));
+    place
+}
+
 /// A run that waits for the file `go-NAME`.
 fn start(place: &Place, name: &str) -> Child {
     let script =
@@ -28,7 +37,7 @@ fn present(place: &Place) -> usize {
 #[test]
 fn the_last_run_removes_the_stand_ins() {
     for mode in Mode::all() {
-        let place = Place::new(mode);
+        let place = place_with_signs(mode);
         let (mut one, mut two) = (start(&place, "one"), start(&place, "two"));
         assert_eq!(present(&place), STAND_INS.len(), "{mode:?}");
         place.write("go-one", "");
@@ -45,7 +54,7 @@ fn the_last_run_removes_the_stand_ins() {
 #[test]
 fn the_run_after_a_killed_one_removes_its_stand_ins() {
     for mode in Mode::all() {
-        let place = Place::new(mode);
+        let place = place_with_signs(mode);
         let mut child = start(&place, "one");
         kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGKILL).unwrap();
         wait(&mut child);
@@ -60,7 +69,7 @@ fn the_run_after_a_killed_one_removes_its_stand_ins() {
 /// What the user makes during a run is not taken away with the stand-in.
 #[test]
 fn a_stand_in_that_the_user_fills_stays() {
-    let place = Place::new(Mode::Invoker);
+    let place = place_with_signs(Mode::Invoker);
     let mut child = start(&place, "one");
     // Who renames is known once names are watched, some milliseconds after the start; before that, what takes the place of a
     // stand-in is set aside.

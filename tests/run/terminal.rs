@@ -283,6 +283,28 @@ fn the_terminal_is_restored_however_the_run_ends() {
     }
 }
 
+/// The shell shares the open terminal: a flag that a program left there would end its own reading and writing.
+#[test]
+fn flags_of_the_open_terminal_are_given_back() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(
+            "job.sh",
+            "grep flags /proc/self/fdinfo/2 >before\nagentsh run --quiet -- perl -e \
+             'use Fcntl; fcntl(STDOUT, F_SETFL, fcntl(STDOUT, F_GETFL, 0) | O_NONBLOCK) or die; system(\"grep flags /proc/self/fdinfo/2 >during\")'\n\
+             grep flags /proc/self/fdinfo/2 >after\necho un''til here\n",
+        );
+        let mut terminal = login(&place);
+        terminal.write("sh job.sh\n");
+        terminal.expect("until here");
+        let read = |name: &str| std::fs::read_to_string(place.project.join(name)).unwrap();
+        assert_ne!(read("before"), read("during"), "{mode:?}");
+        assert_eq!(read("before"), read("after"), "{mode:?}");
+        terminal.write("exit 3\n");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}
+
 /// The session among the descendants of a process.
 fn agentsh_below(pid: u32) -> u32 {
     let mut open = vec![pid];
@@ -375,4 +397,19 @@ fn a_size_that_changed_while_it_was_stopped_arrives() {
         terminal.write("exit 3\n");
         assert_eq!(terminal.wait(), 3, "{mode:?}");
     }
+}
+
+#[test]
+fn a_terminal_that_the_program_stopped_takes_what_comes_next() {
+    if !crate::day::has("python3") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    let mut terminal = login(&place);
+    let stop = "python3 -c 'import termios; termios.tcflow(0, termios.TCOOFF)'";
+    terminal.write(&format!("agentsh run --quiet -- {stop}\n"));
+    terminal.write("echo st''atus $?\n");
+    terminal.expect("status 0");
+    terminal.write("exit 3\n");
+    assert_eq!(terminal.wait(), 3);
 }

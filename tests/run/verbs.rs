@@ -116,7 +116,31 @@ fn stable(place: &Place, text: &str) -> String {
         }
         stable.push_str(end);
     }
-    stable.replace('\u{1}', "\x1b[").replace('\u{2}', "m")
+    without_counts(&stable.replace('\u{1}', "\x1b[").replace('\u{2}', "m"))
+}
+
+/// Each layer that a machine lacks is an event more: how many there are becomes `00`.
+fn without_counts(text: &str) -> String {
+    let digits = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let mut parts = text.split("events");
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let before = result
+            .strip_suffix(' ')
+            .map(|before| before.trim_end_matches(|c: char| c.is_ascii_digit()).len());
+        if let Some(length) = before.filter(|length| length + 1 < result.len()) {
+            result.replace_range(length.., "00 ");
+        }
+        result.push_str("events");
+        let space = ["\x1b[0m ", " "].into_iter().find(|space| part.starts_with(space)).unwrap_or_default();
+        let count = digits(&part[space.len()..]);
+        if count > 0 {
+            result.push_str(space);
+            result.push_str("00");
+        }
+        result.push_str(if count > 0 { &part[space.len() + count..] } else { part });
+    }
+    result
 }
 
 /// All four looks of one command line. Without its colours the coloured text is the plain one, at both widths.

@@ -7,7 +7,8 @@ use super::trusted;
 
 pub const TOKEN: &str = "forge-token-5up3r-s3cret";
 /// Names of the small internet that its servers prove to be.
-const PROVEN: [&str; 5] = ["allowed.test", "v4.test", "v6.test", "other.test", "deep.wild.test"];
+const PROVEN: [&str; 6] =
+    ["allowed.test", "v4.test", "v6.test", "other.test", "deep.wild.test", "platform.claude.com"];
 
 /// Gives the small internet a key and certificates; the authority that signed them is the answer, a file in the
 /// project.

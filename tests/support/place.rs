@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::Value;
@@ -74,7 +75,16 @@ impl Place {
 
     /// The same, with everything below one more directory.
     pub fn below(mode: Mode, name: &str) -> Self {
-        let directory = tempfile::Builder::new().prefix("agentsh-suite-").tempdir().unwrap();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Six random letters and digits look like a secret now and then, and the record does not hold those.
+        let directory = loop {
+            let number = std::process::id().wrapping_mul(1000) + NEXT.fetch_add(1, Ordering::Relaxed);
+            let of_place = format!("agentsh-suite-{:06}", number % 1_000_000);
+            match tempfile::Builder::new().prefix(&of_place).rand_bytes(0).tempdir() {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => break made.unwrap(),
+            }
+        };
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let base = directory.path().join(name);
         let home = base.join("home");

@@ -1,20 +1,21 @@
 //! Times three ways to run a program that does nothing, in turns: bare, in bubblewrap, and in the sandbox that
 //! agentsh makes for a server. Prints microseconds as JSON.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use agentsh::policy::{ProcessPolicy, limits};
+use agentsh::policy::ProcessPolicy;
 use agentsh::sandbox::SpawnError;
-use agentsh::sandbox::layout::{PinnedBytes, PinnedFile};
-use agentsh::sandbox::plan::{Access, Program, Terminal};
+use agentsh::sandbox::plan::Access;
 use agentsh::sandbox::sealed::{self, Sealed};
+use agentsh::sandbox::spec::{PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge};
 use agentsh::session::context::Context;
-use agentsh::session::launch;
-use agentsh::session::start::Start;
+use agentsh::session::launch::{self, Handles};
+use agentsh::session::specify;
 use serde_json::json;
 
 /// Arguments: rounds, a static program, the project that it stands in (also the current directory).
@@ -68,46 +69,35 @@ fn bubblewrap(program: &Path, project: &Path) -> Command {
 async fn sandboxed(context: &Context, program: &Path, sealed: Sealed, round: u32) {
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let policy = ProcessPolicy::server_default();
-    let limits = policy.limits.clone().or(limits::limits_for_server());
-    let start = Start {
-        label: "bench",
-        policy: &policy,
-        limits: &limits,
-        for_agent: false,
-        terminal: Terminal::NewSession,
-        program: Program {
-            path: program.to_owned(),
-            argv: vec!["true".to_owned()],
-            env: vec!["PATH=/usr/bin:/bin".to_owned()],
-            workdir: context.project.clone(),
-        },
+    let limits = policy.limits.resolve_for_server();
+    let process = Process {
+        program: program.to_owned(),
+        argv: vec!["true".into()],
+        workdir: context.project.clone(),
         pinned: vec![PinnedFile {
             path: program.to_owned(),
             bytes: PinnedBytes::Copied { from: 0 },
             executable: true,
         }],
-        program_roots: Vec::new(),
-        links: Vec::new(),
-        descriptors: vec![sealed.memory],
+        ..specify::bare_process(context, ProcessKind::Server, "bench", limits)
+    };
+    let paths = PathRules {
         project_access: Some(Access::ReadOnly),
-        layer: None,
-        grants: Vec::new(),
-        own_state: Vec::new(),
-        denied: Vec::new(),
-        unmasked: Vec::new(),
-        execute: Vec::new(),
         shared_sockets: true,
-        files: Vec::new(),
-        extra: Vec::new(),
-        stand_ins: true,
-        beyond_landlock: Vec::new(),
-        caches: Vec::new(),
-        network: None,
+        ..specify::path_rules(context, ProcessKind::Server, &limits)
+    };
+    let inherited = BTreeMap::new();
+    let rules = specify::rules(&policy, "bench", &inherited);
+    let spec = merge(process, paths, &rules, vec![specify::of_sandbox(context, ProcessKind::Server)]);
+    let handles = Handles {
+        descriptors: vec![sealed.memory],
+        lender: None,
+        egress: None,
         stdio: [null.as_fd(); 3],
-        allow_degraded: false,
+        reports_to: None,
     };
     let name = format!("agentsh-{}-{round}", std::process::id());
     let (running, ()) =
-        launch::assemble(context, start, &name, |_, _| Ok::<_, SpawnError>(())).await.unwrap();
+        launch::assemble(context, &spec, handles, &name, |_| Ok::<_, SpawnError>(())).await.unwrap();
     assert_eq!(running.child.exit().await, 0, "{:?}", running.child.execution_error());
 }

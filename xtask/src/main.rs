@@ -12,6 +12,7 @@ mod run;
 mod test;
 mod vm;
 mod walk;
+mod weight;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,8 @@ enum Task {
     Walk(walk::Options),
     /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
     Bench(bench::Options),
+    /// Count crates and lines of agentsh, and hold them against weight.toml
+    Weight,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Task::Picture => picture::main(),
         Task::Dist(options) => dist::main(&options),
         Task::Walk(options) => walk::main(&options),
+        Task::Weight => weight::main(),
         Task::Bench(options) => bench::main(&options),
     };
     match done {

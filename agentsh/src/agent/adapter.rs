@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{
     AgentError, Context, Launch, aider, amp, claude, cline, codex, copilot, cursor, gemini, generic, goose,
-    opencode, qwen,
+    lesser, opencode, qwen,
 };
 
 /// What agentsh knows of one agent before anything is read.
@@ -38,6 +38,11 @@ const ADAPTERS: &[&Adapter] = &[
     &goose::ADAPTER,
     &cline::ADAPTER,
     &amp::ADAPTER,
+    &lesser::PI,
+    &lesser::DROID,
+    &lesser::CRUSH,
+    &lesser::KIMI,
+    &lesser::VIBE,
 ];
 
 /// Which adapter serves a program.

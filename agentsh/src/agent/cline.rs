@@ -53,7 +53,8 @@ const FACTS: Facts = Facts {
         read_only("$own/workflows", StateKind::Dir),
     ],
     models: Models { any: true, logins: None, others: models },
-    set: &[],
+    // Its daemon on this machine would be out of reach, or the user's own, outside.
+    set: &[("CLINE_SESSION_BACKEND_MODE", "local")],
     settle: nothing_to_settle,
     told: Told::Instructions("$own/rules/agentsh.md"),
     remembered: nothing_remembered,

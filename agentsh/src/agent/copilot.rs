@@ -62,7 +62,7 @@ fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError>
         for plan in ["individual", "business", "enterprise"] {
             found.push(endpoint::https(&format!("api.{plan}.githubcopilot.com"), "GitHub Copilot"));
         }
-        found.push(endpoint::login("api.github.com", "GitHub login"));
+        found.push(endpoint::login("api.github.com", "GitHub login", &[]));
     }
     Ok(found)
 }

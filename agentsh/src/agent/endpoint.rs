@@ -29,15 +29,30 @@ pub(super) fn parse(url: &str, why: &str) -> Result<Endpoint, String> {
     if host.is_empty() || !host.chars().all(plain) {
         return Err(format!("{why}: the URL has no valid host"));
     }
-    Ok(Endpoint { scheme, host, port, why: why.to_owned(), judged: Judged::WhenAsked, key: None })
+    let (why, judged) = (why.to_owned(), Judged::WhenAsked);
+    Ok(Endpoint { scheme, host, port, why, judged, key: None, only_keys: false, requests: &[] })
 }
 
 pub(super) fn https(host: &str, why: &str) -> Endpoint {
-    let (host, why) = (host.to_owned(), why.to_owned());
-    Endpoint { scheme: Scheme::Https, host, port: 443, why, judged: Judged::WhenAsked, key: None }
+    let (host, why, judged) = (host.to_owned(), why.to_owned(), Judged::WhenAsked);
+    Endpoint {
+        scheme: Scheme::Https,
+        host,
+        port: 443,
+        why,
+        judged,
+        key: None,
+        only_keys: false,
+        requests: &[],
+    }
 }
 
-/// Where a login is renewed.
-pub(super) fn login(host: &str, why: &str) -> Endpoint {
-    https(host, why).judged(Judged::Never)
+/// Where a login is renewed, by these requests and no others; none are named: by every request.
+pub(super) fn login(host: &str, why: &str, requests: &'static [&'static str]) -> Endpoint {
+    Endpoint { requests, ..https(host, why).judged(Judged::Never) }
+}
+
+/// Google's place for tokens.
+pub(super) fn google_login(why: &str) -> Endpoint {
+    login("oauth2.googleapis.com", why, &["POST /token", "POST /revoke", "* /tokeninfo"])
 }

@@ -138,7 +138,7 @@ fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentEr
             Some(region) => format!("{region}-aiplatform.googleapis.com"),
         };
         found.push(moved_or(context, &["GOOGLE_VERTEX_BASE_URL"], &host, "Vertex AI")?);
-        found.push(endpoint::login("oauth2.googleapis.com", "Google access tokens"));
+        found.push(endpoint::google_login("Google access tokens"));
     }
     if facts.place(context, "$own/oauth_creds.json").is_file() {
         found.push(moved_or(
@@ -147,7 +147,7 @@ fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentEr
             "cloudcode-pa.googleapis.com",
             "Gemini Code Assist",
         )?);
-        found.push(endpoint::login("oauth2.googleapis.com", "renewal of the login"));
+        found.push(endpoint::google_login("renewal of the login"));
     }
     let has_key = set("GEMINI_API_KEY").is_some() || set("GOOGLE_GEMINI_BASE_URL").is_some();
     if has_key || found.is_empty() {

@@ -219,6 +219,11 @@ pub struct Endpoint {
     pub judged: Judged,
     /// The variable of whose key the user's configuration says that it is for this place.
     pub key: Option<String>,
+    /// The agent has keys from its environment for this place, and no other account: a request with another key is not its
+    /// user's.
+    pub only_keys: bool,
+    /// The requests that go there, as rules of `network.allow` write them; empty: every request.
+    pub requests: &'static [&'static str],
 }
 
 /// Whether the TLS of an endpoint ends at the session, so that what the model says can be judged.

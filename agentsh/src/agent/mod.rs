@@ -23,6 +23,7 @@ mod generic;
 mod goose;
 pub mod json;
 mod launch;
+mod lesser;
 mod opencode;
 mod plugins;
 pub mod project;

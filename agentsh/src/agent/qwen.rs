@@ -53,7 +53,7 @@ fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentEr
     }
     Ok(vec![
         endpoint::https("portal.qwen.ai", "Qwen"),
-        endpoint::login("chat.qwen.ai", "renewal of the login"),
+        endpoint::login("chat.qwen.ai", "renewal of the login", &["POST /api/v1/oauth2/**"]),
         providers::from_url("https://dashscope.aliyuncs.com", "Qwen")?,
     ])
 }

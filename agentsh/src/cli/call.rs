@@ -13,7 +13,7 @@ use crate::mcp::bridge;
 use crate::sandbox::layout::OWN_DIRECTORY;
 use crate::store::escape;
 
-/// Longest answer, in bytes.
+/// Longest message of a server, in bytes. However many come before the answer, one is held at a time.
 const MAX_ANSWER: u64 = 64 << 20;
 /// Longest JSON on standard input, in bytes.
 const MAX_INPUT: u64 = 16 << 20;
@@ -117,7 +117,6 @@ fn written(result: io::Result<()>) -> Result<(), Failure> {
 struct Client {
     stream: BufReader<UnixStream>,
     asked: u64,
-    left: u64,
 }
 
 impl Client {
@@ -132,7 +131,7 @@ impl Client {
         let lost = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
         let mut stream = bridge::connect(&socket).map_err(|error| lost(&error))?;
         stream.write_all(&bridge::header(server)).map_err(|error| lost(&error))?;
-        Ok(Self { stream: BufReader::new(stream), asked: 0, left: MAX_ANSWER })
+        Ok(Self { stream: BufReader::new(stream), asked: 0 })
     }
 
     fn open(&mut self) -> Result<(), Failure> {
@@ -190,10 +189,13 @@ impl Client {
 
     fn message(&mut self) -> Result<Value, Failure> {
         let mut line = String::new();
-        let read = (&mut self.stream).take(self.left).read_line(&mut line).map_err(|error| gone(&error))?;
-        self.left = self.left.saturating_sub(read as u64);
+        let read = (&mut self.stream).take(MAX_ANSWER).read_line(&mut line).map_err(|error| gone(&error))?;
         if read == 0 {
             return Err(gone(&io::ErrorKind::BrokenPipe.into()));
+        }
+        if read as u64 == MAX_ANSWER && !line.ends_with('\n') {
+            let most = MAX_ANSWER >> 20;
+            return Err(Failure::Refused(format!("the server sent a message of more than {most} MiB")));
         }
         serde_json::from_str(&line).map_err(|_| Failure::Failed("the session sent no JSON".into()))
     }

@@ -179,10 +179,9 @@ fn explain() {
       to allow it, add: agent: {network: {allow: ["example.com"]}}
     exit 1
     "#);
-    insta::assert_snapshot!(place.run("explain --agent claude --connect claude.ai:443"), @r#"
-    allowed: `claude.ai` covers it
-      rule: built-in:claude:10 (agent.network.allow[3])
-      to deny it, write its list anew in a policy of your own: `{replace: [...]}`
+    insta::assert_snapshot!(place.run("explain --agent claude --connect api.anthropic.com:443"), @r#"
+    allowed: `api.anthropic.com:443` covers it
+      rule: agent (Anthropic API)
     exit 0
     "#);
     insta::assert_snapshot!(place.run("explain --read ~/.ssh/id_rsa"), @r#"

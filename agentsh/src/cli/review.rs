@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{exit, fail, style};
 use crate::session::Context;
 use crate::session::review::changes::{Change, State, Trees};
-use crate::session::review::{self, Applied, Review, Selection, diff};
+use crate::session::review::{self, Applied, Mark, Review, Selection, Shown, diff};
 use crate::store::escape;
 
 #[derive(Debug, Args)]
@@ -122,7 +122,11 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
         });
         writeln!(out, "{}", escape::json(&format!("{all:#}")))?;
     } else {
-        show(&review, &changes, &trees, args.stat, out)?;
+        let shown = show(&review, &changes, &trees, args.stat, out)?;
+        // Names and counts say nothing of what is in a file.
+        if !args.stat && out.flush().is_ok() {
+            review.keep_shown(shown)?;
+        }
     }
     if args.keep {
         writeln!(err, "the layer is kept; `agentsh review {}` shows it again", review.session)?;
@@ -196,7 +200,8 @@ fn show(
     trees: &Trees,
     stat: bool,
     out: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<Shown, Failure> {
+    let mut marks = Shown::new();
     let running = if review.is_running() { ", still running" } else { "" };
     writeln!(
         out,
@@ -220,23 +225,23 @@ fn show(
         let title = "these run by themselves outside; they are applied only when named, or with --guarded:";
         writeln!(out, "{}", style::paint(style::BAD, title))?;
     }
-    for change in &guarded {
-        row(out, change, trees, stat)?;
-    }
-    for change in &others {
-        row(out, change, trees, stat)?;
+    for change in guarded.iter().chain(&others) {
+        marks.insert(change.path.clone(), row(out, change, trees, stat)?);
     }
     if !inner.is_empty() {
         let refs = inner.iter().filter(|change| change.path.iter().any(|part| part == "refs"));
         let refs: Vec<String> = refs.map(|change| shown(&change.path)).collect();
         let names = if refs.is_empty() { String::new() } else { format!(": {}", refs.join(", ")) };
         writeln!(out, "{} files of git itself{names}", inner.len())?;
+        for change in &inner {
+            marks.insert(change.path.clone(), diff::of(trees, change).mark);
+        }
         let broken = inner.iter().filter(|change| change.state != State::Clean);
         for change in broken {
             row(out, change, trees, true)?;
         }
     }
-    Ok(())
+    Ok(marks)
 }
 
 /// Of a repository: commits, index, branches.
@@ -244,7 +249,8 @@ fn is_inner(change: &Change) -> bool {
     change.path.iter().any(|part| part == ".git")
 }
 
-fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Result<(), Failure> {
+/// Gives what it says is to stand there.
+fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Result<Option<Mark>, Failure> {
     let difference = diff::of(trees, change);
     let letter = match change.what() {
         "added" => "A",
@@ -275,7 +281,7 @@ fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Resul
             writeln!(out, "{line}")?;
         }
     }
-    Ok(())
+    Ok(difference.mark)
 }
 
 fn described(trees: &Trees, change: &Change) -> Value {

@@ -1,5 +1,6 @@
 //! `agentsh run`.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +11,7 @@ use clap::{Args, ValueEnum};
 use crate::agent::Kind;
 use crate::sandbox::Tier;
 use crate::session::Session;
+use crate::session::given::Given;
 use crate::session::network::{self, Backend};
 use crate::session::publish::Asked;
 use crate::session::run::{Outcome, Request, run as run_session};
@@ -66,7 +68,7 @@ pub struct RunArgs {
     quiet: bool,
     /// The agent and its arguments; `--` in front of them is needed only where the agent's name starts with a dash
     #[arg(trailing_var_arg = true, required = true, value_name = "AGENT")]
-    agent: Vec<String>,
+    agent: Vec<OsString>,
 }
 
 /// Programs say that a file is missing or read-only, and do not know why.
@@ -113,7 +115,13 @@ impl From<Network> for Backend {
     }
 }
 
-pub async fn run(args: RunArgs) -> u8 {
+/// Descriptors that the command line names are looked up at once, before anything is opened.
+pub fn run(mut args: RunArgs) -> impl Future<Output = u8> {
+    let given = Given::take(std::mem::take(&mut args.agent));
+    run_given(args, given)
+}
+
+async fn run_given(args: RunArgs, given: Given) -> u8 {
     let target = match args.report_json.as_deref().map(Target::open).transpose() {
         Ok(target) => target,
         Err(why) => return fail(&why),
@@ -134,11 +142,11 @@ pub async fn run(args: RunArgs) -> u8 {
         tells_files: args.tell_files,
         summarised: !args.quiet,
         review: args.review,
-        agent: args.agent,
+        agent: given,
         verb: "run",
     };
     // An agent that is known was told how it can ask.
-    let is_untold = Kind::of(request.agent.first().map_or("", String::as_str)).is_unknown();
+    let is_untold = Kind::of(request.agent.words.first().map_or("", String::as_str)).is_unknown();
     match run_session(request).await {
         Ok(outcome) => {
             report(&outcome, (args.quiet, args.network_learn), target).await;

@@ -5,47 +5,36 @@ use std::path::{Path, PathBuf};
 use super::Session;
 use super::run_error::RunError;
 use crate::agent::{Access as StateAccess, Kind, Launch, StateKind};
-use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
-
-/// Path, content and mode.
-pub type Files = Vec<(PathBuf, Vec<u8>, u32)>;
-
-/// What is bound at another place than its own.
-pub type Moved = Vec<(PathBuf, PathBuf, Access)>;
+use crate::sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
 
 /// The agent's own files of the home: bound, kept for each project, or copied where changes are to be thrown away.
 ///
 /// # Errors
 /// When one of them cannot be prepared.
-pub fn home_state(
-    session: &Session,
-    kind: Kind,
-    launch: &Launch,
-) -> Result<(Vec<Grant>, Files, Moved), RunError> {
-    let (mut grants, mut files, mut of_project) = (Vec::new(), Vec::new(), Vec::new());
+pub fn contribution(session: &Session, kind: Kind, launch: &Launch) -> Result<Contribution, RunError> {
+    let (mut own, mut files, mut moved) = (Vec::new(), Vec::new(), Vec::<Elsewhere>::new());
+    let at = |host: PathBuf, inside: PathBuf| Elsewhere { host, inside, access: Access::ReadWrite };
     for state in &launch.home_state {
         let path = session.context.home.join(&state.path);
         let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
         match state.access {
             StateAccess::Private if path.is_file() => {
                 let content = std::fs::read(&path).map_err(io)?;
-                files.push((path, content, 0o600));
+                files.push(File::new(path, content, 0o600));
             }
             StateAccess::Private => {
                 copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
             }
             StateAccess::Scratch => {
-                let own = scratch_of(session, kind, &path, &launch.hidden).map_err(io)?;
-                of_project.push((own, path, Access::ReadWrite));
+                moved.push(at(scratch_of(session, kind, &path, &launch.hidden).map_err(io)?, path));
             }
             StateAccess::PerProject => {
-                let own = kept_for_project(session, kind, &path, state.kind).map_err(io)?;
-                of_project.push((own, path, Access::ReadWrite));
+                moved.push(at(kept_for_project(session, kind, &path, state.kind).map_err(io)?, path));
             }
             // What hides below a directory of the project's own has to be mounted after it.
-            StateAccess::ReadWrite if of_project.iter().any(|(_, above, _)| path.starts_with(above)) => {
-                of_project.push((path.clone(), path, Access::ReadWrite));
+            StateAccess::ReadWrite if moved.iter().any(|above| path.starts_with(&above.inside)) => {
+                moved.push(at(path.clone(), path));
             }
             access => {
                 let access =
@@ -55,11 +44,12 @@ pub fn home_state(
                     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io)?;
                 }
                 // Where a link leads is what is bound, at the place where the agent looks for it.
-                grants.push(Grant { path, access });
+                own.push(Grant { path, access });
             }
         }
     }
-    Ok((grants, files, of_project))
+    let part = Contribution::new(Feature::AgentHome).owning(own);
+    Ok(Contribution { files, elsewhere: moved, ..part })
 }
 
 /// `STATE/agents/NAME/PROJECT`
@@ -106,7 +96,7 @@ fn scratch_of(session: &Session, kind: Kind, path: &Path, hidden: &[PathBuf]) ->
     if path.is_dir() {
         copy_private(path, &mut files, &mut { MOST_COPIED_BYTES })?;
     }
-    for (file, content, mode) in files {
+    for File { path: file, content, mode, .. } in files {
         let Ok(below) = file.strip_prefix(path) else { continue };
         let real = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
         if hidden.iter().any(|hidden| real.starts_with(hidden)) {
@@ -125,7 +115,7 @@ fn scratch_of(session: &Session, kind: Kind, path: &Path, hidden: &[PathBuf]) ->
 const MOST_COPIED_BYTES: u64 = 16 << 20;
 
 /// Plain files, recursively. Links are left out: they may lead anywhere.
-fn copy_private(path: &Path, files: &mut Files, room: &mut u64) -> std::io::Result<()> {
+fn copy_private(path: &Path, files: &mut Vec<File>, room: &mut u64) -> std::io::Result<()> {
     let found = std::fs::symlink_metadata(path)?;
     if found.is_dir() {
         for entry in std::fs::read_dir(path)? {
@@ -133,7 +123,7 @@ fn copy_private(path: &Path, files: &mut Files, room: &mut u64) -> std::io::Resu
         }
     } else if found.is_file() && found.len() <= *room {
         *room -= found.len();
-        files.push((path.to_owned(), std::fs::read(path)?, 0o600));
+        files.push(File::new(path.to_owned(), std::fs::read(path)?, 0o600));
     }
     Ok(())
 }

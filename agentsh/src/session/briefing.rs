@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::sandbox::spec::{Contribution, Feature, network_rules};
 use crate::store::escape;
 
+use super::project_sources::Known;
 use super::{Session, credentials, registries, remotes, ssh};
 
 /// Hosts that are named one by one.
@@ -30,13 +32,19 @@ pub fn text(session: &Session) -> Option<String> {
             .collect();
         if names.is_empty() { "nothing else".to_owned() } else { names.join(", ") }
     };
-    let rules = if session.executable_paths(process).is_empty() {
-        let rules = registries::with_registries(process.network.clone(), &session.context, &[]);
-        remotes::with_remotes(rules, &session.context)
-    } else {
-        process.network.clone()
-    };
-    let rules = ssh::with_hosts(&credentials::with_hosts(&rules, session), session);
+    let mut parts = vec![Contribution {
+        hosts: credentials::hosts(&session.policy.agent_only.credentials),
+        ..Contribution::new(Feature::Credentials)
+    }];
+    parts.push(ssh::hosts(&session.policy.agent_only.ssh));
+    if !super::lists_programs(process) {
+        let known = Known::load(&session.context);
+        parts.extend([
+            registries::contribution(&session.context, &[], &known),
+            remotes::contribution(&session.context, &known),
+        ]);
+    }
+    let rules = network_rules(&process.network, &parts);
     let mut hosts: Vec<String> = Vec::new();
     for rule in &rules.allow {
         let host = escape::line(&rule.value.to_string()).into_owned();

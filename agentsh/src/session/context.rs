@@ -1,7 +1,9 @@
 //! Facts about the host and the invocation that every launch of a session shares.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::policy::PathContext;
 use crate::sandbox::cgroup::Hierarchies;
@@ -9,6 +11,8 @@ use crate::sandbox::host::RealHost;
 use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::plan::{FileKey, Identity};
 use crate::sandbox::{Enforcement, State, Tier, Zygote};
+
+use super::user_git::{Scope, Setting};
 
 /// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
 /// distributions, systemd and container runtimes hand out, below 2^31.
@@ -35,18 +39,28 @@ pub struct Context {
     pub identity: Identity,
     pub user: String,
     pub home: PathBuf,
+    /// As the user names it: perhaps behind links.
+    pub home_as_given: PathBuf,
+    /// The links on the user's way to his home and to where he is, which exist inside too.
+    pub links: Vec<(PathBuf, PathBuf)>,
     /// Shown to what runs: the top of the repository that agentsh was started in, else that directory. See
     /// [`Context::find_for_server`].
     pub project: PathBuf,
     /// Where agentsh was started: relative names of a command line count from here.
     pub directory: PathBuf,
+    /// As the user came there: perhaps behind links.
+    pub directory_as_given: PathBuf,
     /// Where journal, pins and sockets live.
     pub state: PathBuf,
     pub config: PathBuf,
     /// Where fetched packages live.
     pub data: PathBuf,
+    /// What sandboxes of this session may write beside the project, by its policy.
+    pub writable: Vec<PathBuf>,
     /// The invoking environment. Values stay here: only names are ever recorded.
     pub env: BTreeMap<String, String>,
+    /// Those of it whose values are not UTF-8: nothing here reads them, programs get them as they are.
+    pub env_bytes: BTreeMap<String, OsString>,
     pub hierarchies: Hierarchies,
     /// Show files of root, and of other owners, as the sandbox's own; only when started as root.
     pub idmaps: Option<IdMaps>,
@@ -57,6 +71,8 @@ pub struct Context {
     pub zygote: Zygote,
     /// What they are made of.
     pub tier: Tier,
+    /// What the user's git answered, once it was asked.
+    pub(super) git_says: OnceLock<Option<Vec<(Scope, Setting)>>>,
     /// What was found wanting while looking.
     pub notes: Vec<Enforcement>,
 }
@@ -105,16 +121,27 @@ impl Context {
     }
 
     fn look() -> Result<Self, ContextError> {
-        // A variable that is not UTF-8 cannot be filtered by name and value, so it is not passed at all.
-        let env: BTreeMap<String, String> = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        let mut env = env;
+        let (mut env, mut env_bytes) = (BTreeMap::new(), BTreeMap::new());
+        for (name, value) in std::env::vars_os() {
+            // No rule can say a name that is not UTF-8.
+            let Ok(name) = name.into_string() else { continue };
+            match value.into_string() {
+                Ok(value) => drop(env.insert(name, value)),
+                Err(value) => drop(env_bytes.insert(name, value)),
+            }
+        }
         without_shims(&mut env);
-        let home = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        let home = home.and_then(|home| home.canonicalize().ok()).ok_or(ContextError::NoHome)?;
+        let home_as_given = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let home_as_given = home_as_given.ok_or(ContextError::NoHome)?;
+        let home = home_as_given.canonicalize().map_err(|_| ContextError::NoHome)?;
         let directory = std::env::current_dir().map_err(ContextError::NoDirectory)?;
         let project = project_of(&directory, &home);
+        let directory_as_given = env.get("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
+        let directory_as_given = directory_as_given
+            .filter(|path| path.canonicalize().is_ok_and(|real| real == directory))
+            .unwrap_or_else(|| directory.clone());
+        let links = [&home_as_given, &directory_as_given].into_iter().flat_map(|path| links_on(path));
+        let links = links.collect::<BTreeMap<_, _>>().into_iter().collect();
         let identity = identity(&env);
         let base = |name: &str, default: &str| {
             env.get(name)
@@ -129,7 +156,9 @@ impl Context {
             state: base("XDG_STATE_HOME", ".local/state").join("agentsh"),
             config: base("XDG_CONFIG_HOME", ".config"),
             data: base("XDG_DATA_HOME", ".local/share").join("agentsh"),
+            writable: Vec::new(),
             directory,
+            directory_as_given,
             project,
             executable: own_executable().map_err(ContextError::NoExecutable)?,
             hierarchies: Hierarchies::find(),
@@ -137,11 +166,39 @@ impl Context {
             host: RealHost::default(),
             zygote: Zygote::default(),
             tier: Tier::default(),
+            git_says: OnceLock::new(),
             notes,
             home,
+            home_as_given,
+            links,
             env,
+            env_bytes,
         })
     }
+}
+
+/// The links on the way to a path, each with what it says.
+fn links_on(path: &Path) -> Vec<(PathBuf, PathBuf)> {
+    /// The kernel follows no more.
+    const MAX_LINKS: usize = 40;
+    let parts = |path: &Path| path.iter().rev().map(OsString::from).collect::<Vec<_>>();
+    let (mut links, mut at, mut rest) = (Vec::new(), PathBuf::from("/"), parts(path));
+    while let Some(part) = rest.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        // An absolute part, as a link may say, begins anew.
+        let next = at.join(part);
+        match std::fs::read_link(&next) {
+            Ok(to) if links.len() < MAX_LINKS => {
+                rest.extend(parts(&to));
+                links.push((next, to));
+            }
+            _ => at = next,
+        }
+    }
+    links
 }
 
 /// Below the directory of data: where `agentsh enable` puts programs with the names of agents.

@@ -14,7 +14,7 @@ use crate::egress::resolve::Resolver;
 use crate::egress::target::Rules;
 
 use super::registries::{self, Found};
-use super::{Session, network};
+use super::{Session, host_programs, network};
 
 /// How an index over HTTP is written.
 const MARK: &[u8] = b"sparse+https://";
@@ -49,7 +49,7 @@ fn cargos(session: &Session) -> Vec<PathBuf> {
     let managed = context.env.get("RUSTUP_HOME").map_or_else(|| context.home.join(".rustup"), PathBuf::from);
     let managed =
         registries::directories(&managed.join("toolchains")).into_iter().map(|one| one.join("bin/cargo"));
-    registries::program(context, "cargo").into_iter().chain(managed).collect()
+    host_programs::find(context, "cargo").into_iter().chain(managed).collect()
 }
 
 /// The host of the index that a program has among its texts.

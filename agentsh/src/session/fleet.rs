@@ -6,38 +6,28 @@ use std::process::Stdio;
 
 use url::Url;
 
-use crate::fleet::place::{self, HostFile};
-use crate::policy::NetworkPolicy;
-use crate::types::RuleRef;
-
-use super::shut::without;
+use crate::fleet::place::{self as files, HostFile};
 
 /// This host, where it is enrolled and its file can be read.
 #[must_use]
 pub fn host(state_dir: &Path) -> Option<HostFile> {
-    let file: Option<HostFile> = place::read(&place::host_file(state_dir)).ok()?;
+    let file: Option<HostFile> = files::read(&files::host_file(state_dir)).ok()?;
     file.filter(|file| !file.host.is_empty())
 }
 
-/// The rules of a sandbox without the fleet's server: who is asked about must not answer.
+/// Host and port of the fleet's server: who is asked about must not answer.
 #[must_use]
-pub fn shut(rules: NetworkPolicy, state_dir: &Path) -> NetworkPolicy {
-    let place = host(state_dir).and_then(|file| {
-        let url = Url::parse(&file.url).ok()?;
-        Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?))
-    });
-    match place {
-        Some(place) => without(rules, place, &RuleRef::default_rule("fleet")),
-        None => rules,
-    }
+pub fn place(state_dir: &Path) -> Option<(String, u16)> {
+    let url = Url::parse(&host(state_dir)?.url).ok()?;
+    Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?))
 }
 
 /// Gives why it could not be started, for people. It outlives the session until everything is sent.
 pub fn start(state_dir: &Path) -> Option<String> {
-    if !place::host_file(state_dir).exists() {
+    if !files::host_file(state_dir).exists() {
         return None;
     }
-    match place::lock(state_dir) {
+    match files::lock(state_dir) {
         // Free: whoever is started takes it.
         Ok(Some(_)) => {}
         Ok(None) => return None,

@@ -1,17 +1,23 @@
-//! Git inside knows who the user is, and how he likes it: a global configuration made of the harmless part of his own.
-//! Nothing that starts a program is taken over: no helpers, hooks, filters, editors, or aliases of the shell.
+//! Git inside knows who the user is, and how he likes it: a copy of the harmless part of his configuration, file by file.
+//! What is in a file is asked of git itself; the conditions under which one includes another stay what they are, so that
+//! git inside decides for each repository as it does outside. Nothing that starts a program is taken over: no helpers,
+//! hooks, filters, editors, or aliases of the shell.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::git_config::{Entry, entries};
+use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::sandbox::spec::{Contribution, Feature, File};
 
 use super::Context;
+use super::user_git::{Git, MAX_BYTES, Scope, Setting};
 
-/// Configurations that are read; git itself stops at ten that include each other.
-const MOST_FILES: usize = 32;
-/// Of one configuration or ignore file.
-const MOST_BYTES: u64 = 256 << 10;
+/// Files that are read; git itself stops at ten that include each other.
+const MAX_FILES: usize = 32;
+const UNKNOWN: &str = "git inside does not know your name and settings";
+const REMEDY: &str = "`--read ~/.gitconfig` shows the file itself";
 
 /// Sections of which every variable is taken.
 const SECTIONS: &[&str] =
@@ -54,6 +60,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("push", "autosetupremote"),
     ("push", "default"),
     ("push", "followtags"),
+    ("safe", "directory"),
     ("submodule", "recurse"),
     ("tag", "sort"),
     ("user", "email"),
@@ -78,132 +85,149 @@ const OVERRIDES: &str = "\
 \tautoDetach = false
 ";
 
-/// The files of git's global configuration inside: path in the sandbox and content. `more` is said besides.
+/// The files of git's global configuration inside.
 #[must_use]
-pub fn files(context: &Context, more: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut reading = Reading::new(context, is_harmless);
-    reading.all(context);
-    let mut text = render(&reading.taken);
-    text.push_str(OVERRIDES);
-    text.push_str(more);
-    let mut files = vec![(context.home.join(".gitconfig"), text.into_bytes())];
-    let ignored = reading.ignored.unwrap_or_else(|| context.config.join("git/ignore"));
-    if let Some(content) = bounded(&ignored) {
-        files.push((context.home.join(".config/git/ignore"), content.into_bytes()));
+pub fn contribution(context: &Context) -> Contribution {
+    let mut part = Contribution::new(Feature::GitIdentity);
+    let git = Git::find(context);
+    let top = git.as_ref().map(Git::top);
+    if matches!(top, Some(None)) {
+        let why = "it does not list them (it has to be 2.26 or later)";
+        part.notices.push(format!("{UNKNOWN}: {why}; {REMEDY}"));
     }
-    files
+    let top = top.flatten().unwrap_or_default().into_iter();
+    let top = top.filter_map(|(scope, setting)| match scope {
+        Scope::File(origin) => Some((origin, setting)),
+        Scope::Environment => None,
+    });
+    let mut copy = Copy {
+        git: git.as_ref(),
+        home: &context.home,
+        places: BTreeMap::new(),
+        files: Vec::new(),
+        names_ignored: false,
+    };
+    let mut text = Vec::new();
+    for (origin, setting) in top {
+        copy.take(&origin, &setting, &mut text);
+    }
+    text.extend(OVERRIDES.as_bytes());
+    let mut files = copy.files;
+    files.push((context.home.join(GLOBAL), text));
+    let named = git.as_ref().filter(|_| copy.names_ignored);
+    let named = named.and_then(|git| git.effective(&context.directory, "core", "excludesfile"));
+    let ignored = named.map_or_else(
+        || context.config.join("git/ignore"),
+        |value| written(&context.home, &context.home, &value),
+    );
+    if let Some(content) = bounded(&ignored) {
+        files.push((context.home.join(".config/git/ignore"), content));
+    }
+    part.files = files.into_iter().map(|(path, content)| File::new(path, content, MODE)).collect();
+    part
+}
+
+const GLOBAL: &str = ".gitconfig";
+/// Of the files that are made here.
+const MODE: u32 = 0o644;
+
+/// What another feature says in git's global configuration.
+#[must_use]
+pub fn appended(context: &Context, text: String) -> Option<File> {
+    (!text.is_empty()).then(|| File::appended(context.home.join(GLOBAL), text, MODE))
 }
 
 /// What the user has signed, by his configuration, with a key of ssh: `commit`, `tag`.
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
-    let mut reading = Reading::new(context, |entry| {
-        matches!(
-            (entry.section.as_str(), entry.key.as_str()),
-            ("gpg", "format") | ("commit" | "tag", "gpgsign")
-        )
-    });
-    reading.all(context);
-    let is = |section: &str, values: &[&str]| {
-        let last = reading.taken.iter().rfind(|entry| entry.section == section && entry.subsection.is_none());
-        last.is_some_and(|entry| {
-            // A key without a value is true.
-            let value = entry.value.as_deref().unwrap_or("true").to_ascii_lowercase();
-            values.contains(&value.as_str())
-        })
+    let Some(git) = Git::find(context) else { return Vec::new() };
+    let is = |section: &str, key: &str, values: &[&str]| {
+        let value = git.effective(&context.directory, section, key).unwrap_or_default();
+        values.iter().any(|wanted| value.eq_ignore_ascii_case(wanted.as_bytes()))
     };
-    let signs = |section: &&str| is(section, &["true", "yes", "on", "1"]);
-    ["commit", "tag"].into_iter().filter(|_| is("gpg", &["ssh"])).filter(signs).collect()
+    if !is("gpg", "format", &["ssh"]) {
+        return Vec::new();
+    }
+    ["commit", "tag"]
+        .into_iter()
+        .filter(|section| is(section, "gpgsign", &["true", "yes", "on", "1", ""]))
+        .collect()
 }
 
-struct Reading<'a> {
-    is_taken: fn(&Entry) -> bool,
+/// The harmless part of configurations that include each other.
+struct Copy<'a> {
+    git: Option<&'a Git<'a>>,
     home: &'a Path,
-    directory: &'a Path,
-    taken: Vec<Entry>,
-    /// `core.excludesFile`.
-    ignored: Option<PathBuf>,
-    seen: BTreeSet<PathBuf>,
+    /// Where each file stands inside.
+    places: BTreeMap<PathBuf, PathBuf>,
+    files: Vec<(PathBuf, Vec<u8>)>,
+    /// One of them names a file of ignored names.
+    names_ignored: bool,
 }
 
-impl<'a> Reading<'a> {
-    fn new(context: &'a Context, is_taken: fn(&Entry) -> bool) -> Self {
-        Self {
-            is_taken,
-            home: &context.home,
-            directory: &context.directory,
-            taken: Vec::new(),
-            ignored: None,
-            seen: BTreeSet::new(),
-        }
-    }
-
-    fn all(&mut self, context: &Context) {
-        for path in [context.config.join("git/config"), context.home.join(".gitconfig")] {
-            self.read(&path);
-        }
-    }
-
-    /// One configuration and what it includes, in git's order: later ones win.
-    fn read(&mut self, path: &Path) {
-        if self.seen.len() >= MOST_FILES || !self.seen.insert(path.to_owned()) {
+impl Copy<'_> {
+    fn take(&mut self, origin: &Path, setting: &Setting, text: &mut Vec<u8>) {
+        let is_include = matches!(setting.section.as_str(), "include" | "includeif") && setting.key == "path";
+        self.names_ignored |= setting.section == "core" && setting.key == "excludesfile";
+        if !is_include {
+            if is_harmless(setting) {
+                render(setting, text);
+            }
             return;
         }
-        let Some(text) = bounded(path) else { return };
-        for entry in entries(&text) {
-            match (entry.section.as_str(), entry.key.as_str()) {
-                ("include", "path") => self.include(path, &entry),
-                ("includeif", "path") if self.holds(path, entry.subsection.as_deref()) => {
-                    self.include(path, &entry);
-                }
-                ("core", "excludesfile") => {
-                    self.ignored = entry.value.as_deref().map(|value| self.named(path, value));
-                }
-                _ if (self.is_taken)(&entry) => self.taken.push(entry),
-                _ => {}
-            }
+        let beside = origin.parent().unwrap_or(self.home);
+        let Some(value) = &setting.value else { return };
+        let Some(inside) = self.included(&written(self.home, beside, value)) else { return };
+        let mut setting = Setting { value: Some(inside.into_os_string().into_vec()), ..setting.clone() };
+        if let Some(condition) = &mut setting.subsection {
+            *condition = anchored(condition, beside);
         }
+        render(&setting, text);
     }
 
-    fn include(&mut self, from: &Path, entry: &Entry) {
-        if let Some(value) = &entry.value {
-            self.read(&self.named(from, value));
+    /// The copy of a file. None: there are too many.
+    fn included(&mut self, path: &Path) -> Option<PathBuf> {
+        if let Some(known) = self.places.get(path) {
+            return Some(known.clone());
         }
-    }
-
-    fn named(&self, from: &Path, value: &str) -> PathBuf {
-        match value.strip_prefix("~/") {
-            Some(rest) => self.home.join(rest),
-            None => from.parent().unwrap_or(self.home).join(value),
+        let git = self.git.filter(|_| self.places.len() < MAX_FILES)?;
+        let inside = Path::new(OWN_DIRECTORY).join(format!("gitconfig-{}", self.places.len()));
+        self.places.insert(path.to_owned(), inside.clone());
+        let mut text = Vec::new();
+        for setting in git.file(path) {
+            self.take(path, &setting, &mut text);
         }
-    }
-
-    /// `gitdir:` conditions on a directory above where git is started; other conditions do not hold.
-    fn holds(&self, from: &Path, condition: Option<&str>) -> bool {
-        let Some(pattern) = condition.and_then(|condition| condition.strip_prefix("gitdir:")) else {
-            return false;
-        };
-        let pattern = pattern.trim_end_matches("**").trim_end_matches('/').trim_end_matches("/.git");
-        if pattern.is_empty() || pattern.contains(['*', '?', '[']) {
-            return false;
-        }
-        let place = match pattern.strip_prefix("./") {
-            Some(rest) => from.parent().unwrap_or(self.home).join(rest),
-            None => self.named(Path::new("/"), pattern),
-        };
-        let place = place.canonicalize().unwrap_or(place);
-        self.directory.starts_with(place)
+        self.files.push((inside.clone(), text));
+        Some(inside)
     }
 }
 
-fn is_harmless(entry: &Entry) -> bool {
-    let (section, key) = (entry.section.as_str(), entry.key.as_str());
-    let value = entry.value.as_deref().unwrap_or_default();
+/// A condition about a place beside the configuration, which the copy is not beside.
+fn anchored(condition: &[u8], beside: &Path) -> Vec<u8> {
+    for kind in [b"gitdir:".as_slice(), b"gitdir/i:"] {
+        if let Some(place) = condition.strip_prefix(kind).and_then(|rest| rest.strip_prefix(b"./")) {
+            return [kind, beside.as_os_str().as_bytes(), b"/", place].concat();
+        }
+    }
+    condition.to_vec()
+}
+
+/// A path as a configuration writes it.
+fn written(home: &Path, beside: &Path, value: &[u8]) -> PathBuf {
+    match value.strip_prefix(b"~/") {
+        Some(rest) => home.join(OsStr::from_bytes(rest)),
+        None => beside.join(OsStr::from_bytes(value)),
+    }
+}
+
+fn is_harmless(setting: &Setting) -> bool {
+    let (section, key) = (setting.section.as_str(), setting.key.as_str());
+    let value = setting.value.as_deref().unwrap_or_default();
     match section {
         // An alias that begins so is a command of the shell.
-        "alias" => !value.trim_start().starts_with('!'),
+        "alias" => !value.trim_ascii_start().starts_with(b"!"),
         // With a name or password in it, it would be a credential.
-        "url" => key == "insteadof" && entry.subsection.as_deref().is_some_and(|url| !url.contains('@')),
+        "url" => key == "insteadof" && setting.subsection.as_deref().is_some_and(|url| !url.contains(&b'@')),
         _ => {
             SECTIONS.contains(&section) && !runs_a_program(section, key)
                 || VARIABLES.contains(&(section, key))
@@ -218,81 +242,103 @@ fn runs_a_program(section: &str, key: &str) -> bool {
     )
 }
 
-fn render(entries: &[Entry]) -> String {
-    let mut text = String::new();
-    for Entry { section, subsection, key, value } in entries {
-        match subsection {
-            None => text += &format!("[{section}]\n"),
-            Some(sub) => text += &format!("[{section} \"{}\"]\n", escaped(sub)),
-        }
-        match value {
-            None => text += &format!("\t{key}\n"),
-            Some(value) => text += &format!("\t{key} = \"{}\"\n", escaped(value)),
+fn render(setting: &Setting, text: &mut Vec<u8>) {
+    let Setting { section, subsection, key, value } = setting;
+    text.extend(format!("[{section}").bytes());
+    if let Some(subsection) = subsection {
+        text.extend([b" \"".as_slice(), &escaped(subsection), b"\""].concat());
+    }
+    text.extend(format!("]\n\t{key}").bytes());
+    if let Some(value) = value {
+        text.extend([b" = \"".as_slice(), &escaped(value), b"\""].concat());
+    }
+    text.push(b'\n');
+}
+
+fn escaped(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    for byte in value {
+        match byte {
+            b'\\' | b'"' => out.extend([b'\\', *byte]),
+            b'\n' => out.extend(b"\\n"),
+            _ => out.push(*byte),
         }
     }
-    text
+    out
 }
 
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-fn bounded(path: &Path) -> Option<String> {
+fn bounded(path: &Path) -> Option<Vec<u8>> {
     let found = std::fs::metadata(path).ok()?;
-    (found.is_file() && found.len() <= MOST_BYTES).then(|| std::fs::read_to_string(path).ok())?
+    (found.is_file() && found.len() <= MAX_BYTES).then(|| std::fs::read(path).ok())?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::user_git::setting_of;
 
-    fn taken(text: &str) -> String {
-        render(&entries(text).into_iter().filter(is_harmless).collect::<Vec<_>>())
+    /// As git says it with `-z`.
+    fn taken(said: &[&[u8]]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for setting in said.iter().filter_map(|said| setting_of(said)).filter(is_harmless) {
+            render(&setting, &mut text);
+        }
+        text
     }
 
     #[test]
-    fn who_the_user_is_and_how_he_likes_it() {
+    fn who_the_user_is_and_how_he_likes_it_whatever_the_encoding() {
         assert_eq!(
-            taken("[user]\nname = A \"B\"\nemail=a@b.example\n[alias]\nst = status -sb\n[pull] rebase\n"),
-            "[user]\n\tname = \"A B\"\n[user]\n\temail = \"a@b.example\"\n[alias]\n\tst = \"status -sb\"\n\
-             [pull]\n\trebase\n"
+            taken(&[
+                b"user.name\nJ\xf6rg \"B\"",
+                b"alias.st\nstatus -sb",
+                b"pull.rebase",
+                b"safe.directory\n*"
+            ]),
+            b"[user]\n\tname = \"J\xf6rg \\\"B\\\"\"\n[alias]\n\tst = \"status -sb\"\n[pull]\n\trebase\n\
+              [safe]\n\tdirectory = \"*\"\n"
         );
         assert_eq!(
-            taken("[url \"https://git.example/\"]\ninsteadOf = \"g:\"\n"),
-            "[url \"https://git.example/\"]\n\tinsteadof = \"g:\"\n"
+            taken(&[b"url.https://git.example/.insteadof\ng:"]),
+            b"[url \"https://git.example/\"]\n\tinsteadof = \"g:\"\n"
         );
     }
 
     #[test]
     fn nothing_that_starts_a_program_or_opens_a_door() {
-        for text in [
-            "[alias]\nx = !sh -c id",
-            "[alias]\nx = \" !id\"",
-            "[core]\neditor = vi\nhooksPath = h\nfsmonitor = x\npager = less\nsshCommand = x\naskPass = x",
-            "[credential]\nhelper = store",
-            "[credential \"https://h\"]\nhelper = !x",
-            "[filter \"lfs\"]\nclean = git-lfs clean",
-            "[diff \"x\"]\ntextconv = x",
-            "[diff]\nexternal = x",
-            "[merge \"x\"]\ndriver = x",
-            "[gpg]\nprogram = x",
-            "[gpg \"ssh\"]\ndefaultKeyCommand = x",
-            "[user]\nsigningKey = x",
-            "[init]\ntemplateDir = x",
-            "[http]\nproxy = http://u:p@h",
-            "[url \"https://token@git.example/\"]\ninsteadOf = g:",
-            "[protocol \"ext\"]\nallow = always",
-            "[sendemail]\nsmtpPass = x",
-            "[include]\npath = x",
+        for said in [
+            "alias.x\n!sh -c id",
+            "alias.x\n !id",
+            "core.editor\nvi",
+            "core.hookspath\nh",
+            "core.fsmonitor\nx",
+            "core.pager\nless",
+            "core.sshcommand\nx",
+            "core.askpass\nx",
+            "credential.helper\nstore",
+            "credential.https://h.helper\n!x",
+            "filter.lfs.clean\ngit-lfs clean",
+            "diff.x.textconv\nx",
+            "diff.external\nx",
+            "merge.x.driver\nx",
+            "gpg.program\nx",
+            "gpg.ssh.defaultkeycommand\nx",
+            "user.signingkey\nx",
+            "init.templatedir\nx",
+            "http.proxy\nhttp://u:p@h",
+            "url.https://token@git.example/.insteadof\ng:",
+            "protocol.ext.allow\nalways",
+            "sendemail.smtppass\nx",
         ] {
-            assert_eq!(taken(text), "", "{text}");
+            assert_eq!(taken(&[said.as_bytes()]), b"", "{said}");
         }
     }
 
     #[test]
-    fn what_is_written_is_read_the_same() {
-        let text = "[alias]\n\tx = \"log --format=\\\"%h\\\\n\\\"\"\n";
-        let first = entries(text);
-        assert_eq!(entries(&render(&first)), first);
+    fn a_condition_about_a_place_beside_the_file_keeps_its_place() {
+        assert_eq!(anchored(b"gitdir:./work/", Path::new("/home/u")), b"gitdir:/home/u/work/");
+        for same in ["gitdir:~/work/", "onbranch:main", "hasconfig:remote.*.url:https://h/**"] {
+            assert_eq!(anchored(same.as_bytes(), Path::new("/home/u")), same.as_bytes());
+        }
     }
 }

@@ -5,58 +5,50 @@
 use std::path::{Path, PathBuf};
 
 use crate::policy::{FilesystemPolicy, PathContext, Ruled, place};
-use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
+use crate::sandbox::spec::{Contribution, Feature, Grant};
 use crate::store::FileGrant;
 use crate::store::words::FileWord;
 
 /// Directory entries looked at for one pattern.
 const MOST_ENTRIES: usize = 200_000;
 
-/// The filesystem part of a policy on this host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expanded {
-    pub grants: Vec<Grant>,
-    pub denied: Vec<PathBuf>,
-    pub unmasked: Vec<PathBuf>,
-    /// Why nothing may start with these rules.
-    pub refused: Option<String>,
-}
-
-#[must_use]
-pub fn expand(policy: &FilesystemPolicy, context: &PathContext) -> Expanded {
-    let mut refused = None;
-    let mut each = |list: &[Ruled<String>], then: &mut dyn FnMut(PathBuf)| {
-        for rule in list {
-            match matching(&rule.value, context) {
-                Some(paths) => paths.into_iter().for_each(&mut *then),
-                None => {
-                    refused = Some(format!(
-                        "the pattern of {} matches in too large a directory; name a narrower one",
-                        rule.rule
-                    ));
-                }
-            }
+/// What the filesystem rules of a policy give on this host.
+///
+/// # Errors
+/// Why nothing may start with these rules.
+pub fn contribution(policy: &FilesystemPolicy, context: &PathContext) -> Result<Contribution, String> {
+    let each = |list: &[Ruled<String>]| {
+        let mut found = Vec::new();
+        for Ruled { value, rule } in list {
+            let paths = matching(value, context).ok_or_else(|| {
+                format!("the pattern of {rule} matches in too large a directory; name a narrower one")
+            })?;
+            found.extend(paths.into_iter().map(|value| Ruled { value, rule: rule.clone() }));
         }
+        Ok::<_, String>(found)
     };
-    let mut grants = Vec::new();
-    each(&policy.read, &mut |path| grants.push(Grant { path, access: Access::ReadOnly }));
-    each(&policy.write, &mut |path| grants.push(Grant { path, access: Access::ReadWrite }));
-    let mut denied = Vec::new();
-    each(&policy.deny, &mut |path| denied.push(path));
-    let unmasked = policy.unmask.iter().map(|rule| absolute(&rule.value, context)).collect();
-    let home =
-        grants.iter().find(|grant| grant.access == Access::ReadWrite && holds_home(&grant.path, context));
-    if let Some(grant) = home {
-        let rules = policy.write.iter().filter(|rule| absolute(&rule.value, context) == grant.path);
-        let rule = rules.map(|rule| rule.rule.to_string()).next().unwrap_or_default();
-        refused = Some(format!(
+    let grant = |access| move |Ruled { value: path, rule }| Ruled { value: Grant { path, access }, rule };
+    let mut out = Contribution::new(Feature::Policy);
+    out.grants.extend(each(&policy.read)?.into_iter().map(grant(Access::ReadOnly)));
+    let written = each(&policy.write)?;
+    if let Some(Ruled { value: path, rule }) = written.iter().find(|path| holds_home(&path.value, context)) {
+        return Err(format!(
             "{} ({rule}) holds the whole home directory, which is never writable; name the directories in it that may \
              change",
-            grant.path.display()
+            path.display()
         ));
     }
-    Expanded { grants, denied, unmasked, refused }
+    out.grants.extend(written.into_iter().map(grant(Access::ReadWrite)));
+    out.hidden = each(&policy.deny)?;
+    out.unmasked = unmasked(policy, context);
+    Ok(out)
+}
+
+/// Built-in masks and guards that the policy lifts, absolute.
+#[must_use]
+pub fn unmasked(policy: &FilesystemPolicy, context: &PathContext) -> Vec<PathBuf> {
+    policy.unmask.iter().map(|rule| absolute(&rule.value, context)).collect()
 }
 
 /// What the policy says, for the record. None where it says nothing that is not built in.
@@ -178,10 +170,14 @@ mod tests {
 
     use super::*;
 
-    fn expanded(filesystem: &str, context: &PathContext) -> Expanded {
+    fn expanded(filesystem: &str, context: &PathContext) -> Result<Contribution, String> {
         let text = format!("agent: {{filesystem: {{{filesystem}}}}}");
         let policy = crate::policy::parse("p.yaml", &text).unwrap();
-        expand(&policy.agent.filesystem, context)
+        contribution(&policy.agent.filesystem, context)
+    }
+
+    fn paths<T: Clone>(ruled: &[Ruled<T>]) -> Vec<T> {
+        ruled.iter().map(|one| one.value.clone()).collect()
     }
 
     fn home() -> PathContext {
@@ -197,22 +193,24 @@ mod tests {
         let found = expanded(
             r#"read: ["~/notes", /srv], write: [build], deny: ["~/notes/private"], unmask: ["~/.npmrc"]"#,
             &home(),
-        );
-        assert!(found.grants.contains(&grant("/home/u/notes", Access::ReadOnly)), "{found:?}");
-        assert!(found.grants.contains(&grant("/srv", Access::ReadOnly)));
-        assert!(found.grants.contains(&grant("/home/u/project/build", Access::ReadWrite)));
-        assert!(found.denied.contains(&"/home/u/notes/private".into()));
+        )
+        .unwrap();
+        let grants = paths(&found.grants);
+        assert!(grants.contains(&grant("/home/u/notes", Access::ReadOnly)), "{grants:?}");
+        assert!(grants.contains(&grant("/srv", Access::ReadOnly)));
+        assert!(grants.contains(&grant("/home/u/project/build", Access::ReadWrite)));
+        assert!(paths(&found.hidden).contains(&"/home/u/notes/private".into()));
         assert!(found.unmasked.contains(&"/home/u/.npmrc".into()));
-        assert_eq!(found.refused, None);
+        assert!(found.grants.iter().all(|grant| grant.rule.file == "p.yaml" && grant.rule.line == 1));
     }
 
     #[test]
     fn a_writable_home_is_refused_with_its_rule_and_a_readable_one_is_not() {
         for path in ["/home/u", "/home"] {
-            let refused = expanded(&format!("write: [{path:?}]"), &home()).refused.unwrap();
+            let refused = expanded(&format!("write: [{path:?}]"), &home()).err().unwrap();
             assert!(refused.contains("never writable") && refused.contains("p.yaml:1"), "{refused}");
         }
-        assert_eq!(expanded(r#"read: ["~"]"#, &home()).refused, None);
+        assert!(expanded(r#"read: ["~"]"#, &home()).is_ok());
     }
 
     #[test]
@@ -224,11 +222,12 @@ mod tests {
             std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
             std::fs::write(root.join(name), "").unwrap();
         }
-        let found = expanded(r#"deny: ["**/*.log"], write: ["deep/**"]"#, &context);
-        assert!(found.denied.contains(&root.join("a.log")), "{found:?}");
-        assert!(found.denied.contains(&root.join("deep/b.log")));
-        assert!(!found.denied.contains(&root.join("c.txt")));
-        assert!(found.grants.contains(&grant(root.join("deep"), Access::ReadWrite)));
+        let found = expanded(r#"deny: ["**/*.log"], write: ["deep/**"]"#, &context).unwrap();
+        let hidden = paths(&found.hidden);
+        assert!(hidden.contains(&root.join("a.log")), "{hidden:?}");
+        assert!(hidden.contains(&root.join("deep/b.log")));
+        assert!(!hidden.contains(&root.join("c.txt")));
+        assert!(paths(&found.grants).contains(&grant(root.join("deep"), Access::ReadWrite)));
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
-use nix::sys::termios::{SetArg, tcgetattr, tcsetattr};
+use nix::sys::termios::{FlowArg, SetArg, tcflow, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, setpgid, tcgetpgrp};
 
 /// The hidden verb of the process that waits.
@@ -21,12 +22,13 @@ pub const VERB: &str = "__terminal";
 const AS_IT_IS: u8 = b'q';
 const RESTORE: u8 = b'r';
 
-/// Ends what a program may have begun, in an order in which nothing moves where nothing was begun: a string that is still
-/// open; the other screen (the cursor is saved first, since leaving it restores one); scrolling region; colours, character
+/// Ends what a program may have begun, in an order in which nothing moves where nothing was begun: the language of a VT52; a
+/// string that is still open; the other screen (the cursor is saved first, since leaving it restores one); margins at the sides
+/// and scrolling region, without which it does not matter where the origin is; writing from right to left; colours, character
 /// set, insert mode, wrapping; cursor; mouse, focus, paste, synchronised output; keys of the keypad; the keyboard protocols of
 /// kitty and xterm.
 pub(super) const RESET: &[u8] =
-    b"\x1b\\\x1b7\x1b[?1049l\x1b7\x1b[r\x1b8\x1b[0m\x1b(B\x0f\x1b[4l\x1b[?7h\x1b[?25h\x1b[0 q\
+    b"\x1b<\x1b\\\x1b7\x1b[?1049l\x1b7\x1b[?69l\x1b[r\x1b8\x1b[8h\x1b[?2501l\x1b[0 k\x1b[0m\x1b(B\x0f\x1b[4l\x1b[?7h\x1b[?25h\x1b[0 q\
     \x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1004l\x1b[?2004l\x1b[?2026l\
     \x1b[?1l\x1b>\x1b[<9u\x1b[>4m";
 
@@ -95,6 +97,23 @@ pub fn main() -> u8 {
     }
 }
 
+/// Whether nobody has the terminal but the job, or a group of the agent's that dies with agentsh.
+fn is_left_behind(terminal: &io::Stdout, job: Pid) -> bool {
+    const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
+    const GLANCE: Duration = Duration::from_millis(5);
+    let end = Instant::now() + DEATH_TIMEOUT;
+    while let Ok(group) = tcgetpgrp(terminal) {
+        if group == job || nix::sys::signal::killpg(group, None) == Err(nix::errno::Errno::ESRCH) {
+            return true;
+        }
+        if Instant::now() > end {
+            break;
+        }
+        std::thread::sleep(GLANCE);
+    }
+    false
+}
+
 fn wait() -> io::Result<()> {
     let job = getpgrp();
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
@@ -104,16 +123,24 @@ fn wait() -> io::Result<()> {
     let session = io::stdin();
     let terminal = io::stdout();
     let before = tcgetattr(&terminal)?;
+    // `O_NONBLOCK` and the like belong to the open file, which the shell shares.
+    let flags = rustix::fs::fcntl_getfl(&terminal)?;
     rustix::io::write(&session, &[0])?;
     let mut word = [0];
     let heard = rustix::io::retry_on_intr(|| rustix::io::read(&session, &mut word))?;
+    // What the program stopped takes nothing more, also nothing of whoever comes next.
+    let _ = tcflow(&terminal, FlowArg::TCOON);
+    // What is not possible leaves the terminal as the program left it.
+    let _ = rustix::fs::fcntl_setfl(&terminal, flags);
     let changed = tcgetattr(&terminal)? != before;
     match (heard, word[0]) {
         (1, AS_IT_IS) if !changed => return Ok(()),
         (1, _) => tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?,
         // Killed. A shell with job control may have the terminal already, with modes of its own.
-        _ if tcgetpgrp(&terminal).is_ok_and(|group| group == job) => {
+        _ if is_left_behind(&terminal, job) => {
             tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?;
+            // The agent's own group had it.
+            let _ = nix::unistd::tcsetpgrp(&terminal, job);
         }
         _ => {}
     }

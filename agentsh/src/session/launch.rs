@@ -1,28 +1,42 @@
 //! From what a process is (the agent, or one server) to its running sandbox.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::policy::Limits;
+use crate::net::EgressContext;
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::control::Cause;
-use crate::sandbox::layout::{Grant, Keep, Layout, Request, layout};
+use crate::sandbox::layout::{Layout, layout};
+use crate::sandbox::mend::Namespaces;
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::placeholders::{self, Placeholders};
-use crate::sandbox::plan::{self, Access, Plan, Source, Terminal, What};
+use crate::sandbox::plan::{self, Access, Plan, Program, Source, What};
+use crate::sandbox::spec::{ProcessKind, SandboxSpec};
+use crate::sandbox::zygote;
 use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
+use crate::types::ServerId;
 
-use crate::net::EgressContext;
-
-use super::Context;
 use super::container::{self, Place};
-use super::layer::{Shown, borrow};
-use super::network::{self, Way};
+use super::layer::borrow;
+use super::network::{self, Egress};
 use super::publish::{self, Published};
 use super::refused_calls::Answering;
-use super::start::Start;
+use super::{Context, Session};
+
+/// What a launch needs that is no data: descriptors, and what serves the sandbox.
+pub struct Handles<'a> {
+    /// Descriptors that pinned files refer to.
+    pub descriptors: Vec<OwnedFd>,
+    /// The agent's sandbox, which lends the project's layer.
+    pub lender: Option<&'a Namespaces>,
+    /// None: nobody serves it, and nothing is reached.
+    pub egress: Option<Egress>,
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// Who hears of refused calls and files.
+    pub reports_to: Option<(Rc<Session>, Option<ServerId>)>,
+}
 
 /// A started process tree and what must live as long as it.
 pub struct Running {
@@ -33,7 +47,7 @@ pub struct Running {
     pub watched_memory: Option<u64>,
     pub enforcement: Vec<Enforcement>,
     /// Serves the sandbox's connections while it lives.
-    pub way_out: Option<network::WayOut>,
+    pub way_out: Option<network::EgressService>,
     /// Carries connections to its published ports while it lives.
     pub published: tokio::task::JoinSet<()>,
     /// What the weaker tier has in place of a root of its own.
@@ -49,120 +63,34 @@ pub struct Running {
 /// The step that failed; nothing is left running.
 pub async fn assemble<T, E: From<SpawnError>>(
     context: &Context,
-    mut start: Start<'_>,
+    spec: &SandboxSpec,
+    mut handles: Handles<'_>,
     cgroup: &str,
-    before: impl FnOnce(&Start<'_>, &Layout) -> Result<T, E>,
+    before: impl FnOnce(&Layout) -> Result<T, E>,
 ) -> Result<(Running, T), E> {
-    let begun = begin(context, &start, cgroup)?;
-    let mut layout = prepare(context, &start);
+    let begun = begin(context, spec, handles.egress.as_ref(), cgroup)?;
+    let mut layout = layout(spec, &context.host);
+    let mut program = Program {
+        path: spec.process.program.clone(),
+        argv: spec.process.argv.clone(),
+        env: spec.environment_block(),
+        workdir: spec.process.workdir.clone(),
+        descriptors: spec.process.descriptors.clone(),
+    };
     let place = match context.tier {
         Tier::Namespaces => None,
-        Tier::Container => Some(Place::make(&mut start, &mut layout)?),
+        Tier::Container => Some(Place::make(spec, &mut program, &mut layout)?),
     };
-    if let Some(Shown::Lent(agent)) = &start.layer {
-        borrow(context, agent, &mut layout, &mut start.descriptors).map_err(|why| SpawnError::Init {
-            label: start.label.to_owned(),
+    if let Some(lender) = handles.lender {
+        borrow(context, lender, &mut layout, &mut handles.descriptors).map_err(|why| SpawnError::Init {
+            label: spec.process.label.clone(),
             message: format!("cannot show the project to it: {why}"),
             cause: Cause::Other,
         })?;
     }
-    let kept = before(&start, &layout)?;
-    Ok((finish(context, begun, start, layout, place).await?, kept))
-}
-
-/// The mounts of a start, as data, and the stand-ins that they need.
-fn prepare(context: &Context, start: &Start<'_>) -> Layout {
-    let request = Request {
-        identity: context.identity,
-        user: &context.user,
-        home: &context.home,
-        project: &context.project,
-        project_access: start.project_access.map(|access| as_the_user_may(&context.project, access)),
-        layer: start.layer.as_ref().map(Shown::of_project),
-        grants: start
-            .grants
-            .iter()
-            .map(|grant| Grant {
-                path: grant.path.clone(),
-                access: as_the_user_may(&grant.path, grant.access),
-            })
-            .collect(),
-        own_state: start.own_state.clone(),
-        // The records and the policy of agentsh are nobody's business inside, wherever they were put.
-        denied: start
-            .denied
-            .iter()
-            .cloned()
-            .chain([context.state.clone(), context.config.join("agentsh")])
-            .chain(start.for_agent.then(|| context.data.clone()))
-            .collect(),
-        unmasked: start.unmasked.clone(),
-        guard_all: start.policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value),
-        pinned: start.pinned.clone(),
-        program_roots: start.program_roots.clone(),
-        links: start.links.clone(),
-        private_bytes: private_bytes(context, start.limits),
-        files: start.files.clone(),
-        extra: start.extra.clone(),
-        stand_ins: start.stand_ins,
-        beyond_landlock: start.beyond_landlock.clone(),
-        sets_git: start.program.env.iter().any(|variable| variable.starts_with("GIT_CONFIG_COUNT=")),
-        caches: start.caches.clone(),
-        for_agent: start.for_agent,
-        bridge: start.for_agent.then_some((context.executable.0.as_path(), context.executable.1)),
-        execute: start.execute.clone(),
-        shared_sockets: start.shared_sockets,
-        terminal: (start.terminal == Terminal::Keep).then(own_terminal).flatten(),
-    };
-    layout(&request, &context.host)
-}
-
-/// The first standard stream that is a terminal, by its name on this host.
-fn own_terminal() -> Option<PathBuf> {
-    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-    let name = |stream: BorrowedFd<'_>| nix::unistd::ttyname(stream).ok();
-    let found = name(stdin.as_fd()).or_else(|| name(stdout.as_fd())).or_else(|| name(stderr.as_fd()))?;
-    found.starts_with("/dev").then_some(found)
-}
-
-/// What is needed to guard again, while it runs, what a start guards.
-#[must_use]
-pub fn keep(context: &Context, start: &Start<'_>) -> Keep {
-    let denied = [context.state.clone(), context.config.join("agentsh")];
-    Keep {
-        identity: context.identity,
-        home: context.home.clone(),
-        project: context.project.clone(),
-        project_access: start.project_access.map(|access| as_the_user_may(&context.project, access)),
-        is_layered: start.layer.is_some(),
-        grants: start
-            .grants
-            .iter()
-            .map(|grant| Grant {
-                path: grant.path.clone(),
-                access: as_the_user_may(&grant.path, grant.access),
-            })
-            .collect(),
-        program_roots: start.program_roots.clone(),
-        denied: start.denied.iter().cloned().chain(denied).collect(),
-        unmasked: start.unmasked.clone(),
-        guard_all: start.policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value),
-    }
-}
-
-/// Pages of a private directory belong to the sandbox's cgroup and count there. Where no cgroup holds memory nobody
-/// counts them, so the four directories together get as much as the limit.
-fn private_bytes(context: &Context, limits: &Limits) -> u64 {
-    const LARGEST: u64 = 1 << 30;
-    match &limits.memory {
-        Some(memory) if !context.hierarchies.may_hold_memory() => (memory.value / 4).min(LARGEST),
-        _ => LARGEST,
-    }
-}
-
-/// What the invoking user may not write, the sandbox cannot either: shown as read-only, it needs no stand-ins.
-fn as_the_user_may(path: &Path, access: Access) -> Access {
-    if rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok() { access } else { Access::ReadOnly }
+    let kept = before(&layout)?;
+    program.env.extend(std::mem::take(&mut layout.env).into_iter().map(Into::into));
+    Ok((finish(context, begun, spec, handles, program, layout, place).await?, kept))
 }
 
 /// What agentsh needs only to start something may leave its memory after this time.
@@ -177,28 +105,29 @@ struct Begun {
     quota: Quota,
 }
 
-/// The first half of a launch. Pid 1 is born while [`prepare`] looks at the host.
+/// The first half of a launch. Pid 1 is born while the layout is made.
 ///
 /// # Errors
 /// What could not be had; nothing is left running.
-fn begin(context: &Context, start: &Start<'_>, name: &str) -> Result<Begun, SpawnError> {
+fn begin(
+    context: &Context,
+    spec: &SandboxSpec,
+    egress: Option<&Egress>,
+    name: &str,
+) -> Result<Begun, SpawnError> {
+    let process = &spec.process;
     // A quota of more CPUs than there are would cost a cgroup and hold nothing.
     let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
-    let cpu_percent = start
-        .limits
-        .cpu_percent
-        .as_ref()
-        .map(|ruled| ruled.value)
-        .filter(|percent| *percent < processors * 100);
-    let hierarchies = start.network.as_ref().and_then(Way::hierarchies).unwrap_or(&context.hierarchies);
-    let memory_bytes = start.limits.memory.as_ref().map_or(u64::MAX, |ruled| ruled.value);
-    let quota = Quota { memory_bytes, cpu_percent };
+    let cpu_percent = Some(process.limits.cpu_percent).filter(|percent| *percent < processors * 100);
+    let hierarchies = egress.and_then(Egress::hierarchies).unwrap_or(&context.hierarchies);
+    let quota = Quota { memory_bytes: process.limits.memory, cpu_percent };
     let mut cgroup = hierarchies.create(name, quota);
     // Before anything exists that could connect.
-    let egress = start.network.as_ref().map(|way| way.arm(&cgroup)).transpose().map_err(|message| {
-        SpawnError::Init { label: start.label.to_owned(), message, cause: Cause::Other }
-    })?;
-    let ordered = spawn::order(&context.zygote, start.label, &cgroup, context.tier)?;
+    let egress = egress
+        .map(|egress| egress.arm(&cgroup))
+        .transpose()
+        .map_err(|message| SpawnError::Init { label: process.label.clone(), message, cause: Cause::Other })?;
+    let ordered = spawn::order(&context.zygote, &process.label, &cgroup, context.tier)?;
     hierarchies.complete(&mut cgroup, name, quota);
     Ok(Begun { ordered, cgroup, egress, quota })
 }
@@ -223,18 +152,17 @@ pub fn stand_ins(context: &Context, layout: &Layout) -> std::io::Result<Placehol
 async fn finish(
     context: &Context,
     begun: Begun,
-    start: Start<'_>,
+    spec: &SandboxSpec,
+    handles: Handles<'_>,
+    program: Program,
     layout: Layout,
     mut place: Option<Place>,
 ) -> Result<Running, SpawnError> {
     let Begun { ordered, mut cgroup, egress, quota } = begun;
+    let process = &spec.process;
+    let Handles { descriptors: mut passed, egress: mut way, stdio, reports_to, .. } = handles;
     let memory = quota.memory_bytes;
     let mut enforcement = limits_report(&cgroup, quota);
-    let value = |limit: &Option<crate::policy::Ruled<u64>>, fallback| {
-        limit.as_ref().map_or(fallback, |ruled| ruled.value)
-    };
-
-    let mut passed = start.descriptors;
     let first_task = passed.len();
     passed.extend(cgroup.take_tasks());
     let join = (first_task..passed.len()).collect();
@@ -251,46 +179,43 @@ async fn finish(
             format!("{} holds too many files to be searched for nested repositories", directory.display()),
         ));
     }
-    let mut program = start.program;
-    program.env.extend(layout.env);
-    let mut network = start.network;
-    let published = network.as_mut().map(|way| std::mem::take(&mut way.published)).unwrap_or_default();
-    let is_policed = network.as_ref().is_some_and(Way::is_policed);
+    let published = way.as_mut().map(|way| std::mem::take(&mut way.published)).unwrap_or_default();
+    let is_policed = way.as_ref().is_some_and(Egress::is_policed);
     let others = if context.tier == Tier::Container { container::processes_of_user() } else { 0 };
     let plan = Plan {
         tier: context.tier,
-        label: start.label.to_owned(),
+        label: process.label.clone(),
         program,
-        identity: context.identity,
-        terminal: start.terminal,
+        identity: process.identity,
+        terminal: process.terminal,
         mounts,
         landlock: layout.landlock,
         limits: plan::Limits {
             // The kernel counts per user: here those of the container too.
-            pids: value(&start.limits.pids, 512).saturating_add(others),
-            open_files: value(&start.limits.open_files, 1024),
-            inotify_instances: share("max_inotify_instances", start.for_agent),
-            inotify_watches: share("max_inotify_watches", start.for_agent),
+            pids: process.limits.pids.saturating_add(others),
+            open_files: process.limits.open_files,
+            usual_open_files: zygote::usual_open_files(),
+            inotify_instances: share("max_inotify_instances", process.kind),
+            inotify_watches: share("max_inotify_watches", process.kind),
         },
         executable: layout.executable,
-        network: network.as_ref().map_or(plan::Network::Closed, |way| way.plan.clone()),
+        network: way.as_ref().map_or(plan::Network::Closed, |way| way.plan.clone()),
         published: !published.is_empty() && !is_policed,
         join,
-        allow_degraded: start.allow_degraded,
-        tells_files: network.as_ref().is_some_and(|way| way.owner().0.tells_files.get()),
+        allow_degraded: process.allow_degraded,
+        tells_files: process.reports_files,
     };
-    let mut child = ordered.start(Launch { plan: &plan, stdio: start.stdio, passed }).await?;
+    let mut child = ordered.start(Launch { plan: &plan, stdio, passed }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
-    let told = network.as_ref().map(Way::owner);
-    enforcement.extend(network.map(|way| way.enforcement));
-    if let Some((session, server)) = &told {
+    enforcement.extend(way.map(|way| way.enforcement));
+    if let Some((session, server)) = &reports_to {
         super::refused_files::add(session, server.clone(), child.pid);
     }
     let refused_calls = match child.listener.take_if(|_| place.is_none()) {
         Some(listener) => {
-            Some(Answering::start(listener, told, super::missing_files::hear).map_err(|error| {
+            Some(Answering::start(listener, reports_to, super::missing_files::hear).map_err(|error| {
                 SpawnError::Init {
-                    label: start.label.to_owned(),
+                    label: process.label.clone(),
                     message: format!("its system calls cannot be answered: {error}"),
                     cause: Cause::Other,
                 }
@@ -302,7 +227,7 @@ async fn finish(
     if let Some(place) = &mut place {
         child.sockets =
             place.connect(child.listener.take(), egress.as_deref()).map_err(|error| SpawnError::Init {
-                label: start.label.to_owned(),
+                label: process.label.clone(),
                 message: format!("its connections cannot be made: {error}"),
                 cause: Cause::Other,
             })?;
@@ -341,11 +266,11 @@ fn publish_on(
 }
 
 /// A part of what the user has for everything: the agent gets half, a server an eighth.
-fn share(name: &str, for_agent: bool) -> u64 {
+fn share(name: &str, kind: ProcessKind) -> u64 {
     const LEAST: u64 = 8;
     let text = std::fs::read_to_string(Path::new("/proc/sys/user").join(name)).unwrap_or_default();
     let all: u64 = text.trim().parse().unwrap_or(0);
-    (all / if for_agent { 2 } else { 8 }).max(LEAST)
+    (all / if kind.is_agent() { 2 } else { 8 }).max(LEAST)
 }
 
 fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {

@@ -4,28 +4,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use super::Context;
-use crate::sandbox::layout::{Layout, ProjectLayer};
+use crate::sandbox::layout::Layout;
 use crate::sandbox::lend::lend;
 use crate::sandbox::mend::Namespaces;
 use crate::sandbox::plan::{Mount, Source, What};
-
-/// How the layer comes into a sandbox.
-pub enum Shown<'a> {
-    /// Mounted there: the directory that holds what is written.
-    Own(PathBuf),
-    /// From the agent's sandbox, which has it.
-    Lent(&'a Namespaces),
-}
-
-impl Shown<'_> {
-    #[must_use]
-    pub fn of_project(&self) -> ProjectLayer {
-        match self {
-            Self::Own(directory) => ProjectLayer::Own(directory.clone()),
-            Self::Lent(_) => ProjectLayer::Lent,
-        }
-    }
-}
 
 /// Puts mounts of the agent's layer where a layout shows parts of it. They go to the end of `descriptors`.
 ///

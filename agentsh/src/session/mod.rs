@@ -29,14 +29,18 @@ mod first_index;
 mod fleet;
 pub mod gateway;
 mod git_identity;
+pub mod given;
+mod go_modules;
 pub mod grants;
 pub mod guarded_terminal;
+pub mod host_programs;
 mod installed;
 mod interface;
 pub mod interface_pins;
 pub mod inventory;
 pub mod launch;
 pub mod layer;
+mod listeners;
 pub mod login;
 pub mod logins;
 pub mod mcp_run;
@@ -52,6 +56,7 @@ mod plan_tests;
 pub mod probe;
 pub mod process;
 pub mod profiles;
+mod project_sources;
 pub mod proxy;
 pub mod publish;
 mod refused_calls;
@@ -70,12 +75,11 @@ pub mod run_error;
 mod sentinel;
 pub mod server;
 mod server_errors;
-mod shut;
 mod signals;
+pub mod specify;
 mod ssh;
 pub mod standard;
 mod standard_error;
-pub mod start;
 mod suspend;
 mod telemetry;
 pub mod toolchains;
@@ -83,6 +87,7 @@ mod trees;
 pub mod trust;
 pub mod undo;
 mod unknown;
+mod user_git;
 pub mod wanted;
 pub mod watch;
 mod why;
@@ -99,6 +104,7 @@ use self::standard_error::say;
 use crate::guard::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
 use crate::sandbox::cgroup::Bound;
+use crate::sandbox::spec::SandboxSpec;
 use crate::sandbox::{Enforcement, Tier};
 use crate::store::pins::PinStore;
 use crate::store::words::{BundleState, LayerState};
@@ -184,8 +190,8 @@ pub struct Session {
     /// Servers that could not be pinned before the agent started, and why.
     unready: RefCell<BTreeMap<ServerId, String>>,
     agent_runs: Cell<bool>,
-    /// What the agent has beside what the policy says; set when it is started.
-    agent_has: OnceCell<why::Has>,
+    /// What the agent's sandbox is made of; set when it is started.
+    agent_spec: OnceCell<SandboxSpec>,
     /// What is written to the project is looked at afterwards.
     pub is_reviewed: Cell<bool>,
     /// Files that programs look for and that are not there inside are told, which takes its time.
@@ -204,6 +210,8 @@ pub struct Session {
     pub refused_files: refused_files::Files,
     /// System calls that no policy allows.
     pub refused_calls: refused_calls::Calls,
+    /// Which agents of the user's own listen on this machine.
+    pub listeners: listeners::Listeners,
     /// While it learns.
     pub looked_for: RefCell<missing_files::LookedFor>,
     /// What `agentsh why` was asked and denied.
@@ -213,6 +221,16 @@ pub struct Session {
     fetched: fetch::Fetched,
     /// The limit on the memory of all sandboxes together.
     bound: RefCell<Bound>,
+}
+
+/// What sandboxes may write by their policy, up to the first pattern.
+fn writable(policy: &Policy, paths: &PathContext) -> Vec<PathBuf> {
+    let of_servers = policy.mcp.servers.values().map(|server| &server.process);
+    let written = of_servers.chain([&policy.agent]).flat_map(|process| &process.filesystem.write);
+    let plain = |path: PathBuf| {
+        path.iter().take_while(|part| !part.to_string_lossy().contains(['*', '?', '['])).collect()
+    };
+    written.map(|rule| plain(policy::place::resolve(&rule.value, paths))).collect()
 }
 
 /// Left to the rest of the machine, of its memory: one part in this many.
@@ -270,6 +288,7 @@ impl Session {
         let id = SessionId(uuid::Uuid::now_v7());
         let (policy, journal) = tokio::join!(reading, Journal::open(&context.state, id));
         let policy = policy.map_err(|error| SessionError::Policy(error.to_string()))??;
+        context.writable = writable(&policy, &context.paths());
         let journal = journal?;
         let locked = ["agent.network", "sandbox.mcp.servers"].into_iter().find(|path| policy.is_locked(path));
         if let Some(path) = locked.filter(|_| opening.learns) {
@@ -314,7 +333,7 @@ impl Session {
             neighbours: Cell::new(false),
             unready: RefCell::default(),
             agent_runs: Cell::new(false),
-            agent_has: OnceCell::new(),
+            agent_spec: OnceCell::new(),
             is_reviewed: Cell::new(false),
             tells_files: Cell::new(false),
             layered: OnceCell::new(),
@@ -323,6 +342,7 @@ impl Session {
             advised: RefCell::default(),
             wanted: wanted::Wanted::default(),
             refused_calls: refused_calls::Calls::default(),
+            listeners: listeners::Listeners::default(),
             looked_for: RefCell::default(),
             whys: RefCell::default(),
             refused_files: refused_files::Files::default(),
@@ -346,6 +366,7 @@ impl Session {
         if let Some(why) = fleet::start(&session.context.state) {
             session.note(&format!("fleet: nothing is forwarded: {why}"));
         }
+        watch::finish_all(&session.context.state).iter().for_each(|line| session.note(line));
         session.record_enforcement(None, &session.context.notes);
         session.report_policy();
         session.report_flags(&flags);

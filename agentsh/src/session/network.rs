@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::agent;
 use crate::egress::proxy::Proxy;
 use crate::net::allow::Reason;
 use crate::net::{self, Allowlist, ConnectionLimit, EgressContext, LazyResolver, Origin, Refusal, kernel};
-use crate::policy::{NetworkPolicy, NetworkRule, ProxyChoice, Ruled, domain};
+use crate::policy::{NetworkPolicy, ProxyChoice, Ruled};
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::network::Sockets;
@@ -24,9 +23,10 @@ use crate::store::summary::PORTS_UNKNOWN;
 use crate::store::{Journal, escape};
 use crate::types::{RuleRef, ServerId};
 
+use super::Session;
+use super::approvals::Hosts;
 use super::publish::{Asked, Published};
 use super::wanted::Key;
-use super::{Session, fleet};
 use policed::{Loading, Policed};
 use unanswered::Unanswered;
 
@@ -116,36 +116,42 @@ pub fn learned(session: &Session) -> String {
 }
 
 /// The way out of one sandbox, before it is born.
-pub struct Way {
+pub struct Egress {
     session: Rc<Session>,
     server: Option<ServerId>,
     rules: NetworkPolicy,
     policed: Option<Rc<Policed>>,
+    services: net::Services,
     pub plan: plan::Network,
     /// Ports of the sandbox that this machine reaches.
     pub published: Vec<Published>,
-    /// The user's own way out of this machine.
-    proxy: Option<Rc<Proxy>>,
-    /// Asks a person about names that no rule names.
-    pub ask: Option<Rc<dyn net::ask::Ask>>,
-    /// A person may be asked.
-    pub asks: bool,
-    /// Secrets that go on requests.
-    pub broker: Option<Rc<net::credentials::Broker>>,
-    /// Speaks on some connections in the relay's place.
-    pub channel: Option<Rc<dyn net::channel::Channel>>,
     pub enforcement: Enforcement,
 }
 
-/// Chooses the backend for one sandbox, and what its network namespace gets.
+/// What the agent's way out has beside its rules.
+#[derive(Default)]
+pub struct OfAgent {
+    /// Asks a person about hosts that no rule names.
+    pub approvals: Option<super::approvals::Approvals>,
+    /// Secrets that go on requests.
+    pub broker: Option<Rc<net::credentials::Broker>>,
+    /// Speaks with the model in the relay's place.
+    pub channel: Option<Rc<dyn net::channel::Channel>>,
+    pub publish: Vec<Asked>,
+}
+
+/// Opens the way out of one sandbox, under the rules of its specification and no others: chooses the backend, and what the
+/// network namespace gets.
 ///
 /// # Errors
-/// When policy names more ports than can be listened on, or the backend that was asked for cannot be had.
-pub async fn way(
+/// When policy names more ports than can be listened on, the backend that was asked for cannot be had, or a port to publish
+/// is taken.
+pub async fn open(
     session: &Rc<Session>,
     server: Option<ServerId>,
-    rules: NetworkPolicy,
-) -> Result<Way, String> {
+    rules: &NetworkPolicy,
+    of_agent: OfAgent,
+) -> Result<Egress, String> {
     let backend = session.backend;
     let (policed, missing) = match session.network.loading.policed().await {
         Ok(policed) => (Some(policed), None),
@@ -156,9 +162,8 @@ pub async fn way(
         }
         Err(why) => (None, Some(why)),
     };
-    let asks = session.learns || (server.is_none() && asks(session, &rules));
-    let rules = fleet::shut(session.registered.shut(rules), &session.context.state);
-    let allow = Allowlist::new(&rules).asking(asks);
+    let asks = session.learns || (server.is_none() && asks(session, rules));
+    let allow = Allowlist::new(rules).asking(asks);
     let plan = if policed.is_some() {
         match kernel::listeners(&allow) {
             listeners if listeners.is_empty() => plan::Network::Closed,
@@ -177,7 +182,7 @@ pub async fn way(
             )
         },
     };
-    let proxy = proxy(session, &rules)?.map(Rc::new);
+    let proxy = proxy(session, rules)?.map(Rc::new);
     if let (Some(proxy), false) = (&proxy, matches!(plan, plan::Network::Closed)) {
         let by = format!(
             "; by the proxy '{}', which resolves names: what is not public is its to refuse",
@@ -185,20 +190,54 @@ pub async fn way(
         );
         enforcement.got.push_str(&by);
     }
-    Ok(Way {
+    let OfAgent { approvals, broker, channel, publish } = of_agent;
+    let ask: Option<Rc<dyn net::ask::Ask>> = match approvals {
+        _ if session.learns => Some(Rc::new(Learning::default())),
+        Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals))),
+        _ => None,
+    };
+    let authority = super::trust::authority(session, rules);
+    let resolver = Rc::clone(&session.network.resolver);
+    let of_session = Rc::clone(session);
+    let unadvised: net::egress_context::Unadvised =
+        Rc::new(move |port| of_session.listeners.agent(port).is_some());
+    Ok(Egress {
         session: Rc::clone(session),
         server,
-        rules,
+        rules: rules.clone(),
         policed,
+        services: net::Services {
+            resolver,
+            authority,
+            ask,
+            proxy,
+            broker,
+            channel,
+            unadvised: Some(unadvised),
+        },
         plan,
-        published: Vec::new(),
-        proxy,
-        ask: session.learns.then(|| Rc::new(Learning::default()) as Rc<dyn net::ask::Ask>),
-        asks,
-        broker: None,
-        channel: None,
+        published: published(session, rules, &publish)?,
         enforcement,
     })
+}
+
+/// Makes servers inside reachable from this machine.
+fn published(session: &Session, rules: &NetworkPolicy, asked: &[Asked]) -> Result<Vec<Published>, String> {
+    if session.context.tier == Tier::Container && !asked.is_empty() {
+        return Err(
+            "nothing can be published with `--tier container`: programs cannot listen there".to_owned()
+        );
+    }
+    let taken = Allowlist::new(rules).ports();
+    let listen = |one: &Asked| {
+        let port = one.port;
+        // What listens there inside is the way out: who comes from outside would leave by it.
+        if taken.contains(&port) {
+            return Err(format!("cannot publish port {port}: a network rule names it"));
+        }
+        Published::listen(*one)
+    };
+    asked.iter().map(listen).collect()
 }
 
 /// Whether a person is asked about what no rule of the agent names.
@@ -301,30 +340,6 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
     }
 }
 
-/// The rules of the agent, with its model among them. `ends_tls` says whose TLS ends at the session's authority.
-#[must_use]
-pub fn with_endpoints(
-    policy: &NetworkPolicy,
-    endpoints: &[agent::Endpoint],
-    ends_tls: impl Fn(&agent::Endpoint) -> bool,
-) -> NetworkPolicy {
-    let mut policy = policy.clone();
-    for endpoint in endpoints {
-        let rule = RuleRef { id: endpoint.why.clone(), file: "agent".to_owned(), line: 0 };
-        let Ok(host) = domain::normalise(&endpoint.host) else { continue };
-        if net::allow::is_local(&host) {
-            policy.loopback.push(Ruled { value: endpoint.port, rule });
-            continue;
-        }
-        let Ok(pattern) = domain::parse_pattern(&endpoint.host) else { continue };
-        let mut value = NetworkRule::plain(pattern, vec![endpoint.port]);
-        value.addresses = users_networks(&rule);
-        value.inspect = ends_tls(endpoint);
-        policy.allow.insert(0, Ruled { value, rule });
-    }
-    policy
-}
-
 /// Private networks in which a name may lie that the user's own configuration gives, as conditions of its rule.
 #[must_use]
 pub fn users_networks(rule: &RuleRef) -> Vec<Ruled<IpNet>> {
@@ -342,39 +357,18 @@ fn without_metadata(block: IpNet) -> Vec<IpNet> {
     halves.flat_map(without_metadata).collect()
 }
 
-impl Way {
-    /// Whose way it is.
+impl Egress {
+    /// Where the sandbox may connect to, for what is done outside in its name.
     #[must_use]
-    pub fn owner(&self) -> (Rc<Session>, Option<ServerId>) {
-        (Rc::clone(&self.session), self.server.clone())
+    pub fn reachable(&self) -> (Allowlist, Option<Rc<dyn net::ask::Ask>>) {
+        let ask = self.services.ask.clone();
+        (Allowlist::new(&self.rules).asking(ask.is_some()), ask)
     }
 
     /// Whether the kernel polices connections by who makes them.
     #[must_use]
     pub fn is_policed(&self) -> bool {
         self.policed.is_some()
-    }
-
-    /// Makes servers inside reachable from this machine.
-    ///
-    /// # Errors
-    /// When a port is taken, here or by the sandbox's own way out.
-    pub fn publish(&mut self, asked: &[Asked]) -> Result<(), String> {
-        if self.session.context.tier == Tier::Container && !asked.is_empty() {
-            return Err(
-                "nothing can be published with `--tier container`: programs cannot listen there".to_owned()
-            );
-        }
-        let taken = Allowlist::new(&self.rules).ports();
-        for one in asked {
-            let port = one.port;
-            // What listens there inside is the way out: who comes from outside would leave by it.
-            if taken.contains(&port) {
-                return Err(format!("cannot publish port {port}: a network rule names it"));
-            }
-            self.published.push(Published::listen(*one)?);
-        }
-        Ok(())
     }
 
     /// Where the sandbox gets its control group.
@@ -389,7 +383,6 @@ impl Way {
     /// When it cannot: nothing may be born there then.
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
         let network = &self.session.network;
-        let authority = super::trust::authority(&self.session, &self.rules);
         let session = Rc::clone(&self.session);
         let on_refusal: net::OnRefusal =
             Rc::new(move |server, refusal| session.tell_refusal(server, refusal));
@@ -397,17 +390,12 @@ impl Way {
             EgressContext::new(
                 self.server.clone(),
                 self.rules.clone(),
-                Rc::clone(&network.resolver),
                 origin,
                 Rc::clone(&network.connections),
                 self.session.journal.clone(),
                 Rc::clone(&on_refusal),
+                self.services.clone(),
             )
-            .with_authority(authority.clone())
-            .with_ask(self.ask.clone())
-            .with_proxy(self.proxy.clone())
-            .with_broker(self.broker.clone())
-            .with_channel(self.channel.clone())
         };
         let origin = match self.session.context.tier {
             Tier::Namespaces => Origin::Arrival,
@@ -421,40 +409,42 @@ impl Way {
 
 /// Serves the sockets of a started sandbox.
 #[must_use]
-pub fn serve(egress: Rc<EgressContext<Journal>>, sockets: Sockets) -> WayOut {
+pub fn serve(egress: Rc<EgressContext<Journal>>, sockets: Sockets) -> EgressService {
     let unanswered = Unanswered::watch(&egress, sockets.refused);
     let service = net::serve(egress, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp));
-    WayOut { service, unanswered }
+    EgressService { service, unanswered }
 }
 
 /// Serves while it lives.
-pub struct WayOut {
+pub struct EgressService {
     service: net::Service<Journal>,
     unanswered: Unanswered,
 }
 
 /// Gives what a program that has ended did on the network time to be written down.
-pub async fn finish(session: &Session, way_out: WayOut) {
+pub async fn finish(session: &Session, service: EgressService) {
     if let Ok(policed) = session.network.loading.policed().await {
         policed.kernel.told().await;
     }
-    session.close_elsewhere(way_out.unanswered.finish().await);
-    way_out.service.finish(LAST_WORDS).await;
+    session.close_elsewhere(service.unanswered.finish().await);
+    service.service.finish(LAST_WORDS).await;
 }
 
 impl Session {
     /// What a refused connection would have wanted, and the word to the user.
     fn tell_refusal(&self, server: Option<&ServerId>, refusal: &Refusal) {
+        let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen.code();
+        let behind = if is_of_machine { self.listeners.agent(refusal.port) } else { None };
         if let Some(entry) = &refusal.entry {
             self.wanted.add(server, Key::Host, entry);
-        } else if refusal.reason == Reason::LoopbackPortNotOpen.code() {
+        } else if is_of_machine && behind.is_none() {
             self.wanted.add(server, Key::Loopback, &refusal.port.to_string());
         }
         let shown = self.network.shown.get();
         self.network.shown.set(shown.saturating_add(1));
         match shown.cmp(&MOST_SHOWN) {
             std::cmp::Ordering::Less => {
-                let line = line(server, refusal);
+                let line = line(server, refusal, behind);
                 if shown < MOST_HINTS {
                     super::approvals::hint(self, &line);
                 }
@@ -468,7 +458,7 @@ impl Session {
     }
 }
 
-fn line(server: Option<&ServerId>, refusal: &Refusal) -> String {
+fn line(server: Option<&ServerId>, refusal: &Refusal, behind: Option<&str>) -> String {
     let who = server.map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
     let host = escape::line(&refusal.host);
     let what = match refusal.port {
@@ -480,7 +470,10 @@ fn line(server: Option<&ServerId>, refusal: &Refusal) -> String {
     let change = refusal.change.as_deref();
     // Which port the program wants, nobody knows yet.
     let ports = if refusal.port == 0 { PORTS_UNKNOWN } else { "" };
-    let change =
-        change.map_or(String::new(), |change| format!("; to allow it: {}{ports}", escape::line(change)));
+    let change = match (behind, change) {
+        (Some(agent), _) => format!("; {agent} listens there, outside of every sandbox: do not open it"),
+        (None, Some(change)) => format!("; to allow it: {}{ports}", escape::line(change)),
+        (None, None) => String::new(),
+    };
     format!("{what} is refused to {who}: {detail}, by {}{change}", refusal.rule)
 }

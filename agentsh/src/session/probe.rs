@@ -1,6 +1,7 @@
 //! A throw-away sandbox around agentsh's own executable, started as every agent is: how `doctor` asks the kernel
 //! instead of guessing.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -10,15 +11,16 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::policy::{Limits, ProcessPolicy};
-use crate::sandbox::layout::{Elsewhere, PinnedBytes, PinnedFile};
-use crate::sandbox::plan::{Access, Program, Terminal};
+use crate::sandbox::plan::Access;
+use crate::sandbox::spec::{
+    Contribution, Elsewhere, Feature, PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge,
+};
 use crate::sandbox::{Enforcement, SpawnError};
 
 use super::Context;
-use super::launch::{self, Running};
-use super::pipes;
+use super::launch::{self, Handles, Running};
 use super::process::memory_exceeded;
-use super::start::Start;
+use super::{pipes, specify};
 
 /// A sandbox that takes longer is killed.
 pub const PATIENCE: Duration = Duration::from_millis(2500);
@@ -126,50 +128,40 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
     let nothing = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let own = PinnedFile { path: executable.clone(), bytes: PinnedBytes::InPlace(*key), executable: true };
     let words = std::iter::once("agentsh".to_owned()).chain(probe.arguments);
-    let policy = ProcessPolicy::default();
-    let limits = probe.limits.or(crate::policy::limits::limits_for_agent());
-    let landlock_only = probe.landlock_only.map(|host| Elsewhere {
-        host,
-        inside: LANDLOCK_ONLY.into(),
-        access: Access::ReadWrite,
-    });
-    let start = Start {
-        label: &probe.name,
-        policy: &policy,
-        limits: &limits,
-        for_agent: true,
-        terminal: Terminal::NewSession,
-        program: Program {
-            path: executable.clone(),
-            argv: words.collect(),
-            env: vec![format!("HOME={}", context.home.display())],
-            workdir: context.directory.clone(),
-        },
+    let limits = probe.limits.resolve_for_agent();
+    let place = |host| Elsewhere { host, inside: LANDLOCK_ONLY.into(), access: Access::ReadWrite };
+    let part = Contribution {
+        beyond_landlock: probe.landlock_only.map(place).into_iter().collect(),
+        ..Contribution::new(Feature::Probe)
+    };
+    let part = part.setting([("HOME".to_owned(), context.home.display().to_string())]);
+    let own_records =
+        Contribution { environment: Vec::new(), ..specify::of_sandbox(context, ProcessKind::Probe) };
+    let process = Process {
+        program: executable.clone(),
+        argv: words.map(Into::into).collect(),
         pinned: std::iter::once(own).chain(probe.pinned).collect(),
-        program_roots: Vec::new(),
-        links: Vec::new(),
-        descriptors: probe.descriptors,
-        project_access: Some(Access::ReadWrite),
-        layer: None,
-        grants: Vec::new(),
-        own_state: Vec::new(),
-        denied: Vec::new(),
-        unmasked: Vec::new(),
-        execute: Vec::new(),
-        shared_sockets: false,
-        files: Vec::new(),
-        extra: Vec::new(),
-        // A stand-in would have to be made on disk; nothing here depends on one.
-        stand_ins: false,
-        beyond_landlock: landlock_only.into_iter().collect(),
-        caches: Vec::new(),
-        network: None,
-        stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
         // What is missing is what is asked for here.
         allow_degraded: true,
+        ..specify::bare_process(context, ProcessKind::Probe, &probe.name, limits)
+    };
+    let paths = PathRules {
+        project_access: Some(Access::ReadWrite),
+        ..specify::path_rules(context, ProcessKind::Probe, &limits)
+    };
+    let (policy, nothing_inherited) = (ProcessPolicy::default(), BTreeMap::new());
+    let rules = specify::rules(&policy, "doctor", &nothing_inherited);
+    let spec = merge(process, paths, &rules, vec![part, own_records]);
+    let handles = Handles {
+        descriptors: probe.descriptors,
+        lender: None,
+        egress: None,
+        stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
+        reports_to: None,
     };
     let cgroup = format!("agentsh-{}-{}", std::process::id(), probe.name);
-    let (running, ()) = launch::assemble(context, start, &cgroup, |_, _| Ok::<_, SpawnError>(())).await?;
+    let (running, ()) =
+        launch::assemble(context, &spec, handles, &cgroup, |_| Ok::<_, SpawnError>(())).await?;
     Ok(running)
 }
 

@@ -6,15 +6,15 @@ use std::rc::Rc;
 
 use crate::pin::{PinError, Resolved};
 use crate::sandbox::mend::Namespaces;
+use crate::sandbox::spec::SandboxSpec;
 use crate::sandbox::{Child, SpawnError, Tier, watchdog};
 use crate::store::words::ExitCause;
-use crate::store::{Event, redact};
+use crate::store::{Event, FileGrant, redact};
 use crate::types::ServerId;
 
-use super::launch::{self, Running};
-use super::start::Start;
+use super::launch::{self, Handles, Running};
 use super::watch::{Before, Guards};
-use super::{Session, grants, network};
+use super::{Session, network};
 
 /// As a shell tells of SIGKILL.
 const KILLED: u8 = 137;
@@ -46,27 +46,29 @@ pub struct Ended {
     pub error: Option<SpawnError>,
 }
 
-/// Starts what `resolved` found. `lacks` hears of every grant that is void, and why.
+/// Starts what `resolved` found. `granted` is put on record; `lacks` hears of every grant that is void, and why.
 ///
 /// # Errors
 /// The step that failed; nothing is left running.
 pub async fn start(
     session: &Rc<Session>,
     server: Option<&ServerId>,
-    start: Start<'_>,
+    spec: &SandboxSpec,
+    handles: Handles<'_>,
     resolved: &Resolved,
+    granted: Option<Vec<FileGrant>>,
     lacks: impl Fn(&Path, &str),
 ) -> Result<Process, ProcessError> {
     let context = &session.context;
-    let args = redact::arguments(start.program.argv.get(1..).unwrap_or_default());
+    let args = spec.process.argv.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    let args = redact::arguments(&args.collect::<Vec<_>>());
     let cgroup = session.next_cgroup();
-    let granted = grants::on_record(&start.policy.filesystem);
-    let assembled = launch::assemble(context, start, &cgroup, |start, layout| {
+    let assembled = launch::assemble(context, spec, handles, &cgroup, |layout| {
         layout.refused.iter().for_each(|(path, why)| lacks(path, why));
         // Before the stand-ins, which may stand in a directory that was pinned.
         resolved.unchanged_since().map_err(ProcessError::Changed)?;
         let stand_ins = launch::stand_ins(context, layout).map_err(ProcessError::StandIns)?;
-        Ok::<_, ProcessError>((Before::new(session, launch::keep(context, start), layout), stand_ins))
+        Ok::<_, ProcessError>((Before::new(session, spec, layout), stand_ins))
     });
     let (mut running, (before, stand_ins)) = assembled.await?;
     // The guards take them along.

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
-use crate::policy::{NetworkPolicy, NetworkRule, RequestRule, Ruled, domain};
+use crate::policy::{HostRule, NetworkPolicy, NetworkRule, Precedence, RequestRule, Ruled, domain};
+use crate::sandbox::spec::{Contribution, Feature};
 use crate::types::RuleRef;
 
-use super::{Context, apt, network};
+use super::project_sources::Known;
+use super::{Context, apt, go_modules, host_programs, network};
 
 /// Of one configuration file.
 const MOST_BYTES: u64 = 1 << 20;
@@ -80,15 +82,18 @@ const ECOSYSTEMS: &[Ecosystem] = &[
     Ecosystem { id: "debian", files: &["debian/control"], hosts: |_| debian() },
 ];
 
-/// The rules of a process, with the registries of the project's ecosystems among them; and with those that a tool without a
-/// configuration of its own has built in ([`super::first_index`]).
+/// The registries of the project's ecosystems, and those that a tool without a configuration of its own has built in
+/// ([`super::first_index`]).
 #[must_use]
-pub fn with_registries(rules: NetworkPolicy, context: &Context, first: &[Found]) -> NetworkPolicy {
-    let mut rules = rules;
+pub fn contribution(context: &Context, first: &[Found], known_sources: &Known) -> Contribution {
+    let mut part = Contribution::new(Feature::Registries);
     let mut known = BTreeSet::new();
+    // Read once: a look for each name costs more.
+    let directories = BTreeSet::from([&context.project, &context.directory]);
+    let files: BTreeSet<PathBuf> =
+        directories.into_iter().flat_map(|directory| files_in(directory)).collect();
     for ecosystem in ECOSYSTEMS {
-        let is_used = |directory: &Path| ecosystem.files.iter().any(|file| directory.join(file).is_file());
-        if !is_used(&context.project) && !is_used(&context.directory) {
+        if !ecosystem.files.iter().any(|file| files.contains(Path::new(file))) {
             continue;
         }
         let built_in = first.iter().filter(|_| ecosystem.id == "cargo").cloned();
@@ -97,14 +102,32 @@ pub fn with_registries(rules: NetworkPolicy, context: &Context, first: &[Found])
             if let Some(mut value) = reading(&found.url, &rule)
                 && known.insert(value.host.to_string() + &format!("{:?}", value.ports))
             {
+                if ecosystem.id == "go" {
+                    value.requests = go_modules::requests(context, &found.url, known_sources)
+                        .into_iter()
+                        .map(|value| Ruled { value, rule: rule.clone() })
+                        .collect();
+                }
                 let asking = ASKING.iter().filter(|(id, _)| *id == ecosystem.id);
                 let asking = asking.filter_map(|(_, text)| RequestRule::parse(text).ok());
                 value.requests.extend(asking.map(|value| Ruled { value, rule: rule.clone() }));
-                rules.allow.push(Ruled { value, rule });
+                part.hosts.push(HostRule { rule: Ruled { value, rule }, precedence: Precedence::Last });
             }
         }
     }
-    rules
+    part
+}
+
+/// The names of the files in a directory and in its `debian`, as they stand in [`ECOSYSTEMS`].
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let names = |below: &str| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory.join(below)).into_iter().flatten().flatten();
+        let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
+        files.map(|entry| Path::new(below).join(entry.file_name())).collect()
+    };
+    let mut files = names("");
+    files.extend(names("debian"));
+    files
 }
 
 /// Whether the project fetches with programs of Java, which trust authorities of their own.
@@ -147,7 +170,9 @@ fn npm(context: &Context) -> Vec<Found> {
         }
     }
     let definitions = "node_modules/@npmcli/config/lib/definitions/definitions.js";
-    if !has_default && let Some(package) = program(context, "npm").and_then(|npm| above(&npm, "npm")) {
+    if !has_default
+        && let Some(package) = host_programs::find(context, "npm").and_then(|npm| above(&npm, "npm"))
+    {
         let file = package.join(definitions);
         let text = read(&file);
         let default = text.split("('registry', {").nth(1).and_then(|rest| rest.split("default:").nth(1));
@@ -288,7 +313,7 @@ fn go(context: &Context) -> Vec<Found> {
     }
     let mut files = vec![context.config.join("go/env")];
     let root = context.env.get("GOROOT").map(PathBuf::from);
-    let root = root.or_else(|| Some(program(context, "go")?.parent()?.parent()?.to_owned()));
+    let root = root.or_else(|| Some(host_programs::find(context, "go")?.parent()?.parent()?.to_owned()));
     files.extend(root.map(|root| root.join("go.env")));
     for file in files {
         for line in read(&file).lines() {
@@ -339,7 +364,8 @@ fn maven(context: &Context) -> Vec<Found> {
         }
     }
     if found.is_empty() {
-        let home = program(context, "mvn").and_then(|mvn| Some(mvn.parent()?.parent()?.to_owned()));
+        let home =
+            host_programs::find(context, "mvn").and_then(|mvn| Some(mvn.parent()?.parent()?.to_owned()));
         found.extend(home.and_then(|home| super_pom(&home.join("lib"))));
     }
     found
@@ -381,14 +407,6 @@ fn variables(context: &Context, names: &[&str]) -> Vec<Found> {
             value.split_whitespace().map(move |url| Found { url: url.to_owned(), said_by: said_by.clone() })
         })
         .collect()
-}
-
-/// The file behind a name in PATH, with links followed. The project's own directories do not count.
-pub(super) fn program(context: &Context, name: &str) -> Option<PathBuf> {
-    let path = context.env.get("PATH")?;
-    let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
-    let found = directories.map(|directory| directory.join(name)).find(|file| file.is_file())?;
-    found.canonicalize().ok().filter(|real| !real.starts_with(&context.project))
 }
 
 /// The directory of this name above a file.

@@ -4,42 +4,49 @@
 use url::Url;
 
 use crate::policy::domain::{self, Host};
-use crate::policy::{NetworkPolicy, NetworkRule, RequestRule, Ruled};
+use crate::policy::{HostRule, NetworkRule, Precedence, RequestRule, Ruled};
+use crate::sandbox::spec::{Contribution, Feature};
 use crate::types::RuleRef;
 
+use super::project_sources::Known;
 use super::{Context, repositories};
 
-/// What a fetch asks: what is there, then for it. A question for a push is judged as the push.
-const FETCHING: [&str; 2] = ["GET /**/info/refs", "POST /**/git-upload-pack"];
+/// As [`super::project_sources`] knows them.
+pub const KIND: &str = "the remote";
 
-/// The rules of the agent, with the hosts of the project's remotes among them. What a rule of the policy names stays as it is.
+/// The hosts of the project's remotes. What a rule of the policy names stays as it is.
 ///
 /// A remote in a private network needs a rule of the policy: a configuration of git may have come with the project.
 #[must_use]
-pub fn with_remotes(rules: NetworkPolicy, context: &Context) -> NetworkPolicy {
-    let mut rules = rules;
-    for (address, config) in repositories::addresses(context) {
+pub fn contribution(context: &Context, known: &Known) -> Contribution {
+    let mut part = Contribution::new(Feature::Remotes);
+    let addresses = repositories::addresses(context).into_iter();
+    for (address, config) in addresses.filter(|(address, _)| known.holds(KIND, address)) {
         let rule =
             RuleRef { id: "remote of the project".to_owned(), file: config.display().to_string(), line: 0 };
-        let Some((host, value)) = fetching(&address, &rule) else { continue };
-        let is_known = value.ports().iter().all(|port| rules.rule_for(&host, *port).is_some());
-        if !is_known {
-            rules.allow.push(Ruled { value, rule });
-        }
+        let Some(value) = fetching(&address, &rule) else { continue };
+        part.hosts.push(HostRule { rule: Ruled { value, rule }, precedence: Precedence::IfUnruled });
     }
-    rules
+    part
+}
+
+/// The addresses that the project's configuration names, for [`super::project_sources`].
+#[must_use]
+pub fn named(context: &Context) -> Vec<(&'static str, String)> {
+    repositories::addresses(context).into_iter().map(|(address, _)| (KIND, address)).collect()
 }
 
 /// None for what is not an address over https.
-fn fetching(address: &str, rule: &RuleRef) -> Option<(Host, NetworkRule)> {
+fn fetching(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
     let url = Url::parse(address).ok().filter(|url| url.scheme() == "https")?;
-    let host = domain::normalise(url.host_str()?).ok().filter(|host| matches!(host, Host::Name(_)))?;
+    domain::normalise(url.host_str()?).ok().filter(|host| matches!(host, Host::Name(_)))?;
     let pattern = domain::parse_pattern(url.host_str()?).ok()?;
     let mut value = NetworkRule::plain(pattern, vec![url.port_or_known_default()?]);
     value.inspect = true;
-    let requests = FETCHING.iter().filter_map(|text| RequestRule::parse(text).ok());
-    value.requests = requests.map(|value| Ruled { value, rule: rule.clone() }).collect();
-    Some((host, value))
+    // Git asks for a repository by its name with or without `.git`, as its remote is written.
+    let requests = RequestRule::git_fetch(url.path()).ok()?;
+    value.requests = requests.into_iter().map(|value| Ruled { value, rule: rule.clone() }).collect();
+    Some(value)
 }
 
 #[cfg(test)]
@@ -51,7 +58,7 @@ mod tests {
     #[test]
     fn a_remote_may_be_fetched_from() {
         let rule = RuleRef::default_rule("r");
-        let (_, value) = fetching("https://user@Git.example:8443/a/b.git", &rule).unwrap();
+        let value = fetching("https://user@Git.example:8443/a/b.git", &rule).unwrap();
         let allows =
             |method: &str, path: &str| value.requests.iter().any(|one| one.value.matches(method, path));
         assert!(value.inspect && value.ports == [8443] && value.addresses.is_empty());

@@ -1,5 +1,5 @@
-//! Repositories beside the project that its git leads to: the main repository of a linked working tree, and remotes that
-//! are directories of this machine. Each is shown once the user has agreed to it; its hooks and configuration are guarded
+//! Repositories beside the project that its git leads to: the one of a working tree that has it elsewhere (a submodule, a
+//! linked working tree, a link), and remotes that are directories of this machine. Each is shown once the user has agreed to it; its hooks and configuration are guarded
 //! as those of the project are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,41 +10,55 @@ use sha2::{Digest, Sha256};
 
 use crate::sandbox::git_config::entries;
 use crate::sandbox::host::plain;
-use crate::sandbox::layout::{Grant, is_system};
+use crate::sandbox::layout::is_system;
 use crate::sandbox::plan::Access;
+use crate::sandbox::spec::{Contribution, Feature, Grant};
 
-use super::{Context, Session, agreements};
+use super::{Context, agreements};
 
 /// Of one configuration or pointer of git.
 const MOST_BYTES: u64 = 256 << 10;
 
-/// The repositories that the user agreed to. With `agree`, he does so now.
+/// The repositories that the user agreed to. With `agree`, he does so now. With `review` they may only be read: they have no
+/// layer.
 ///
 /// # Errors
 /// When an agreement cannot be remembered.
-pub fn agreed(session: &Session, agree: bool) -> std::io::Result<Vec<Grant>> {
-    let context = &session.context;
+pub fn contribution(context: &Context, agree: bool, review: bool) -> std::io::Result<Contribution> {
     let found = find(context);
+    let mut part = Contribution::new(Feature::Repositories);
     if found.is_empty() {
-        return Ok(Vec::new());
+        return Ok(part);
     }
     let known = agreements::load(&context.state);
     let mut grants = Vec::new();
     for (path, what) in found {
         let key = key(&context.project, &path);
         let shown = crate::store::escape::line(&path.to_string_lossy()).into_owned();
+        // One word for a repository and what it keeps elsewhere.
+        let is_part = matches!(what, SHARED_PART | SHARED_OBJECTS);
         if agree && !known.contains(&key) {
             agreements::add(&context.state, &key)?;
-            session.note(&format!("{shown} ({what}) is shown, from now on whenever this is the project"));
+            part.notices.push(format!("{shown} ({what}) is shown, from now on whenever this is the project"));
         } else if !known.contains(&key) {
-            session.note(&format!(
-                "{shown} ({what}) is not shown, so git cannot use it; `agentsh run --agree` shows it, from then on"
-            ));
+            if !is_part {
+                part.notices.push(format!(
+                    "{shown} ({what}) is not shown, so git cannot use it; `agentsh run --agree` shows it, from then on"
+                ));
+            }
             continue;
         }
-        grants.push(Grant { path, access: Access::ReadWrite });
+        if review {
+            part.notices.push(format!(
+                "{} lies outside the project: with --review it may only be read",
+                path.display()
+            ));
+        }
+        let may_be_written = !review && what != SHARED_PART;
+        let access = if may_be_written { Access::ReadWrite } else { Access::ReadOnly };
+        grants.push(Grant { path, access });
     }
-    Ok(grants)
+    Ok(part.granting(grants))
 }
 
 fn key(project: &Path, repository: &Path) -> String {
@@ -56,28 +70,49 @@ fn key(project: &Path, repository: &Path) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Of a repository that keeps some of itself elsewhere.
+const SHARED_PART: &str = "what the repository of this working tree shares with others";
+const SHARED_OBJECTS: &str = "the objects of this working tree's repository";
+
 /// Where git is led from the project, and as what.
 fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
     let mut found = BTreeMap::new();
-    let (configs, main) = configurations(context);
-    if let Some(main) = main {
-        found.insert(main, "the main repository of this working tree");
+    let (configs, own) = configurations(context);
+    if let Some(own) = &own {
+        found.insert(own.clone(), "the repository of this working tree");
+        found.extend(parts_elsewhere(own));
     }
     let remotes: BTreeSet<PathBuf> =
         configs.iter().flat_map(|config| remotes(config, &context.project)).collect();
     for remote in remotes {
         found.entry(remote).or_insert("a remote of this repository");
     }
-    found.retain(|path, _| may_be_shown(path, context));
+    found.retain(|path, what| {
+        let is_part = matches!(*what, SHARED_PART | SHARED_OBJECTS);
+        (is_part || is_repository(path)) && may_be_shown(path, context)
+    });
     found
 }
 
-/// The configurations of the project's repository, and the main repository if its working tree is a linked one.
+/// Directories that links in a repository lead to, as those of Google's repo tool do.
+fn parts_elsewhere(repository: &Path) -> Vec<(PathBuf, &'static str)> {
+    let part = |name: &str| {
+        let link = repository.join(name);
+        let end = link.is_symlink().then(|| link.canonicalize().ok()).flatten()?;
+        // What is said of it is said of its content: objects are named by theirs.
+        let is_objects = name == "objects" && end.join("pack").is_dir();
+        let is_part = end.is_dir() && end.ends_with(name) && !end.starts_with(repository);
+        is_part.then_some((end, if is_objects { SHARED_OBJECTS } else { SHARED_PART }))
+    };
+    ["objects", "hooks", "info", "rr-cache"].into_iter().filter_map(part).collect()
+}
+
+/// The configurations of the project's repository, and that repository if it lies elsewhere.
 fn configurations(context: &Context) -> (Vec<PathBuf>, Option<PathBuf>) {
     let dot = context.project.join(".git");
-    let main = main_repository(&dot);
-    let of_main = main.as_ref().map(|main| main.join("config"));
-    ([dot.join("config")].into_iter().chain(of_main).collect(), main)
+    let elsewhere = repository_elsewhere(&dot);
+    let config = elsewhere.as_ref().unwrap_or(&dot).join("config");
+    (vec![config], elsewhere)
 }
 
 /// The addresses of the project's remotes, each with the configuration that says so.
@@ -92,11 +127,18 @@ pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The repository that a linked working tree belongs to, if it says so too.
-fn main_repository(dot: &Path) -> Option<PathBuf> {
+/// The repository of a working tree that has it elsewhere. The one of a linked working tree has to say so too.
+fn repository_elsewhere(dot: &Path) -> Option<PathBuf> {
+    if dot.is_symlink() {
+        return dot.canonicalize().ok().filter(|end| end.is_dir());
+    }
     let text = bounded(dot)?;
     let named = text.lines().find_map(|line| line.strip_prefix("gitdir:"))?.trim();
     let own = plain(&dot.parent()?.join(named)).canonicalize().ok()?;
+    if own.join("commondir").symlink_metadata().is_err() {
+        // A submodule, or `--separate-git-dir`.
+        return Some(own);
+    }
     let back = bounded(&own.join("gitdir"))?;
     let back = plain(&own.join(back.trim())).canonicalize().ok()?;
     if back != dot.canonicalize().ok()? {
@@ -122,12 +164,14 @@ fn remotes(config: &Path, project: &Path) -> Vec<PathBuf> {
     paths.collect()
 }
 
-/// A whole repository of the same owner, in no place that belongs to somebody else, and not in the project already.
+fn is_repository(path: &Path) -> bool {
+    ["objects", "refs"].iter().all(|name| path.join(name).is_dir()) && path.join("HEAD").is_file()
+}
+
+/// Of the same owner, in no place that belongs to somebody else, and not in the project already.
 fn may_be_shown(path: &Path, context: &Context) -> bool {
     let owner = |path: &Path| path.symlink_metadata().ok().map(|found| found.uid());
     path.is_dir()
-        && ["objects", "refs"].iter().all(|name| path.join(name).is_dir())
-        && path.join("HEAD").is_file()
         && owner(path) == owner(&context.project)
         && !path.starts_with(&context.project)
         && !context.project.starts_with(path)

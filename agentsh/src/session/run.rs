@@ -1,40 +1,38 @@
 //! `agentsh run -- AGENT`: the agent in its sandbox, its servers behind bridges, every decision on record.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use rustix::process::Signal;
 
 use crate::agent::{Access as StateAccess, Kind, Launch};
 use crate::guard::Guard;
-use crate::policy;
-use crate::sandbox::layout::{Elsewhere, OWN_DIRECTORY};
-use crate::sandbox::plan::{Access, Program, Terminal};
+use crate::policy::{self, Credentials};
 use crate::store::Event;
 use crate::store::words::ExitCause;
 
-use super::approvals::{self, Approvals, Hosts};
+use super::approvals::{self, Approvals};
 use super::bridges::{self, Bridges};
 use super::context::Context;
+use super::given::Given;
 use super::guarded_terminal::GuardedTerminal;
-use super::layer::Shown;
-use super::model::{Model, places};
+use super::launch::Handles;
+use super::model::Model;
+use super::model::hosted::Reachable;
+use super::network::OfAgent;
 use super::process::{self, Process};
 use super::publish::Asked;
 use super::resolving::{self, Command, Pinned};
 use super::review::launch::Layers;
 use super::run_error::{RunError, exit_code_of};
-use super::signals::{Signals, has_terminal, take_terminal_back};
-use super::start::Start;
+use super::signals::{self, Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
-use super::toolchains::{self, Toolchains};
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, agent_home, brings, configured, credentials, environment,
-    first_index, git_identity, grants, network, pinning, registries, remember, remotes, repositories, review,
-    socket_directory, ssh, trees, trust, unknown, why,
+    Opening, RemoveOnDrop, Session, SessionError, agent_home, brings, configured, credentials, go_modules,
+    grants, network, pinning, project_sources, remember, remotes, review, socket_directory, specify, ssh,
+    trees, unknown,
 };
 
 /// The command line of `run`.
@@ -58,7 +56,7 @@ pub struct Request {
     pub tells_files: bool,
     /// A summary follows the run, and says what was refused.
     pub summarised: bool,
-    pub agent: Vec<String>,
+    pub agent: Given,
     /// `run`, or `demo`.
     pub verb: &'static str,
 }
@@ -74,13 +72,13 @@ pub struct Outcome {
 /// # Errors
 /// Whatever stopped the agent from being started. A failure after that is the agent's.
 pub async fn run(request: Request) -> Result<Outcome, RunError> {
-    let program = request.agent.first().cloned().unwrap_or_default();
+    let program = request.agent.words.first().cloned().unwrap_or_default();
     let kind = Kind::of(&program);
     let session = Session::open(
         Context::find().map_err(SessionError::from)?.of_tier(request.tier),
         Opening {
             verb: request.verb,
-            command: &request.agent,
+            command: &request.agent.words,
             agent: kind.name(),
             policy: request.policy.clone(),
             flags: request.flags.clone(),
@@ -110,7 +108,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
 }
 
 async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Result<u8, RunError> {
-    let argv = &request.agent;
+    let argv = &request.agent.words;
     let io = |doing| move |source| RunError::Io { doing, source };
     let sockets = RemoveOnDrop(
         socket_directory(&session.context, session.id).map_err(io("make the socket directory"))?,
@@ -118,6 +116,11 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
     // It gets ready while there is other work.
     let mut terminal = GuardedTerminal::begin();
+    // Before anything is opened, or told to the agent.
+    let sources =
+        remotes::named(&session.context).into_iter().chain(go_modules::named_sources(&session.context));
+    let new = project_sources::note(&session.context, &sources.collect::<Vec<_>>(), request.agree);
+    new.map_err(io("remember what the project names"))?.iter().for_each(|line| session.note(line));
     let mut launch = configured::adapt(session, kind, argv)?;
     let given = remember::give(session, kind, &mut launch);
     for (id, reason) in &launch.refused {
@@ -164,7 +167,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         terminal.ready();
     }
     let asked = (request, bridges.approvals(), bridges.guard());
-    let (process, layers, keys) = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
+    let Kept { process, layers, keys } = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
     let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let approvals = bridges.approvals();
@@ -196,6 +199,13 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     Ok(code)
 }
 
+/// What the agent uses while it runs, and what has to end with it.
+struct Kept {
+    process: Process,
+    layers: Layers,
+    keys: ssh::Given,
+}
+
 async fn start_agent(
     session: &Rc<Session>,
     kind: Kind,
@@ -203,173 +213,84 @@ async fn start_agent(
     pinned: Pinned,
     socket: &Path,
     (request, approvals, guard): (&Request, Approvals, Rc<RefCell<Guard>>),
-) -> Result<(Process, Layers, ssh::Given), RunError> {
-    let context = &session.context;
-    let process = &session.policy.agent;
-    let paths = session.paths();
-    let expanded = grants::expand(&process.filesystem, &paths);
-    if let Some(why) = expanded.refused {
-        return Err(RunError::Refused(why));
-    }
-    let project_access = if process.filesystem.may_write(&paths.project, &paths) {
-        Some(Access::ReadWrite)
-    } else {
-        process.filesystem.may_read(&paths.project, &paths).then_some(Access::ReadOnly)
-    };
-    let (own_state, mut files, of_project) = agent_home::home_state(session, kind, launch)?;
-    let state_paths: Vec<PathBuf> = own_state.iter().map(|grant| grant.path.clone()).collect();
-    // What the user granted himself is there as it is.
-    let is_granted = |path: &Path| expanded.grants.iter().any(|grant| path.starts_with(&grant.path));
+) -> Result<Kept, RunError> {
     let brokered = credentials::read(session).await;
     let keys = ssh::open(session, socket.parent().unwrap_or(socket))
         .await
         .map_err(|source| RunError::Io { doing: "serve ssh keys", source })?;
-    let of_git = git_identity::files(context, &format!("{}{}", brokered.git, keys.git));
-    let of_git = of_git.into_iter().filter(|(path, _)| !is_granted(path));
-    let of_tools = brokered.files.iter().chain(&keys.files);
-    let of_tools: Vec<_> = of_tools.filter(|(path, _)| !is_granted(path)).cloned().collect();
-    let unmasked: Vec<PathBuf> = of_tools.iter().map(|(path, _)| path.clone()).collect();
-    files.extend(of_tools.into_iter().map(|(path, content)| (path, content, 0o600)));
-    files.extend(of_git.map(|(path, content)| (path, content, 0o644)));
-    files.extend(launch.files.iter().map(|file| (file.path.clone(), file.content.clone(), file.mode)));
-    files.extend(launch.replaced.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444)));
-
-    // Where a policy lists what may run, it means to leave nothing to chance.
-    let is_listed = !session.executable_paths(process).is_empty();
-    let mut toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
-    toolchains.caches.retain(|cache| !is_granted(cache));
-    toolchains.make_room(expanded.grants.iter().map(|grant| grant.path.as_path()));
-    let hidden = expanded.denied.into_iter().chain(toolchains.hidden.iter().cloned());
-    let mut hidden: Vec<PathBuf> =
-        hidden.chain(launch.hidden.iter().cloned()).chain(brokered.hidden.iter().cloned()).collect();
-    if !toolchains.links.is_empty() {
-        hidden.extend(toolchains::elsewhere(&hidden));
-    }
-    let caches = toolchains::caches(context, &toolchains, &hidden)
-        .map_err(|source| RunError::Io { doing: "make the project's caches", source })?;
-    let socket = (socket.to_owned(), Path::new(OWN_DIRECTORY).join("bridge"), Access::ReadOnly);
-    let of_caches: Vec<_> = caches.places().into_iter().map(|inside| (inside, Access::ReadWrite)).collect();
-    let own = caches.own.iter().cloned().map(|(host, inside)| (host, inside, Access::ReadWrite));
-    let of_ssh = keys.socket.iter().map(|socket| (socket.clone(), ssh::inside(), Access::ReadOnly));
-    let extra = own.chain([socket]).chain(of_ssh).chain(of_project);
-    let extra = extra.map(|(host, inside, access)| Elsewhere { host, inside, access }).collect();
-
-    let mut beside = repositories::agreed(session, request.agree)
-        .map_err(|source| RunError::Io { doing: "remember what was agreed to", source })?;
-    if request.review {
-        review::launch::read_only(session, &mut beside);
-    }
-
-    let rules = network::with_endpoints(&process.network, &launch.endpoints, |endpoint| {
-        places::way(session, endpoint) == Some(places::Way::EndsTls)
-    });
-    let rules = match is_listed {
-        true => rules,
-        false => {
-            let first = first_index::of_new_cargo(session).await;
-            remotes::with_remotes(registries::with_registries(rules, context, &first), context)
-        }
-    };
-    let rules = ssh::with_hosts(&credentials::with_hosts(&rules, session), session);
-    let shown = toolchains
-        .grants
-        .iter()
-        .chain(&own_state)
-        .chain(&beside)
-        .map(|grant| (grant.path.clone(), grant.access));
-    let has = why::Has {
-        rules: rules.clone(),
-        shown: shown.chain(of_caches).collect(),
-        hidden: toolchains.hidden.clone(),
-    };
-    // It is set once: a session has one agent.
-    let _ = session.agent_has.set(has);
-    let mut way = network::way(session, None, rules.clone())
-        .await
-        .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
-    let known = launch.servers.keys().map(|id| id.0.clone()).collect();
-    let model = Model::of(session, &launch.endpoints, known, guard);
-    session.record_enforcement(None, places::told(session, &launch.endpoints).as_slice());
-    let broker = session.policy.llm.credentials.as_ref();
-    if let Some(word) = broker.filter(|word| word.value == policy::Credentials::Broker && model.is_none()) {
-        let why = format!(
+    let servers = launch.servers.keys().map(|id| id.0.clone()).collect();
+    let model = Model::of(session, &launch.endpoints, servers, guard);
+    let wants_broker = session.policy.llm.credentials.as_ref();
+    if let Some(word) = wants_broker.filter(|word| word.value == Credentials::Broker && model.is_none()) {
+        return Err(RunError::Refused(format!(
             "{}: keys can only stay outside where the model's channel is: add `enabled: true`",
             word.rule
-        );
-        return Err(RunError::Refused(why));
+        )));
     }
-    if let Some(model) = model.clone() {
-        way.channel = Some(model);
-    }
-    way.broker.clone_from(&brokered.broker);
-    if way.asks && way.ask.is_none() {
-        way.ask = Some(Rc::new(Hosts::new(approvals)));
-    }
-    way.publish(&to_publish(session, &request.publish)).map_err(RunError::Refused)?;
-    for published in &way.published {
-        session.announce(&published.line());
-    }
-    let mut env = agent_environment(session, kind, launch, &toolchains, &pinned);
-    brokered.settle(&mut env);
-    keys.settle(&mut env);
-    let bundle = trust::give(session, &rules, &mut env);
-    if let Some((_, bundle, _)) = bundle.as_ref().filter(|_| registries::uses_java(&rules)) {
-        files.extend(trust::give_java(session, bundle));
-    }
-    files.extend(bundle);
-    if let Some(model) = &model {
-        model.keep_keys(&launch.endpoints, &mut env);
-    }
-    let is_layered = request.review && project_access.is_some();
-    let layer =
-        is_layered.then(|| review::launch::begin(session, &request.agent, &expanded.unmasked)).transpose()?;
-    let argv: Vec<String> =
-        pinned.resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let limits = process.limits.clone().or(policy::limits::limits_for_agent());
+    let is_layered = request.review && specify::project_access(session).is_some();
+    let layer = is_layered.then(|| review::launch::begin(session, &request.agent.words)).transpose()?;
+    let agent = specify::Agent {
+        kind,
+        given: &request.agent,
+        launch,
+        pinned: &pinned,
+        socket,
+        brokered: &brokered,
+        keys: &keys,
+        model: model.as_deref(),
+        agree: request.agree,
+        layer: layer.as_ref().map(|layer| layer.directory.clone()),
+        review: request.review,
+    };
+    let (mut spec, caches) = specify::specify(session, &agent).await?;
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-    let start = Start {
-        label: "agent",
-        policy: process,
-        limits: &limits,
-        for_agent: true,
-        terminal: Terminal::Keep,
-        program: Program {
-            path: pinned.resolved.program.clone(),
-            argv,
-            env: env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-            workdir: context.directory.clone(),
-        },
-        pinned: pinned.files,
-        program_roots: pinned.resolved.read_roots.clone(),
-        links: toolchains.links.into_iter().collect(),
-        descriptors: pinned.descriptors,
-        project_access,
-        layer: layer.as_ref().map(|layer| Shown::Own(layer.directory.clone())),
-        grants: expanded.grants.into_iter().chain(toolchains.grants).chain(beside).collect(),
-        own_state,
-        denied: hidden,
-        unmasked: expanded.unmasked.into_iter().chain(state_paths).chain(unmasked).collect(),
-        execute: session.executable_paths(process),
-        shared_sockets: !session.neighbours.get(),
-        files,
-        extra,
-        stand_ins: true,
-        beyond_landlock: Vec::new(),
-        caches: caches.layers.clone(),
-        network: Some(way),
-        stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-        allow_degraded: session.allow_degraded,
+    let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    request.agent.hand_pipes_to(session.context.identity, &stdio);
+    let numbered = request.agent.descriptors();
+    let numbered = numbered.map_err(|source| RunError::Io { doing: "pass descriptors on", source })?;
+    let mut descriptors = pinned.descriptors;
+    for (number, open) in numbered {
+        spec.process.descriptors.push((number, descriptors.len()));
+        descriptors.push(open);
+    }
+    specify::report(session, None, &spec);
+    if kind.is_unknown() {
+        unknown::tell(session, launch, &spec.stripped);
+    }
+    let of_agent = OfAgent {
+        approvals: Some(approvals),
+        broker: brokered.broker.clone(),
+        channel: model.clone().map(|model| model as Rc<dyn crate::net::channel::Channel>),
+        publish: to_publish(session, &request.publish),
+    };
+    let egress = network::open(session, None, &spec.network, of_agent)
+        .await
+        .map_err(|why| RunError::Refused(format!("cannot start the agent: {why}")))?;
+    if let Some(model) = model {
+        let (allow, ask) = egress.reachable();
+        model.may_reach(Reachable { allow, ask });
+    }
+    egress.published.iter().for_each(|published| session.announce(&published.line()));
+    let handles = Handles {
+        descriptors,
+        lender: None,
+        egress: Some(egress),
+        stdio,
+        reports_to: Some((Rc::clone(session), None)),
     };
     let lacks = |path: &Path, why: &str| {
         session.note(&format!("the agent does not get {}: {why}", path.display()));
     };
-    let process = process::start(session, None, start, &pinned.resolved, lacks).await?;
+    let granted = grants::on_record(&session.policy.agent.filesystem);
+    let process = process::start(session, None, &spec, handles, &pinned.resolved, granted, lacks).await?;
+    // It is set once: a session has one agent.
+    let _ = session.agent_spec.set(spec);
     if layer.is_some() {
         review::launch::share(session, &process)?;
     }
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.journal.hurry();
-    Ok((process, Layers::new(layer, caches), keys))
+    Ok(Kept { process, layers: Layers::new(layer, caches), keys })
 }
 
 /// What the command line says of a port goes before what the policy says.
@@ -378,46 +299,6 @@ fn to_publish(session: &Session, asked: &[Asked]) -> Vec<Asked> {
     let of_policy = of_policy.map(|port| Asked { port, host_port: port });
     let is_new = |one: &Asked| !asked.iter().any(|other| other.port == one.port);
     asked.iter().copied().chain(of_policy.filter(is_new)).collect()
-}
-
-fn agent_environment(
-    session: &Session,
-    kind: Kind,
-    launch: &Launch,
-    toolchains: &Toolchains,
-    pinned: &Pinned,
-) -> BTreeMap<String, String> {
-    let context = &session.context;
-    let filtered = environment::filter(&session.policy.agent.env, &context.env, environment::Asker::Agent);
-    let mut env = filtered.passed;
-    let mut stripped = filtered.stripped;
-    // What the adapter says its agent cannot work without: its own account and settings.
-    stripped.retain(|name| {
-        let own = kind.own_environment().iter().any(|pattern| policy::glob::matches(pattern, name))
-            || toolchains.env.contains(name);
-        if let (true, Some(value)) = (own, context.env.get(name)) {
-            env.insert(name.clone(), value.clone());
-        }
-        !own
-    });
-    for (name, value) in &toolchains.set {
-        env.entry(name.clone()).or_insert_with(|| value.clone());
-    }
-    env.extend(launch.env.clone());
-    env.extend(pinned.resolved.worded.clone());
-    env.extend(pinned.resolved.env.clone());
-    environment::settle(&mut env, context);
-    if kind.is_unknown() {
-        unknown::tell(session, launch, &stripped);
-    }
-    if !stripped.is_empty() {
-        session.journal.record(Event::McpServerEnvFiltered {
-            server_id: None,
-            stripped_vars: stripped,
-            passed_count: env.len(),
-        });
-    }
-    env
 }
 
 const OUT_OF_MEMORY: &str = "the agent was ended: it used more memory than agent.limits.memory allows";
@@ -464,7 +345,9 @@ async fn until_exit(
             _ = signals.hang_up.recv() => child.signal(Signal::HUP),
         }
     };
-    take_terminal_back();
+    if take_terminal_back() {
+        signals::pass_on(code);
+    }
     drop(over);
     let ended = process.finish(code, cause).await;
     if ended.cause == ExitCause::MemoryLimit {

@@ -9,20 +9,21 @@ use tokio::net::unix::pipe;
 
 use crate::mcp::{ExitInfo, Running, StartError, Upstream};
 use crate::pin::Resolved;
-use crate::policy::{self, PathContext, ProcessPolicy};
-use crate::sandbox::plan::{Access, Program, Terminal};
+use crate::policy::ProcessPolicy;
+use crate::sandbox::plan::Access;
+use crate::sandbox::spec::{Contribution, EnvChange, Feature, PathRules, ProcessKind, ProjectLayer, merge};
 use crate::store::Event;
 use crate::store::words::ExitCause;
 use crate::types::{RuleRef, ServerId};
 
 use super::declared::Declaration;
-use super::layer::Shown;
+use super::launch::Handles;
+use super::network::{self, OfAgent};
 use super::process::{self, Ended, Process, ProcessError};
 use super::resolving::Pinned;
-use super::start::Start;
 use super::{
-    Session, advisories, environment, grants, interface_pins, network, pinning, pipes, profiles,
-    server_errors, trust,
+    Session, advisories, environment, grants, interface_pins, pinning, pipes, profiles, server_errors,
+    specify, trust,
 };
 
 /// How long an ended server's last words are waited for.
@@ -115,87 +116,74 @@ impl Server {
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
         let given = profiles::apply(&session, &self.declaration, &resolved)?;
         self.process = given.process;
-        let context =
-            PathContext { home: session.context.home.clone(), project: session.context.project.clone() };
-        let mut expanded = grants::expand(&self.process.filesystem, &context);
-        if let Some(why) = &expanded.refused {
-            return Err(permanent(format!("cannot start server '{id}': {why}")));
-        }
-        let directory = self.declaration.cwd.clone().unwrap_or_else(|| session.context.directory.clone());
+        let context = &session.context;
+        let of_policy = grants::contribution(&self.process.filesystem, &session.paths())
+            .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
+        let directory = self.declaration.cwd.clone().unwrap_or_else(|| context.directory.clone());
+        let own = self.declaration.users_word;
         let (from_arguments, refused) =
-            grants::from_arguments(&self.declaration.args, &directory, &context, self.declaration.users_word);
-        expanded.grants.extend(from_arguments.into_iter().filter(|grant| !covered(&resolved, &grant.path)));
-        expanded.grants.extend(given.grants);
+            grants::from_arguments(&self.declaration.args, &directory, &session.paths(), own);
         for line in refused {
             session.note(&format!("server '{id}' does not get {line}"));
         }
-
-        let filtered =
-            environment::filter(&self.process.env, &session.context.env, environment::Asker::Server(id));
-        let mut env = filtered.passed;
-        environment::overlay(&mut env, &self.declaration.env, &self.process.env, self.declaration.users_word);
-        for (name, value) in given.env {
-            env.entry(name).or_insert(value);
-        }
-        let own = self.declaration.users_word;
-        environment::overlay(&mut env, &resolved.worded, &self.process.env, own);
-        env.extend(resolved.env.clone());
-        environment::settle(&mut env, &session.context);
-        let bundle = trust::give(&session, &self.process.network, &mut env);
-        if !filtered.stripped.is_empty() {
-            session.journal.record(Event::McpServerEnvFiltered {
-                server_id: Some(id.clone()),
-                stripped_vars: filtered.stripped,
-                passed_count: env.len(),
-            });
-        }
+        let env = &self.process.env;
+        let from_arguments = from_arguments.into_iter().filter(|grant| !covered(&resolved, &grant.path));
+        let defaults = given.env.into_iter().map(|(name, value)| EnvChange::Default(name, value));
+        let of_profile = Contribution::new(Feature::Profile).granting(given.grants).owning(given.own_state);
+        let worded = environment::declared(&resolved.worded, env, own);
+        let needed = resolved.env.clone().into_iter().map(|(name, value)| EnvChange::Set(name, value));
+        let authority = trust::authority(&session, &self.process.network);
+        let parts = vec![
+            of_policy,
+            Contribution { environment: defaults.collect(), ..of_profile },
+            Contribution {
+                environment: environment::declared(&self.declaration.env, env, own),
+                ..Contribution::new(Feature::Declaration).granting(from_arguments)
+            },
+            Contribution {
+                environment: worded.into_iter().chain(needed).collect(),
+                ..Contribution::new(Feature::Program)
+            },
+            specify::of_sandbox(context, ProcessKind::Server),
+            trust::contribution(context, authority.as_deref(), false),
+            specify::closed_hosts(&session),
+        ];
 
         let (stdin, stdin_inside) = pipes::to_write().map_err(|error| failed(id, &error))?;
         let (stdout, stdout_inside) = pipes::to_read().map_err(|error| failed(id, &error))?;
         let (stderr, stderr_inside) = pipes::to_read().map_err(|error| failed(id, &error))?;
-        let limits = self.process.limits.clone().or(policy::limits::limits_for_server());
-        let workdir = self
-            .declaration
-            .cwd
-            .clone()
-            .or_else(|| resolved.cwd.clone())
-            .unwrap_or_else(|| session.workdir());
-        let argv = strings(&resolved)?;
-        let way = network::way(&session, Some(id.clone()), self.process.network.clone())
-            .await
-            .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
-        let start = Start {
-            label: &id.0,
-            policy: &self.process,
-            limits: &limits,
-            for_agent: false,
-            terminal: Terminal::NewSession,
-            program: Program {
-                path: resolved.program.clone(),
-                argv: argv.clone(),
-                env: env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-                workdir,
-            },
+        let cwd = self.declaration.cwd.clone().or_else(|| resolved.cwd.clone());
+        let program = specify::Pinning {
+            argv: strings(&resolved)?.into_iter().map(Into::into).collect(),
+            workdir: cwd.unwrap_or_else(|| session.workdir()),
+            resolved: &resolved,
             pinned: files,
-            program_roots: resolved.read_roots.clone(),
-            links: Vec::new(),
-            descriptors,
+        };
+        let limits = self.process.limits.resolve_for_server();
+        let mut process = specify::process(&session, ProcessKind::Server, &id.0, limits, program);
+        process.raw_environment = environment::raw(&self.process.env, context);
+        let filesystem = &self.process.filesystem;
+        let paths = PathRules {
             project_access: session.project_shown.then_some(Access::ReadOnly),
-            layer: session.layered.get().map(Shown::Lent),
-            grants: expanded.grants,
-            own_state: given.own_state,
-            denied: expanded.denied,
-            unmasked: expanded.unmasked,
+            layer: session.layered.get().map(|_| ProjectLayer::Lent),
+            program_roots: resolved.read_roots.clone(),
+            guard_all: filesystem.guard_all.as_ref().is_some_and(|all| all.value),
             execute: session.executable_paths(&self.process),
             shared_sockets: !session.neighbours.get(),
-            files: bundle.into_iter().collect(),
-            extra: Vec::new(),
-            stand_ins: true,
-            beyond_landlock: Vec::new(),
-            caches: Vec::new(),
-            network: Some(way),
+            ..specify::path_rules(context, ProcessKind::Server, &limits)
+        };
+        let section = format!("sandbox.mcp.servers[{id}]");
+        let spec = merge(process, paths, &specify::rules(&self.process, &section, &context.env), parts);
+        specify::report(&session, Some(id), &spec);
+        let egress = network::open(&session, Some(id.clone()), &spec.network, OfAgent::default())
+            .await
+            .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
+        let handles = Handles {
+            descriptors,
+            lender: session.layered.get(),
+            egress: Some(egress),
             stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
-            allow_degraded: session.allow_degraded,
+            reports_to: Some((Rc::clone(&session), Some(id.clone()))),
         };
         let is_there = |path: &std::path::Path| session.project_shown || path != session.context.project;
         let lacks = |path: &std::path::Path, why: &str| {
@@ -203,7 +191,8 @@ impl Server {
                 session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
             }
         };
-        let started = process::start(&session, Some(id), start, &resolved, lacks).await;
+        let granted = grants::on_record(filesystem);
+        let started = process::start(&session, Some(id), &spec, handles, &resolved, granted, lacks).await;
         let process = started.map_err(|error| match error {
             ProcessError::Spawn(error) => permanent(error.to_string()),
             ProcessError::Changed(error) => permanent(format!("cannot start server '{id}': {error}")),

@@ -45,6 +45,11 @@ fn raw(number: i32) -> SignalKind {
 
 impl Signals {
     pub fn listen() -> Result<Self, Deaf> {
+        // With the agent in the foreground, what is said here comes from the background. Where the agent has the terminal
+        // stop that (`stty tostop`), a handler would be called for ever: blocked, the kernel lets it through.
+        let mut writes = nix::sys::signal::SigSet::empty();
+        writes.add(nix::sys::signal::Signal::SIGTTOU);
+        writes.thread_block().map_err(std::io::Error::from)?;
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             quit: listen(SignalKind::quit())?,
@@ -62,14 +67,45 @@ pub(super) fn has_terminal() -> bool {
     terminal.is_ok_and(|terminal| nix::unistd::tcgetpgrp(terminal) == Ok(nix::unistd::getpgrp()))
 }
 
-/// An agent with job control leaves its own process group in the foreground.
-pub(super) fn take_terminal_back() {
+/// A key that ended the agent was meant for the whole job, and reached the agent's group alone. A shell that runs a script
+/// ends with the program it waits for.
+pub(super) fn pass_on(status: u8) {
+    use nix::sys::signal::{Signal as NixSignal, kill};
+    let signal = [NixSignal::SIGINT, NixSignal::SIGQUIT];
+    let signal = signal.into_iter().find(|signal| i32::from(status) == 128 + *signal as i32);
+    if let Some(signal) = signal {
+        // This process listens for both.
+        let _ = kill(nix::unistd::Pid::from_raw(0), signal);
+    }
+}
+
+/// An agent with a process group of its own leaves it in the foreground. Whether it did.
+pub(super) fn take_terminal_back() -> bool {
     use nix::sys::signal::{SigSet, Signal as NixSignal};
+    let (terminal, own) = (std::io::stdin(), nix::unistd::getpgrp());
+    let is_away = nix::unistd::tcgetpgrp(&terminal).is_ok_and(|group| group != own);
     let mut stop = SigSet::empty();
     stop.add(NixSignal::SIGTTOU);
     // Blocked, or the kernel would stop us for touching a terminal that we do not own.
     if stop.thread_block().is_ok() {
-        let _ = nix::unistd::tcsetpgrp(std::io::stdin(), nix::unistd::getpgrp());
+        let _ = nix::unistd::tcsetpgrp(terminal, own);
         let _ = stop.thread_unblock();
+    }
+    is_away
+}
+
+/// Whether the agent may have the terminal in place of this job: nobody else of it reads there. With a pipe at either end
+/// there are others; without a terminal there is nothing to take.
+pub(super) fn may_have_the_terminal(is_headless: bool) -> bool {
+    use std::io::IsTerminal;
+    match std::fs::File::open("/dev/tty") {
+        // Questions to the person are asked there: see `approvals::Terminal`.
+        Ok(_) if is_headless => false,
+        Ok(terminal) => {
+            nix::unistd::tcgetpgrp(terminal) == Ok(nix::unistd::getpgrp())
+                && std::io::stdin().is_terminal()
+                && std::io::stdout().is_terminal()
+        }
+        Err(_) => true,
     }
 }

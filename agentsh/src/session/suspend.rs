@@ -17,7 +17,9 @@ impl Suspended {
     /// Stops this job until somebody continues it. Where nobody could, the agent goes on.
     pub fn stop(&mut self, child: &Child) {
         if somebody_waits() {
-            self.foreground = std::fs::File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok());
+            let now = std::fs::File::open("/dev/tty").ok().and_then(|tty| tcgetpgrp(tty).ok());
+            // In the background it is somebody else's, and the agent's comes back with `fg`.
+            self.foreground = now.filter(|group| is_ours(*group)).or(self.foreground);
             // The others of the job, as the key would; we have a handler for it. Then ourselves.
             let _ = kill(Pid::from_raw(0), NixSignal::SIGTSTP);
             let _ = raise(NixSignal::SIGSTOP);
@@ -37,6 +39,12 @@ impl Suspended {
         }
         child.signal(Signal::CONT);
     }
+}
+
+/// Whether a process descends from this one.
+fn is_ours(process: Pid) -> bool {
+    let own = nix::unistd::getpid();
+    std::iter::successors(Some(process), |process| parent(*process)).take(64).any(|process| process == own)
 }
 
 /// Whether the first process around this job belongs to the same session: a shell that hears of its jobs. Otherwise the

@@ -11,8 +11,11 @@ use sha2::{Digest, Sha256};
 
 use crate::policy::builtin_paths::HOME_MASKS;
 use crate::policy::toolchains::{self, expand};
-use crate::sandbox::layout::{CacheLayer, Grant, is_system};
+use crate::sandbox::host::RealHost;
+use crate::sandbox::layout::is_system;
+use crate::sandbox::listed_host::ListedHost;
 use crate::sandbox::plan::{Access, UPPER, WORK};
+use crate::sandbox::spec::{CacheLayer, Contribution, Elsewhere, EnvChange, Feature, Grant, resolve};
 
 use super::Context;
 
@@ -55,33 +58,15 @@ impl<'a> From<&'a Context> for Around<'a> {
 }
 
 impl Toolchains {
-    /// Where the user names something by way of a link, a directory stands in its place: what it leads to is shown there too.
-    pub fn make_room<'p>(&mut self, named: impl Iterator<Item = &'p Path>) {
-        let named: Vec<&Path> = named.collect();
-        let is_in_the_way = |link: &&PathBuf| named.iter().any(|path| path.starts_with(link) && path != link);
-        let links: Vec<PathBuf> = self.links.keys().filter(is_in_the_way).cloned().collect();
-        for link in links {
-            let real = self.real(&link);
-            let below = self.grants.iter().filter_map(|grant| grant.path.strip_prefix(&real).ok());
-            let below = below.filter(|rest| !rest.as_os_str().is_empty()).map(|rest| link.join(rest));
-            let more: Vec<Grant> = below.map(|path| Grant { path, access: Access::ReadOnly }).collect();
-            self.grants.extend(more);
-            self.links.remove(&link);
-        }
-    }
-
-    /// Where a path is inside: what its links say.
-    fn real(&self, path: &Path) -> PathBuf {
-        let mut path = path.to_owned();
-        for _ in 0..links::MOST_LINKS {
-            let found = path.ancestors().find_map(|above| Some((above.to_owned(), self.links.get(above)?)));
-            let Some((link, to)) = found else { break };
-            let rest = path.strip_prefix(&link).unwrap_or(Path::new("")).to_owned();
-            path = links::from(link.parent().unwrap_or(Path::new("/")), to);
-            // An empty rest would end in a slash.
-            path.extend(rest.components());
-        }
-        path
+    /// What the agent gets of them. Its caches are another feature's.
+    #[must_use]
+    pub fn contribution(&self) -> Contribution {
+        let pass = self.env.iter().cloned().map(EnvChange::Pass);
+        let set = self.set.iter().map(|(name, value)| EnvChange::Default(name.clone(), value.clone()));
+        let part = Contribution::new(Feature::Toolchains)
+            .granting(self.grants.iter().cloned())
+            .hiding(self.hidden.iter().cloned());
+        Contribution { links: self.links.clone(), environment: pass.chain(set).collect(), ..part }
     }
 }
 
@@ -92,14 +77,16 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
     let home = around.home.display().to_string();
     let mut out = Toolchains::default();
     let mut shown = BTreeSet::new();
+    let real = RealHost::default();
+    let host = ListedHost::new(&real);
     for table in toolchains::builtin() {
         let place = |path: &String| expand(path, &home, around.env).map(PathBuf::from);
-        let is_there = table.detect.iter().filter_map(place).any(|path| path.exists());
-        if !is_there && !table.programs.iter().any(|program| has_program(&around, program)) {
+        let is_there = table.detect.iter().filter_map(place).any(|path| host.exists(&path));
+        if !is_there && !table.programs.iter().any(|program| has_program(&around, program, &host)) {
             continue;
         }
         shown.extend(table.read.iter().filter_map(place));
-        out.hidden.extend(table.hide.iter().filter_map(place).filter(|path| path.exists()));
+        out.hidden.extend(table.hide.iter().filter_map(place).filter(|path| host.exists(path)));
         out.hidden.extend(table.hide_tokens.iter().filter_map(place).filter(|path| holds_token(path)));
         let caches = table.cache.iter().filter_map(place).filter(|path| may_hold_cache(path, &around));
         out.caches.extend(caches);
@@ -148,12 +135,12 @@ fn holds_token(file: &Path) -> bool {
     lines.any(is_secret)
 }
 
-fn has_program(around: &Around<'_>, program: &str) -> bool {
+fn has_program(around: &Around<'_>, program: &str, host: &ListedHost<'_>) -> bool {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
     directories
         .filter(|directory| !directory.starts_with(around.project))
-        .any(|at| at.join(program).is_file())
+        .any(|at| host.is_file(&at.join(program)))
 }
 
 /// Directories of PATH that no table knows: shown as they are, with what is installed around a `bin`, and with the packages whose
@@ -170,33 +157,58 @@ fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
     found
 }
 
-/// What is installed around a `bin`. None of it where the home, the project or what programs of the user share lies there too.
+/// Directories beside a `bin` in an installation, whatever was installed.
+const PREFIX: [&str; 12] =
+    ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include", "man", "doc", "docs", "locale"];
+/// As [`PREFIX`], and never shown: configuration may hold secrets.
+const CONFIGURATION: [&str; 3] = ["etc", "ssl", "var"];
+/// What lies at the top of toolchains that are laid out otherwise. All that is in them is theirs.
+const MARKERS: &[(&str, &[&str])] = &[
+    ("Go", &["VERSION", "src/runtime"]),
+    ("Java", &["release", "lib/modules"]),
+    ("Java 8", &["release", "jre/lib"]),
+    ("Python's virtual environment", &["pyvenv.cfg"]),
+    ("conda", &["conda-meta"]),
+    ("Homebrew", &["Cellar"]),
+    ("Dart", &["version", "lib/core"]),
+];
+
+/// What is installed around a `bin`: only where the whole is laid out as installations are. Anything else may be a directory in
+/// which somebody keeps what belongs to nobody else (`~/dotfiles/bin`), and of it the `bin` alone is shown.
 fn installed_around(directory: &Path, around: &Around<'_>) -> Vec<PathBuf> {
     let above = directory.parent().filter(|_| directory.ends_with("bin"));
-    let is_installation = |above: &&Path| {
-        ["lib", "libexec", "share", "include"].iter().any(|name| above.join(name).is_dir())
-            && **above != around.home.join(".local")
+    let is_own = |above: &&Path| {
+        **above != around.home.join(".local")
             && !around.home.starts_with(above)
             && !around.project.starts_with(above)
     };
-    above.filter(is_installation).into_iter().flat_map(installed_in).collect()
+    above.filter(is_own).map(installed_in).unwrap_or_default()
 }
 
-/// Directories of an installation; who else keeps something there keeps it in files, or under a name with a dot.
+/// Directories of an installation, and the files by which its programs know where they are.
 fn installed_in(root: &Path) -> Vec<PathBuf> {
-    /// Files by which programs know where they are.
     const OF_PROGRAMS: [&str; 5] = ["pyvenv.cfg", "VERSION", "version", "release", "go.env"];
-    const MOST: usize = 64;
+    const MAX_ENTRIES: usize = 64;
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
-    let is_shown = |entry: &std::fs::DirEntry| {
-        let name = entry.file_name();
-        let is_directory = entry.path().is_dir();
-        is_directory && !name.as_encoded_bytes().starts_with(b".")
-            || !is_directory && OF_PROGRAMS.iter().any(|file| name == *file)
-    };
-    let mut shown: Vec<PathBuf> = entries.filter(is_shown).map(|entry| entry.path()).collect();
+    let (directories, files): (Vec<PathBuf>, Vec<PathBuf>) =
+        entries.map(|entry| entry.path()).partition(|path| path.is_dir());
+    let is_called = |path: &Path, names: &[&str]| names.iter().any(|name| path.ends_with(name));
+    let is_dotted =
+        |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let is_marked = MARKERS.iter().any(|(_, marks)| marks.iter().all(|mark| root.join(mark).exists()));
+    let is_prefix = directories.iter().any(|path| is_called(path, &["lib", "libexec", "share", "include"]))
+        && directories
+            .iter()
+            .all(|path| is_called(path, &PREFIX) || is_called(path, &CONFIGURATION) || is_dotted(path));
+    if !is_marked && !is_prefix {
+        return Vec::new();
+    }
+    let is_shown = |path: &PathBuf| !is_dotted(path) && (is_marked || !is_called(path, &CONFIGURATION));
+    let directories = directories.into_iter().filter(is_shown);
+    let files = files.into_iter().filter(|path| is_called(path, &OF_PROGRAMS));
+    let mut shown: Vec<PathBuf> = directories.chain(files).collect();
     shown.sort();
-    shown.truncate(MOST);
+    shown.truncate(MAX_ENTRIES);
     shown
 }
 
@@ -238,35 +250,44 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Places inside.
     #[must_use]
-    pub fn places(&self) -> Vec<PathBuf> {
-        let layers = self.layers.iter().map(|cache| cache.inside.clone());
-        self.own.iter().map(|(_, inside)| inside.clone()).chain(layers).collect()
+    pub fn contribution(&self) -> Contribution {
+        let at = |(host, inside): &(PathBuf, PathBuf)| Elsewhere {
+            host: host.clone(),
+            inside: inside.clone(),
+            access: Access::ReadWrite,
+        };
+        let elsewhere = self.own.iter().map(at).collect();
+        Contribution { elsewhere, caches: self.layers.clone(), ..Contribution::new(Feature::Caches) }
     }
 }
 
 /// Runs in one project at a time that have layers of their own; more share what they write, without the user's.
 const MOST_AT_ONCE: usize = 16;
 
-/// Makes the project's caches. What the user has is below, unless one of `hidden` lies there; what is written stays with
-/// the project.
+/// Makes the project's caches at these places. What the user has is below, unless one of `hidden` lies there; what is written
+/// stays with the project. `links` are those of the sandbox.
 ///
 /// # Errors
 /// When a directory cannot be made.
-pub fn caches(context: &Context, toolchains: &Toolchains, hidden: &[PathBuf]) -> std::io::Result<Caches> {
+pub fn caches<'p>(
+    context: &Context,
+    places: impl Iterator<Item = &'p PathBuf>,
+    links: &BTreeMap<PathBuf, PathBuf>,
+    hidden: &[PathBuf],
+) -> std::io::Result<Caches> {
     let project = Sha256::digest(context.project.as_os_str().as_encoded_bytes());
     let project: String = project.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let base = context.data.join("caches").join(project);
     let make = |path: &Path| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     let mut made = Caches::default();
     let mut slot = None;
-    for inside in &toolchains.caches {
+    for inside in places {
         let Ok(rest) = inside.strip_prefix(&context.home) else { continue };
         let is_hidden = hidden.iter().any(|path| path.starts_with(inside) || inside.starts_with(path));
         let lower = inside.canonicalize().ok().filter(|lower| lower.is_dir() && !is_hidden);
         let lower = lower.filter(|lower| !hidden.iter().any(|path| path.starts_with(lower)));
-        let inside = &toolchains.real(inside);
+        let inside = &resolve(links, inside);
         if lower.is_some() && slot.is_none() {
             let taken = free_slot(&base)?;
             slot = Some(taken.map(|(directory, lock)| {
@@ -309,4 +330,47 @@ fn free_slot(base: &Path) -> std::io::Result<Option<(PathBuf, File)>> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    /// Names of what is shown beside the `bin` of a directory with these entries.
+    fn shown(entries: &[&str]) -> Vec<String> {
+        let place = tempfile::tempdir().unwrap();
+        for entry in entries {
+            let path = place.path().join(entry);
+            match entry.strip_suffix('/') {
+                Some(_) => std::fs::create_dir_all(path).unwrap(),
+                None => {
+                    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                    std::fs::write(path, "").unwrap();
+                }
+            }
+        }
+        let names = installed_in(place.path());
+        names.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn installations_are_shown_and_other_directories_with_a_bin_are_not() {
+        assert_eq!(shown(&["bin/", "lib/", "share/", ".env", "README"]), ["bin", "lib", "share"]);
+        assert_eq!(
+            shown(&["bin/", "lib/", "etc/", ".cache/"]),
+            ["bin", "lib"],
+            "configuration stays outside"
+        );
+        assert!(shown(&["bin/", "lib/", "secrets/"]).is_empty(), "dotfiles");
+        assert!(shown(&["bin/", "lib/", "src/", "tests/"]).is_empty(), "a project");
+        assert_eq!(shown(&["bin/", "lib/", ".git/"]), ["bin", "lib"], "installed by a clone");
+        assert!(shown(&["bin/", "secrets/"]).is_empty());
+        assert_eq!(
+            shown(&["bin/", "pkg/", "api/", "src/runtime/", "VERSION"]),
+            ["VERSION", "api", "bin", "pkg", "src"]
+        );
+        assert_eq!(shown(&["bin/", "conf/", "lib/modules", "release"]), ["bin", "conf", "lib", "release"]);
+    }
 }

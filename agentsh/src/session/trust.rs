@@ -9,8 +9,9 @@ use crate::egress::authorities::{self, Source, VARIABLES};
 use crate::net::authority::Authority;
 use crate::policy::NetworkPolicy;
 use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::sandbox::spec::{Contribution, EnvChange, Feature, File};
 
-use super::Session;
+use super::{Context, Session};
 
 mod java;
 
@@ -22,9 +23,6 @@ const BUNDLES: [&str; 5] = [
     "/etc/ssl/cert.pem",
     "/etc/pki/tls/cacert.pem",
 ];
-
-/// A file of the sandbox: path inside, content, mode.
-type File = (PathBuf, Vec<u8>, u32);
 
 /// Whether this machine can tell who is who: without authorities no far side can prove its name to the session.
 #[must_use]
@@ -50,46 +48,51 @@ pub fn authority(session: &Session, rules: &NetworkPolicy) -> Option<Rc<Authorit
 }
 
 /// What makes the programs of a sandbox trust whom the user trusts, and the session's own authority where a rule needs it: a
-/// bundle over the system's own, and the variables that name it. None where the machine's own is all there is.
+/// bundle over the system's own, and the variables that name it. Nothing where the machine's own is all there is.
 #[must_use]
-pub fn give(session: &Session, rules: &NetworkPolicy, env: &mut BTreeMap<String, String>) -> Option<File> {
-    assemble(session, rules, &[], false, env)
+pub fn contribution(context: &Context, authority: Option<&Authority>, with_java: bool) -> Contribution {
+    assemble(context, authority, &[], false, with_java)
 }
 
 /// The same for a fetch, with authorities that the package manager's own word names. The machine's count there too where they are
 /// all: Node has a list of its own, and would not look at them.
 #[must_use]
-pub fn give_to_fetch(
-    session: &Session,
-    rules: &NetworkPolicy,
+pub fn contribution_to_fetch(
+    context: &Context,
+    authority: Option<&Authority>,
     more: &[Source],
-    env: &mut BTreeMap<String, String>,
-) -> Option<File> {
-    assemble(session, rules, more, true, env)
+) -> Contribution {
+    assemble(context, authority, more, true, false)
 }
 
 fn assemble(
-    session: &Session,
-    rules: &NetworkPolicy,
+    context: &Context,
+    authority: Option<&Authority>,
     more: &[Source],
     with_machine: bool,
-    env: &mut BTreeMap<String, String>,
-) -> Option<File> {
-    let authority = authority(session, rules);
-    let system = BUNDLES.iter().find_map(|bundle| std::fs::canonicalize(bundle).ok());
+    with_java: bool,
+) -> Contribution {
+    let mut part = Contribution::new(Feature::Trust);
+    let bundle_and_file = |bundle: &&str| Some((PathBuf::from(*bundle), std::fs::canonicalize(bundle).ok()?));
+    let (named_so, system) = BUNDLES.iter().find_map(bundle_and_file).unzip();
     // Only the user's own word counts: a file that somebody else names would be read for them.
-    let named =
-        authorities::named(&|name| session.context.env.get(name).cloned(), Some(&session.context.project));
-    let is_foreign = |source: &&Source| match source {
-        Source::File(path) => !path.starts_with(OWN_DIRECTORY),
+    let named = authorities::named(&|name| context.env.get(name).cloned(), Some(&context.project));
+    // A dozen variables often name one file, and most often the machine's own.
+    let mut seen: BTreeSet<PathBuf> = system.iter().cloned().chain(named_so).collect();
+    let is_new = |source: &&Source| match source {
+        Source::File(path) => {
+            !path.starts_with(OWN_DIRECTORY)
+                && seen.insert(path.clone())
+                && path.canonicalize().is_ok_and(|real| real == *path || seen.insert(real))
+        }
         Source::Text(_) => true,
     };
-    let extra = named.iter().map(|named| &named.source).chain(more).filter(is_foreign);
+    let extra = named.iter().map(|named| &named.source).chain(more).filter(is_new);
     // What cannot be read is not trusted.
     let extra: Vec<String> = extra.filter_map(|source| source.pem().ok()).collect();
     // The list of a machine is long, and most runs have nothing to add to it.
     if authority.is_none() && extra.is_empty() && !(with_machine && system.is_some()) {
-        return None;
+        return part;
     }
     let text = |bytes: Vec<u8>| {
         String::from_utf8(bytes)
@@ -99,30 +102,34 @@ fn assemble(
     let known: BTreeSet<&str> = certificates(&of_machine).collect();
     let is_new = extra.iter().flat_map(|text| certificates(text)).any(|one| !known.contains(one));
     if authority.is_none() && !is_new && !(with_machine && system.is_some()) {
-        return None;
+        return part;
     }
     let path = system.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("authorities.pem"));
-    for variable in VARIABLES {
-        // What a server's own declaration names holds where no connection of it ends here.
-        let declared = env.get(variable).filter(|value| session.context.env.get(variable) != Some(value));
-        if authority.is_some() || declared.is_none() {
-            env.insert(variable.to_owned(), path.display().to_string());
-        }
-    }
-    let own = authority.map(|authority| authority.certificate());
+    let value = path.display().to_string();
+    // What a server's own declaration names holds where no connection of it ends here.
+    let change = match authority {
+        Some(_) => EnvChange::Set,
+        None => EnvChange::ReplaceInherited,
+    };
+    part.environment = VARIABLES.iter().map(|name| change((*name).to_owned(), value.clone())).collect();
+    let own = authority.map(Authority::certificate);
     let texts = own.iter().chain([&of_machine]).chain(&extra);
-    Some((path, bundle(texts.map(String::as_str)), 0o444))
+    let bundle = bundle(texts.map(String::as_str));
+    if with_java {
+        part.files.extend(java_stores(context, &bundle));
+    }
+    part.files.push(File::new(path, bundle, 0o444));
+    part
 }
 
 /// The same for Java, in the place of each store that is installed here.
-#[must_use]
-pub fn give_java(session: &Session, bundle: &[u8]) -> Vec<File> {
-    let stores = java::stores(&session.context);
+fn java_stores(context: &Context, bundle: &[u8]) -> Vec<File> {
+    let stores = java::stores(context);
     if stores.is_empty() {
         return Vec::new();
     }
     let content = java::store(bundle);
-    stores.into_iter().map(|path| (path, content.clone(), 0o444)).collect()
+    stores.into_iter().map(|path| File::new(path, content.clone(), 0o444)).collect()
 }
 
 /// Every certificate of the texts once, and no other part of them.

@@ -15,6 +15,9 @@ use super::copies::Copy;
 /// Sessions of which versions are kept.
 const MOST_SESSIONS: usize = 50;
 
+/// Files that one session keeps versions of: an agent can make hooks without end.
+const MAX_VERSIONS: usize = 2_000;
+
 /// Where one session puts versions.
 #[derive(Clone, Debug)]
 pub struct Aside {
@@ -53,6 +56,9 @@ impl Aside {
     fn line(&self, path: &Path, content: Option<&[u8]>, mode: u32) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let number = fs::read_dir(&self.directory)?.count();
+        if number >= MAX_VERSIONS {
+            return Err(io::Error::other("too many versions of files were set aside in this session"));
+        }
         let name = content.map(|_| format!("{number}-{}", std::process::id()));
         if let (Some(content), Some(name)) = (content, &name) {
             let mut file = fs::OpenOptions::new()

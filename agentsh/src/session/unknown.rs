@@ -1,7 +1,7 @@
 //! An agent that agentsh knows nothing of may miss its account, its settings or its history: it is said which, and how to
 //! show them. A program that has nothing of that kind, such as a shell, is not commented on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::agent::Launch;
 use crate::store::escape;
@@ -10,55 +10,79 @@ use super::Session;
 
 /// Named one by one.
 const MOST: usize = 8;
-/// What is started for what it starts itself, and agentsh, which plays the agent of its demonstration.
-const SHELLS: &[&str] = &["agentsh", "bash", "dash", "env", "fish", "ksh", "make", "sh", "tmux", "zsh"];
+/// What is started for what it starts itself, agentsh, which plays the agent of its demonstration, and tools of languages:
+/// wherever they were installed, they have no account with a model.
+const ORDINARY: &[&str] = &[
+    "agentsh", "bash", "bun", "cargo", "dash", "deno", "env", "fish", "go", "gradle", "java", "just", "ksh",
+    "make", "mise", "mvn", "node", "npm", "perl", "php", "pip", "pnpm", "poetry", "python", "python3",
+    "pytest", "ruby", "rustc", "sh", "tmux", "tox", "uv", "yarn", "zsh",
+];
+/// Where distributions put programs: what is an agent comes from elsewhere.
+const OF_DISTRIBUTION: &[&str] = &["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/games"];
 /// Parts of the names of variables that hold an account, or say where the model is.
 const ACCOUNTS: &[&str] = &["API_KEY", "TOKEN", "BASE_URL", "API_BASE", "API_HOST", "_MODEL"];
 
 /// Says what was taken from the agent's environment and what of its home it does not see.
 pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
-    let program = launch.argv.first().map(String::as_str).unwrap_or_default();
-    let Some(name) = Path::new(program).file_name().and_then(|name| name.to_str()) else { return };
-    if SHELLS.contains(&name) {
+    let typed = launch.argv.first().map(String::as_str).unwrap_or_default();
+    let Some(name) = Path::new(typed).file_name().and_then(|name| name.to_str()) else { return };
+    let is_of_distribution =
+        OF_DISTRIBUTION.iter().any(|place| directory_of(session, typed).as_deref() == Some(Path::new(place)));
+    if is_of_distribution || ORDINARY.contains(&name) {
         return;
     }
     // A script may be called by what it is written in.
     let stem = name.split('.').next().unwrap_or(name);
+    let shown = escape::line(stem).into_owned();
+    let hidden = own_files(session, stem);
+    if !hidden.is_empty() {
+        let options: Vec<String> = hidden.iter().map(|path| format!("--write {path}")).collect();
+        session.note(&escape::line(&format!(
+            "'{shown}' keeps its own files in {}, which it does not see: add `{}`",
+            hidden.join(", "),
+            options.join(" ")
+        )));
+    }
     let prefix: String = stem
         .chars()
         .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' })
         .chain(['_'])
         .collect();
-    let matters = |variable: &&String| {
-        variable.starts_with(&prefix) || ACCOUNTS.iter().any(|part| variable.contains(part))
-    };
-    let variables: Vec<&str> = stripped.iter().filter(matters).map(String::as_str).collect();
-    let hidden = own_files(session, stem);
-    let shown = escape::line(stem).into_owned();
-    if !variables.is_empty() {
-        let options: Vec<String> = variables.iter().take(MOST).map(|name| format!("--env {name}")).collect();
-        let rest = stripped.len() - variables.len().min(MOST);
-        let more = if rest > 0 { format!(", and {rest} others (`agentsh report`)") } else { String::new() };
+    let own: Vec<&str> = stripped.iter().filter(|one| one.starts_with(&prefix)).map(String::as_str).collect();
+    if !own.is_empty() {
+        let options: Vec<String> = own.iter().take(MOST).map(|name| format!("--env {name}")).collect();
         session.note(&escape::line(&format!(
-            "agentsh has no adapter for '{shown}': not passed from your environment: {}{more}; to pass them: `{}`",
-            variables.iter().take(MOST).copied().collect::<Vec<_>>().join(", "),
+            "'{shown}' does not get its own variables {}: add `{}`",
+            own.iter().take(MOST).copied().collect::<Vec<_>>().join(", "),
             options.join(" ")
         )));
     }
-    if !hidden.is_empty() {
-        let options: Vec<String> = hidden.iter().map(|path| format!("--write {path}")).collect();
+    let is_account =
+        |one: &&String| !one.starts_with(&prefix) && ACCOUNTS.iter().any(|part| one.contains(part));
+    let accounts: Vec<&str> = stripped.iter().filter(is_account).take(MOST).map(String::as_str).collect();
+    if !accounts.is_empty() {
+        // No line that could be pasted: with it, every vendor's key would be the program's.
         session.note(&escape::line(&format!(
-            "agentsh has no adapter for '{shown}': hidden in your home: {}; to show them: `{}`",
-            hidden.join(", "),
-            options.join(" ")
+            "'{shown}' does not get {}; `--env NAME` passes the one that it needs",
+            accounts.join(", ")
         )));
     }
 }
 
+/// Where a command lies, with links followed.
+fn directory_of(session: &Session, typed: &str) -> Option<PathBuf> {
+    let context = &session.context;
+    let on_path = || {
+        let path = context.env.get("PATH")?;
+        std::env::split_paths(path).map(|directory| directory.join(typed)).find(|file| file.is_file())
+    };
+    let file = if typed.contains('/') { context.directory.join(typed) } else { on_path()? };
+    file.canonicalize().ok()?.parent().map(Path::to_owned)
+}
+
 /// What stands in the home under the name of the program, in the places where programs keep their own.
 fn own_files(session: &Session, name: &str) -> Vec<String> {
-    const LEAST: usize = 3;
-    if name.len() < LEAST || name.contains(char::is_whitespace) {
+    if name.is_empty() || name.contains(char::is_whitespace) {
         return Vec::new();
     }
     let places = [

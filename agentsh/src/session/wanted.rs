@@ -36,7 +36,8 @@ impl Wanted {
     /// Something was refused. `entry` is written as in the policy.
     pub fn add(&self, server: Option<&ServerId>, key: Key, entry: &str) {
         let is_path = matches!(key, Key::Read | Key::Write | Key::Unmask);
-        if is_path && !entry.starts_with('"') && !is_plain(entry) {
+        // Names are chosen by who is inside: one that is a pattern would open more than was refused.
+        if entry.contains('*') || is_path && !entry.starts_with('"') && !is_plain(entry) {
             return;
         }
         let mut all = self.0.borrow_mut();
@@ -126,7 +127,7 @@ fn list(counts: &Counts, key: Key, most: usize) -> Option<String> {
 /// Whether a path can stand in a list of YAML as it is. Names are chosen by who is inside: others are in the record alone, and
 /// so is what would open everything.
 fn is_plain(path: &str) -> bool {
-    let is_sign = |sign: char| sign.is_ascii_alphanumeric() || "/._-~@+*=".contains(sign);
+    let is_sign = |sign: char| sign.is_ascii_alphanumeric() || "/._-~@+=".contains(sign);
     path.chars().any(|sign| sign.is_ascii_alphanumeric()) && path.chars().all(is_sign)
 }
 
@@ -143,9 +144,10 @@ mod tests {
         }
         wanted.add(None, Key::Loopback, "5432");
         wanted.add(None, Key::Unmask, "\".git/config\"");
-        for odd in ["/", "~", "/a]: {b", "/a b", ""] {
+        for odd in ["/", "~", "~/**", "/a*", "\"/home/*/x y\"", "/a]: {b", "/a b", ""] {
             wanted.add(None, Key::Read, odd);
         }
+        wanted.add(None, Key::Host, "\"*.example\"");
         wanted.add(Some(&ServerId("s".to_owned())), Key::Host, "d.example");
         let expected = "agent:\n  network: {allow: [a.example, c.example], loopback: [5432]}\n  filesystem: {unmask: [\".git/config\"]}\n\
                         sandbox:\n  mcp:\n    servers:\n      - {id: \"s\", network: {allow: [d.example]}}";

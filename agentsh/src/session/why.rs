@@ -2,16 +2,16 @@
 //! the policy that is in force, without a look at the disk.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-use crate::policy::{self, Answer, NetworkPolicy, Question, domain};
-use crate::sandbox::plan::Access;
+use crate::policy::{self, Answer, Question, domain};
+use crate::sandbox::spec::Visibility;
 use crate::store::{Event, redact};
-use crate::types::{RuleRef, ServerId};
+use crate::types::ServerId;
 
 use super::Session;
 use super::refused_calls;
@@ -23,17 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Different questions of a session that are on record.
 const MOST_DIFFERENT: usize = 200;
 
-/// What the agent has beside what the policy says.
-#[derive(Debug)]
-pub struct Has {
-    /// With its model and the project's registries.
-    pub rules: NetworkPolicy,
-    /// Toolchains, caches, its own files.
-    pub shown: Vec<(PathBuf, Access)>,
-    /// Credentials of toolchains.
-    pub hidden: Vec<PathBuf>,
-}
-
 /// Answers one question and closes the connection.
 pub async fn answer(session: &Session, word: &str, mut stream: UnixStream) {
     let text = text(session, word);
@@ -44,6 +33,9 @@ pub async fn answer(session: &Session, word: &str, mut stream: UnixStream) {
 fn text(session: &Session, word: &str) -> String {
     if word.is_empty() || word.chars().any(char::is_control) {
         return "-that is neither a path, a host nor a command\n".to_owned();
+    }
+    if LIMITS.contains(&word) {
+        return limits(session);
     }
     let mut text = String::new();
     let mut allow = true;
@@ -59,7 +51,7 @@ fn text(session: &Session, word: &str) -> String {
     }
     if allow {
         text.push_str(
-            "if it fails all the same, the policy is not why: it is missing, or its own permissions say no\n",
+            "if it fails all the same, it is missing, its own permissions say no, or a limit is reached (`agentsh why limits`)\n",
         );
     } else if is_for_outside {
         text.push_str("no policy allows it: tell the user, who can do it outside\n");
@@ -72,6 +64,33 @@ fn text(session: &Session, word: &str) -> String {
         );
     }
     format!("{}{text}", if allow { '+' } else { '-' })
+}
+
+/// What asks about the limits of the sandbox: programs that show or set them, and the words of those that met one.
+const LIMITS: [&str; 6] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM"];
+
+/// Each limit of the agent's sandbox, with its rule.
+fn limits(session: &Session) -> String {
+    let limits = session.policy.agent.limits.clone().or(policy::limits::limits_for_agent());
+    let mut text = "+".to_owned();
+    for (what, key, limit) in [
+        ("open files", "open_files", &limits.open_files),
+        ("processes and threads", "pids", &limits.pids),
+        ("bytes of memory of all processes", "memory", &limits.memory),
+        ("percent of one CPU", "cpu_percent", &limits.cpu_percent),
+    ] {
+        if let Some(limit) = limit {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{what}: {} at most, by {} (limits.{key})", limit.value, limit.rule);
+        }
+    }
+    let file = session.context.config.join("agentsh/policy.yaml");
+    let _ = writeln!(
+        text,
+        "only the user can raise one, outside: `agent: {{limits: {{open_files: 8192}}}}` in {}",
+        file.display()
+    );
+    text
 }
 
 /// What no policy allows to a program, whoever may execute it.
@@ -91,7 +110,12 @@ fn remember(session: &Session, question: &Question, answer: &Answer) {
         Question::Read(_) | Question::Write(_) if change.contains("unmask: [") => return,
         // Whoever asks for a path is told about both; what he may read he asks to write.
         Question::Read(_) => Key::Read,
-        Question::Connect(..) if change.contains("loopback: [") => Key::Loopback,
+        Question::Connect(_, port) if change.contains("loopback: [") => {
+            if session.listeners.agent(*port).is_some() {
+                return;
+            }
+            Key::Loopback
+        }
         Question::Connect(..) => Key::Host,
         _ => return,
     };
@@ -148,10 +172,10 @@ fn questions(word: &str) -> Vec<(&'static str, Question)> {
 /// What the agent (`from` is None) or a server hears of a question.
 pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> Answer {
     let paths = session.paths();
-    let of_agent = session.agent_has.get().filter(|_| from.is_none());
-    let Some(has) = of_agent else { return session.policy.ask(from, question, &paths) };
+    let of_agent = session.agent_spec.get().filter(|_| from.is_none());
+    let Some(spec) = of_agent else { return session.policy.ask(from, question, &paths) };
     if let Question::Connect(host, port) = question {
-        return policy::ask_connect(&has.rules, None, host, *port);
+        return policy::ask_connect(&spec.network, None, host, *port);
     }
     let answer = session.policy.ask(None, question, &paths);
     let (text, wants_write) = match question {
@@ -159,21 +183,20 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
         Question::Write(text) => (text, true),
         _ => return answer,
     };
-    let path = policy::place::resolve(text, &paths);
-    let is_below = |above: &Path| path.starts_with(above);
-    let by = |id: &str| RuleRef { id: id.to_owned(), file: "built-in".to_owned(), line: 0 };
-    if has.hidden.iter().any(|hidden| is_below(hidden)) {
-        let text = "credentials of a toolchain are never visible".to_owned();
-        return Answer { allow: false, rule: by("toolchains"), text, change: None };
-    }
-    // What the policy refuses by name stays refused.
+    // What the policy refuses by name stays refused: hook files, masks, and what a rule denies.
     let nothing_names_it = answer.rule.file == "default";
-    let shown = has.shown.iter().find(|(above, _)| is_below(above));
-    match shown {
-        Some((above, access)) if !answer.allow && nothing_names_it => {
-            let allow = !wants_write || *access == Access::ReadWrite;
-            let text = format!("`{}` is a toolchain, a cache or the agent's own", above.display());
-            Answer { allow, rule: by("session"), text, change: if allow { None } else { answer.change } }
+    let explained = spec.explain(&policy::place::resolve(text, &paths));
+    let (place, rule) = (explained.place.display(), explained.rule);
+    match explained.visibility {
+        Visibility::Hidden if answer.allow || nothing_names_it => {
+            let text = format!("`{place}` is never visible inside");
+            Answer { allow: false, rule, text, change: None }
+        }
+        shown @ (Visibility::ReadOnly | Visibility::ReadWrite) if !answer.allow && nothing_names_it => {
+            let allow = !wants_write || shown == Visibility::ReadWrite;
+            let access = if shown == Visibility::ReadWrite { "written" } else { "read" };
+            let text = format!("`{place}` can be {access}: {}", rule.id);
+            Answer { allow, rule, text, change: if allow { None } else { answer.change } }
         }
         _ => answer,
     }
@@ -182,6 +205,7 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::RuleRef;
 
     #[test]
     fn a_token_in_a_question_is_not_on_record() {

@@ -22,7 +22,13 @@ pub const THINGS: &[Thing] = &[
         "echo x > .git/hooks/pre-push || /run/agentsh/agentsh why .git/hooks/pre-push",
         "unmask: [",
     ),
-    refused("new .envrc", &[], "echo x > .envrc || /run/agentsh/agentsh why .envrc", "unmask: ["),
+    refused(
+        "new .envrc",
+        &[],
+        "echo x > .envrc; for i in $(seq 100); do [ -s .envrc ] || break; sleep 0.05; done; [ ! -s .envrc ] && \
+         /run/agentsh/agentsh why .envrc",
+        "unmask: [",
+    ),
     works("edit CLAUDE.md", &[], "echo more >> CLAUDE.md").after("grep -qx more CLAUDE.md"),
     works("new AGENTS.md", &[], "echo new > AGENTS.md").after("grep -qx new AGENTS.md"),
     works("edit .npmrc", &[], "echo audit=false >> .npmrc").after("grep -qx audit=false .npmrc"),

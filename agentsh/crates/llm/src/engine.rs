@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::canary::{Needle, Search};
-use crate::dialect::{Channel, Dialect, Key, Piece, Rulings, dialect};
+use crate::dialect::{At, Channel, Dialect, Key, Piece, Rulings, dialect};
 use crate::json::{self, Json};
 use crate::route::Provider;
 use crate::sse::{Frame, Framer};
 use crate::usage::Usage;
-use crate::{Call, LlmError, MAX_DEPTH, MAX_HELD};
+use crate::{CUT, Call, LlmError, MAX_DEPTH, MAX_HELD, NO_NAME};
 
 /// Decides about calls.
 pub trait Judge {
@@ -38,7 +38,7 @@ pub enum Told {
 
 struct Slot {
     frame: Frame,
-    keys: Vec<Key>,
+    at: At,
     /// Where the text of this event ends in its channel, in folded characters.
     texts: Vec<(Channel, usize)>,
 }
@@ -58,8 +58,15 @@ pub struct Stream {
     said: BTreeMap<Channel, String>,
     told: Vec<Told>,
     usage: Usage,
+    /// The last event of the answer has come.
+    is_over: bool,
+    /// Something was left out that clients do not read.
+    has_dropped: bool,
     ended: bool,
 }
+
+/// How streams of OpenAI end, and those of gateways whatever they speak.
+const DONE: &str = "[DONE]";
 
 impl Stream {
     /// With the needle of the request's system prompt, if it has one.
@@ -78,6 +85,8 @@ impl Stream {
             said: BTreeMap::new(),
             told: Vec::new(),
             usage: Usage::default(),
+            is_over: false,
+            has_dropped: false,
             ended: false,
         }
     }
@@ -105,7 +114,7 @@ impl Stream {
         }
         let last = self.framer.finish()?;
         let (event, rest) = match last {
-            Some(frame) if frame.data.is_none() => (None, frame.raw),
+            Some(frame) if said(&frame).is_none() => (None, frame.raw),
             event => (event, Vec::new()),
         };
         if let Some(frame) = event {
@@ -130,6 +139,13 @@ impl Stream {
         self.usage
     }
 
+    /// It does not go on byte by byte, although nothing was refused: clients would have read other calls in it than were judged,
+    /// or there is something in it that they leave unread.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.has_dropped || self.dialect.is_ambiguous()
+    }
+
     /// The answer was replaced: nothing more comes, and the model may stop.
     #[must_use]
     pub fn is_ended(&self) -> bool {
@@ -140,18 +156,34 @@ impl Stream {
         if self.ended {
             return Ok(());
         }
-        let Some(data) = &frame.data else {
-            // A comment says nothing, and may keep a connection alive.
+        let Some(data) = said(&frame) else {
+            // A comment says nothing, and may keep a connection alive; so may an event without data.
             out.extend_from_slice(&frame.raw);
             return Ok(());
         };
-        let taken = self.dialect.take(&frame.event, data)?;
+        // No client reads on behind the end. Some gateways write the end of another API there.
+        if self.is_over {
+            if data == DONE {
+                out.extend_from_slice(&frame.raw);
+            } else {
+                self.has_dropped = true;
+            }
+            return Ok(());
+        }
+        let taken = match self.dialect.take(&frame.event, data) {
+            // What clients do not know by its name they do not read: heartbeats of gateways.
+            Err(LlmError::Json(_)) if self.dialect.is_unknown(&frame.event) => {
+                self.has_dropped = true;
+                return Ok(());
+            }
+            taken => taken?,
+        };
         self.usage.merge(taken.usage);
         if taken.is_ping {
             out.extend_from_slice(&frame.raw);
             return Ok(());
         }
-        let mut slot = Slot { frame, keys: taken.keys, texts: Vec::new() };
+        let mut slot = Slot { frame, at: taken.at, texts: Vec::new() };
         for (channel, text) in taken.texts {
             let Some(needle) = &self.needle else { continue };
             let search = self.searches.entry(channel).or_default();
@@ -164,7 +196,7 @@ impl Stream {
             }
         }
         for piece in taken.pieces {
-            self.draft(piece);
+            self.draft(piece)?;
         }
         self.held += slot.frame.raw.len();
         self.slots.push_back(slot);
@@ -175,13 +207,28 @@ impl Stream {
             }
         }
         if taken.is_last {
+            self.is_over = true;
             return self.close(judge, out);
         }
         self.release(out)?;
         if self.held > MAX_HELD { Err(LlmError::TooMuch) } else { Ok(()) }
     }
 
-    fn draft(&mut self, piece: Piece) {
+    /// # Errors
+    /// When a call goes on that was judged already: a client might run what nobody has judged.
+    fn draft(&mut self, piece: Piece) -> Result<(), LlmError> {
+        if let Some((judged, _)) = self.rulings.get(&piece.key) {
+            let is_repeated = piece.is_whole
+                && piece.arguments == judged.arguments
+                && piece.name.as_deref().is_none_or(|name| name == judged.name);
+            // Some close a call with an empty piece.
+            let is_empty = piece.name.is_none() && piece.arguments.is_empty();
+            return if is_repeated || is_empty {
+                Ok(())
+            } else {
+                Err(LlmError::Shape("a call goes on after its end"))
+            };
+        }
         let draft = self.drafts.entry(piece.key).or_insert_with(|| Call {
             id: String::new(),
             namespace: None,
@@ -202,6 +249,7 @@ impl Stream {
         } else {
             draft.arguments.push_str(&piece.arguments);
         }
+        Ok(())
     }
 
     /// Once for each call.
@@ -248,7 +296,7 @@ impl Stream {
 
     fn release(&mut self, out: &mut Vec<u8>) -> Result<(), LlmError> {
         while let Some(slot) = self.slots.front() {
-            let is_decided = slot.keys.iter().all(|key| self.rulings.contains_key(key));
+            let is_decided = slot.at.keys.iter().all(|key| self.rulings.contains_key(key));
             let is_cleared = slot.texts.iter().all(|(channel, end)| {
                 self.searches.get(channel).is_none_or(|search| search.cleared() >= *end)
             });
@@ -260,15 +308,12 @@ impl Stream {
             let Some(slot) = self.slots.pop_front() else { return Ok(()) };
             self.held = self.held.saturating_sub(slot.frame.raw.len());
             let has_blocked = self.rulings.values().any(|(_, ruling)| matches!(ruling, Ruling::Block(_)));
-            match (&slot.frame.data, has_blocked) {
-                (Some(data), true) => {
-                    if !self.dialect.rewrite(&slot.frame.event, data, &self.rulings, out)? {
-                        out.extend_from_slice(&slot.frame.raw);
-                    }
-                }
-                _ => out.extend_from_slice(&slot.frame.raw),
+            let is_written = (has_blocked || self.dialect.is_ambiguous())
+                && self.dialect.rewrite(&slot.frame, &slot.at, &self.rulings, out)?;
+            if !is_written {
+                out.extend_from_slice(&slot.frame.raw);
             }
-            self.dialect.released(&slot.frame)?;
+            self.dialect.released(&slot.frame, &slot.at)?;
         }
         Ok(())
     }
@@ -284,14 +329,19 @@ impl Stream {
     }
 }
 
+/// The data of an event, where there is any.
+fn said(frame: &Frame) -> Option<&str> {
+    frame.data.as_deref().map(str::trim).filter(|data| !data.is_empty())
+}
+
 /// A call whose arguments are no JSON is none that anybody could have judged.
 pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call) -> Ruling {
     let broken = |why: &str| Ruling::Block(why.to_owned());
     if call.name.is_empty() {
-        return broken("the call has no name");
+        return broken(NO_NAME);
     }
     if !call.arguments.is_empty() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err() {
-        return broken("the arguments are no complete JSON");
+        return broken(CUT);
     }
     judge.judge(call)
 }

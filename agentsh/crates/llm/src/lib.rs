@@ -8,6 +8,7 @@ mod answer;
 pub mod canary;
 mod dialect;
 mod engine;
+pub mod hosted;
 pub mod kept;
 mod mark;
 pub mod own;
@@ -26,7 +27,7 @@ mod tests;
 
 pub use engine::{Judge, Ruling, Stream, Told};
 pub use mark::marked;
-pub use route::{Provider, Route, route};
+pub use route::{Later, Provider, Route, route};
 pub use turn::{Said, Turns};
 pub use usage::Usage;
 
@@ -60,8 +61,16 @@ pub enum LlmError {
     TooMuch,
 }
 
+/// Why a call cannot be judged, and is not run.
+pub(crate) const NO_NAME: &str = "the call has no name";
+pub(crate) const CUT: &str = "the arguments are no complete JSON";
+
 /// What stands in the place of a refused call.
 #[must_use]
 pub fn refusal(name: &str, reason: &str) -> String {
+    // No rule spoke about these: the model's answer ended too early, at its limit of tokens for instance.
+    if [NO_NAME, CUT].contains(&reason) {
+        return format!("[agentsh] the call of tool '{name}' came damaged and was not run: {reason}");
+    }
     format!("[agentsh] Tool '{name}' blocked by policy: {reason}")
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::hosted::{self, Hosted};
 use crate::json::{self, Json};
 use crate::route::Provider;
 use crate::turn::{self, Said};
@@ -16,6 +17,8 @@ pub struct Asked {
     pub system: String,
     /// By which its turn is known.
     pub said: Option<Said>,
+    /// What the provider is to do.
+    pub hosted: Vec<Hosted>,
 }
 
 /// Reads a request body; `path` is where it goes.
@@ -50,6 +53,7 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<Asked, LlmErr
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
         system: system.join("\n"),
         said: turn::said(provider, &tree),
+        hosted: hosted::read(provider, &tree),
     })
 }
 

@@ -17,6 +17,16 @@ pub enum Provider {
     Google,
 }
 
+/// What is left with a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Later {
+    /// Questions, in the body.
+    Questions,
+    /// Questions, in a file that the provider has.
+    Batch,
+    File,
+}
+
 /// What is to become of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
@@ -26,8 +36,8 @@ pub enum Route {
     Beside(Provider),
     /// The same, but what a model could be asked goes there: its tokens are counted, or it becomes numbers.
     Measured(Provider),
-    /// Questions for later and files, which nobody here reads: batches, and what they are made of.
-    Left(Provider),
+    /// What nobody here counts or searches: questions for later, and files.
+    Left(Provider, Later),
     /// What models said before is given out: results of batches, and files that may hold them.
     Kept(Provider),
     /// Nobody knows what goes through there, or the path can be read in more than one way.
@@ -48,7 +58,7 @@ pub fn route(method: &str, path: &str) -> Route {
         return route;
     }
     let measured = || measured(method, parts).map(Route::Measured);
-    let left = || left(method, parts).map(Route::Left);
+    let left = || left(method, parts).map(|(provider, later)| Route::Left(provider, later));
     let beside = || beside(method, parts).map(Route::Beside);
     measured().or_else(left).or_else(beside).unwrap_or(Route::Unknown)
 }
@@ -61,7 +71,7 @@ impl Route {
             Self::Model(provider)
             | Self::Beside(provider)
             | Self::Measured(provider)
-            | Self::Left(provider)
+            | Self::Left(provider, _)
             | Self::Kept(provider) => Some(provider),
             Self::Unknown => None,
         }
@@ -101,10 +111,11 @@ fn measured(method: &str, parts: &[&str]) -> Option<Provider> {
     }
 }
 
-fn left(method: &str, parts: &[&str]) -> Option<Provider> {
+fn left(method: &str, parts: &[&str]) -> Option<(Provider, Later)> {
     match (method, parts) {
-        ("POST", [.., "messages", "batches"]) => Some(Provider::Anthropic),
-        ("POST", [.., "files"] | [.., "batches"]) => Some(Provider::OpenAiChat),
+        ("POST", [.., "messages", "batches"]) => Some((Provider::Anthropic, Later::Questions)),
+        ("POST", [.., "batches"]) => Some((Provider::OpenAiChat, Later::Batch)),
+        ("POST", [.., "files"]) => Some((Provider::OpenAiChat, Later::File)),
         _ => None,
     }
 }
@@ -164,12 +175,12 @@ mod tests {
             ("POST", "/v1beta/models/gemini-pro:batchEmbedContents", Route::Measured(Provider::Google)),
             ("POST", "/v1/messages/count_tokens", Route::Measured(Provider::Anthropic)),
             ("POST", "/v1/responses/input_tokens", Route::Measured(Provider::OpenAiResponses)),
-            ("POST", "/v1/messages/batches", Route::Left(Provider::Anthropic)),
+            ("POST", "/v1/messages/batches", Route::Left(Provider::Anthropic, Later::Questions)),
             ("GET", "/v1/messages/batches", Route::Beside(Provider::Anthropic)),
             ("POST", "/v1/messages/batches/b/cancel", Route::Beside(Provider::Anthropic)),
-            ("POST", "/v1/batches", Route::Left(Provider::OpenAiChat)),
-            ("POST", "/v1/files/", Route::Left(Provider::OpenAiChat)),
-            ("POST", "/upload/v1beta/files", Route::Left(Provider::OpenAiChat)),
+            ("POST", "/v1/batches", Route::Left(Provider::OpenAiChat, Later::Batch)),
+            ("POST", "/v1/files/", Route::Left(Provider::OpenAiChat, Later::File)),
+            ("POST", "/upload/v1beta/files", Route::Left(Provider::OpenAiChat, Later::File)),
             ("GET", "/v1/files", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/v1/messages/batches/b/results", Route::Kept(Provider::Anthropic)),
             ("GET", "/v1/messages/batches/b", Route::Beside(Provider::Anthropic)),

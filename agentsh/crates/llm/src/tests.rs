@@ -193,6 +193,178 @@ const ITEMS: [&str; 8] = [
     r#"{"type":"response.completed","sequence_number":7,"response":{"id":"r","output":[{"type":"function_call","id":"i","call_id":"c1","namespace":"mcp__fs","name":"send","arguments":"{}"},{"type":"function_call","id":"j","call_id":"c2","name":"read","arguments":"{}"}]}}"#,
 ];
 
+fn call(index: &str, id: &str, name: &str, arguments: &str) -> String {
+    let arguments = crate::json::spell(arguments);
+    let id = if id.is_empty() { String::new() } else { format!(r#""id":"{id}","type":"function","#) };
+    let name = if name.is_empty() { String::new() } else { format!(r#""name":"{name}","#) };
+    format!(r#"{{{index}{id}"function":{{{name}"arguments":"{arguments}"}}}}"#)
+}
+
+fn chunk(calls: &str, end: &str) -> String {
+    format!(r#"{{"index":0,"delta":{{"tool_calls":[{calls}]}},"finish_reason":{end}}}"#)
+}
+
+/// The calls that a client which goes by the index reads in a stream: id, name and arguments.
+fn read_by_index(out: &str) -> Vec<(String, String, String)> {
+    let mut calls: Vec<(String, String, String)> = Vec::new();
+    for data in out.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]") {
+        let tree: serde_json::Value = serde_json::from_str(data).unwrap();
+        for call in tree["choices"][0]["delta"]["tool_calls"].as_array().into_iter().flatten() {
+            let place = usize::try_from(call["index"].as_u64().unwrap()).unwrap();
+            if calls.len() <= place {
+                calls.resize(place + 1, Default::default());
+            }
+            let said = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            calls[place].0.push_str(&said(&call["id"]));
+            calls[place].1.push_str(&said(&call["function"]["name"]));
+            calls[place].2.push_str(&said(&call["function"]["arguments"]));
+        }
+    }
+    calls
+}
+
+#[test]
+fn several_calls_at_one_index_or_none_are_each_judged_and_written_apart() {
+    let zero = r#""index":0,"#;
+    for (first, second) in [(zero, zero), ("", "")] {
+        let chunks_of = |names: [&str; 2]| {
+            chat(&[
+                &chunk(&call(first, "a", names[0], "{\"x\":"), "null"),
+                &chunk(&call(first, "", "", "1}"), "\"\""),
+                &chunk(&call(second, "b", names[1], "{}"), "null"),
+                r#"{"index":0,"delta":{},"finish_reason":"tool_calls"}"#,
+            ])
+        };
+        let (out, told) = through(Provider::OpenAiChat, &chunks_of(["read", "list"]));
+        assert!(told.is_empty(), "{told:?}");
+        let text = |text: &str| text.to_owned();
+        let expected = [(text("a"), text("read"), text("{\"x\":1}")), (text("b"), text("list"), text("{}"))];
+        assert_eq!(read_by_index(&out), expected, "{out}");
+        let (out, told) = through(Provider::OpenAiChat, &chunks_of(["read", "send"]));
+        assert_eq!(told.len(), 1, "each call is on record");
+        assert!(!out.contains("\"send\"") && read_by_index(&out).len() == 1, "{out}");
+        let (out, told) = through(Provider::OpenAiChat, &chunks_of(["send", "read"]));
+        assert!(told.len() == 1 && read_by_index(&out)[0].1 == "read", "a later ruling undoes none: {out}");
+    }
+}
+
+#[test]
+fn a_call_behind_its_end_is_another_one_and_a_name_in_pieces_is_written_whole() {
+    let zero = r#""index":0,"#;
+    let text = chat(&[
+        &chunk(&call(zero, "a", "read", "{}"), "\"tool_calls\""),
+        &chunk(&call(zero, "b", "send", "{}"), "\"tool_calls\""),
+    ]);
+    let (out, told) = through(Provider::OpenAiChat, &text);
+    assert!(told.len() == 1 && !out.contains("\"send\"") && out.contains("\"read\""), "{out}");
+    let pieces = chat(&[
+        &chunk(&call(zero, "a", "se", ""), "null"),
+        &chunk(&call(zero, "", "nd", "{}"), "null"),
+        r#"{"index":0,"delta":{},"finish_reason":"tool_calls"}"#,
+    ]);
+    let (out, told) = through(Provider::OpenAiChat, &pieces);
+    assert!(told.len() == 1 && read_by_index(&out).is_empty(), "{out}");
+    let allowed = pieces.replace("\"se\"", "\"re\"").replace("\"nd\"", "\"ad\"");
+    let (out, _) = through(Provider::OpenAiChat, &allowed);
+    assert_eq!(read_by_index(&out)[0].1, "read");
+}
+
+#[test]
+fn choices_and_calls_of_a_whole_answer_are_counted_whatever_their_index() {
+    let call = |name: &str| {
+        format!(
+            r#"{{"index":0,"id":"{name}","type":"function","function":{{"name":"{name}","arguments":"{{}}"}}}}"#
+        )
+    };
+    let choice = |calls: &str| {
+        format!(
+            r#"{{"index":0,"message":{{"role":"assistant","content":null,"tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}"#
+        )
+    };
+    let one = format!(r#"{{"id":"c","choices":[{}]}}"#, choice(&[call("send"), call("read")].join(",")));
+    let two = format!(r#"{{"id":"c","choices":[{},{}]}}"#, choice(&call("send")), choice(&call("read")));
+    for body in [one, two] {
+        let answer =
+            Answer::of(Provider::OpenAiChat, body.as_bytes(), None, REPLACEMENT, &mut Strict).unwrap();
+        let out = answer.body.unwrap();
+        assert!(
+            answer.told.len() == 1 && !out.contains("\"name\":\"send\"") && out.contains("\"name\":\"read\""),
+            "{out}"
+        );
+    }
+}
+
+#[test]
+fn blocks_at_one_index_are_put_apart_and_one_in_another_is_withheld() {
+    let block = |name: &str| {
+        [
+            format!(r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"tool_use","id":"{name}","name":"{name}","input":{{}}}}}}"#),
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#.to_owned(),
+            r#"{"type":"content_block_stop","index":0}"#.to_owned(),
+        ]
+    };
+    let stop = r#"{"type":"message_stop"}"#.to_owned();
+    let text = |blocks: &[&[String]]| {
+        let lines: Vec<&str> = [START]
+            .into_iter()
+            .chain(blocks.iter().flat_map(|block| block.iter().map(String::as_str)))
+            .chain([stop.as_str()])
+            .collect();
+        events(&lines)
+    };
+    let (out, told) = through(Provider::Anthropic, &text(&[&block("read"), &block("list")]));
+    assert!(told.is_empty() && out.contains(r#""index":1,"content_block""#), "{out}");
+    let (out, told) = through(Provider::Anthropic, &text(&[&block("read"), &block("send")]));
+    assert!(told.len() == 1 && !out.contains("\"name\":\"send\""), "{out}");
+    let twice = text(&[&block("read")[..1], &block("send")]);
+    let mut stream = Stream::new(Provider::Anthropic, None, REPLACEMENT);
+    let mut out = Vec::new();
+    let ended = stream.push(twice.as_bytes(), &mut Strict, &mut out);
+    assert!(matches!(ended, Err(LlmError::Shape(_))), "{ended:?}");
+    assert!(!String::from_utf8_lossy(&out).contains("send"));
+}
+
+#[test]
+fn an_item_of_responses_that_is_told_twice_with_other_words_is_withheld() {
+    let item = |kind: &str, name: &str| {
+        format!(
+            r#"{{"type":"response.output_item.{kind}","output_index":0,"item":{{"type":"function_call","id":"f","call_id":"{name}","name":"{name}","arguments":"{{}}"}}}}"#
+        )
+    };
+    let mut stream = Stream::new(Provider::OpenAiResponses, None, REPLACEMENT);
+    let mut out = Vec::new();
+    let text = events(&[&item("added", "read"), &item("done", "read"), &item("done", "send")]);
+    assert!(stream.push(text.as_bytes(), &mut Strict, &mut out).is_err());
+    assert!(!String::from_utf8_lossy(&out).contains("send"));
+}
+
+#[test]
+fn what_clients_leave_unread_does_not_end_an_answer() {
+    let text = anthropic(&[("read", &["{}"])]);
+    let heartbeat = "event: heartbeat\ndata: tick\n\n";
+    let ping = "event: ping\ndata: {}\n\n";
+    let (head, tail) = text.split_at(text.find("event: content_block_start").unwrap());
+    let noisy = format!("{head}{heartbeat}{ping}data:\n\n{tail}data: [DONE]\n\nevent: x\ndata: not json\n\n");
+    let (out, told) = through(Provider::Anthropic, &noisy);
+    assert!(told.is_empty());
+    assert_eq!(out.replace(ping, "").replace("data:\n\n", "").replace("data: [DONE]\n\n", ""), text);
+    // The name of an event is no way past the judge.
+    let hidden = r#"{"type":"content_block_start","index":7,"content_block":{"type":"tool_use","id":"s","name":"send","input":{}}}"#;
+    let stop = r#"{"type":"content_block_stop","index":7}"#;
+    let hidden = format!("{head}event: ping\ndata: {hidden}\n\nevent: ping\ndata: {stop}\n\n{tail}");
+    let mut stream = Stream::new(Provider::Anthropic, None, REPLACEMENT);
+    let mut out = Vec::new();
+    let _ = stream.push(hidden.as_bytes(), &mut Strict, &mut out);
+    assert!(!String::from_utf8_lossy(&out).contains("\"name\":\"send\""));
+}
+
+#[test]
+fn a_call_that_is_cut_off_is_said_to_be_that() {
+    let text = anthropic(&[("read", &["{\"a\": "])]);
+    let (out, _) = through(Provider::Anthropic, &text);
+    assert!(out.contains("came damaged and was not run") && !out.contains("blocked by policy"), "{out}");
+}
+
 #[test]
 fn an_item_that_is_refused_becomes_a_message() {
     let (out, told) = through(Provider::OpenAiResponses, &events(&ITEMS));

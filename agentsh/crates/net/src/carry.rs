@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
+use super::answers::Answers;
 use super::channel::{self, Channel};
 use super::connection_limit::ConnectionSlot;
 use super::copy::{self, reset_when_dropped, write_all};
@@ -210,7 +211,10 @@ async fn inspected<R: Recorder + 'static>(
         });
         egress.record.broken().is_none()
     };
-    let answers = egress.broker.as_ref().map(|broker| broker.watch_answers(&permit.shown, permit.port));
+    let answers = egress
+        .broker
+        .as_ref()
+        .map(|broker| Answers::new(|| broker.watch_answers(&permit.shown, permit.port)));
     let connection =
         inspect::Inspected { authority, name: &permit.shown, reader, hello, answers, used: &used };
     let refused = async |refused: http_host::Refusal| {

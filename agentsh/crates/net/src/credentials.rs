@@ -73,7 +73,8 @@ pub struct Put {
     pub at: usize,
     pub length: usize,
     pub value: Vec<u8>,
-    pub used: Use,
+    /// None: it is no secret.
+    pub used: Option<Use>,
 }
 
 /// One use of a secret.
@@ -165,7 +166,36 @@ impl Broker {
         };
         let path = target.split('?').next().unwrap_or_default().chars().take(256).collect();
         let used = Use { method: request.method.clone(), path, rule: credential.rule.clone() };
-        Ok(Some(Put { at, length, value: held.with(credential), used }))
+        Ok(Some(Put { at, length, value: held.with(credential), used: Some(used) }))
+    }
+
+    /// Whether a secret is for this place: what it answers is looked through, and has to come as it is read.
+    #[must_use]
+    pub fn has_secret_of(&self, host: &str, port: u16) -> bool {
+        self.credentials.iter().any(|one| one.host == host && one.port == port)
+    }
+
+    /// Takes out of a head that an answer may be compressed.
+    #[must_use]
+    pub fn uncompressed(head: &[u8]) -> Vec<Put> {
+        let mut puts = Vec::new();
+        let mut at = 0;
+        for line in head.split_inclusive(|byte| *byte == b'\n') {
+            let text = line.trim_ascii_end();
+            if let Some(colon) = text.iter().position(|byte| *byte == b':') {
+                let (name, value) = text.split_at(colon);
+                let value = value.len() - 1;
+                let put =
+                    |text: &[u8]| Put { at: at + colon + 1, length: value, value: text.to_vec(), used: None };
+                if name.eq_ignore_ascii_case(b"accept-encoding") {
+                    puts.push(put(b" identity"));
+                } else if name.eq_ignore_ascii_case(b"te") {
+                    puts.push(put(b" trailers"));
+                }
+            }
+            at += line.len();
+        }
+        puts
     }
 
     /// Looks for placeholders in bodies.
@@ -287,10 +317,21 @@ pub struct Watch {
 }
 
 impl Watch {
-    fn new(needles: Vec<Vec<u8>>) -> Self {
+    pub(super) fn new(needles: Vec<Vec<u8>>) -> Self {
         let longest = needles.iter().map(Vec::len).max().unwrap_or(0);
         let needles = needles.iter().map(|needle| Finder::new(needle).into_owned()).collect();
         Self { needles, longest, tail: Vec::new() }
+    }
+
+    /// There is nothing to look for.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.needles.is_empty()
+    }
+
+    /// Bytes of the longest text.
+    pub(super) fn longest(&self) -> u64 {
+        self.longest as u64
     }
 
     /// Whether a text is in what was seen, this piece included.

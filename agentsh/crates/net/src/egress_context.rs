@@ -70,6 +70,9 @@ impl LazyResolver {
 /// Hears of every refusal that differs from those before it in its sandbox.
 pub type OnRefusal = Rc<dyn Fn(Option<&ServerId>, &Refusal)>;
 
+/// Whether it is never said how a port of this machine would be opened.
+pub type Unadvised = Rc<dyn Fn(u16) -> bool>;
+
 /// How the backend tells where a connection wanted to go.
 pub enum Origin {
     /// Every address is local: where it arrived is where it wanted to go.
@@ -115,6 +118,24 @@ impl Origin {
     }
 }
 
+/// What serves one sandbox's connections beside its rules.
+#[derive(Clone, Default)]
+pub struct Services {
+    pub resolver: Rc<LazyResolver>,
+    /// Signs for the names whose TLS ends here; None where no rule wants that.
+    pub authority: Option<Rc<Authority>>,
+    /// Asks a person about names that no rule names.
+    pub ask: Option<Rc<dyn Ask>>,
+    /// The user's own way out.
+    pub proxy: Option<Rc<Proxy>>,
+    /// Secrets that go on requests in place of their placeholders.
+    pub broker: Option<Rc<Broker>>,
+    /// Speaks in the relay's place on some connections.
+    pub channel: Option<Rc<dyn Channel>>,
+    /// Of some ports of this machine it is not said how they would be opened.
+    pub unadvised: Option<Unadvised>,
+}
+
 /// The way out of one sandbox.
 pub struct EgressContext<R> {
     /// None: the agent.
@@ -133,6 +154,8 @@ pub struct EgressContext<R> {
     pub broker: Option<Rc<Broker>>,
     /// Asks a person about names that no rule names.
     pub ask: Option<Rc<dyn Ask>>,
+    /// Ports of this machine that nobody is advised to open.
+    pub unadvised: Option<Unadvised>,
     /// The user's own way out.
     pub proxy: Option<Rc<Proxy>>,
     /// Speaks in the relay's place on some connections.
@@ -168,14 +191,16 @@ impl<R: Recorder + 'static> EgressContext<R> {
     pub fn new(
         server: Option<ServerId>,
         network: NetworkPolicy,
-        resolver: Rc<LazyResolver>,
         origin: Origin,
         connections: Rc<ConnectionLimit>,
         record: R,
         on_refusal: OnRefusal,
+        services: Services,
     ) -> Self {
+        let Services { resolver, authority, ask, proxy, broker, channel, unadvised } = services;
         let allow = Allowlist::new(&network);
         let pool = Mutex::new(FakeIpPool::new(&allow));
+        let allow = allow.asking(ask.is_some());
         Self {
             server,
             network,
@@ -186,52 +211,17 @@ impl<R: Recorder + 'static> EgressContext<R> {
             connections,
             record,
             on_refusal,
-            authority: None,
-            broker: None,
-            ask: None,
-            proxy: None,
-            channel: None,
+            authority,
+            broker,
+            ask,
+            proxy,
+            channel,
+            unadvised,
             live: Cell::new(0),
             own_connections: Rc::default(),
             counted: RefCell::new(BTreeMap::new()),
             written: Cell::new(0),
         }
-    }
-
-    /// With what is needed to look into TLS.
-    #[must_use]
-    pub fn with_authority(mut self, authority: Option<Rc<Authority>>) -> Self {
-        self.authority = authority;
-        self
-    }
-
-    /// Secrets go on requests in place of their placeholders.
-    #[must_use]
-    pub fn with_broker(mut self, broker: Option<Rc<Broker>>) -> Self {
-        self.broker = broker;
-        self
-    }
-
-    /// A person is asked about names that no rule names.
-    #[must_use]
-    pub fn with_ask(mut self, ask: Option<Rc<dyn Ask>>) -> Self {
-        self.allow = self.allow.asking(ask.is_some());
-        self.ask = ask;
-        self
-    }
-
-    /// Connections leave by the user's proxy.
-    #[must_use]
-    pub fn with_proxy(mut self, proxy: Option<Rc<Proxy>>) -> Self {
-        self.proxy = proxy;
-        self
-    }
-
-    /// Gives some connections to a channel.
-    #[must_use]
-    pub fn with_channel(mut self, channel: Option<Rc<dyn Channel>>) -> Self {
-        self.channel = channel;
-        self
     }
 
     /// Counts a refusal, and tells a new one. Gives the number that the next event stands for, when one is due.
@@ -292,6 +282,11 @@ impl<R: Recorder + 'static> EgressContext<R> {
 
     /// What policy would have to say to allow this host and port: the whole piece, and the entry alone.
     pub(super) fn change(&self, host: &str, port: u16) -> (Option<String>, Option<String>) {
+        let is_here = host == "localhost"
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        if is_here && self.unadvised.as_ref().is_some_and(|unadvised| unadvised(port)) {
+            return (None, None);
+        }
         let answer = crate::policy::ask_connect(&self.network, self.server.as_ref(), host, port);
         (answer.change, crate::policy::allow_entry(host, port))
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::credentials::{Broker, Put, To};
 use super::http_host::{Refusal, Request};
-use crate::policy::{RequestRule, Ruled};
+use crate::policy::{MAX_FETCH_BODY, RequestRule, Ruled};
 
 /// What the requests of a connection are held against.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub struct Expected {
 pub struct Head {
     pub request: Request,
     pub body: Body,
-    /// A secret in place of its placeholder.
-    pub put: Option<Put>,
+    /// A secret in place of its placeholder, and what keeps answers readable; in their order.
+    pub puts: Vec<Put>,
 }
 
 /// What follows the head.
@@ -101,24 +101,42 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
         Some(host) if !is_expected(host, expected) => return refuse("host-mismatch"),
         Some(_) => {}
     }
-    let meant = |rule: &Ruled<RequestRule>| rule.value.matches(method_meant, path_meant);
-    if !expected.rules.is_empty() && !expected.rules.iter().any(meant) {
+    let meant = |rule: &&Ruled<RequestRule>| rule.value.matches(method_meant, path_meant);
+    let meaning: Vec<&RequestRule> = expected.rules.iter().filter(meant).map(|rule| &rule.value).collect();
+    if !expected.rules.is_empty() && meaning.is_empty() {
         return Err(Refusal::of("request-not-allowed", &request));
+    }
+    // Nobody reads what goes through a web socket: a rule that names methods means requests, and no more.
+    let names_methods = !meaning.is_empty() && !meaning.iter().any(|rule| rule.method == "*");
+    if fields.upgrade.is_some() && names_methods {
+        return Err(Refusal::of("upgrade-not-allowed", &request));
+    }
+    if !meaning.is_empty()
+        && meaning.iter().all(|rule| rule.is_git_fetch)
+        && (fields.is_chunked || fields.length.is_some_and(|length| length > MAX_FETCH_BODY))
+    {
+        return Err(Refusal::of("body-too-long", &request));
     }
     // Whoever wrote a rule for the request has meant it.
     if expected.is_bridged && expected.rules.is_empty() && fields.speaks_mcp(method) {
         return Err(Refusal::of(MCP_PAST_BRIDGES, &request));
     }
-    let put = match &expected.broker {
-        None => None,
-        Some(broker) => {
-            let to = To { host: &expected.name, port: expected.port, is_secret: expected.is_secret };
-            broker.judge(bytes, to, &request, path_meant)?
-        }
-    };
+    let mut puts = Vec::new();
+    if let Some(broker) = &expected.broker {
+        let to = To { host: &expected.name, port: expected.port, is_secret: expected.is_secret };
+        puts.extend(broker.judge(bytes, to, &request, path_meant)?);
+    }
+    let has_secret = !puts.is_empty();
+    if expected.is_secret
+        && let Some(broker) = &expected.broker
+        && broker.has_secret_of(&expected.name, expected.port)
+    {
+        puts.extend(Broker::uncompressed(bytes));
+        puts.sort_by_key(|put| put.at);
+    }
     // Servers that expect none leave it unread, and take it for the next request: one that no rule was asked about.
     let has_body = fields.is_chunked || fields.length.is_some_and(|length| length > 0);
-    let is_judged = !expected.rules.is_empty() || put.is_some();
+    let is_judged = !expected.rules.is_empty() || has_secret;
     if has_body && is_judged && ["GET", "HEAD", "OPTIONS", "TRACE"].contains(&method) {
         return Err(Refusal::of(BODY_NOT_EXPECTED, &request));
     }
@@ -138,7 +156,7 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
         (_, true, None) => Body::Chunked,
         (length, false, None) => Body::Length(length.unwrap_or(0)),
     };
-    Ok(Head { request, body, put })
+    Ok(Head { request, body, puts })
 }
 
 /// A push begins by asking what is there. It is judged as the push that it is for: the path of that.

@@ -291,9 +291,9 @@ impl Reader {
         }
         if byte == b'\n' && self.held.ends_with(b"\r\n\r\n") {
             let head = http_head::judge(&self.held, &self.expected, self.is_first)?;
-            if let Some(put) = head.put {
-                verdict.puts.push(Put { at: verdict.forward + put.at, ..put });
-            }
+            let forward = verdict.forward;
+            let puts = head.puts.into_iter().map(|put| Put { at: forward + put.at, ..put });
+            verdict.puts.extend(puts);
             verdict.forward += self.held.len();
             verdict.requests.push(head.request);
             self.held.clear();

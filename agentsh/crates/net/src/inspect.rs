@@ -14,9 +14,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::answers::Answers;
 use super::authority::Authority;
 use super::copy::{IDLE, reset_when_dropped, shut};
-use super::credentials::{Use, Watch};
+use super::credentials::Use;
 use super::http_host;
 use super::protocol_detection::{Closed, Http};
 use super::refuse::{self, Farewell};
@@ -39,7 +40,7 @@ pub struct Inspected<'a> {
     /// What the program sent already.
     pub hello: Vec<u8>,
     /// Looks for secrets in the answers.
-    pub answers: Option<Watch>,
+    pub answers: Option<Answers>,
     /// Hears of every use of a secret before it leaves; false: it may not.
     pub used: &'a dyn Fn(Use) -> bool,
 }
@@ -222,7 +223,7 @@ async fn down(
     mut server: impl AsyncRead + Unpin,
     program: &mut (impl AsyncWrite + Unpin),
     (inside, shared): (&TcpStream, &Shared<'_>),
-    mut answers: Option<Watch>,
+    mut answers: Option<Answers>,
 ) -> Result<(), Stop> {
     let mut buffer = vec![0; PIECE];
     // What may be the beginning of a secret.

@@ -11,6 +11,7 @@ use agentsh_policy as policy;
 use agentsh_store as store;
 
 pub mod allow;
+pub mod answers;
 pub mod ask;
 pub mod authority;
 mod carry;
@@ -41,6 +42,6 @@ mod wakeful;
 
 pub use allow::Allowlist;
 pub use connection_limit::ConnectionLimit;
-pub use egress_context::{EgressContext, LazyResolver, OnRefusal, Origin, Refusal};
+pub use egress_context::{EgressContext, LazyResolver, OnRefusal, Origin, Refusal, Services};
 pub use kernel::Kernel;
 pub use service::{Service, serve};

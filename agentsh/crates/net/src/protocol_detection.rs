@@ -246,7 +246,7 @@ impl Http {
             whole.extend_from_slice(held.get(copied..put.at).unwrap_or_default());
             whole.extend_from_slice(&put.value);
             copied = put.at + put.length;
-            uses.push(put.used);
+            uses.extend(put.used);
         }
         whole.extend_from_slice(held.get(copied..).unwrap_or_default());
         (whole, uses)

@@ -146,7 +146,7 @@ fn other_interpreter(
     name: &str,
 ) -> Result<Target, PinError> {
     let mut target = direct(context, command, found)?;
-    for word in &command.args {
+    for word in command.args.iter().filter(|word| !search::is_made_up(word)) {
         let path = search::absolute(&command.cwd, Path::new(word));
         if let Ok(entry) = search::file(&path) {
             context.file(&entry.real, Role::Entry)?;
@@ -173,7 +173,8 @@ fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result
         launcher: Launcher::Direct,
         identity,
         program: found.real.clone(),
-        argv: words(&found.path, &command.args),
+        // As it was typed: programs say it, and look themselves up by it.
+        argv: words(Path::new(&command.word), &command.args),
     })
 }
 
@@ -385,7 +386,7 @@ fn shell(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<
                 words.next();
             }
             Some(_) => {}
-            None if text == "-" => break,
+            None if text == "-" || search::is_made_up(word) => break,
             None => {
                 let script = search::file(&search::absolute(&command.cwd, Path::new(word)))?;
                 context.file(&script.real, Role::Entry)?;
@@ -399,6 +400,6 @@ fn shell(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<
             }
         }
     }
-    context.note("what the shell is told on its standard input");
+    context.note("what the shell is told on its standard input, or another descriptor");
     Ok(target)
 }

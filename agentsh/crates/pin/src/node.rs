@@ -32,6 +32,11 @@ pub(super) fn resolve(
     let flagged = !line.flags.is_empty();
     argv.append(&mut line.flags);
     let identity = match &line.program {
+        Program::Entry(word) if search::is_made_up(word) => {
+            context.note("the program text that node reads from a descriptor");
+            argv.push(word.clone());
+            format!("stdin:{}", found.real.display())
+        }
         Program::Entry(word) => {
             let entry = entry(&search::absolute(&command.cwd, Path::new(word)))?;
             context.file(&entry, Role::Entry)?;

@@ -46,6 +46,11 @@ pub(super) fn resolve(
     }
     let mut launcher = Launcher::Python;
     let identity = match line.program {
+        Program::Script(word) if search::is_made_up(&word) => {
+            context.note("the program text that Python reads from a descriptor");
+            argv.push(word);
+            format!("stdin:{}", found.real.display())
+        }
         Program::Script(word) => {
             let path = search::absolute(&command.cwd, Path::new(&word));
             let script = script(context, &path, line.safe_path)?;

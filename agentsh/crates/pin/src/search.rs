@@ -65,6 +65,13 @@ fn executable(path: &Path) -> Result<Found, PinError> {
     Ok(found)
 }
 
+/// What the kernel makes up as it is read: open descriptors, such as that of a process substitution, and its own tables.
+/// There is nothing to hash before.
+pub(super) fn is_made_up(word: &OsStr) -> bool {
+    const PLACES: [&[u8]; 3] = [b"/dev/", b"/proc/", b"/sys/"];
+    PLACES.iter().any(|place| word.as_encoded_bytes().starts_with(place))
+}
+
 /// A regular file behind any links.
 pub(super) fn file(path: &Path) -> Result<Found, PinError> {
     let found = any(path)?;

@@ -26,18 +26,36 @@ pub struct ProjectReadOnly {
     pub why: &'static str,
     pub kind: Kind,
     pub tier: Tier,
-    /// Must not be creatable either where it is missing: a read-only stand-in takes its place.
-    pub placeholder: bool,
+    /// Below the home directory: what shows that this user has a program that reads such a file. Where one of these exists and
+    /// the file does not, a read-only stand-in keeps it from being made. Everything else is set aside as soon as it appears.
+    pub signs: &'static [&'static str],
 }
 
 /// Runs by itself.
-const fn runs(path: &'static str, kind: Kind, placeholder: bool, why: &'static str) -> ProjectReadOnly {
-    ProjectReadOnly { path, why, kind, tier: Tier::Runs, placeholder }
+const fn runs(path: &'static str, kind: Kind, why: &'static str) -> ProjectReadOnly {
+    ProjectReadOnly { path, why, kind, tier: Tier::Runs, signs: &[] }
+}
+
+/// Runs by itself in a program that leaves these signs in the home directory.
+const fn runs_in(
+    path: &'static str,
+    kind: Kind,
+    signs: &'static [&'static str],
+    why: &'static str,
+) -> ProjectReadOnly {
+    ProjectReadOnly { path, why, kind, tier: Tier::Runs, signs }
 }
 
 /// Instructs or configures.
 const fn instructs(path: &'static str, kind: Kind, why: &'static str) -> ProjectReadOnly {
-    ProjectReadOnly { path, why, kind, tier: Tier::Instructs, placeholder: false }
+    ProjectReadOnly { path, why, kind, tier: Tier::Instructs, signs: &[] }
+}
+
+/// The guarded entry that means a name at the top of a directory; `all` counts what only instructs.
+#[must_use]
+pub fn guarded(name: &str, all: bool) -> Option<&'static ProjectReadOnly> {
+    let mut entries = PROJECT_READ_ONLY.iter().filter(|entry| all || entry.tier == Tier::Runs);
+    entries.find(|entry| entry.path == name || entry.is_pattern() && entry.matches(name))
 }
 
 impl ProjectReadOnly {
@@ -376,87 +394,113 @@ pub const HOME_READ_ONLY: &[(&str, &str)] = &[
 
 /// At the top of the project.
 pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
-    runs(".git/hooks", Kind::Dir, false, "git runs them"),
-    runs(".git/config", Kind::File, false, "names programs that git runs"),
-    runs(".git/config.worktree", Kind::File, false, "names programs that git runs"),
-    runs(".git/commondir", Kind::File, false, "sends git elsewhere for its configuration and hooks"),
-    runs(".hg/hgrc", Kind::File, false, "names programs that Mercurial runs"),
-    runs(".hg/hgrc-not-shared", Kind::File, false, "names programs that Mercurial runs"),
-    runs(".jj/repo/config.toml", Kind::File, false, "names programs that Jujutsu runs"),
-    runs(".jj/config.toml", Kind::File, false, "names programs that Jujutsu runs"),
-    runs(".jj/workspace-config.toml", Kind::File, false, "names programs that Jujutsu runs"),
-    runs(".sl/config", Kind::File, false, "names programs that Sapling runs"),
-    runs(".sl/hgrc", Kind::File, false, "names programs that Sapling runs"),
-    runs(".mcp.json", Kind::File, true, "names programs that agents start"),
-    runs(".claude", Kind::Dir, true, "hooks and permissions of an agent"),
-    runs(".codex", Kind::Dir, true, "settings of an agent"),
-    runs(".gemini", Kind::Dir, true, "settings of an agent"),
-    runs(".cursor", Kind::Dir, true, "settings of an agent"),
-    runs(".opencode", Kind::Dir, true, "settings of an agent"),
-    runs(".continue", Kind::Dir, true, "names programs that an agent starts"),
-    runs(".roo", Kind::Dir, true, "names programs that an agent starts"),
-    runs(".windsurf", Kind::Dir, true, "hooks of an agent"),
-    runs(".kiro", Kind::Dir, true, "hooks of an agent"),
-    runs(".amazonq", Kind::Dir, true, "names programs that an agent starts"),
-    runs(".qwen", Kind::Dir, true, "settings of an agent"),
-    runs(".trae", Kind::Dir, true, "names programs that an agent starts"),
-    runs(".augment", Kind::Dir, false, "names programs that an agent starts"),
-    runs(".crush.json", Kind::File, false, "names programs that an agent starts"),
-    runs("crush.json", Kind::File, false, "names programs that an agent starts"),
-    runs(".goose", Kind::Dir, false, "names programs that an agent starts"),
-    runs(".junie", Kind::Dir, false, "names programs that an agent starts"),
-    runs(".factory", Kind::Dir, false, "hooks of an agent"),
-    runs("opencode.json", Kind::File, false, "names programs that an agent starts"),
-    runs("opencode.jsonc", Kind::File, false, "names programs that an agent starts"),
-    runs(".aider.conf.yml", Kind::File, false, "names programs that an agent runs"),
-    runs(".vscode", Kind::Dir, true, "tasks that the editor runs"),
-    runs(".idea", Kind::Dir, true, "tasks that the editor runs"),
-    runs(".zed", Kind::Dir, true, "tasks that the editor runs"),
-    runs(".helix", Kind::Dir, true, "language servers that the editor starts"),
-    runs(".fleet", Kind::Dir, false, "tasks that the editor runs"),
-    runs(".nova", Kind::Dir, false, "tasks that the editor runs"),
-    runs("*.code-workspace", Kind::File, false, "tasks that the editor runs"),
-    runs("*.sublime-project", Kind::File, false, "build systems that the editor runs"),
-    runs("*.sublime-workspace", Kind::File, false, "state that the editor obeys"),
-    runs(".exrc", Kind::File, true, "runs in the editor"),
-    runs(".vimrc", Kind::File, true, "runs in the editor"),
-    runs("_vimrc", Kind::File, false, "runs in the editor"),
-    runs(".nvimrc", Kind::File, true, "runs in the editor"),
-    runs(".nvim.lua", Kind::File, true, "runs in the editor"),
-    runs(".vim", Kind::Dir, false, "runs in the editor"),
-    runs(".lvimrc", Kind::File, false, "runs in the editor"),
-    runs(".dir-locals.el", Kind::File, true, "runs in the editor"),
-    runs(".dir-locals-2.el", Kind::File, false, "runs in the editor"),
-    runs(".projectile", Kind::File, false, "names commands that the editor runs"),
-    runs(".kakrc.local", Kind::File, false, "runs in the editor"),
-    runs(".envrc", Kind::File, true, "runs in the shell of whoever enters"),
-    runs(".autoenv.zsh", Kind::File, false, "runs in the shell of whoever enters"),
-    runs(".autoenv", Kind::File, false, "runs in the shell of whoever enters"),
-    runs(".husky", Kind::Dir, true, "git runs them"),
-    runs(".githooks", Kind::Dir, false, "git runs them"),
-    runs(".devcontainer", Kind::Dir, true, "commands that the editor runs"),
-    runs(".devcontainer.json", Kind::File, true, "commands that the editor runs"),
-    runs(".agentsh.yaml", Kind::File, true, "the policy of the project"),
-    runs(".gdbinit", Kind::File, true, "runs in the debugger"),
-    runs(".lldbinit", Kind::File, true, "runs in the debugger"),
-    runs(".pryrc", Kind::File, true, "runs in every Ruby console"),
-    runs(".irbrc", Kind::File, true, "runs in every Ruby console"),
-    runs(".Rprofile", Kind::File, true, "runs in every R session"),
-    runs(".Renviron", Kind::File, false, "sets variables of every R session"),
-    runs(".pythonrc", Kind::File, false, "runs in every Python console"),
-    runs(".iex.exs", Kind::File, false, "runs in every Elixir console"),
-    runs(".ghci", Kind::File, false, "runs in every Haskell console"),
-    runs(".erlang", Kind::File, false, "runs in every Erlang shell"),
-    runs(".octaverc", Kind::File, false, "runs in every Octave session"),
-    runs(".julia", Kind::Dir, false, "runs in every Julia session"),
-    runs(".sqliterc", Kind::File, false, "runs in the database client"),
-    runs(".psqlrc", Kind::File, false, "runs in the database client"),
-    runs(".ripgreprc", Kind::File, false, "names programs that ripgrep runs"),
-    ProjectReadOnly {
-        placeholder: true,
-        ..instructs(".gitmodules", Kind::File, "names repositories that git fetches")
-    },
+    runs(".git/hooks", Kind::Dir, "git runs them"),
+    runs(".git/config", Kind::File, "names programs that git runs"),
+    runs(".git/config.worktree", Kind::File, "names programs that git runs"),
+    runs(".git/commondir", Kind::File, "sends git elsewhere for its configuration and hooks"),
+    runs(".hg/hgrc", Kind::File, "names programs that Mercurial runs"),
+    runs(".hg/hgrc-not-shared", Kind::File, "names programs that Mercurial runs"),
+    runs(".jj/repo/config.toml", Kind::File, "names programs that Jujutsu runs"),
+    runs(".jj/config.toml", Kind::File, "names programs that Jujutsu runs"),
+    runs(".jj/workspace-config.toml", Kind::File, "names programs that Jujutsu runs"),
+    runs(".sl/config", Kind::File, "names programs that Sapling runs"),
+    runs(".sl/hgrc", Kind::File, "names programs that Sapling runs"),
+    runs_in(".mcp.json", Kind::File, &[".claude", ".claude.json"], "names programs that agents start"),
+    runs_in(".claude", Kind::Dir, &[".claude"], "hooks and permissions of an agent"),
+    runs_in(".codex", Kind::Dir, &[".codex"], "settings of an agent"),
+    runs_in(".gemini", Kind::Dir, &[".gemini"], "settings of an agent"),
+    runs_in(".cursor", Kind::Dir, &[".cursor", ".config/Cursor"], "settings of an agent"),
+    runs_in(".opencode", Kind::Dir, &[".config/opencode", ".local/share/opencode"], "settings of an agent"),
+    runs_in(".continue", Kind::Dir, &[".continue"], "names programs that an agent starts"),
+    runs_in(".roo", Kind::Dir, &[".roo"], "names programs that an agent starts"),
+    runs_in(".windsurf", Kind::Dir, &[".codeium/windsurf", ".config/Windsurf"], "hooks of an agent"),
+    runs_in(".kiro", Kind::Dir, &[".kiro"], "hooks of an agent"),
+    runs_in(".amazonq", Kind::Dir, &[".aws/amazonq"], "names programs that an agent starts"),
+    runs_in(".qwen", Kind::Dir, &[".qwen"], "settings of an agent"),
+    runs_in(".trae", Kind::Dir, &[".trae", ".config/Trae"], "names programs that an agent starts"),
+    runs(".augment", Kind::Dir, "names programs that an agent starts"),
+    runs(".crush.json", Kind::File, "names programs that an agent starts"),
+    runs("crush.json", Kind::File, "names programs that an agent starts"),
+    runs(".goose", Kind::Dir, "names programs that an agent starts"),
+    runs(".junie", Kind::Dir, "names programs that an agent starts"),
+    runs(".factory", Kind::Dir, "hooks of an agent"),
+    runs("opencode.json", Kind::File, "names programs that an agent starts"),
+    runs("opencode.jsonc", Kind::File, "names programs that an agent starts"),
+    runs(".aider.conf.yml", Kind::File, "names programs that an agent runs"),
+    runs_in(
+        ".vscode",
+        Kind::Dir,
+        &[".vscode", ".vscode-server", ".config/Code", ".config/VSCodium"],
+        "tasks that the editor runs",
+    ),
+    runs_in(".idea", Kind::Dir, &[".config/JetBrains"], "tasks that the editor runs"),
+    runs_in(".zed", Kind::Dir, &[".config/zed"], "tasks that the editor runs"),
+    runs(".helix", Kind::Dir, "language servers that the editor starts"),
+    runs(".fleet", Kind::Dir, "tasks that the editor runs"),
+    runs(".nova", Kind::Dir, "tasks that the editor runs"),
+    runs(".run", Kind::Dir, "tasks that the editor runs"),
+    runs(".vs", Kind::Dir, "tasks that the editor runs"),
+    runs(".luarc.json", Kind::File, "names plugins that the editor loads"),
+    runs(".luarc.jsonc", Kind::File, "names plugins that the editor loads"),
+    runs(".solargraph.yml", Kind::File, "names plugins that the editor loads"),
+    runs(".emacs.desktop", Kind::File, "runs in the editor"),
+    runs("*.code-workspace", Kind::File, "tasks that the editor runs"),
+    runs("*.sublime-project", Kind::File, "build systems that the editor runs"),
+    runs("*.sublime-workspace", Kind::File, "state that the editor obeys"),
+    runs(".exrc", Kind::File, "runs in the editor"),
+    runs(".vimrc", Kind::File, "runs in the editor"),
+    runs("_vimrc", Kind::File, "runs in the editor"),
+    runs(".nvimrc", Kind::File, "runs in the editor"),
+    runs(".nvim.lua", Kind::File, "runs in the editor"),
+    runs(".vim", Kind::Dir, "runs in the editor"),
+    runs(".lvimrc", Kind::File, "runs in the editor"),
+    runs(".dir-locals.el", Kind::File, "runs in the editor"),
+    runs(".dir-locals-2.el", Kind::File, "runs in the editor"),
+    runs(".projectile", Kind::File, "names commands that the editor runs"),
+    runs(".kakrc.local", Kind::File, "runs in the editor"),
+    runs_in(
+        ".envrc",
+        Kind::File,
+        &[".local/share/direnv", ".config/direnv"],
+        "runs in the shell of whoever enters",
+    ),
+    runs_in(
+        ".direnv",
+        Kind::Dir,
+        &[".local/share/direnv", ".config/direnv"],
+        "programs and settings in the shell of whoever enters",
+    ),
+    runs(".rvmrc", Kind::File, "runs in the shell of whoever enters"),
+    runs(".autoenv.zsh", Kind::File, "runs in the shell of whoever enters"),
+    runs(".autoenv", Kind::File, "runs in the shell of whoever enters"),
+    runs(".husky", Kind::Dir, "git runs them"),
+    runs(".githooks", Kind::Dir, "git runs them"),
+    runs(".devcontainer", Kind::Dir, "commands that the editor runs"),
+    runs(".devcontainer.json", Kind::File, "commands that the editor runs"),
+    runs(".agentsh.yaml", Kind::File, "the policy of the project"),
+    runs(".gdbinit", Kind::File, "runs in the debugger"),
+    runs(".lldbinit", Kind::File, "runs in the debugger"),
+    runs(".pdbrc", Kind::File, "runs in the debugger"),
+    runs(".byebugrc", Kind::File, "runs in the debugger"),
+    runs(".perldb", Kind::File, "runs in the debugger"),
+    runs(".ocamlinit", Kind::File, "runs in every OCaml console"),
+    runs("jupyter_*_config.py", Kind::File, "runs in every notebook server"),
+    runs(".pryrc", Kind::File, "runs in every Ruby console"),
+    runs(".irbrc", Kind::File, "runs in every Ruby console"),
+    runs(".Rprofile", Kind::File, "runs in every R session"),
+    runs(".Renviron", Kind::File, "sets variables of every R session"),
+    runs(".pythonrc", Kind::File, "runs in every Python console"),
+    runs(".iex.exs", Kind::File, "runs in every Elixir console"),
+    runs(".ghci", Kind::File, "runs in every Haskell console"),
+    runs(".erlang", Kind::File, "runs in every Erlang shell"),
+    runs(".octaverc", Kind::File, "runs in every Octave session"),
+    runs(".julia", Kind::Dir, "runs in every Julia session"),
+    runs(".sqliterc", Kind::File, "runs in the database client"),
+    runs(".psqlrc", Kind::File, "runs in the database client"),
+    runs(".ripgreprc", Kind::File, "names programs that ripgrep runs"),
+    instructs(".gitmodules", Kind::File, "names repositories that git fetches"),
     instructs(".gitattributes", Kind::File, "says which filters of the configuration git runs"),
+    instructs(".bsp", Kind::Dir, "names the build server that the editor starts"),
     instructs("CLAUDE.md", Kind::File, "instructions for agents"),
     instructs("CLAUDE.local.md", Kind::File, "instructions for agents"),
     instructs("AGENTS.md", Kind::File, "instructions for agents"),
@@ -549,7 +593,6 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/alternatives",
     "/etc/bash.bashrc",
     "/etc/ca-certificates",
-    "/etc/ca-certificates.conf",
     "/etc/chromium.d",
     "/etc/debian_version",
     "/etc/default/locale",
@@ -591,6 +634,9 @@ pub const SYSTEM_READ: &[&str] = &[
     "/etc/terminfo",
     "/etc/timezone",
 ];
+
+/// What the machine says of itself to everybody, read-only: some programs do not start without it.
+pub const MACHINE: &[&str] = &["/sys/devices/system", "/sys/kernel/mm/transparent_hugepage"];
 
 /// Every sandbox has its own of these: reading and writing them touches nothing of the host.
 pub const PRIVATE: &[&str] = &[

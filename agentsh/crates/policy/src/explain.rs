@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
 
 use super::builtin_paths::{
-    HOME_MASKS, HOME_READ_ONLY, NESTED_READ_ONLY, PRIVATE, PROJECT_READ_ONLY, SYSTEM_READ, Tier,
+    HOME_MASKS, HOME_READ_ONLY, MACHINE, NESTED_READ_ONLY, PRIVATE, PROJECT_READ_ONLY, SYSTEM_READ, Tier,
 };
 use super::domain::{self, Host};
 use super::mcp::{Definition, Tool};
@@ -79,7 +79,11 @@ impl Policy {
         };
         match question {
             Question::Connect(host, port) if from.is_none() => {
-                let rules = process.network.with_credentials(&self.agent_only.credentials);
+                let mut rules = process.network.clone();
+                let credentials = self.agent_only.credentials.iter();
+                credentials
+                    .filter_map(|credential| credential.value.host_rule(&credential.rule))
+                    .for_each(|host| rules.insert(host));
                 connect(&rules, &asker, host, *port)
             }
             Question::Connect(host, port) => connect(&process.network, &asker, host, *port),
@@ -334,7 +338,7 @@ fn file(
         let text = format!("every sandbox has its own `{private}`: nothing of this machine is touched");
         return allowed(builtin("private"), text);
     }
-    let system = among(SYSTEM_READ);
+    let system = among(SYSTEM_READ).or_else(|| among(MACHINE));
     if let (Access::Read, Some(system)) = (access, &system) {
         return allowed(builtin("system_read"), format!("`{system}` is readable by everybody"));
     }

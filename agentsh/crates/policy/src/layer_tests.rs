@@ -330,12 +330,12 @@ fn asks(policy: &Policy, question: Question) -> bool {
 fn one_line_adds_one_host() {
     let policy = stack("claude", &["agent: {network: {allow: [example.com]}}"]);
     let connect = |host: &str| asks(&policy, Question::Connect(host.into(), 443));
-    assert!(connect("example.com") && connect("claude.ai") && connect("api.anthropic.com"));
+    assert!(connect("example.com") && connect("api.anthropic.com"));
     assert!(!connect("other.example"));
     assert!(asks(&policy, Question::Env("EDITOR".into())) && policy.mcp.enforce);
     let replaced = stack("claude", &["agent: {network: {allow: {replace: [example.com]}}}"]);
     assert!(asks(&replaced, Question::Connect("example.com".into(), 443)));
-    assert!(!asks(&replaced, Question::Connect("claude.ai".into(), 443)));
+    assert!(!asks(&replaced, Question::Connect("api.anthropic.com".into(), 443)));
     assert!(asks(&replaced, Question::Env("EDITOR".into())) && replaced.mcp.enforce);
     let bare = stack("claude", &["extends: none\nagent: {network: {allow: [example.com]}}"]);
     assert!(!asks(&bare, Question::Env("EDITOR".into())) && !bare.mcp.enforce);

@@ -73,10 +73,12 @@ pub use explain::{Answer, allow_entry, allow_line, ask_connect, ask_file, beware
 pub use flags::Flags;
 pub use locks::Locks;
 pub use model::*;
+pub use network::{HostRule, Precedence};
 pub use organisation::{InForce, Organisation};
 pub use path::PathContext;
 pub use profile::ServerProfile;
 pub use read::top_keys;
+pub use request::MAX_FETCH_BODY;
 pub use resolve::parse;
 pub use search::{
     APPROVED_FILE, Loaded, Named, PROJECT_FILE, SYSTEM_FILE, Search, find, find_named, find_with, load,

@@ -6,13 +6,13 @@ use crate::types::RuleRef;
 /// The agent: room for a language server and a build, not for the whole machine. Of memory half of what there is.
 #[must_use]
 pub fn limits_for_agent() -> Limits {
-    defaults("agent.limits", [half_of_the_machine(), 512, 4096, 400])
+    defaults("agent.limits", Limits::default().resolve_for_agent())
 }
 
 /// One server.
 #[must_use]
 pub fn limits_for_server() -> Limits {
-    defaults("sandbox.mcp.servers.limits", [1 << 30, 256, 1024, 200])
+    defaults("sandbox.mcp.servers.limits", Limits::default().resolve_for_server())
 }
 
 /// Of a machine that does not say: what a build takes.
@@ -26,7 +26,42 @@ fn half_of_the_machine() -> u64 {
     kibibytes.map_or(MEMORY_WITHOUT_WORD, |kibibytes| kibibytes.saturating_mul(1024) / 2)
 }
 
+/// What a process tree may use: the policy's limits, and defaults where it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResolvedLimits {
+    /// Bytes of all processes together.
+    pub memory: u64,
+    /// Processes and threads at a time.
+    pub pids: u64,
+    /// Of each process.
+    pub open_files: u64,
+    /// Percent of one processor: 200 is two processors.
+    pub cpu_percent: u64,
+}
+
 impl Limits {
+    /// For the agent, and for what is built or fetched for it.
+    #[must_use]
+    pub fn resolve_for_agent(&self) -> ResolvedLimits {
+        self.resolve([half_of_the_machine(), 512, 4096, 400])
+    }
+
+    /// For one server.
+    #[must_use]
+    pub fn resolve_for_server(&self) -> ResolvedLimits {
+        self.resolve([1 << 30, 256, 1024, 200])
+    }
+
+    fn resolve(&self, [memory, pids, open_files, cpu_percent]: [u64; 4]) -> ResolvedLimits {
+        let value = |limit: &Option<Ruled<u64>>, default| limit.as_ref().map_or(default, |ruled| ruled.value);
+        ResolvedLimits {
+            memory: value(&self.memory, memory),
+            pids: value(&self.pids, pids),
+            open_files: value(&self.open_files, open_files),
+            cpu_percent: value(&self.cpu_percent, cpu_percent),
+        }
+    }
+
     /// Every limit that is not set taken from `defaults`.
     #[must_use]
     pub fn or(self, defaults: Self) -> Self {
@@ -39,7 +74,8 @@ impl Limits {
     }
 }
 
-fn defaults(section: &str, [memory, pids, open_files, cpu_percent]: [u64; 4]) -> Limits {
+fn defaults(section: &str, limits: ResolvedLimits) -> Limits {
+    let ResolvedLimits { memory, pids, open_files, cpu_percent } = limits;
     let ruled =
         |key: &str, value| Some(Ruled { value, rule: RuleRef::default_rule(&format!("{section}.{key}")) });
     Limits {

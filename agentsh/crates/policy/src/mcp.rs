@@ -51,6 +51,11 @@ pub struct ListAnswer {
     pub rule: RuleRef,
 }
 
+/// Whether an entry names the agent as such: its own tools, and no server's.
+pub(crate) fn is_own(rule: &ToolRule) -> bool {
+    rule.server == "agent"
+}
+
 impl McpPolicy {
     /// Whether the lists let the server run.
     #[must_use]
@@ -83,13 +88,20 @@ impl McpPolicy {
             let denied = lists
                 .denied_tools
                 .iter()
-                .find(|entry| entry.value.server == "agent" && glob::matches(&entry.value.tool, name));
+                .find(|entry| is_own(&entry.value) && glob::matches(&entry.value.tool, name));
             if let Some(entry) = denied.filter(|_| lists.tool_policy != ListMode::None) {
                 return Some(lists.answer(false, ListReason::ToolDenied, entry.rule.clone()));
             }
             layer = lists.narrowed_by.as_deref();
         }
         None
+    }
+
+    /// The rule that allows a tool of the agent's own by name, whatever it reaches. A project's file allows nothing.
+    #[must_use]
+    pub fn own_tool_allowed(&self, name: &str) -> Option<&RuleRef> {
+        let named = |entry: &&Ruled<ToolRule>| is_own(&entry.value) && glob::matches(&entry.value.tool, name);
+        self.allowed_tools.iter().find(named).map(|entry| &entry.rule)
     }
 
     /// Where a key with a single value was written; its default when it was not.

@@ -73,6 +73,8 @@ pub struct RequestRule {
     pub method: String,
     /// Glob over the components of the path: `*` stays inside one, `**` is any number of them.
     pub path: String,
+    /// No more than git's own fetch says: see [`RequestRule::git_fetch`].
+    pub is_git_fetch: bool,
 }
 
 /// Matching is on labels, never on substrings. Lower-case, IDNA-mapped, no trailing dot.

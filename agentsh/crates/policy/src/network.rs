@@ -7,7 +7,89 @@
 use super::domain::Host;
 use crate::types::RuleRef;
 
+use super::domain;
 use super::model::{HostPattern, NetworkPolicy, NetworkRule, Ruled};
+
+/// Where a rule goes among the network rules. The first of two equally precise rules decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precedence {
+    /// Before all others.
+    First,
+    /// Before all others, with the addresses and requests of the rule that decided until now.
+    FirstJoined,
+    /// Only where no rule decides yet.
+    IfUnruled,
+    Last,
+}
+
+/// A rule that something else than a `network` section gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRule {
+    pub rule: Ruled<NetworkRule>,
+    pub precedence: Precedence,
+}
+
+impl NetworkPolicy {
+    /// Puts a rule at its place.
+    pub fn insert(&mut self, HostRule { rule, precedence }: HostRule) {
+        let mut rule = rule;
+        match precedence {
+            Precedence::Last => self.allow.push(rule),
+            Precedence::First => self.allow.insert(0, rule),
+            Precedence::IfUnruled => {
+                if !self.is_ruled(&rule.value) {
+                    self.allow.push(rule);
+                }
+            }
+            Precedence::FirstJoined => {
+                let first = rule.value.ports().first().copied();
+                let known = rule.value.host.single().zip(first);
+                if let Some(known) = known.and_then(|(host, port)| self.rule_for(&host, port)) {
+                    rule.value.addresses.splice(0..0, known.value.addresses.clone());
+                    match known.value.requests.is_empty() {
+                        true => rule.value.requests.clear(),
+                        false => rule.value.requests.extend(known.value.requests.clone()),
+                    }
+                }
+                self.allow.insert(0, rule);
+            }
+        }
+    }
+
+    /// Whether rules decide already about every port that this one opens.
+    fn is_ruled(&self, rule: &NetworkRule) -> bool {
+        let host = rule.host.single();
+        host.is_some_and(|host| rule.ports().iter().all(|port| self.rule_for(&host, *port).is_some()))
+    }
+
+    /// Opens a port of the host's loopback.
+    pub fn open_loopback(&mut self, port: Ruled<u16>) {
+        if !self.loopback.iter().any(|open| open.value == port.value) {
+            self.loopback.push(port);
+        }
+    }
+
+    /// Closes a host and port, whatever opens it. What is no host closes nothing.
+    pub fn close(&mut self, host: &str, port: u16, rule: RuleRef) {
+        let Ok(host) = domain::normalise(host) else { return };
+        if host.is_local() {
+            self.loopback.retain(|open| open.value != port);
+        }
+        self.shut.push(Ruled { value: (host, port), rule });
+    }
+}
+
+impl HostPattern {
+    /// The one host that it means; None where it means several.
+    fn single(&self) -> Option<Host> {
+        match self {
+            Self::Exact(name) => Some(Host::Name(name.clone())),
+            Self::Net(address, 32) if address.is_ipv4() => Some(Host::Address(*address)),
+            Self::Net(address, 128) => Some(Host::Address(*address)),
+            _ => None,
+        }
+    }
+}
 
 impl NetworkPolicy {
     /// The rule that decides about a host and a port; None when no rule names both. Loopback is not asked here.

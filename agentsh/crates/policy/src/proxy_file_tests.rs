@@ -78,7 +78,7 @@ fn what_cannot_be_meant_is_refused() {
     for (text, expected) in [
         ("".to_owned(), "not valid JSON"),
         ("{\"servers\":[],}".to_owned(), "not valid JSON"),
-        ("{\"servers\":[],\"servers\":[]}".to_owned(), "written twice"),
+        ("{\"servers\":[],\"servers\":[{}]}".to_owned(), "written twice"),
         ("[]".to_owned(), "the proxy configuration must be a map"),
         (
             "{\"servers\":[{\"id\":\"far\",\"url\":\"ftp://a.example\"}]}".to_owned(),

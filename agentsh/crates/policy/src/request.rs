@@ -6,6 +6,9 @@ use super::glob;
 use super::model::RequestRule;
 use super::path;
 
+/// Longest body of a fetch, in bytes: what git sends without chunks (`http.postBuffer`).
+pub const MAX_FETCH_BODY: u64 = 1 << 20;
+
 impl RequestRule {
     /// Reads `METHOD /path`.
     ///
@@ -33,13 +36,36 @@ impl RequestRule {
         if path.split('/').skip(1).any(|part| part == ".") || path.contains("//") {
             return Err("a path is written without empty components and `.`".to_owned());
         }
-        Ok(Self { method: method.to_owned(), path: path.to_owned() })
+        Ok(Self { method: method.to_owned(), path: path.to_owned(), is_git_fetch: false })
+    }
+
+    /// The two requests of a fetch from one repository: which branches are there, and then for their objects. No other path
+    /// and no other query; what is sent is bounded by [`MAX_FETCH_BODY`].
+    ///
+    /// # Errors
+    /// When the path cannot be written as a rule.
+    pub fn git_fetch(repository: &str) -> Result<[Self; 2], String> {
+        let repository = repository.trim_end_matches('/');
+        let rule = |text: String| Self::parse(&text).map(|rule| Self { is_git_fetch: true, ..rule });
+        if repository.contains(['*', '?', '[']) {
+            return Err("a repository is one path".to_owned());
+        }
+        Ok([
+            rule(format!("GET {repository}/info/refs"))?,
+            rule(format!("POST {repository}/git-upload-pack"))?,
+        ])
     }
 
     /// Whether a request is meant. `target` is the request's path and query. A path that a server could read in more
     /// than one way is meant only where it is an escaped slash, and each way is meant: npm asks for `@scope%2fname`.
     #[must_use]
     pub fn matches(&self, method: &str, target: &str) -> bool {
+        if self.is_git_fetch {
+            let query = target.split_once('?').map(|(_, query)| query);
+            if query != (method == "GET").then_some("service=git-upload-pack") {
+                return false;
+            }
+        }
         let is_meant =
             |target: &str| components(target).is_some_and(|wanted| path::is(&written(&self.path), &wanted));
         let with = |slash: &str| target.replace("%2f", slash).replace("%2F", slash);
@@ -52,7 +78,8 @@ impl RequestRule {
     /// Whether every request that `inner` means is meant here too. May say no where the answer is yes.
     #[must_use]
     pub fn covers(&self, inner: &Self) -> bool {
-        glob::covers(&self.method, &inner.method)
+        (!self.is_git_fetch || inner.is_git_fetch)
+            && glob::covers(&self.method, &inner.method)
             && (self.path == inner.path
                 || self.path == "/**"
                 || path::is_pattern_covered(&written(&self.path), &written(&inner.path)))
@@ -77,6 +104,27 @@ mod tests {
 
     fn rule(text: &str) -> RequestRule {
         RequestRule::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_git_fetch_is_two_requests_and_no_query_of_ones_own() {
+        let rules = RequestRule::git_fetch("/a/b.git/").unwrap();
+        let allows = |method: &str, target: &str| rules.iter().any(|rule| rule.matches(method, target));
+        assert!(allows("GET", "/a/b.git/info/refs?service=git-upload-pack"));
+        assert!(allows("POST", "/a/b.git/git-upload-pack"));
+        for (method, target) in [
+            ("GET", "/a/b.git/info/refs"),
+            ("GET", "/a/b.git/info/refs?service=git-upload-pack&data=secret"),
+            ("GET", "/a/b.git/info/refs?x=secret"),
+            ("GET", "/other/info/refs?service=git-upload-pack"),
+            ("GET", "/secret/a/b.git/info/refs?service=git-upload-pack"),
+            ("POST", "/a/b.git/git-upload-pack?data=secret"),
+            ("POST", "/a/b.git/git-receive-pack"),
+        ] {
+            assert!(!allows(method, target), "{method} {target}");
+        }
+        assert!(RequestRule::git_fetch("/**").is_err());
+        assert!(!rules[1].covers(&rule("POST /a/b.git/git-upload-pack")), "a plain rule lets more through");
     }
 
     #[test]

@@ -24,12 +24,16 @@ const MOST_ENDING: Duration = Duration::from_secs(5);
 const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// As [`init`], without what takes a namespace. Gives the status of the program.
-pub(super) fn descend(plan: &Plan, control: &OwnedFd) -> Result<i32, StageError> {
+pub(super) fn descend(
+    plan: &Plan,
+    control: &OwnedFd,
+    numbered: Vec<(u32, OwnedFd)>,
+) -> Result<i32, StageError> {
     // Before there is anybody who could be orphaned.
     nix::sys::prctl::set_child_subreaper(true).at("collect what is left behind")?;
     limits::apply(&plan.limits)?;
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
-    let landlock = landlock::apply(&plan.landlock, plan.tier)?;
+    let landlock = landlock::apply(&plan.landlock, plan.tier, &numbered)?;
     if landlock.state == State::Absent {
         // Nothing else stands between the program and the files of the container: no flag goes on without it.
         return Err(io::Error::other(landlock.why))
@@ -58,7 +62,7 @@ pub(super) fn descend(plan: &Plan, control: &OwnedFd) -> Result<i32, StageError>
     drop(listener);
     let signals = reaper::awaited();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
-    let status = init::start(plan, control, &before);
+    let status = init::start(plan, control, &before, numbered);
     end_all(MOST_ENDING);
     status
 }

@@ -6,15 +6,16 @@ use super::plan::Identity;
 
 /// `passwd(5)`: root for programs that look it up, the sandbox's user, nobody.
 #[must_use]
-pub fn passwd(identity: Identity, user: &str, home: &Path) -> Vec<u8> {
+pub fn passwd(identity: Identity, user: &str, home: &Path, shell: Option<&Path>) -> Vec<u8> {
     let Identity { host_uid, host_gid, .. } = identity;
     // A name from the environment may hold what would start a new field or line.
     let user: String =
         user.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')).collect();
     let user = if user.is_empty() || user == "root" { "agent" } else { &user };
     let home = home.display();
+    let shell = shell.unwrap_or(Path::new("/bin/sh")).display();
     format!(
-        "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n{user}:x:{host_uid}:{host_gid}::{home}:/bin/sh\n\
+        "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n{user}:x:{host_uid}:{host_gid}::{home}:{shell}\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     )
     .into_bytes()

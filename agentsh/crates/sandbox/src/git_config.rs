@@ -8,12 +8,14 @@ use std::str::Chars;
 /// Paths as they are written, with quotes and escapes taken off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GitConfig {
-    /// `core.hooksPath`.
+    /// `core.hooksPath`, and `init.templateDir`, from which git copies hooks.
     pub hooks: Vec<String>,
     /// `include.path` and every `includeIf.*.path`, whether or not its condition holds.
     pub includes: Vec<String>,
     /// `core.worktree`.
     pub worktrees: Vec<String>,
+    /// `core.fsmonitor` where it is a program, which git starts for the plainest question.
+    pub monitors: Vec<String>,
     /// Values of everything else that may be a command.
     pub commands: Vec<String>,
 }
@@ -34,66 +36,101 @@ pub struct Entry {
 #[must_use]
 pub fn parse(text: &str) -> GitConfig {
     let mut found = GitConfig::default();
-    for entry in entries(text) {
-        let places = match (entry.section.as_str(), entry.key.as_str()) {
-            ("core", "hookspath") => &mut found.hooks,
-            ("core", "worktree") => &mut found.worktrees,
-            ("include" | "includeif", "path") => &mut found.includes,
-            _ if entry.is_harmless() => continue,
-            _ => &mut found.commands,
-        };
-        places.extend(entry.value.filter(|value| !value.is_empty()));
-    }
+    entries(text).into_iter().for_each(|entry| found.add(entry));
     found
 }
 
+impl GitConfig {
+    /// What one variable says.
+    pub fn add(&mut self, entry: Entry) {
+        let places = match (entry.section.as_str(), entry.key.as_str()) {
+            ("core", "hookspath") | ("init", "templatedir") => &mut self.hooks,
+            ("core", "worktree") => &mut self.worktrees,
+            ("core", "fsmonitor") if entry.is_bool() => return,
+            ("core", "fsmonitor") => &mut self.monitors,
+            ("include" | "includeif", "path") => &mut self.includes,
+            _ if entry.is_harmless() => return,
+            _ => &mut self.commands,
+        };
+        places.extend(entry.value.filter(|value| !value.is_empty()));
+    }
+}
+
 impl Entry {
-    /// Whether git runs nothing because of it, and goes nowhere else for what it runs. What is not known is not harmless.
+    /// Whether git runs nothing because of it, and goes nowhere else for what it runs or writes. By key and value, from
+    /// git-config(1) and git-lfs-config(5); what is not known is not harmless. `core.worktree` is where files are written:
+    /// whoever knows where that may be asks [`Entry::worktree`] first.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         let value = self.value.as_deref().unwrap_or_default();
-        let plain_address = || !value.starts_with('-') && !value.contains("::");
+        let is_address = || !value.starts_with('-') && !value.contains("::") && !value.contains("://-");
+        let is = |words: &[&str]| words.contains(&value.to_ascii_lowercase().as_str());
+        let is_bool = || self.is_bool();
+        let is_plain = || {
+            !value.is_empty()
+                && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        };
+        let key = self.key.as_str();
         match self.section.as_str() {
-            "core" => matches!(
-                self.key.as_str(),
-                "repositoryformatversion"
-                    | "filemode"
-                    | "bare"
-                    | "logallrefupdates"
-                    | "ignorecase"
-                    | "precomposeunicode"
-                    | "symlinks"
-                    | "autocrlf"
-                    | "eol"
-                    | "safecrlf"
-                    | "quotepath"
-                    | "sparsecheckout"
-                    | "sparsecheckoutcone"
-                    | "longpaths"
-                    | "abbrev"
-                    // Where files are, not what runs.
-                    | "worktree"
-            ),
-            "remote" => match self.key.as_str() {
-                "url" | "pushurl" => plain_address(),
+            "core" => match key {
+                "repositoryformatversion" | "abbrev" | "autocrlf" | "eol" | "safecrlf" => is_plain(),
+                "filemode" | "bare" | "logallrefupdates" | "ignorecase" | "precomposeunicode"
+                | "symlinks" | "quotepath" | "sparsecheckout" | "sparsecheckoutcone" | "longpaths" => {
+                    is_bool() || is(&["always"])
+                }
+                _ => false,
+            },
+            "remote" => match key {
+                "url" | "pushurl" => is_address(),
                 "fetch" | "push" | "tagopt" | "prune" | "mirror" | "promisor" | "partialclonefilter" => true,
                 _ => false,
             },
-            "branch" => {
-                matches!(self.key.as_str(), "remote" | "merge" | "rebase" | "pushremote" | "description")
-            }
-            "submodule" => match self.key.as_str() {
-                "url" => plain_address(),
-                "active" | "branch" | "path" | "recurse" | "ignore" => true,
+            "branch" => matches!(key, "remote" | "merge" | "rebase" | "pushremote" | "description"),
+            "submodule" => match key {
+                "url" => is_address(),
+                "update" => is(&["checkout", "rebase", "merge", "none"]),
+                "active"
+                | "branch"
+                | "path"
+                | "recurse"
+                | "ignore"
+                | "fetchrecursesubmodules"
+                | "shallow" => true,
                 _ => false,
             },
-            "user" | "author" | "committer" => matches!(self.key.as_str(), "name" | "email"),
-            "extensions" => matches!(self.key.as_str(), "objectformat" | "refstorage" | "partialclone"),
-            "init" | "pull" | "rebase" | "color" | "advice" | "push" | "fetch" | "status" | "lfs" => {
-                !value.contains(['/', '!'])
+            "user" | "author" | "committer" => matches!(key, "name" | "email"),
+            "extensions" => matches!(key, "objectformat" | "refstorage" | "partialclone" | "worktreeconfig"),
+            // A template directory brings hooks.
+            "init" => key == "defaultbranch" && is_plain(),
+            // Strategies are names of programs.
+            "pull" => matches!(key, "rebase" | "ff"),
+            "rebase" => {
+                matches!(key, "autosquash" | "autostash" | "updaterefs" | "stat" | "missingcommitscheck")
             }
+            "push" => matches!(key, "default" | "followtags" | "autosetupremote"),
+            "fetch" => matches!(key, "prune" | "prunetags" | "parallel" | "recursesubmodules"),
+            "color" | "advice" | "status" => !value.contains(['/', '!']),
+            "lfs" => match key {
+                "url" | "pushurl" => is_address(),
+                "access" => is(&["none", "basic", "negotiate", "ntlm"]),
+                "locksverify" | "allowincompletepush" | "fetchrecentalways" => is_bool(),
+                "repositoryformatversion" => is_plain(),
+                _ => false,
+            },
             _ => false,
         }
+    }
+
+    fn is_bool(&self) -> bool {
+        const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "0", "1", ""];
+        // None: the key stands alone, which is true.
+        self.value.as_deref().is_none_or(|value| WORDS.contains(&value.to_ascii_lowercase().as_str()))
+    }
+
+    /// The working tree that it names.
+    #[must_use]
+    pub fn worktree(&self) -> Option<&str> {
+        (self.section == "core" && self.key == "worktree").then(|| self.value.as_deref().unwrap_or_default())
     }
 }
 
@@ -280,6 +317,16 @@ mod tests {
             entries("[remote \"a \\\"b\"]\nurl = https://x\n[Branch.main]\nMerge = refs/heads/main\n");
         assert!(found.iter().all(Entry::is_harmless));
         for text in [
+            "[lfs]\nurl = https://x/info/lfs\nrepositoryformatversion = 0",
+            "[lfs \"https://x/info/lfs\"]\naccess = basic\nlocksverify = true",
+            "[submodule \"a\"]\nurl = ../a\nactive = true\nupdate = checkout",
+            "[init]\ndefaultBranch = main",
+            "[core]\nbare\nfilemode = true\nautocrlf = input",
+            "[extensions]\nworktreeConfig = true",
+        ] {
+            assert!(entries(text).iter().all(Entry::is_harmless), "{text}");
+        }
+        for text in [
             "[core]\nfsmonitor = x",
             "[core]\nhooksPath = x",
             "[remote \"a\"]\nurl = ext::sh -c x",
@@ -287,6 +334,15 @@ mod tests {
             "[include]\npath = x",
             "[submodule \"a\"]\nupdate = !x",
             "[filter \"lfs\"]\nclean = x",
+            "[lfs \"extension.x\"]\nclean = x",
+            "[lfs \"customtransfer.x\"]\npath = x",
+            "[lfs]\nstandalonetransferagent = x",
+            "[lfs]\nurl = ssh://-oProxyCommand=x/y",
+            "[init]\ntemplateDir = tmpl",
+            "[pull]\ntwohead = x",
+            "[core]\nworktree = ../../..",
+            "[core]\nbare = !x",
+            "[rebase]\ninstructionFormat = x",
         ] {
             assert!(!entries(text).iter().any(Entry::is_harmless), "{text}");
         }

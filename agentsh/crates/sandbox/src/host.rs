@@ -44,6 +44,8 @@ pub enum Small {
 
 /// With all that is in it, parents first.
 pub type SmallTree = Vec<(PathBuf, Small)>;
+/// Links, with what they say.
+pub type Links = Vec<(PathBuf, PathBuf)>;
 
 /// What lies in a `.git` besides the repository itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +63,10 @@ pub trait Host {
         None
     }
     fn look(&self, path: &Path) -> Option<Found>;
+    /// Whether the user may write it.
+    fn may_write(&self, _path: &Path) -> bool {
+        true
+    }
     /// Target of a symlink as written.
     fn link(&self, path: &Path) -> Option<PathBuf>;
     /// The path with all its links followed.
@@ -78,6 +84,10 @@ pub trait Host {
     fn may_make_in(&self, directory: &Path) -> bool;
     /// The home directory of a user of this machine.
     fn home_of(&self, user: &str) -> Option<PathBuf>;
+    /// The login shell of a user id; that of whoever started agentsh where the id is nobody's.
+    fn login_shell(&self, uid: u32) -> Option<PathBuf>;
+    /// The disks of the machine: their directories, and the links that lead there with what they say.
+    fn disks(&self) -> Vec<(Links, PathBuf)>;
     /// Directories of submodules and linked working trees below a `.git`; None when there was too much to look at.
     fn modules(&self, git: &Path) -> Option<Modules>;
     /// Whether files in a directory answer to more names than it lists.
@@ -107,19 +117,25 @@ const MOST_LEVELS: usize = 200;
 /// mounted.
 const LONGEST: usize = 3_500;
 /// Names of one directory that are compared with patterns, or followed where they are links.
-const MOST_NAMES: usize = 10_000;
+pub(crate) const MOST_NAMES: usize = 10_000;
 /// Bytes of a configuration of git that are read.
 const MOST_CONFIGURATION: u64 = 1 << 20;
 /// Directories of a repository in which no other lies.
 const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
-/// A larger file costs more to copy than to mount.
-const SMALL_BYTES: u64 = 4096;
+/// Each takes a mount.
+const MAX_DISKS: usize = 32;
+/// Up to here a copy costs less than a mount, which is made, moved and taken down again.
+const SMALL_BYTES: u64 = 16 << 10;
 /// As many copies cost about as much as the one mount that they replace.
 const SMALL_ENTRIES: usize = 6;
 
 impl Host for RealHost {
     fn small(&self, path: &Path) -> Option<SmallTree> {
         self.small.borrow_mut().entry(path.to_owned()).or_insert_with(|| small(path)).clone()
+    }
+
+    fn may_write(&self, path: &Path) -> bool {
+        rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
     }
 
     fn look(&self, path: &Path) -> Option<Found> {
@@ -216,6 +232,23 @@ impl Host for RealHost {
         let users = start_of(Path::new("/etc/passwd"))?;
         let line = users.lines().find(|line| line.split(':').next() == Some(user))?;
         line.split(':').nth(5).map(PathBuf::from).filter(|home| home.is_absolute())
+    }
+
+    fn disks(&self) -> Vec<(Links, PathBuf)> {
+        disks().unwrap_or_default()
+    }
+
+    fn login_shell(&self, uid: u32) -> Option<PathBuf> {
+        let users = start_of(Path::new("/etc/passwd")).unwrap_or_default();
+        let of = |uid: u32| {
+            let uid = uid.to_string();
+            users.lines().find(|line| line.split(':').nth(2) == Some(&uid))?.split(':').nth(6)
+        };
+        let named = of(uid).or_else(|| of(rustix::process::getuid().as_raw())).map(PathBuf::from);
+        // Users of a directory service are in no file.
+        let shell = named.or_else(|| std::env::var_os("SHELL").map(PathBuf::from))?;
+        let is_plain = shell.is_absolute() && !shell.to_string_lossy().contains([':', '\n']);
+        (is_plain && shell.exists()).then_some(shell)
     }
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
@@ -331,10 +364,15 @@ fn is_module(directory: &Path) -> bool {
 fn start_of(file: &Path) -> Option<String> {
     let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(file).ok()?;
-    let mut bytes = Vec::new();
-    file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let found = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let mut bytes = with_room_for(found.len().min(MOST_CONFIGURATION));
     file.take(MOST_CONFIGURATION).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A buffer that a file of this size fills in one read; an empty one is filled in small pieces.
+fn with_room_for(bytes: u64) -> Vec<u8> {
+    Vec::with_capacity(usize::try_from(bytes).unwrap_or(0) + 1)
 }
 
 /// Without `.` and `..`, by its letters.
@@ -349,6 +387,41 @@ pub fn plain(path: &Path) -> PathBuf {
         }
     }
     out
+}
+
+fn disks() -> std::io::Result<Vec<(Links, PathBuf)>> {
+    const BLOCK: &str = "/sys/block";
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(BLOCK)?.flatten() {
+        let (link, name) = (entry.path(), entry.file_name());
+        // There may be many that hold nothing.
+        let may_be_many =
+            ["loop", "ram"].iter().any(|kind| name.as_encoded_bytes().starts_with(kind.as_bytes()));
+        let is_unused = || std::fs::read_to_string(link.join("size")).unwrap_or_default().trim() == "0";
+        if found.len() >= MAX_DISKS || may_be_many && is_unused() {
+            continue;
+        }
+        let (Ok(to), Ok(device)) = (std::fs::read_link(&link), link.canonicalize()) else { continue };
+        let mut links = vec![(link, to)];
+        for part in std::iter::once(device.clone()).chain(partitions(&device)) {
+            let number = std::fs::read_to_string(part.join("dev")).unwrap_or_default();
+            let (number, name) = (number.trim(), part.file_name().unwrap_or_default());
+            if !number.is_empty() {
+                links.push((Path::new("/sys/dev/block").join(number), part.clone()));
+                links.push((Path::new("/sys/class/block").join(name), part));
+            }
+        }
+        found.push((links, device));
+    }
+    Ok(found)
+}
+
+/// A partition is called as its disk is, with a number behind it.
+fn partitions(device: &Path) -> Vec<PathBuf> {
+    let disk = device.file_name().unwrap_or_default().as_encoded_bytes();
+    let inner = std::fs::read_dir(device).into_iter().flatten().flatten();
+    let named = inner.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(disk));
+    named.map(|entry| entry.path()).filter(|path| path.join("partition").exists()).collect()
 }
 
 fn small(path: &Path) -> Option<SmallTree> {
@@ -394,7 +467,7 @@ fn small_entry(path: &Path) -> Option<Small> {
     if !found.is_file() || found.mode() & EVERYBODY_READS == 0 {
         return None;
     }
-    let mut content = Vec::new();
+    let mut content = with_room_for(found.len().min(SMALL_BYTES));
     file.take(SMALL_BYTES + 1).read_to_end(&mut content).ok()?;
     (content.len() as u64 <= SMALL_BYTES).then_some(Small::File { content, mode: found.mode() & 0o777 })
 }
@@ -444,7 +517,7 @@ mod tests {
         assert_eq!(small(directory.path()), None);
         std::fs::remove_file(&secret).unwrap();
 
-        std::fs::write(inner.join("large"), vec![b'x'; 4097]).unwrap();
+        std::fs::write(inner.join("large"), vec![b'x'; usize::try_from(SMALL_BYTES).unwrap() + 1]).unwrap();
         assert_eq!(small(directory.path()), None);
         std::fs::remove_file(inner.join("large")).unwrap();
 

@@ -3,12 +3,13 @@
 //!
 //! Order matters and is explained where it does. Nothing here decides: the plan did.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{ForkResult, Gid, Uid};
 
 use super::control::{self, Answer, Cause, Handover};
@@ -42,10 +43,11 @@ const EXECUTE: &str = "execute";
 fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageError> {
     let (plan, mut passed) = wait_for_go(control)?;
     if plan.tier == Tier::Container {
-        return container::descend(&plan, control);
+        let numbered = take_numbered(&plan, &mut passed)?;
+        return container::descend(&plan, control, numbered);
     }
     caps::keep_what_builds()?;
-    rustix::process::umask(rustix::fs::Mode::empty());
+    let users_mask = rustix::process::umask(rustix::fs::Mode::empty());
 
     // The cgroups first, so that all memory below is charged; their namespace is rooted where we are now.
     for descriptor in &plan.join {
@@ -61,22 +63,23 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
         become_the_sandbox_user(plan.identity)?;
     }
     // After the ids (changing them clears it): when the session dies, so do we, and with us the pid namespace.
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).at("arm the parent-death signal")?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).at("arm the parent-death signal")?;
     still_supervised(control)?;
 
+    let numbered = take_numbered(&plan, &mut passed)?;
     drop(passed);
     let root = mount::Root::begin()?;
     nix::unistd::sethostname("agentsh").at("set the host name")?;
     let sockets = network::prepare(&plan.network, plan.published)?;
     let less = root.build(&plan.mounts, &plan.executable, sources)?;
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::umask(users_mask);
 
     // For the session, which may not be shown our files in /proc.
     let mounted = Mounted::own().ok();
     // From here on only restrictions: each one binds pid 1 as well as the program.
     limits::apply(&plan.limits)?;
     let short = limits::lower_shares(&plan.limits);
-    let (mut enforcement, listener) = restrict(&plan, filters)?;
+    let (mut enforcement, listener) = restrict(&plan, filters, &numbered)?;
     enforcement.extend(less);
     enforcement.extend(short);
     // The listener comes last.
@@ -91,8 +94,8 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     drop((sockets, mounted, listener));
 
     let signals = reaper::awaited();
-    let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
-    start(&plan, control, &before)
+    let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).at("block signals")?;
+    start(&plan, control, &before, numbered)
 }
 
 /// Where root started agentsh: the ids are entered, not inherited.
@@ -108,14 +111,16 @@ pub(super) fn become_the_sandbox_user(identity: Identity) -> Result<(), StageErr
 fn restrict(
     plan: &Plan,
     filters: &seccomp::Filters,
+    numbered: &[(u32, OwnedFd)],
 ) -> Result<(Vec<Enforcement>, Option<OwnedFd>), StageError> {
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
-    let landlock = landlock::apply(&plan.landlock, plan.tier)?;
+    let landlock = landlock::apply(&plan.landlock, plan.tier, numbered)?;
     if landlock.state == State::Absent && !plan.allow_degraded {
         return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
     }
     caps::drop_all()?;
-    let listener = seccomp::install_and_tell(filters, plan.executable.filter(), plan.tells_files)?;
+    let listener =
+        seccomp::install_and_tell(filters, plan.executable.filter(), plan.identity, plan.tells_files)?;
     let enforcement = vec![
         Enforcement::enforced("namespaces", "user, mount, pid, network, ipc, uts and cgroup"),
         landlock,
@@ -126,26 +131,40 @@ fn restrict(
 }
 
 #[expect(unsafe_code, reason = "fork: this process has one thread and the child goes straight to execve")]
-pub(super) fn start(plan: &Plan, control: &OwnedFd, signals_before: &SigSet) -> Result<i32, StageError> {
+pub(super) fn start(
+    plan: &Plan,
+    control: &OwnedFd,
+    signals_before: &SigSet,
+    numbered: Vec<(u32, OwnedFd)>,
+) -> Result<i32, StageError> {
     let prepared = Prepared::new(plan).at("prepare the program's arguments")?;
     // Not dumpable: /proc/1/mem and ptrace are then closed to the program, which has the same user id. Before there is
     // one; in the child it ends with execve.
     nix::sys::prctl::set_dumpable(false).at("close pid 1 to its children")?;
+    if plan.terminal == Terminal::OwnGroup {
+        // A shell that continues the job reaches agentsh alone, which gives the terminal away first.
+        let itself = nix::unistd::Pid::from_raw(0);
+        nix::unistd::setpgid(itself, itself).at("leave the process group")?;
+    }
     // SAFETY: this process is single-threaded, so the child may use everything that the parent may.
     match unsafe { nix::unistd::fork() }.at("fork")? {
         ForkResult::Child => {
-            let error = execute(plan, &prepared, signals_before);
+            let above = numbered.iter().map(|(number, _)| number + 1).max().unwrap_or(0);
+            let control = rustix::io::fcntl_dupfd_cloexec(control, above.cast_signed());
+            let control = control.at("keep the control socket")?;
+            let error = execute(plan, &prepared, signals_before, &numbered);
             let cause = Cause::of(&error.source);
             let _ =
                 control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), cause }, &[]);
             std::process::exit(if cause == Cause::Missing { 127 } else { 126 });
         }
         ForkResult::Parent { child } => {
+            drop(numbered);
             for standard in 0..3 {
                 // The program alone holds the ends of its pipes: its exit must be an end of file.
                 let _ = nix::unistd::close(standard);
             }
-            Ok(reaper::run(child, control.as_fd(), plan.terminal == Terminal::NewSession))
+            Ok(reaper::run(child, control.as_fd(), plan.terminal))
         }
     }
 }
@@ -158,12 +177,11 @@ struct Prepared {
 
 impl Prepared {
     fn new(plan: &Plan) -> io::Result<Self> {
-        let path = plan.program.path.to_str().ok_or(io::ErrorKind::InvalidInput)?;
-        let strings = |list: &[String]| -> Result<Vec<CString>, std::ffi::NulError> {
-            list.iter().map(|item| CString::new(item.as_str())).collect()
+        let strings = |list: &[OsString]| -> Result<Vec<CString>, std::ffi::NulError> {
+            list.iter().map(|item| CString::new(item.as_bytes())).collect()
         };
         Ok(Self {
-            path: CString::new(path)?,
+            path: CString::new(plan.program.path.as_os_str().as_bytes())?,
             argv: strings(&plan.program.argv)?,
             env: strings(&plan.program.env)?,
         })
@@ -171,21 +189,31 @@ impl Prepared {
 }
 
 /// Returns only when the program could not be executed.
-fn execute(plan: &Plan, prepared: &Prepared, signals_before: &SigSet) -> StageError {
+fn execute(
+    plan: &Plan,
+    prepared: &Prepared,
+    signals_before: &SigSet,
+    numbered: &[(u32, OwnedFd)],
+) -> StageError {
     let attempt = || -> Result<(), StageError> {
         if plan.tier == Tier::Container {
             // No pid namespace ends with pid 1.
-            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
-                .at("arm the parent-death signal")?;
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).at("arm the parent-death signal")?;
         }
-        if plan.terminal == Terminal::NewSession {
-            nix::unistd::setsid().at("leave the terminal")?;
+        match plan.terminal {
+            Terminal::NewSession => drop(nix::unistd::setsid().at("leave the terminal")?),
+            Terminal::OwnGroup => lead_a_group().at("make a process group")?,
+            Terminal::Keep => {}
         }
         let workdir = &plan.program.workdir;
         nix::unistd::chdir(workdir).on("enter", workdir.display())?;
         landlock::leave_pid_1_alone()?;
+        as_programs_start().at("restore signals")?;
         signals_before.thread_set_mask().at("restore signals")?;
         close_from(3).at("close descriptors")?;
+        for (number, open) in numbered {
+            place(open, *number).at("place descriptors")?;
+        }
         nix::unistd::execve(&prepared.path, &prepared.argv, &prepared.env)
             .map(|_| ())
             .on(EXECUTE, plan.program.path.display())
@@ -195,6 +223,67 @@ fn execute(plan: &Plan, prepared: &Prepared, signals_before: &SigSet) -> StageEr
         detail: String::new(),
         source: io::Error::other("returned"),
     })
+}
+
+/// Programs inside name groups by the ids of their own pid namespace: that of agentsh has none there, so a shell could not
+/// give the terminal back to it.
+fn lead_a_group() -> nix::Result<()> {
+    let itself = nix::unistd::Pid::from_raw(0);
+    nix::unistd::setpgid(itself, itself)?;
+    let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(()) };
+    // Not in the foreground yet, and not to be stopped for asking.
+    let mut asks = SigSet::empty();
+    asks.add(Signal::SIGTTOU);
+    let before = asks.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let taken = nix::unistd::tcsetpgrp(&terminal, nix::unistd::getpgrp());
+    before.thread_set_mask()?;
+    // A terminal that was hung up is nobody's.
+    taken.or_else(|error| if error == nix::errno::Errno::ENOTTY { Ok(()) } else { Err(error) })
+}
+
+/// The runtime ignores SIGPIPE, and a program that inherits that never hears that nobody reads it any more; the C library
+/// ignores two of its own in what it spawns. What whoever started agentsh has ignored (`nohup`) stays so.
+#[expect(unsafe_code, reason = "the C library's sigaction refuses its own signals")]
+fn as_programs_start() -> io::Result<()> {
+    const OF_THREADS: [libc::c_int; 2] = [32, 33];
+    const SET_BYTES: usize = 8;
+    // The kernel's `sigaction`: all zeroes is the default, with no flags.
+    let default = [0_u64; 4];
+    for signal in [libc::SIGPIPE].into_iter().chain(OF_THREADS) {
+        let none = std::ptr::null_mut::<u64>();
+        // SAFETY: the kernel reads one `sigaction`, which is no larger than this and outlives the call. No handler is
+        // installed, and nothing in this process counts on these signals: it is about to be replaced.
+        let set =
+            unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, none, SET_BYTES) };
+        if set != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// What the plan gives the program beside its standard streams, out of the way of the numbers it will have.
+fn take_numbered(plan: &Plan, passed: &mut [Option<OwnedFd>]) -> Result<Vec<(u32, OwnedFd)>, StageError> {
+    let highest = plan.program.descriptors.iter().map(|(number, _)| *number).max().unwrap_or(0);
+    let lowest = i32::try_from(highest).unwrap_or(i32::MAX).saturating_add(1);
+    let take = |(number, index): &(u32, usize)| {
+        let open = passed.get_mut(*index).and_then(Option::take);
+        let open = open.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok((*number, rustix::io::fcntl_dupfd_cloexec(&open, lowest)?))
+    };
+    plan.program.descriptors.iter().map(take).collect::<io::Result<_>>().at("find a descriptor")
+}
+
+/// Open under this number when the program is executed.
+#[expect(unsafe_code, reason = "dup2 has no safe wrapper: it may close a descriptor that others own")]
+fn place(open: &OwnedFd, number: u32) -> io::Result<()> {
+    let number = libc::c_int::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the control socket and what is still to be placed lie above all numbers; whatever else had this one is closed
+    // by execve, which comes next.
+    match unsafe { libc::dup2(open.as_raw_fd(), number) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Everything from `first` on is closed at execve; until then the control socket can still carry the error.

@@ -5,11 +5,14 @@
 //! are not used: they miss UDP, MPTCP and TCP Fast Open.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreatedAttr, Scope,
 };
+
+use rustix::fs::{FileType, OFlags};
 
 use super::plan::{LandlockAccess, LandlockRule, Tier};
 use super::report::{Enforcement, State};
@@ -29,7 +32,11 @@ const ASKED_FOR: &str = "files, signals and abstract sockets";
 /// # Errors
 /// When a rule cannot be built; a kernel without Landlock is not an error but an absent layer. Where nothing else stands
 /// between the program and the files, neither is one whose Landlock is too old for that.
-pub fn apply(rules: &[LandlockRule], tier: Tier) -> Result<Enforcement, StageError> {
+pub fn apply(
+    rules: &[LandlockRule],
+    tier: Tier,
+    numbered: &[(u32, OwnedFd)],
+) -> Result<Enforcement, StageError> {
     let all = AccessFs::from_all(ASKED);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -47,8 +54,36 @@ pub fn apply(rules: &[LandlockRule], tier: Tier) -> Result<Enforcement, StageErr
             .map_err(to_io)
             .on("add the Landlock rule for", rule.path.display())?;
     }
+    for (stream, access) in given_open(numbered) {
+        ruleset = ruleset
+            .add_rule(PathBeneath::new(stream, access & all))
+            .map_err(to_io)
+            .at("add the Landlock rule for a standard stream")?;
+    }
     let status = ruleset.restrict_self().map_err(to_io).at("apply Landlock")?;
     Ok(describe(&status.landlock, tier))
+}
+
+/// The files and terminals behind the standard descriptors and the numbered ones, which programs open once more by their
+/// names (`/dev/stderr`): for what the descriptor allows anyway.
+fn given_open(numbered: &[(u32, OwnedFd)]) -> Vec<(BorrowedFd<'_>, BitFlags<AccessFs>)> {
+    let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    fn granted(stream: BorrowedFd<'_>) -> Option<(BorrowedFd<'_>, BitFlags<AccessFs>)> {
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(stream).ok()?.st_mode);
+        let mut access = match rustix::fs::fcntl_getfl(stream).ok()? & OFlags::RWMODE {
+            OFlags::RDONLY => AccessFs::ReadFile.into(),
+            OFlags::WRONLY => AccessFs::WriteFile | AccessFs::Truncate,
+            _ => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
+        };
+        match kind {
+            FileType::RegularFile => {}
+            FileType::CharacterDevice => access |= AccessFs::IoctlDev,
+            // What has no name in a file system needs no rule.
+            _ => return None,
+        }
+        Some((stream, access))
+    }
+    streams.into_iter().chain(numbered.iter().map(|(_, open)| open.as_fd())).filter_map(granted).collect()
 }
 
 /// A domain inside the first one, for the program alone: it can no longer signal pid 1, which stays outside.

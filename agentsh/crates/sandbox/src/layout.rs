@@ -9,115 +9,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::host::{Found, Host};
-use super::plan::{
-    Access, Descriptor, Executable, FileKey, Identity, Kind, LandlockRule, Mount, PROJECT_LAYER, Source, What,
-};
-use crate::policy::builtin_paths;
+use super::listed_host::ListedHost;
+use super::plan::{Access, Executable, Kind, LandlockRule, Mount, PROJECT_LAYER, Source, What};
+use super::spec::{PathRules, Placed, SandboxSpec};
+use crate::policy::{Ruled, builtin_paths};
 
 mod git;
 mod guards;
 mod rights;
 mod system;
 
+pub use super::spec::{CacheLayer, Elsewhere, Grant, PinnedBytes, PinnedFile, ProjectLayer};
 pub use guards::instructing;
-
-/// A path of the host that is shown at the same place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    pub path: PathBuf,
-    pub access: Access,
-}
-
-/// A path of the host that is shown at another place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Elsewhere {
-    pub host: PathBuf,
-    pub inside: PathBuf,
-    pub access: Access,
-}
-
-/// A file whose bytes were hashed and which is to be executed or loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinnedFile {
-    pub path: PathBuf,
-    pub bytes: PinnedBytes,
-    pub executable: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PinnedBytes {
-    /// Bound, if it is still the file that was hashed. For files that only root can change, and for large ones.
-    InPlace(FileKey),
-    /// Copied from sealed memory, see [`super::sealed`].
-    Copied { from: Descriptor },
-}
-
-/// The project as a copy-on-write layer, in which nothing needs a guard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProjectLayer {
-    /// Mounted here; the directory of the host that holds what is written.
-    Own(PathBuf),
-    /// That of the agent's sandbox. [`Source::Layer`] is for the session to fill in.
-    Lent,
-}
-
-/// A cache of the user below a layer of the project's own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CacheLayer {
-    /// The user's.
-    pub lower: PathBuf,
-    /// The directory of the layer.
-    pub layer: PathBuf,
-    pub inside: PathBuf,
-}
-
-pub struct Request<'a> {
-    pub identity: Identity,
-    pub user: &'a str,
-    pub home: &'a Path,
-    pub project: &'a Path,
-    /// None: the project is not shown.
-    pub project_access: Option<Access>,
-    /// None: what is written to the project reaches it.
-    pub layer: Option<ProjectLayer>,
-    pub grants: Vec<Grant>,
-    /// The program's own files in the home directory: bound even inside a mask.
-    pub own_state: Vec<Grant>,
-    /// Paths that the policy hides.
-    pub denied: Vec<PathBuf>,
-    /// Built-in masks and hook files that the policy lifts, absolute.
-    pub unmasked: Vec<PathBuf>,
-    /// Guard also what only instructs or configures.
-    pub guard_all: bool,
-    pub pinned: Vec<PinnedFile>,
-    /// Directories of the program itself, read-only.
-    pub program_roots: Vec<PathBuf>,
-    /// Links of the host that lead to what is shown, with what they say.
-    pub links: Vec<(PathBuf, PathBuf)>,
-    /// Size of each private writable area.
-    pub private_bytes: u64,
-    /// Generated files: inside path, content, mode.
-    pub files: Vec<(PathBuf, Vec<u8>, u32)>,
-    /// Files and directories of the host at another place.
-    pub extra: Vec<Elsewhere>,
-    /// Stand-ins may be made on disk; without them what is missing is not kept away.
-    pub stand_ins: bool,
-    /// As `extra`, and no rule of Landlock opens it.
-    pub beyond_landlock: Vec<Elsewhere>,
-    /// The program brings settings for git in its environment, which stay as they are.
-    pub sets_git: bool,
-    pub caches: Vec<CacheLayer>,
-    /// The agent keeps its terminal; a server has none.
-    pub for_agent: bool,
-    /// agentsh's own executable, shown to the agent as its bridge.
-    pub bridge: Option<(&'a Path, FileKey)>,
-    /// Empty allows everything that can be seen.
-    pub execute: Vec<PathBuf>,
-    /// Unix sockets may be made in directories of the host too, where another sandbox may connect to them.
-    pub shared_sockets: bool,
-    /// The terminal from which agentsh was started, by its name on the host.
-    pub terminal: Option<PathBuf>,
-}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
@@ -138,6 +41,8 @@ pub struct Layout {
     pub repositories: Vec<PathBuf>,
     /// Writable directories at whose top files may lie that instruct or configure.
     pub instructed: Vec<PathBuf>,
+    /// Those of them that somebody works in: what appears there and would run by itself is set aside.
+    pub worked_in: Vec<PathBuf>,
 }
 
 /// What takes the place of something that must not come into being.
@@ -150,81 +55,43 @@ pub enum StandIn {
     Socket,
 }
 
-/// What decides about guards, for the time of a run: what the host takes away is guarded again as it is then.
-#[derive(Clone, Debug)]
-pub struct Keep {
-    pub identity: Identity,
-    pub home: PathBuf,
-    pub project: PathBuf,
-    pub project_access: Option<Access>,
-    /// The project is a layer.
-    pub is_layered: bool,
-    pub grants: Vec<Grant>,
-    pub program_roots: Vec<PathBuf>,
-    pub denied: Vec<PathBuf>,
-    pub unmasked: Vec<PathBuf>,
-    pub guard_all: bool,
-}
-
 /// Where agentsh's own files stand inside an agent's sandbox.
 pub const OWN_DIRECTORY: &str = "/run/agentsh";
 
 /// # Panics
-/// Never. Equal requests on equal hosts give equal layouts.
+/// Never. Equal specifications on equal hosts give equal layouts.
 #[must_use]
-pub fn layout(request: &Request<'_>, host: &dyn Host) -> Layout {
-    let mut out = Builder::new(request, host);
+pub fn layout(spec: &SandboxSpec, host: &dyn Host) -> Layout {
+    let host = ListedHost::new(host);
+    let mut out = Builder::new(&spec.paths, &host);
     out.system();
-    out.private();
+    out.machine();
+    out.private(spec);
     out.grants();
-    out.program();
-    out.links();
-    out.generated();
-    out.unlisted();
-    out.landlock();
-    out.elsewhere(&request.beyond_landlock);
+    out.program(spec);
+    out.links(&spec.placed);
+    out.generated(spec);
+    out.unlisted(spec);
+    out.landlock(&spec.process);
+    out.elsewhere(&spec.placed.beyond_landlock);
     out.put_layer_below();
     out.layout
 }
 
-/// The guards alone, as they would be made now.
+/// The guards alone, as they would be made now: what the host takes away while a sandbox runs is guarded again.
 #[must_use]
-pub fn guards(keep: &Keep, host: &dyn Host) -> Layout {
-    let request = Request {
-        identity: keep.identity,
-        user: "",
-        home: &keep.home,
-        project: &keep.project,
-        project_access: keep.project_access,
-        layer: keep.is_layered.then_some(ProjectLayer::Lent),
-        grants: keep.grants.clone(),
-        own_state: Vec::new(),
-        denied: keep.denied.clone(),
-        unmasked: keep.unmasked.clone(),
-        guard_all: keep.guard_all,
-        pinned: Vec::new(),
-        program_roots: keep.program_roots.clone(),
-        links: Vec::new(),
-        private_bytes: 0,
-        files: Vec::new(),
-        extra: Vec::new(),
-        stand_ins: true,
-        beyond_landlock: Vec::new(),
-        sets_git: true,
-        caches: Vec::new(),
-        for_agent: false,
-        bridge: None,
-        execute: Vec::new(),
-        shared_sockets: true,
-        terminal: None,
-    };
-    let mut out = Builder::new(&request, host);
+pub fn guards(rules: &PathRules, host: &dyn Host) -> Layout {
+    let host = ListedHost::new(host);
+    let mut out = Builder::new(rules, &host);
     out.grants();
     out.layout
 }
 
 struct Builder<'a> {
-    request: &'a Request<'a>,
+    rules: &'a PathRules,
+    /// The project's access and the grants as the user may use them: what he may not write is read-only inside too.
+    project_access: Option<Access>,
+    shown: Vec<Grant>,
     host: &'a dyn Host,
     layout: Layout,
     /// The project and grants with their links followed.
@@ -240,9 +107,18 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(request: &'a Request<'a>, host: &'a dyn Host) -> Self {
+    fn new(rules: &'a PathRules, host: &'a dyn Host) -> Self {
+        let usable = |path: &Path, access: Access| match access {
+            Access::ReadWrite if !host.may_write(path) => Access::ReadOnly,
+            access => access,
+        };
+        let grants = rules.grants.iter().map(|grant| &grant.value);
         Self {
-            request,
+            rules,
+            project_access: rules.project_access.map(|access| usable(&rules.project, access)),
+            shown: grants
+                .map(|grant| Grant { path: grant.path.clone(), access: usable(&grant.path, grant.access) })
+                .collect(),
             host,
             layout: Layout {
                 mounts: Vec::new(),
@@ -255,6 +131,7 @@ impl<'a> Builder<'a> {
                 guards: Vec::new(),
                 repositories: Vec::new(),
                 instructed: Vec::new(),
+                worked_in: Vec::new(),
             },
             roots: RefCell::default(),
             links: RefCell::default(),
@@ -292,23 +169,31 @@ impl Builder<'_> {
 
     /// The project, or the grant above a path.
     fn root_of(&self, path: &Path) -> Option<&Path> {
-        let project = self.request.project;
+        let project = self.rules.project.as_path();
         if path.starts_with(project) {
             return Some(project);
         }
-        let grants = self.request.grants.iter().map(|grant| grant.path.as_path());
+        let grants = self.shown.iter().map(|grant| grant.path.as_path());
         grants
             .filter(|grant| path.starts_with(grant) && path != *grant)
             .max_by_key(|grant| grant.as_os_str().len())
     }
 
     fn grants(&mut self) {
-        let request = self.request;
+        let rules = self.rules;
         let mut grants: BTreeMap<PathBuf, Access> = BTreeMap::new();
-        if let Some(access) = request.project_access {
-            grants.insert(request.project.to_owned(), access);
+        if let Some(access) = self.project_access {
+            grants.insert(rules.project.clone(), access);
         }
-        for grant in &request.grants {
+        for grant in self.shown.clone() {
+            let is_above = |hidden: &&Ruled<PathBuf>| {
+                grant.path.starts_with(&hidden.value) && grant.path != hidden.value
+            };
+            if let Some(hidden) = rules.hidden.iter().find(is_above) {
+                let why = format!("{} is hidden by {}", hidden.value.display(), hidden.rule);
+                self.refuse(&grant.path, why);
+                continue;
+            }
             // The wider of two grants for one path: both were given.
             let entry = grants.entry(grant.path.clone()).or_insert(grant.access);
             if grant.access == Access::ReadWrite {
@@ -316,8 +201,8 @@ impl Builder<'_> {
             }
         }
         // In their order among the grants: one that holds the project, or what is hidden, covers neither.
-        let is_own = |root: &Path| request.own_state.iter().any(|own| root.starts_with(&own.path));
-        for root in request.program_roots.iter().filter(|root| self.is_shown_for_program(root)) {
+        let is_own = |root: &Path| rules.own.iter().any(|own| root.starts_with(&own.value.path));
+        for root in rules.program_roots.iter().filter(|root| self.is_shown_for_program(root)) {
             if self.masked(root).is_none() && !is_own(root) {
                 grants.entry(root.clone()).or_insert(Access::ReadOnly);
             }
@@ -326,7 +211,7 @@ impl Builder<'_> {
         let before = std::mem::take(&mut self.layout.mounts);
         self.guard();
         let mut guards = on_top(std::mem::replace(&mut self.layout.mounts, before));
-        if request.layer.is_some() {
+        if rules.layer.is_some() {
             // A grant around the project guards what it finds below.
             guards
                 .retain(|mount| !self.is_layered(&mount.target) || !matches!(mount.what, What::Bind { .. }));
@@ -341,7 +226,7 @@ impl Builder<'_> {
             placed.insert(path.clone(), Access::ReadWrite);
         }
         // A mount of its own is what tells it from its surroundings, where nothing may be executed.
-        for path in &request.execute {
+        for path in &rules.execute {
             if let Some(access) = self.access(path)
                 && self.host.look(path).is_some()
             {
@@ -349,21 +234,20 @@ impl Builder<'_> {
             }
         }
         // Shortest first, so that a longer path lies on top of a shorter one; the home is one of them.
-        let home_granted = grants.contains_key(request.home);
-        let mut placed_home = home_granted;
+        let mut placed_home = grants.contains_key(&rules.home);
         for (path, access) in &placed {
-            if !placed_home && path.as_path() > request.home {
-                self.push(request.home, What::Tmpfs { bytes: request.private_bytes, mode: 0o700 });
+            if !placed_home && *path > rules.home {
+                self.push(&rules.home, What::Tmpfs { bytes: rules.private_bytes, mode: 0o700 });
                 placed_home = true;
             }
             self.grant(path, *access);
         }
         if !placed_home {
-            self.push(request.home, What::Tmpfs { bytes: request.private_bytes, mode: 0o700 });
+            self.push(&rules.home, What::Tmpfs { bytes: rules.private_bytes, mode: 0o700 });
         }
-        if request.for_agent && request.project_access.is_none() {
+        if rules.has_project_directory && self.project_access.is_none() {
             // The agent starts there, even if it may see only parts of it.
-            self.push(request.project, What::Directory { mode: 0o755 });
+            self.push(&rules.project, What::Directory { mode: 0o755 });
         }
         let holds = self.layout.mounts.iter().filter(|mount| {
             held.contains(&mount.target) || granted_in_writable(&self.granted, &mount.target)
@@ -398,20 +282,20 @@ impl Builder<'_> {
         self.layout.refused.push((path.to_owned(), why.into()));
     }
 
-    fn program(&mut self) {
-        for grant in &self.request.own_state {
+    fn program(&mut self, spec: &SandboxSpec) {
+        for grant in self.rules.own.iter().map(|own| &own.value) {
             match self.host.look(&grant.path) {
                 Some(Found::Directory) => self.bind(&grant.path, grant.access, Kind::Directory),
                 Some(Found::File) => self.bind(&grant.path, grant.access, Kind::File),
                 _ => {}
             }
         }
-        for root in &self.request.program_roots {
+        for root in &self.rules.program_roots {
             if self.is_shown_for_program(root) && !self.granted.contains_key(root) {
                 self.bind(root, Access::ReadOnly, Kind::Directory);
             }
         }
-        for file in &self.request.pinned {
+        for file in &spec.process.pinned {
             let what = match &file.bytes {
                 PinnedBytes::InPlace(key) => What::Bind {
                     source: Source::Path { path: file.path.clone(), expect: Some(*key), no_links: false },
@@ -426,19 +310,17 @@ impl Builder<'_> {
 
     fn is_shown_for_program(&self, root: &Path) -> bool {
         !is_system(root)
-            && !root.starts_with(self.request.project)
+            && !root.starts_with(&self.rules.project)
             && self.host.look(root) == Some(Found::Directory)
     }
 
     /// Links lie between what is shown: what is bound has its own, and where something is placed lies a directory.
-    fn links(&mut self) {
-        let request = self.request;
-        let placed = request.extra.iter().map(|extra| extra.inside.as_path());
-        let placed = placed.chain(request.caches.iter().map(|cache| cache.inside.as_path()));
-        let placed: Vec<&Path> =
-            placed.chain(request.files.iter().map(|(path, ..)| path.as_path())).collect();
+    fn links(&mut self, own: &Placed) {
+        let placed = own.elsewhere.iter().map(|one| one.inside.as_path());
+        let placed = placed.chain(own.caches.iter().map(|cache| cache.inside.as_path()));
+        let placed: Vec<&Path> = placed.chain(own.files.iter().map(|file| file.path.as_path())).collect();
         for (link, to) in
-            request.links.iter().filter(|(link, _)| !placed.iter().any(|path| path.starts_with(link)))
+            own.links.iter().filter(|(link, _)| !placed.iter().any(|path| path.starts_with(link)))
         {
             let is_there = |mount: &Mount| match &mount.what {
                 What::Directory { .. } | What::Tmpfs { .. } => mount.target == *link,
@@ -451,8 +333,8 @@ impl Builder<'_> {
     }
 
     /// Git inside does not list the stand-ins among the untracked files: they are not the project's.
-    fn unlisted(&mut self) {
-        if self.request.sets_git {
+    fn unlisted(&mut self, spec: &SandboxSpec) {
+        if spec.sets_git() {
             return;
         }
         // Sockets are seen by no git; empty directories are what `git clean` and `git stash -u` remove.
@@ -483,19 +365,19 @@ impl Builder<'_> {
 
     /// Below the project that is a layer, by a path as it was written or with links followed.
     fn is_layered(&self, path: &Path) -> bool {
-        self.request.layer.is_some()
-            && (path.starts_with(self.request.project)
-                || self.real(self.request.project).is_some_and(|real| path.starts_with(real)))
+        self.rules.layer.is_some()
+            && (path.starts_with(&self.rules.project)
+                || self.real(&self.rules.project).is_some_and(|real| path.starts_with(real)))
     }
 
     /// Everything of the project is a part of its layer. Only what was hashed is taken from the project itself.
     fn put_layer_below(&mut self) {
-        let (Some(layer), Some(_)) = (&self.request.layer, self.request.project_access) else { return };
-        let project = self.real(self.request.project).unwrap_or_else(|| self.request.project.to_owned());
+        let (Some(layer), Some(_)) = (&self.rules.layer, self.project_access) else { return };
+        let project = self.real(&self.rules.project).unwrap_or_else(|| self.rules.project.clone());
         for mount in &mut self.layout.mounts {
             let What::Bind { source, .. } = &mut mount.what else { continue };
             let Source::Path { path, expect: None, .. } = source else { continue };
-            let below = path.strip_prefix(&project).or_else(|_| path.strip_prefix(self.request.project));
+            let below = path.strip_prefix(&project).or_else(|_| path.strip_prefix(&self.rules.project));
             if let Ok(below) = below.map(Path::to_owned) {
                 *source = Source::Layer { below };
             }

@@ -5,50 +5,27 @@
 use std::path::{Path, PathBuf};
 
 use crate::host::RealHost;
-use crate::layout::{Elsewhere, Grant, Layout, OWN_DIRECTORY, Request, StandIn, layout};
-use crate::plan::{Access, Executable, Identity, Kind, LandlockAccess, What};
-use crate::testing::FakeHost;
+use crate::layout::{Layout, OWN_DIRECTORY, StandIn, layout};
+use crate::plan::{Access, Executable, Kind, LandlockAccess, What};
+use crate::policy::Ruled;
+use crate::spec::{Elsewhere, Feature, Grant, ProcessKind, SandboxSpec};
+use crate::testing::{self, FakeHost};
 
 const HOME: &str = "/home/u";
 const PROJECT: &str = "/home/u/project";
 
 /// A process that may write the project.
-fn bare() -> Request<'static> {
-    Request {
-        identity: Identity { host_uid: 1000, host_gid: 1000, from_root: false },
-        user: "u",
-        home: Path::new(HOME),
-        project: Path::new(PROJECT),
-        project_access: Some(Access::ReadWrite),
-        layer: None,
-        grants: Vec::new(),
-        own_state: Vec::new(),
-        denied: Vec::new(),
-        unmasked: Vec::new(),
-        guard_all: false,
-        pinned: Vec::new(),
-        program_roots: Vec::new(),
-        links: Vec::new(),
-        private_bytes: 1 << 20,
-        files: Vec::new(),
-        extra: Vec::new(),
-        caches: Vec::new(),
-        stand_ins: true,
-        beyond_landlock: Vec::new(),
-        sets_git: true,
-        for_agent: false,
-        bridge: None,
-        execute: Vec::new(),
-        shared_sockets: true,
-        terminal: None,
-    }
+fn bare() -> SandboxSpec {
+    testing::spec(HOME, PROJECT)
 }
 
 /// An agent in its project, on a host with what every test needs.
-fn request(change: impl FnOnce(&mut Request<'static>)) -> impl FnOnce(&[&str]) -> Layout {
-    let mut request = Request { sets_git: false, for_agent: true, ..bare() };
-    change(&mut request);
-    move |lines| layout(&request, &host(lines))
+fn spec(change: impl FnOnce(&mut SandboxSpec)) -> impl FnOnce(&[&str]) -> Layout {
+    let mut spec = bare();
+    spec.process.kind = ProcessKind::Agent;
+    spec.paths.has_project_directory = true;
+    change(&mut spec);
+    move |lines| layout(&spec, &host(lines))
 }
 
 fn host(lines: &[&str]) -> FakeHost {
@@ -56,8 +33,12 @@ fn host(lines: &[&str]) -> FakeHost {
     FakeHost::of(&[&common[..], lines].concat())
 }
 
-fn grant(path: &str, access: Access) -> Grant {
-    Grant { path: path.into(), access }
+fn ruled<T>(value: T) -> Ruled<T> {
+    Ruled { value, rule: Feature::Policy.rule() }
+}
+
+fn grant(path: &str, access: Access) -> Ruled<Grant> {
+    ruled(Grant { path: path.into(), access })
 }
 
 /// What lies at a path in the end: the last mount counts.
@@ -96,8 +77,8 @@ fn why<'l>(layout: &'l Layout, path: &str) -> &'l str {
 
 #[test]
 fn grants_lie_from_the_shortest_to_the_longest_and_the_home_is_private() {
-    let layout = request(|request| {
-        request.grants = vec![
+    let layout = spec(|spec| {
+        spec.paths.grants = vec![
             grant("/home/u/project/docs", Access::ReadOnly),
             grant("/srv", Access::ReadOnly),
             grant("/srv", Access::ReadWrite),
@@ -118,8 +99,8 @@ fn grants_lie_from_the_shortest_to_the_longest_and_the_home_is_private() {
 #[test]
 fn a_grant_is_held_in_its_place_where_its_surroundings_can_be_moved() {
     let guards = |outer| {
-        let layout = request(|request| {
-            request.grants =
+        let layout = spec(|spec| {
+            spec.paths.grants =
                 vec![grant("/opt/tools", outer), grant("/opt/tools/versions/3/bin", Access::ReadOnly)];
         })(&["/opt/tools/versions/3/bin/"]);
         layout.guards.iter().any(|mount| mount.target == Path::new("/opt/tools/versions/3/bin"))
@@ -131,8 +112,8 @@ fn a_grant_is_held_in_its_place_where_its_surroundings_can_be_moved() {
 
 #[test]
 fn what_is_not_there_or_is_no_file_is_refused_in_words() {
-    let layout = request(|request| {
-        request.grants = ["/missing", "/link", "/socket"].map(|path| grant(path, Access::ReadOnly)).into();
+    let layout = spec(|spec| {
+        spec.paths.grants = ["/missing", "/link", "/socket"].map(|path| grant(path, Access::ReadOnly)).into();
     })(&["/link -> /usr", "/socket ?"]);
     assert_eq!(why(&layout, "/missing"), "does not exist");
     assert_eq!(why(&layout, "/link"), "not a file or a directory");
@@ -141,8 +122,8 @@ fn what_is_not_there_or_is_no_file_is_refused_in_words() {
 
 #[test]
 fn no_grant_undoes_a_guard() {
-    let layout = request(|request| {
-        request.grants = vec![
+    let layout = spec(|spec| {
+        spec.paths.grants = vec![
             grant("/home/u/project/.git/hooks", Access::ReadWrite),
             grant("/home/u/.ssh", Access::ReadWrite),
             grant("/home/u/.aws", Access::ReadOnly),
@@ -165,10 +146,10 @@ fn no_grant_undoes_a_guard() {
 #[test]
 fn a_mask_lies_on_a_granted_home_and_what_is_lifted_is_there() {
     let home = |unmasked: Vec<PathBuf>| {
-        request(|request| {
-            request.grants = vec![grant(HOME, Access::ReadOnly)];
-            request.unmasked = unmasked;
-            request.denied = vec!["/home/u/project/secret".into()];
+        spec(|spec| {
+            spec.paths.grants = vec![grant(HOME, Access::ReadOnly)];
+            spec.paths.unmasked = unmasked;
+            spec.paths.hidden = vec![ruled("/home/u/project/secret".into())];
         })(&["/home/u/.ssh/id", "/home/u/project/secret"])
     };
     is_hidden(&home(Vec::new()), "/home/u/.ssh");
@@ -178,32 +159,45 @@ fn a_mask_lies_on_a_granted_home_and_what_is_lifted_is_there() {
 
 #[test]
 fn what_runs_later_must_not_come_into_being() {
-    let layout = request(|_| {})(&["/home/u/project/.git/config = x", "/home/u/project/.git/HEAD"]);
+    let files = ["/home/u/project/.git/config = x", "/home/u/project/.git/HEAD", "/home/u/.claude/"];
+    let layout = spec(|spec| {
+        spec.paths.with_stand_in =
+            [".mcp.json", "x.code-workspace"].map(|name| Path::new(PROJECT).join(name)).into();
+    })(&files);
     let stand_in = |path: &str, kind| layout.placeholders.contains(&(Path::new(PROJECT).join(path), kind));
     assert!(stand_in(".git/hooks", StandIn::Directory));
     assert!(stand_in(".git/commondir", StandIn::File));
     assert!(stand_in(".mcp.json", StandIn::Socket));
+    assert!(stand_in("x.code-workspace", StandIn::Socket));
     assert!(stand_in(".claude", StandIn::Directory));
     is_bound(&layout, "/home/u/project/.claude", Access::ReadOnly);
+    // Nobody here obeys these at once: what appears is set aside, and until then nothing lies in the project.
+    assert!(!stand_in(".vscode", StandIn::Directory) && !stand_in(".envrc", StandIn::Socket));
+    assert_eq!(layout.worked_in, [PathBuf::from(PROJECT)]);
 }
 
 #[test]
 fn git_does_not_list_stand_ins_unless_it_was_told_something_else() {
     let list = format!("{OWN_DIRECTORY}/gitignore");
-    let layout = request(|_| {})(&[]);
+    let signs = ["/home/u/.claude/", "/home/u/.vscode/"];
+    let layout =
+        spec(|spec| spec.paths.with_stand_in = [Path::new(PROJECT).join(".mcp.json")].into())(&signs);
     let Some(What::File { content, .. }) = at(&layout, &list) else { panic!("{:?}", layout.mounts) };
     let names = String::from_utf8(content.clone()).unwrap();
     assert!(names.lines().any(|name| name == ".claude"), "{names}");
     // A socket is seen by no git.
     assert!(!names.contains(".mcp.json"), "{names}");
     assert!(layout.env.contains(&format!("GIT_CONFIG_VALUE_0={list}")));
-    let layout = request(|request| request.sets_git = true)(&[]);
+    let layout =
+        spec(|spec| drop(spec.environment.insert("GIT_CONFIG_COUNT".to_owned(), "0".to_owned())))(&signs);
     assert!(layout.env.is_empty() && at(&layout, &list).is_none());
+    // Where there is none, nothing is said to git.
+    assert!(spec(|_| {})(&[]).env.is_empty());
 }
 
 #[test]
 fn without_stand_ins_nothing_is_made_and_what_is_there_is_guarded() {
-    let layout = request(|request| request.stand_ins = false)(&["/home/u/project/.git/hooks/"]);
+    let layout = spec(|spec| spec.paths.stand_ins = false)(&["/home/u/project/.git/hooks/"]);
     is_bound(&layout, "/home/u/project/.git/hooks", Access::ReadOnly);
     assert_eq!(at(&layout, "/home/u/project/.claude"), None);
     assert!(layout.placeholders.iter().all(|(path, _)| path.ends_with("hooks")), "{:?}", layout.placeholders);
@@ -211,7 +205,7 @@ fn without_stand_ins_nothing_is_made_and_what_is_there_is_guarded() {
 
 #[test]
 fn a_directory_in_which_nothing_can_be_made_is_read_only() {
-    let mut host = host(&[]);
+    let mut host = host(&["/home/u/.claude/"]);
     host.unwritable.insert(PROJECT.into());
     let layout = layout(&bare(), &host);
     is_bound(&layout, PROJECT, Access::ReadOnly);
@@ -228,19 +222,19 @@ fn where_a_file_has_several_names_nothing_is_written_and_nothing_has_to_be_hidde
     assert!(why(&open, PROJECT).contains("may only be read"), "{:?}", open.refused);
     // Nothing of what is guarded needs a place to be kept.
     assert!(open.placeholders.is_empty(), "{:?}", open.placeholders);
-    let mut request = bare();
-    request.denied = vec![Path::new(PROJECT).join("secret")];
-    is_hidden(&layout(&request, &host), PROJECT);
+    let mut spec = bare();
+    spec.paths.hidden = vec![ruled(Path::new(PROJECT).join("secret"))];
+    is_hidden(&layout(&spec, &host), PROJECT);
     // What is not there needs no hiding, and the twin has one name for each file.
-    request.denied = vec![Path::new(PROJECT).join("nothing")];
-    is_bound(&layout(&request, &host), PROJECT, Access::ReadOnly);
+    spec.paths.hidden = vec![ruled(Path::new(PROJECT).join("nothing"))];
+    is_bound(&layout(&spec, &host), PROJECT, Access::ReadOnly);
     host.ambiguous.clear();
     is_bound(&layout(&bare(), &host), PROJECT, Access::ReadWrite);
 }
 
 #[test]
 fn a_working_tree_elsewhere_leads_to_its_repository() {
-    let layout = request(|_| {})(&[
+    let layout = spec(|_| {})(&[
         "/home/u/project/tree/.git = gitdir: ../store/x",
         "/home/u/project/store/x/config = [core]\n\thooksPath = .husky\n",
         "/home/u/project/store/x/HEAD",
@@ -257,7 +251,7 @@ fn a_working_tree_elsewhere_leads_to_its_repository() {
 
 #[test]
 fn submodules_and_bare_repositories_are_guarded_where_they_lie() {
-    let layout = request(|_| {})(&[
+    let layout = spec(|_| {})(&[
         "/home/u/project/.git/modules/inner/HEAD",
         "/home/u/project/.git/modules/inner/config",
         "/home/u/project/bare/objects/",
@@ -272,9 +266,9 @@ fn submodules_and_bare_repositories_are_guarded_where_they_lie() {
 #[test]
 fn a_repository_behind_a_link_or_a_closed_door_is_not_shown() {
     let layout =
-        request(|_| {})(&["/home/u/project/one/.git -> /srv/git", "/srv/git/", "/home/u/project/closed !"]);
+        spec(|_| {})(&["/home/u/project/one/.git -> /srv/git", "/srv/git/", "/home/u/project/closed !"]);
     is_hidden(&layout, "/home/u/project/one/.git");
-    assert!(why(&layout, "/home/u/project/one/.git").contains("behind a link"));
+    assert!(why(&layout, "/home/u/project/one/.git").contains("not shown"));
     is_hidden(&layout, "/home/u/project/closed");
 }
 
@@ -297,10 +291,10 @@ fn landlock_opens_what_is_writable_and_nothing_beyond() {
         inside: inside.into(),
         access: Access::ReadWrite,
     };
-    let layout = request(|request| {
-        request.extra = vec![elsewhere("/run/extra")];
-        request.beyond_landlock = vec![elsewhere("/run/beyond")];
-        request.execute = vec!["/usr/bin/true".into()];
+    let layout = spec(|spec| {
+        spec.placed.elsewhere = vec![elsewhere("/run/extra")];
+        spec.placed.beyond_landlock = vec![elsewhere("/run/beyond")];
+        spec.paths.execute = vec!["/usr/bin/true".into()];
     })(&["/srv/shared/", "/usr/bin/true"]);
     let rule =
         |path: &str| layout.landlock.iter().find(|rule| rule.path == Path::new(path)).map(|rule| rule.access);
@@ -319,9 +313,9 @@ fn landlock_opens_what_is_writable_and_nothing_beyond() {
 #[test]
 fn equal_hosts_give_equal_layouts() {
     let mut lines = vec!["/home/u/project/.git/config = x", "/home/u/project/a/.git/HEAD", "/home/u/.bashrc"];
-    let one = request(|_| {})(&lines);
+    let one = spec(|_| {})(&lines);
     lines.reverse();
-    assert_eq!(one, request(|_| {})(&lines));
+    assert_eq!(one, spec(|_| {})(&lines));
 }
 
 #[test]
@@ -348,8 +342,9 @@ fn hides_what_lies_deep(name: &str, levels: usize, shown: usize) {
         rustix::fs::mkdirat(&at, name, rustix::fs::Mode::RWXU).unwrap();
         at = rustix::fs::openat(&at, name, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
     }
-    let request = Request { project: place.path(), ..bare() };
-    let layout = layout(&request, &RealHost::default());
+    let mut spec = bare();
+    spec.paths.project = place.path().to_owned();
+    let layout = layout(&spec, &RealHost::default());
     let hidden: Vec<_> = layout.refused.iter().map(|(path, _)| path.strip_prefix(place.path())).collect();
     assert_eq!(hidden.len(), 1, "{hidden:?}");
     assert_eq!(hidden[0].as_ref().unwrap().components().count(), shown, "{hidden:?}");

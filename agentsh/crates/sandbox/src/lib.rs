@@ -25,6 +25,7 @@ pub mod layout;
 mod layout_tests;
 pub mod lend;
 pub mod limits;
+pub mod listed_host;
 pub mod mend;
 pub mod mount;
 pub mod mount_calls;
@@ -39,6 +40,7 @@ pub mod report;
 pub mod sealed;
 pub mod seccomp;
 pub mod spawn;
+pub mod spec;
 pub mod spelling;
 pub mod stage;
 #[cfg(any(test, feature = "testing"))]

@@ -23,7 +23,9 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
     let fixed = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     let at_most = |resource, value: u64| fixed(value.min(getrlimit(resource).maximum.unwrap_or(u64::MAX)));
     setrlimit(Resource::Nproc, fixed(limits.pids)).at("limit processes")?;
-    setrlimit(Resource::Nofile, at_most(Resource::Nofile, limits.open_files)).at("limit open files")?;
+    let open_files = at_most(Resource::Nofile, limits.open_files);
+    let usual = open_files.maximum.map(|maximum| maximum.min(limits.usual_open_files));
+    setrlimit(Resource::Nofile, Rlimit { current: usual, ..open_files }).at("limit open files")?;
     setrlimit(Resource::Core, fixed(0)).at("switch off core dumps")?;
     setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MOST_QUEUED_SIGNALS))
         .at("limit queued signals")?;

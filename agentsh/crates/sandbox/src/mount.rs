@@ -161,6 +161,8 @@ struct Tree<'r> {
     own: BTreeSet<u64>,
     /// Open directories of `own`, under paths without symlinks. What is mounted over one takes it out.
     parents: BTreeMap<PathBuf, OwnedFd>,
+    /// Files of the host that something generated lies on. Two may be at one path.
+    covered: usize,
 }
 
 /// Where something is to be mounted.
@@ -175,7 +177,13 @@ const MOST_PARENTS: usize = 16;
 
 impl<'r> Tree<'r> {
     fn new(root: BorrowedFd<'r>, executable: &'r Executable) -> io::Result<Self> {
-        Ok(Self { root, executable, own: BTreeSet::from([device(root)?]), parents: BTreeMap::new() })
+        Ok(Self {
+            root,
+            executable,
+            own: BTreeSet::from([device(root)?]),
+            parents: BTreeMap::new(),
+            covered: 0,
+        })
     }
 
     fn make(&mut self, mount: &Mount, source: Option<OwnedFd>) -> Result<(), StageError> {
@@ -232,6 +240,11 @@ impl<'r> Tree<'r> {
                 let at = self.place(target, Kind::Directory, 0o555)?;
                 let tree = filesystem(c"proc", &[], true).at("make proc")?;
                 self.attach(tree.as_fd(), target, &at, "mount proc")?;
+            }
+            What::Mqueue => {
+                let at = self.place(target, Kind::Directory, 0o755)?;
+                let tree = filesystem(c"mqueue", &[], false).at("make mqueue")?;
+                self.attach(tree.as_fd(), target, &at, "mount mqueue")?;
             }
             What::Devpts => {
                 let at = self.place(target, Kind::Directory, 0o755)?;
@@ -303,24 +316,48 @@ impl<'r> Tree<'r> {
     /// The directory that holds `path`, made if it is missing, when it lies in a file system of the sandbox's own.
     fn own_parent<'p>(&mut self, path: &'p Path) -> Result<Option<(BorrowedFd<'_>, &'p OsStr)>, StageError> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-        if above == Path::new("/") {
-            return Ok(Some((self.root, name)));
-        }
-        if !self.parents.contains_key(above) {
-            let parent = match open_directory(self.root, above, ResolveFlags::NO_SYMLINKS) {
-                Ok(parent) => parent,
-                Err(rustix::io::Errno::NOENT) => parent_of(self.root, path)?.0,
-                Err(_) => return Ok(None),
+        Ok(self.own_directory(above)?.map(|parent| (parent, name)))
+    }
+
+    /// The same for the directory itself: from the one above it, so that each part of a path is looked up once.
+    fn own_directory(&mut self, path: &Path) -> Result<Option<BorrowedFd<'_>>, StageError> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(Some(self.root)) };
+        if !self.parents.contains_key(path) {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mut is_made = false;
+            let opened = match self.own_directory(above)? {
+                Some(parent) => match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+                    Err(rustix::io::Errno::NOENT) => {
+                        make_entry(parent, name, Kind::Directory, 0o755)
+                            .on("make directory", path.display())?;
+                        is_made = true;
+                        Some(
+                            rustix::fs::openat(parent, name, flags, Mode::empty())
+                                .on("open", path.display())?,
+                        )
+                    }
+                    opened => opened.ok(),
+                },
+                None => None,
             };
-            if !self.own.contains(&device(parent.as_fd()).on("look at", above.display())?) {
+            let opened = match opened {
+                Some(opened) => opened,
+                // It lies in something of the host's, or behind a link.
+                None => match open_directory(self.root, path, ResolveFlags::NO_SYMLINKS) {
+                    Ok(opened) => opened,
+                    Err(rustix::io::Errno::NOENT) => parent_of(self.root, &path.join("x"))?.0,
+                    Err(_) => return Ok(None),
+                },
+            };
+            if !is_made && !self.own.contains(&device(opened.as_fd()).on("look at", path.display())?) {
                 return Ok(None);
             }
             if self.parents.len() >= MOST_PARENTS {
                 self.parents.clear();
             }
-            self.parents.insert(above.to_owned(), parent);
+            self.parents.insert(path.to_owned(), opened);
         }
-        Ok(self.parents.get(above).map(|parent| (parent.as_fd(), name)))
+        Ok(self.parents.get(path).map(AsFd::as_fd))
     }
 
     /// Where to mount, made if it is missing. Resolution never leaves the new root, whatever symlinks a bound tree
@@ -382,7 +419,8 @@ impl<'r> Tree<'r> {
         let Ok(at) = open_in(self.root, target) else {
             return Err(io::Error::other("it would be made on the host")).on("write", target.display());
         };
-        let copy = format!("g{}", target.to_string_lossy().replace('/', "%"));
+        self.covered += 1;
+        let copy = format!("g{}", self.covered);
         let file = self.new_copy(&copy, mode).on("write", target.display())?;
         write(file, content).on("write", target.display())?;
         let tree = self.copied(&copy, target).on("open the copy of", target.display())?;

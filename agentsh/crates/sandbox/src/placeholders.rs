@@ -117,6 +117,12 @@ fn recorded(directory: &Path) -> BTreeSet<PathBuf> {
     records.flat_map(|record| read_record(&record.path())).collect()
 }
 
+/// Whether a run that lives has its stand-in at a path.
+#[must_use]
+pub fn is_stand_in(state: &Path, path: &Path) -> bool {
+    recorded(&records(state)).contains(path)
+}
+
 /// As the set of wanted stand-ins.
 #[must_use]
 pub fn wanted(list: &[(PathBuf, StandIn)]) -> BTreeSet<(PathBuf, StandIn)> {

@@ -1,5 +1,6 @@
 //! What the launcher will do, as plain data, before any system call.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -65,11 +66,16 @@ pub struct Program {
     /// Absolute path inside the sandbox, symlinks followed.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    pub argv: Vec<String>,
+    /// Any bytes but zero, as the kernel takes them.
+    #[serde(with = "list_of_bytes")]
+    pub argv: Vec<OsString>,
     /// `NAME=value`, complete: nothing is inherited.
-    pub env: Vec<String>,
+    #[serde(with = "list_of_bytes")]
+    pub env: Vec<OsString>,
     #[serde(with = "path_bytes")]
     pub workdir: PathBuf,
+    /// Open beside the standard ones, each under its number.
+    pub descriptors: Vec<(u32, Descriptor)>,
 }
 
 /// The one user and group that exist inside. The host ids are never 0.
@@ -83,8 +89,12 @@ pub struct Identity {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Terminal {
-    /// The agent stays in the session of its terminal: job control, window size and Ctrl-C are the terminal's.
+    /// The agent stays in the session of its terminal: job control, window size and Ctrl-C are the terminal's. It shares
+    /// the process group of agentsh, which other programs of a pipeline may share too.
     Keep,
+    /// As `Keep`, in a process group of its own, which programs inside can name. Where agentsh was in the foreground of a
+    /// terminal, it takes that place.
+    OwnGroup,
     /// A server gets a session of its own and no controlling terminal.
     NewSession,
 }
@@ -134,6 +144,8 @@ pub enum What {
         or_upper: bool,
     },
     Proc,
+    /// The message queues of the sandbox's own IPC namespace.
+    Mqueue,
     /// A pseudo-terminal directory of the sandbox's own.
     Devpts,
 }
@@ -230,7 +242,10 @@ impl Executable {
 pub struct Limits {
     /// `RLIMIT_NPROC`, which counts per user namespace: the sandbox alone.
     pub pids: u64,
+    /// At most; a program that asks for nothing has `usual_open_files`.
     pub open_files: u64,
+    /// What whoever started agentsh has unless he raises it.
+    pub usual_open_files: u64,
     /// What the kernel counts per user of the host, whatever the sandbox: this one's part of it.
     pub inotify_instances: u64,
     pub inotify_watches: u64,
@@ -250,5 +265,22 @@ mod path_bytes {
 
     pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<PathBuf, D::Error> {
         Vec::<u8>::deserialize(deserializer).map(|bytes| OsString::from_vec(bytes).into())
+    }
+}
+
+/// Arguments and variables are any bytes too.
+mod list_of_bytes {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(list: &[OsString], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(list.iter().map(|item| item.as_os_str().as_bytes()))
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Vec<OsString>, D::Error> {
+        let list = Vec::<Vec<u8>>::deserialize(deserializer)?;
+        Ok(list.into_iter().map(OsString::from_vec).collect())
     }
 }

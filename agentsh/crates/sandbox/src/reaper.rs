@@ -11,6 +11,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::control::{self, Answer};
+use super::plan::Terminal;
 
 /// Passed on to the program.
 const FORWARDED: [Signal; 7] = [
@@ -41,7 +42,7 @@ pub fn awaited() -> SigSet {
 
 /// Returns the exit status for pid 1: the program's own, or 128 + its signal.
 #[must_use]
-pub fn run(program: Pid, session: BorrowedFd<'_>, forward_terminal_signals: bool) -> i32 {
+pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
     let Ok(signals) = SignalFd::with_flags(&awaited(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK) else {
         return OWN_FAILURE;
     };
@@ -76,12 +77,16 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, forward_terminal_signals: bool
             // The terminal's own signals reach a program on it without help.
             let of_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
                 && information.ssi_code == libc::SI_KERNEL
-                && !forward_terminal_signals;
+                && terminal != Terminal::NewSession;
             if signal == Signal::SIGCHLD || of_terminal {
                 continue;
             }
-            // From the shell it reaches the program too; once is enough.
-            if signal == Signal::SIGCONT && !is_stopped(program) {
+            if signal == Signal::SIGCONT {
+                // From the shell it reaches the program too; once is enough. A group of its own was stopped as a whole.
+                let whom = if terminal == Terminal::OwnGroup { -program.as_raw() } else { program.as_raw() };
+                if is_stopped(program) {
+                    let _ = kill(Pid::from_raw(whom), signal);
+                }
                 continue;
             }
             // A program that has just ended is reaped on the next turn.

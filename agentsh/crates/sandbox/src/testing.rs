@@ -8,7 +8,54 @@ use std::path::{Component, Path, PathBuf};
 
 use super::git_config::{self, GitConfig};
 use super::host::{Found, Host, Modules, Repositories, plain};
+use super::plan::{Access, Identity, Terminal};
+use super::spec::{GitEverywhere, PathRules, Placed, Process, ProcessKind, SandboxSpec};
 use crate::policy::builtin_paths::{GIT_BARE, GIT_COMMON, OTHER_REPOSITORIES};
+use crate::policy::limits::ResolvedLimits;
+
+/// A server that may write the project, and gets nothing else.
+#[must_use]
+pub fn spec(home: &str, project: &str) -> SandboxSpec {
+    SandboxSpec {
+        process: Process {
+            kind: ProcessKind::Server,
+            label: "test".to_owned(),
+            identity: Identity { host_uid: 1000, host_gid: 1000, from_root: false },
+            user: "u".to_owned(),
+            program: "/usr/bin/true".into(),
+            argv: vec!["true".into()],
+            workdir: project.into(),
+            descriptors: Vec::new(),
+            raw_environment: Vec::new(),
+            pinned: Vec::new(),
+            terminal: Terminal::NewSession,
+            terminal_device: None,
+            bridge: None,
+            limits: ResolvedLimits { memory: 1 << 30, pids: 512, open_files: 4096, cpu_percent: 400 },
+            allow_degraded: false,
+            reports_files: false,
+        },
+        paths: PathRules {
+            home: home.into(),
+            project: project.into(),
+            project_access: Some(Access::ReadWrite),
+            stand_ins: true,
+            shared_sockets: true,
+            git: GitEverywhere {
+                files: vec![Path::new(home).join(".gitconfig"), "/etc/gitconfig".into()],
+                ..GitEverywhere::default()
+            },
+            private_bytes: 1 << 20,
+            ..PathRules::default()
+        },
+        placed: Placed::default(),
+        environment: BTreeMap::new(),
+        stripped: Vec::new(),
+        network: Default::default(),
+        notices: Vec::new(),
+        enforcement: Vec::new(),
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
@@ -192,6 +239,14 @@ impl Host for FakeHost {
 
     fn home_of(&self, user: &str) -> Option<PathBuf> {
         Some(Path::new("/home").join(user)).filter(|home| self.is_directory(home))
+    }
+
+    fn disks(&self) -> Vec<(crate::host::Links, PathBuf)> {
+        Vec::new()
+    }
+
+    fn login_shell(&self, _uid: u32) -> Option<PathBuf> {
+        None
     }
 
     fn modules(&self, git: &Path) -> Option<Modules> {

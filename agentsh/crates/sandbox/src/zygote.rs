@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -117,10 +118,21 @@ impl Closer {
     }
 }
 
+static USUAL_OPEN_FILES: OnceLock<u64> = OnceLock::new();
+
+/// The soft limit on open files that agentsh was started with.
+#[must_use]
+pub fn usual_open_files() -> u64 {
+    *USUAL_OPEN_FILES.get_or_init(|| {
+        rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+    })
+}
+
 /// Each mount of a sandbox is open for a moment. What the user may have at most is enough for what is asked.
 fn open_more_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
+    let _ = USUAL_OPEN_FILES.set(limit.current.unwrap_or(u64::MAX));
     // Without it a sandbox with many mounts is refused, in words.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -159,6 +159,7 @@ words! {
     GuardChange {
         Replaced = "replaced",
         PutBack = "put-back",
+        SetAside = "set-aside",
         NotPutBack = "not-put-back",
         NewRepository = "new-repository",
         Instructions = "instructions",

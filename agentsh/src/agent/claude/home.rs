@@ -139,6 +139,18 @@ pub(super) fn remembered(sources: &Sources) -> Remembered {
     Remembered { path: sources.state_path.clone(), format: Format::Json, keys }
 }
 
+/// Variables with a key of the user.
+const KEYS: [&str; 2] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
+/// Others by which Claude Code may come to an account.
+const FURTHER_KEYS: [&str; 4] = [
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR",
+];
+/// What Claude Code asks of the place of its logins.
+const LOGIN: &[&str] = &["POST /v1/oauth/token", "POST /v1/oauth/token/revoke", "GET /v1/oauth/hello"];
+
 /// Where the model is: the user's base URL, a cloud provider, or Anthropic.
 pub(super) fn endpoints(
     context: &Context<'_>,
@@ -178,7 +190,7 @@ pub(super) fn endpoints(
             region => format!("{region}-aiplatform.googleapis.com"),
         };
         add(from_url("ANTHROPIC_VERTEX_BASE_URL")?.unwrap_or_else(|| endpoint::https(&host, "Vertex AI")));
-        add(endpoint::login("oauth2.googleapis.com", "Google access tokens"));
+        add(endpoint::google_login("Google access tokens"));
         launch.notes.push(
             "Vertex AI: allow the credentials file with agent.filesystem.read and pass GOOGLE_APPLICATION_CREDENTIALS"
                 .to_owned(),
@@ -199,13 +211,26 @@ pub(super) fn endpoints(
         }
     } else {
         let default = || endpoint::https("api.anthropic.com", "Anthropic API");
-        let found = from_url("ANTHROPIC_BASE_URL")?.unwrap_or_else(default);
+        let moved = from_url("ANTHROPIC_BASE_URL")?;
+        let is_moved = moved.is_some();
+        let has_login = sources.directory.join(".credentials.json").is_file();
+        let of_environment = |name: &str| context.env.get(name).is_some_and(|value| !value.is_empty());
+        let is_elsewhere = |name: &str| settings.env.contains_key(name);
+        let only_keys = KEYS.iter().any(|name| of_environment(name))
+            && !KEYS.iter().any(|name| is_elsewhere(name))
+            && !FURTHER_KEYS.iter().any(|name| of_environment(name) || is_elsewhere(name))
+            && !settings.key_helper
+            && !has_login
+            && sources.state.as_ref().is_none_or(|state| state.get("primaryApiKey").is_none());
+        let found = Endpoint { only_keys, ..moved.unwrap_or_else(default) };
         // A certificate of its own proves Claude Code to nobody but the model's host itself.
         let has_certificate = value("CLAUDE_CODE_CLIENT_CERT").is_some();
         add(if has_certificate { found } else { found.judged(Judged::ByDefault) });
-        let keyed = value("ANTHROPIC_API_KEY").is_some() || value("ANTHROPIC_AUTH_TOKEN").is_some();
-        if !keyed && sources.directory.join(".credentials.json").is_file() {
-            add(endpoint::login("platform.claude.com", "renewal of the login"));
+        let keyed = KEYS.iter().any(|name| value(name).is_some()) || settings.key_helper;
+        if !keyed && (has_login || !is_moved) {
+            add(endpoint::login("platform.claude.com", "the login and its renewal", LOGIN));
+        }
+        if !keyed && has_login {
             launch.notes.push(
                 "Claude login: api.anthropic.com and platform.claude.com are reachable; `/login` itself needs a browser outside; \
                  connectors of the account are not started: declare their servers in ~/.claude.json"

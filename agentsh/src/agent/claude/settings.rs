@@ -21,6 +21,8 @@ pub(super) struct Settings {
     plugins: BTreeMap<String, bool>,
     /// Its own sandbox is asked for.
     pub(super) sandbox: bool,
+    /// A program gives the key.
+    pub(super) key_helper: bool,
     /// `env` of the user's own settings: wins over the environment.
     pub(super) env: BTreeMap<String, String>,
     /// Files of the project, and what the agent gets in their place.
@@ -125,6 +127,7 @@ impl Settings {
         let plugins = value.get("enabledPlugins").and_then(Value::as_object).into_iter().flatten();
         self.plugins.extend(plugins.filter_map(|(name, value)| Some((name.clone(), value.as_bool()?))));
         self.sandbox |= asks_for_sandbox(&value);
+        self.key_helper |= value.get("apiKeyHelper").is_some();
         let env = value.get("env").and_then(Value::as_object).into_iter().flatten();
         self.env.extend(env.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
     }

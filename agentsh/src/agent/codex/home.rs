@@ -117,7 +117,10 @@ pub(super) fn model(
         (_, Some(url)) => {
             let key = custom.and_then(|custom| custom.get("env_key")).and_then(Value::as_str);
             let moved = from_url(url, &format!("model_providers.{provider}.base_url"))?;
-            found.push(Endpoint { key: key.map(str::to_owned), ..moved });
+            let is_set = |name: &str| context.env.get(name).is_some_and(|value| !value.is_empty());
+            let has_others = |custom: &Table| OTHER_KEYS.iter().any(|name| custom.contains_key(*name));
+            let only_keys = key.is_some_and(is_set) && !custom.is_some_and(has_others);
+            found.push(Endpoint { key: key.map(str::to_owned), only_keys, ..moved });
         }
         ("openai", None) => {
             match text("openai_base_url") {
@@ -148,6 +151,17 @@ pub(super) fn model(
     Ok(())
 }
 
+/// Keys of a provider by which Codex may come to an account beside `env_key`.
+const OTHER_KEYS: [&str; 5] =
+    ["auth", "env_http_headers", "experimental_bearer_token", "http_headers", "requires_openai_auth"];
+/// What Codex asks of the place of its logins.
+const LOGIN: &[&str] = &[
+    "POST /oauth/token",
+    "POST /oauth/revoke",
+    "POST /api/accounts/deviceauth/usercode",
+    "POST /api/accounts/deviceauth/token",
+];
+
 /// OpenAI's hosts, by the way in which the user is logged in.
 fn openai(context: &Context<'_>, codex_home: &Path, launch: &mut Launch) -> Vec<Endpoint> {
     let set = |name: &str| context.env.get(name).is_some_and(|value| !value.is_empty());
@@ -156,10 +170,11 @@ fn openai(context: &Context<'_>, codex_home: &Path, launch: &mut Launch) -> Vec<
     let member =
         |name: &str| login.as_ref().and_then(|login| login.get(name)).is_some_and(|value| !value.is_null());
     let api = endpoint::https("api.openai.com", "OpenAI API");
-    if set("CODEX_API_KEY") || member("OPENAI_API_KEY") {
-        return vec![api];
+    let has_key = set("CODEX_API_KEY") || set("OPENAI_API_KEY");
+    if login.is_none() && has_key {
+        return vec![Endpoint { only_keys: true, ..api }];
     }
-    if login.is_none() && set("OPENAI_API_KEY") {
+    if set("CODEX_API_KEY") || member("OPENAI_API_KEY") {
         return vec![api];
     }
     if login.is_none() {
@@ -167,7 +182,7 @@ fn openai(context: &Context<'_>, codex_home: &Path, launch: &mut Launch) -> Vec<
     }
     vec![
         endpoint::https("chatgpt.com", "model, by ChatGPT login"),
-        endpoint::login("auth.openai.com", "renewal of the login"),
+        endpoint::login("auth.openai.com", "the login and its renewal", LOGIN),
         api,
     ]
 }

@@ -248,7 +248,7 @@ fn a_settings_file_of_the_project_cannot_approve() {
     );
     let launch = adapt(&world, &["claude"]);
     assert!(launch.notes.iter().any(|note| note.contains("not approved")));
-    assert_eq!(hosts(&launch), [("api.anthropic.com", 443)]);
+    assert_eq!(hosts(&launch), [("api.anthropic.com", 443), ("platform.claude.com", 443)]);
 }
 
 #[test]
@@ -375,7 +375,11 @@ fn endpoints_follow_the_configured_model() {
         env.iter().for_each(|(name, value)| world.set(name, value));
         assert_eq!(hosts(&adapt(&world, &["claude"])), expected, "{env:?}");
     };
-    check(&[], &[("api.anthropic.com", 443)]);
+    // Without a key it is signed in to, there or before.
+    check(&[], &[("api.anthropic.com", 443), ("platform.claude.com", 443)]);
+    for key in ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"] {
+        check(&[(key, "k")], &[("api.anthropic.com", 443)]);
+    }
     check(&[("ANTHROPIC_BASE_URL", "http://127.0.0.1:8080/x")], &[("127.0.0.1", 8080)]);
     check(&[("ANTHROPIC_BASE_URL", "https://u:p@Proxy.Example./v1")], &[("proxy.example", 443)]);
     check(
@@ -390,6 +394,30 @@ fn endpoints_follow_the_configured_model() {
         &[("CLAUDE_CODE_USE_FOUNDRY", "true"), ("ANTHROPIC_FOUNDRY_RESOURCE", "acme")],
         &[("acme.services.ai.azure.com", 443)],
     );
+    // A key counts as the only account where nothing else could be one.
+    let only_keys = |prepare: &dyn Fn(&mut World)| {
+        let mut world = World::new();
+        world.set("ANTHROPIC_API_KEY", "k");
+        prepare(&mut world);
+        adapt(&world, &["claude"]).endpoints[0].only_keys
+    };
+    assert!(only_keys(&|_| {}));
+    assert!(!only_keys(&|world| world.set("ANTHROPIC_API_KEY", "")));
+    assert!(!only_keys(&|world| world.set("CLAUDE_CODE_OAUTH_TOKEN", "t")));
+    assert!(!only_keys(&|world| world.set("ANTHROPIC_CUSTOM_HEADERS", "X-Api-Key: other")));
+    for (file, text) in [
+        (".claude/.credentials.json", "{}"),
+        (".claude/settings.json", r#"{"apiKeyHelper": "./key"}"#),
+        (".claude/settings.json", r#"{"env": {"ANTHROPIC_AUTH_TOKEN": "t"}}"#),
+        (".claude.json", r#"{"primaryApiKey": "k"}"#),
+    ] {
+        assert!(
+            !only_keys(&|world| {
+                world.write(&world.home(file), text);
+            }),
+            "{file} {text}"
+        );
+    }
     let world = World::new();
     world.write(&world.home(".claude/.credentials.json"), "{}");
     world.write(

@@ -20,6 +20,11 @@ fn each_is_known_by_its_program() {
         ("goose", "goose"),
         ("cline", "cline"),
         ("amp", "amp"),
+        ("pi", "pi"),
+        ("droid", "droid"),
+        ("crush", "crush"),
+        ("kimi", "kimi"),
+        ("vibe", "vibe"),
         ("gemini-like", "generic"),
     ] {
         assert_eq!(Kind::of(program).name(), name, "{program}");

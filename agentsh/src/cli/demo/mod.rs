@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::base::paragraph;
+use crate::session::given::Given;
 use crate::session::run::{Request, run as run_session};
 use crate::session::run_error::exit_code_of;
 use crate::store::{EventFilter, PinStore, Reader, state_dir};
@@ -125,7 +126,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         allow_degraded: true,
         tier: crate::sandbox::Tier::default(),
         backend: crate::session::network::Backend::Auto,
-        agent: vec![executable.display().to_string(), AGENT_VERB.to_owned()],
+        agent: Given::take(vec![executable.into_os_string(), AGENT_VERB.into()]),
         publish: Vec::new(),
         agree: false,
         learns: false,

@@ -14,7 +14,7 @@ use crate::cli::exit::{FAILED, NO};
 use crate::guard::{Guard, Matter, Outcome};
 use crate::json::Json;
 use crate::policy::{self, Answer, PathContext, Policy, Question, Ruled};
-use crate::session::network::with_endpoints;
+use crate::session::specify::of_endpoints;
 use crate::store::escape;
 use crate::types::{RuleRef, ServerId};
 
@@ -213,7 +213,9 @@ fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
     };
     // Who cannot be started reaches nothing: the policy alone is the answer then.
     if let Ok(launch) = agent::adapt(kind, &context) {
-        policy.agent.network = with_endpoints(&policy.agent.network, &launch.endpoints, |_| false);
+        let part = of_endpoints(&launch.endpoints, |_| false);
+        part.hosts.into_iter().for_each(|host| policy.agent.network.insert(host));
+        part.loopback.into_iter().for_each(|port| policy.agent.network.open_loopback(port));
         // Where a name may lead is no part of this answer.
         let own = policy.agent.network.allow.iter_mut().filter(|rule| rule.rule.file == "agent");
         own.for_each(|rule| rule.value.addresses.clear());

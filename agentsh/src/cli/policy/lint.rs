@@ -85,7 +85,7 @@ fn process(
     }
     // In the home itself nothing starts, whatever the policy says.
     let is_home = context.home.starts_with(&context.project);
-    if let Some(why) = grants::expand(files, context).refused.filter(|_| !is_home) {
+    if let Some(why) = grants::contribution(files, context).err().filter(|_| !is_home) {
         let rule = files.write.first().or(files.read.first()).map(|entry| entry.rule.clone());
         let rule = rule.unwrap_or_else(|| RuleRef::default_rule("filesystem"));
         warn(&rule, format!("nothing can be started: {why}"));

@@ -15,7 +15,6 @@ pub(super) mod site;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Stdio;
 use std::sync::Arc;
 
 use clap::Args;
@@ -28,6 +27,7 @@ use super::output::{Context, Failure, OK, finish};
 use super::policy::Surroundings;
 use super::stop;
 use crate::base::random;
+use crate::session::host_programs;
 
 #[derive(Clone, Debug, Args)]
 pub struct UiArgs {
@@ -104,11 +104,9 @@ fn open(link: &str) {
     if !has_desktop {
         return;
     }
-    #[expect(clippy::disallowed_methods, reason = "the user's own program, on the user's own desktop")]
-    let mut command = std::process::Command::new("xdg-open");
-    command.arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // Without the program there is the link all the same.
-    if let Ok(mut child) = command.spawn() {
+    let Some(mut command) = host_programs::command_of_system("xdg-open") else { return };
+    if let Ok(mut child) = command.arg(link).spawn() {
         tokio::task::spawn_blocking(move || child.wait());
     }
 }

@@ -1,11 +1,10 @@
 //! How a person hears that something waits.
 
 use std::io::{IsTerminal, Write};
-use std::process::Stdio;
 
 use crate::store::escape;
 
-use super::super::Session;
+use super::super::{Session, host_programs};
 use super::Item;
 
 /// Tells the user at once, whatever draws on the terminal.
@@ -69,11 +68,9 @@ fn notify(session: &Session, what: &str, how: &str) {
     if !session.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
         return;
     }
-    #[expect(clippy::disallowed_methods, reason = "the user's own program, on the user's own desktop")]
-    let mut command = std::process::Command::new("notify-send");
-    command.args(["--app-name=agentsh", "--urgency=critical", "--"]).arg(format!("agentsh: {what}")).arg(how);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // Without the program there is no notification, and the question stands all the same.
+    let Some(mut command) = host_programs::command_of_system("notify-send") else { return };
+    command.args(["--app-name=agentsh", "--urgency=critical", "--"]).arg(format!("agentsh: {what}")).arg(how);
     if let Ok(mut child) = command.spawn() {
         tokio::task::spawn_blocking(move || child.wait());
     }

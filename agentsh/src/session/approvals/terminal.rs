@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::termios::{FlushArg, LocalFlags, tcflush, tcgetattr};
+use nix::sys::termios::{FlowArg, FlushArg, LocalFlags, tcflow, tcflush, tcgetattr};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::signal::unix::{SignalKind, signal};
@@ -37,6 +37,8 @@ const CHOICE: &str = "agentsh: y (once), s (for this session), a (always, writes
 const RAN: &str = "agentsh: a process of the agent ran on meanwhile, so that answer does not count\n";
 /// The palette and the colours of text and background, as the person chose them.
 const COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
+/// Images lie above text in terminals that draw kitty's.
+const NO_IMAGES: &[u8] = b"\x1b_Ga=d,q=2\x1b\\";
 
 /// The terminal of an agent that leaves it alone.
 #[derive(Clone)]
@@ -127,12 +129,15 @@ impl Terminal {
         let shown = Shown { screen, keys, still: Arc::new(still), is_over: Cell::new(false) };
         // What was typed before the question is no answer to it.
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
+        // The agent may have stopped what is written there.
+        tcflow(&shown.screen, FlowArg::TCOON).ok()?;
         let config = &approvals.0.session.context.config;
         let line = lasting::lasting_line(item, false);
         if understands_reset() {
             // What the agent switched on would hide the question or show another one.
             shown.write(RESET).await.ok()?;
             shown.write(COLOURS).await.ok()?;
+            shown.write(NO_IMAGES).await.ok()?;
         }
         shown.say(&question(item, &line)).await.ok()?;
         let said = loop {

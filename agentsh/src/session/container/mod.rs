@@ -8,6 +8,7 @@
 mod connect;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
@@ -15,17 +16,17 @@ use std::path::{Path, PathBuf};
 
 use super::Session;
 use super::copies::{Copy, make_directories_above, set_aside, write_anew};
-use super::start::Start;
 use super::undo::Aside;
 use crate::net::EgressContext;
 use crate::net::egress_context::Origin;
-use crate::policy::builtin_paths::SYSTEM_READ;
+use crate::policy::builtin_paths::{PROJECT_READ_ONLY, SYSTEM_READ, Tier};
 use crate::sandbox::SpawnError;
 use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{Layout, OWN_DIRECTORY};
 use crate::sandbox::network::Sockets;
-use crate::sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, Source, What};
+use crate::sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, Program, Source, What};
 use crate::sandbox::seccomp::listener::Listener;
+use crate::sandbox::spec::SandboxSpec;
 use crate::store::words::GuardChange;
 use crate::store::{Event, Journal};
 use crate::types::ServerId;
@@ -53,11 +54,11 @@ impl Place {
     ///
     /// # Errors
     /// What this tier cannot do, and what to do about it.
-    pub fn make(start: &mut Start<'_>, layout: &mut Layout) -> Result<Self, SpawnError> {
-        let label = start.label.to_owned();
+    pub fn make(spec: &SandboxSpec, program: &mut Program, layout: &mut Layout) -> Result<Self, SpawnError> {
+        let label = spec.process.label.clone();
         let refused =
             |message: String| SpawnError::Init { label: label.clone(), message, cause: Cause::Missing };
-        if start.layer.is_some() {
+        if spec.paths.layer.is_some() {
             return Err(refused(
                 "`--review` mounts a layer, which `--tier container` cannot; leave one of them out".into(),
             ));
@@ -65,8 +66,8 @@ impl Place {
         let directory =
             private().map_err(|error| refused(format!("cannot make a private directory: {error}")))?;
         let mut place = Self { directory, guarded: BTreeMap::new(), sockets: Vec::new(), connector: None };
-        place.guard(layout).map_err(refused)?;
-        let home = start.program.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).map(PathBuf::from);
+        place.guard(layout, &spec.paths.unmasked).map_err(refused)?;
+        let home = spec.environment.get("HOME").map(PathBuf::from);
         let executable = executable(layout);
         let mounts = std::mem::take(&mut layout.mounts);
         place.keep_what_is_in_writable(&mounts);
@@ -82,12 +83,12 @@ impl Place {
             None => rules,
         };
         place.sockets = sockets;
-        place.tell(start, layout, home.as_deref());
+        place.tell(program, layout, home.as_deref());
         Ok(place)
     }
 
     /// Keeps copies of what is guarded. What is hidden by policy has to be somewhere else.
-    fn guard(&mut self, layout: &mut Layout) -> Result<(), String> {
+    fn guard(&mut self, layout: &mut Layout, unmasked: &[PathBuf]) -> Result<(), String> {
         for Mount { target, what } in std::mem::take(&mut layout.guards) {
             let is_hidden = match what {
                 What::Bind { access: Access::ReadOnly, .. } => false,
@@ -105,6 +106,17 @@ impl Place {
         }
         for (path, _) in std::mem::take(&mut layout.placeholders) {
             self.keep(path)?;
+        }
+        let runs = PROJECT_READ_ONLY.iter().filter(|entry| entry.tier == Tier::Runs && !entry.is_pattern());
+        for directory in std::mem::take(&mut layout.worked_in) {
+            let paths = runs
+                .clone()
+                .filter(|entry| !entry.path.contains('/'))
+                .map(|entry| directory.join(entry.path));
+            // Nothing is mounted here: what is made is taken away at the end.
+            for path in paths.filter(|path| !unmasked.contains(path) && path.symlink_metadata().is_err()) {
+                self.keep(path)?;
+            }
         }
         layout.instructed.clear();
         Ok(())
@@ -140,15 +152,22 @@ impl Place {
     }
 
     /// The program hears where its own files are.
-    fn tell(&self, start: &mut Start<'_>, layout: &mut Layout, home: Option<&Path>) {
+    fn tell(&self, program: &mut Program, layout: &mut Layout, home: Option<&Path>) {
         let own = self.own();
         let own = own.to_string_lossy();
-        let mut values = start.program.argv.iter_mut().chain(&mut start.program.env).chain(&mut layout.env);
-        values.by_ref().for_each(|value| *value = value.replace(OWN_DIRECTORY, &own));
-        drop(values);
+        layout.env.iter_mut().for_each(|value| *value = value.replace(OWN_DIRECTORY, &own));
+        for value in program.argv.iter_mut().chain(&mut program.env) {
+            // What is no text was not made here.
+            if let Some(text) = value.to_str().filter(|text| text.contains(OWN_DIRECTORY)) {
+                *value = text.replace(OWN_DIRECTORY, &own).into();
+            }
+        }
         let mut set = |name: &str, value: &str| {
-            start.program.env.retain(|entry| entry.split('=').next() != Some(name));
-            start.program.env.push(format!("{name}={value}"));
+            let is_other = |entry: &OsString| {
+                entry.as_encoded_bytes().split(|byte| *byte == b'=').next() != Some(name.as_bytes())
+            };
+            program.env.retain(is_other);
+            program.env.push(format!("{name}={value}").into());
         };
         if home.is_some() {
             set("HOME", &self.home().to_string_lossy());
@@ -158,8 +177,8 @@ impl Place {
         set("RES_OPTIONS", "use-vc");
         // A file that may not be read stops git, where one that is not there would not.
         set("GIT_CONFIG_NOSYSTEM", "1");
-        if home.is_some_and(|home| start.program.workdir == home) {
-            start.program.workdir = self.home();
+        if home.is_some_and(|home| program.workdir == home) {
+            program.workdir = self.home();
         }
     }
 

@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::net::credentials::{Broker, Credential};
-use crate::policy::{self, CredentialSource, NetworkPolicy};
+use crate::policy::{self, CredentialSource, HostRule, Ruled};
 use crate::sandbox::Enforcement;
+use crate::sandbox::spec::{Contribution, EnvChange, Feature, File};
 use crate::store::escape;
 
 pub(super) use source::run as ask_program;
 
 use super::content::random_bytes;
-use super::{Session, network, registries};
+use super::{Context, Session, git_identity, network, registries};
 
 /// A secret that is shorter is not looked for in the values of variables.
 const FEWEST_SCRUBBED: usize = 8;
@@ -121,28 +122,32 @@ fn place(host: &str, port: u16) -> String {
     if port == 443 { host.to_owned() } else { format!("{host}:{port}") }
 }
 
-/// The rules of the agent, with the hosts of its credentials among them.
+/// The hosts of the agent's credentials: before all others, since a secret goes only where requests can be read.
 #[must_use]
-pub fn with_hosts(rules: &NetworkPolicy, session: &Session) -> NetworkPolicy {
-    let credentials = &session.policy.agent_only.credentials;
-    let mut rules = rules.with_credentials(credentials);
-    // They stand before all others. Where the user's own forge is, is his word.
-    for rule in rules.allow.iter_mut().take(credentials.len()) {
-        rule.value.addresses.extend(network::users_networks(&rule.rule));
-    }
-    rules
+pub fn hosts(credentials: &[Ruled<policy::Credential>]) -> Vec<HostRule> {
+    let host = |Ruled { value, rule }: &Ruled<policy::Credential>| {
+        let mut host = value.host_rule(rule)?;
+        // Where the user's own forge is, is his word.
+        host.rule.value.addresses = network::users_networks(rule);
+        Some(host)
+    };
+    credentials.iter().filter_map(host).collect()
 }
 
 impl Brokered {
-    /// The variables of the agent, without secrets and with placeholders.
-    pub fn settle(&self, env: &mut BTreeMap<String, String>) {
-        for (secret, placeholder) in self.secrets.iter().filter(|(secret, _)| secret.len() >= FEWEST_SCRUBBED)
-        {
-            for value in env.values_mut().filter(|value| value.contains(secret)) {
-                *value = value.replace(secret, placeholder);
-            }
+    /// Placeholders where tools look for secrets, and in place of secrets in variables.
+    #[must_use]
+    pub fn contribution(&self, context: &Context, credentials: &[Ruled<policy::Credential>]) -> Contribution {
+        let long = self.secrets.iter().filter(|(secret, _)| secret.len() >= FEWEST_SCRUBBED);
+        let scrubbed = long.cloned().map(|(secret, placeholder)| EnvChange::Scrub { secret, placeholder });
+        let variables = self.variables.clone().into_iter().map(|(name, value)| EnvChange::Set(name, value));
+        let files = self.files.iter().map(|(path, content)| File::new(path.clone(), content.clone(), 0o600));
+        Contribution {
+            files: files.chain(git_identity::appended(context, self.git.clone())).collect(),
+            environment: scrubbed.chain(variables).collect(),
+            hosts: hosts(credentials),
+            ..Contribution::new(Feature::Credentials).hiding(self.hidden.iter().cloned())
         }
-        env.extend(self.variables.clone());
     }
 
     /// Says the placeholders where tools look for secrets.

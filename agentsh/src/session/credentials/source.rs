@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use crate::policy::{self, Credential, CredentialSource};
 
-use super::super::{Context, Session, registries};
+use super::super::{Context, Session, host_programs};
 use super::{Secret, netrc, private};
 
 /// A program that asks the user something would wait without end.
@@ -81,8 +81,8 @@ fn checked(found: Secret) -> Result<Secret, String> {
 /// What a program of the user says, asked outside and away from the project, whose configuration is not the user's.
 async fn asked(context: &Context, name: &str, args: &[&str], input: String) -> Result<String, String> {
     let program =
-        registries::program(context, name).ok_or_else(|| format!("there is no `{name}` in PATH"))?;
-    let mut env = context.env.clone();
+        host_programs::find(context, name).ok_or_else(|| format!("there is no `{name}` in PATH"))?;
+    let mut env = host_programs::environment(context);
     env.retain(|name, _| !name.starts_with("GIT_"));
     for (name, value) in [
         ("GIT_TERMINAL_PROMPT", "0"),
@@ -112,10 +112,8 @@ pub(in crate::session) fn run(
     input: &str,
 ) -> Result<String, String> {
     let text = |error: std::io::Error| error.to_string();
-    #[expect(clippy::disallowed_methods, reason = "the user's own program, outside, as the policy says")]
-    let mut command = Command::new(program);
-    command.args(args).current_dir(home).env_clear().envs(env);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut command = host_programs::command(program, env);
+    command.args(args).current_dir(home).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(text)?;
     if let Some(mut stdin) = child.stdin.take() {
         // A program that does not want to know has ended, which shows below.

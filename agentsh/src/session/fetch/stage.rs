@@ -3,20 +3,24 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::egress::authorities::Source;
-use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, domain, limits};
-use crate::sandbox::layout::Grant;
-use crate::sandbox::plan::{Access, Program, Terminal};
+use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, domain};
+use crate::sandbox::plan::Access;
+use crate::sandbox::spec::{
+    Contribution, EnvChange, Feature, File, Grant, PathRules, ProcessKind, environment_so_far, merge,
+};
 use crate::session::address::Address;
+use crate::session::launch::Handles;
+use crate::session::network::{self, OfAgent};
 use crate::session::process::{self, ProcessError};
 use crate::session::resolving::{self, Command};
-use crate::session::start::Start;
-use crate::session::{environment, network, pipes, trust};
+use crate::session::{pipes, specify, trust};
 use crate::store::words::ExitCause;
 use crate::types::RuleRef;
 
@@ -54,74 +58,74 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let context = &session.context;
     let cannot = |why: String| FetchError::Tool { tool: task.tool, why };
     let process = policy(task.tool, task.reach);
-    let mut env = environment::filter(&process.env, &context.env, environment::Asker::Server(job.id)).passed;
-    env.extend(task.env.clone());
+    let section = format!("sandbox.mcp.servers[{}]", job.id);
+    let rules = specify::rules(&process, &section, &context.env);
+    let of_task = || {
+        let env = task.env.clone().into_iter().map(|(name, value)| EnvChange::Set(name, value));
+        let files = task.files.iter();
+        Contribution {
+            environment: env.collect(),
+            files: files.map(|(path, content)| File::new(path.clone(), content.clone(), 0o444)).collect(),
+            ..Contribution::new(Feature::Declaration)
+        }
+    };
     let command = Command {
         program: task.program.to_owned(),
         args: task.args.clone(),
         cwd: job.directory.clone(),
-        env: env.clone(),
+        env: environment_so_far(&rules, &[of_task()]),
         not_below: None,
     };
     let pinned =
         resolving::resolve(session, command, None).await.map_err(|error| cannot(error.to_string()))?;
     let resolved = &pinned.resolved;
-    env.extend(resolved.worded.clone());
-    env.extend(resolved.env.clone());
-    environment::settle(&mut env, context);
-    let bundle = trust::give_to_fetch(session, &process.network, &task.trusts, &mut env);
-
     let io = |source| FetchError::Io { doing: "make a pipe", source };
     let nothing = std::fs::File::open("/dev/null").map_err(io)?;
     let (mut output, output_inside) = pipes::to_read().map_err(io)?;
     let (mut errors, errors_inside) = pipes::to_read().map_err(io)?;
-    let way = network::way(session, Some(job.id.clone()), process.network.clone()).await.map_err(cannot)?;
-    let argv: Vec<String> =
-        resolved.argv.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     // A package's build is work that the agent would do: it has the agent's limits.
-    let limits = session.policy.agent.limits.clone().or(limits::limits_for_agent());
-    let writable = Grant { path: job.directory.clone(), access: Access::ReadWrite };
+    let limits = session.policy.agent.limits.resolve_for_agent();
     let readable = |path: &PathBuf| Grant { path: path.clone(), access: Access::ReadOnly };
-    let files = task.files.iter().map(|(path, content)| (path.clone(), content.clone(), 0o444));
-    let start = Start {
-        label: &format!("fetch {}", job.id),
-        policy: &process,
-        limits: &limits,
-        for_agent: false,
-        terminal: Terminal::NewSession,
-        program: Program {
-            path: resolved.program.clone(),
-            argv: argv.clone(),
-            env: env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-            workdir: job.directory.clone(),
-        },
+    // Inside what every sandbox hides: the records and packages of agentsh.
+    let own = Grant { path: job.directory.clone(), access: Access::ReadWrite };
+    let authority = trust::authority(session, &process.network);
+    let parts = vec![
+        of_task().granting(task.read.iter().map(readable)).owning([own]),
+        specify::of_program(resolved.worded.clone().into_iter().chain(resolved.env.clone())),
+        specify::of_sandbox(context, ProcessKind::Fetch),
+        trust::contribution_to_fetch(context, authority.as_deref(), &task.trusts),
+        specify::closed_hosts(session),
+    ];
+    let program = specify::Pinning {
+        resolved,
         pinned: pinned.files,
+        argv: resolved.argv.clone(),
+        workdir: job.directory.clone(),
+    };
+    let label = format!("fetch {}", job.id);
+    let paths = PathRules {
         program_roots: resolved.read_roots.clone(),
-        links: Vec::new(),
-        descriptors: pinned.descriptors,
-        project_access: None,
-        layer: None,
-        grants: task.read.iter().map(readable).collect(),
-        // Inside what every sandbox hides: the records and packages of agentsh.
-        own_state: vec![writable],
-        denied: Vec::new(),
-        unmasked: Vec::new(),
-        execute: Vec::new(),
         shared_sockets: true,
-        files: files.chain(bundle).collect(),
-        extra: Vec::new(),
-        stand_ins: true,
-        beyond_landlock: Vec::new(),
-        caches: Vec::new(),
-        network: Some(way),
+        ..specify::path_rules(context, ProcessKind::Fetch, &limits)
+    };
+    let process = specify::process(session, ProcessKind::Fetch, &label, limits, program);
+    let spec = merge(process, paths, &rules, parts);
+    let egress = network::open(session, Some(job.id.clone()), &spec.network, OfAgent::default())
+        .await
+        .map_err(cannot)?;
+    let handles = Handles {
+        descriptors: pinned.descriptors,
+        lender: None,
+        egress: Some(egress),
         stdio: [nothing.as_fd(), output_inside.as_fd(), errors_inside.as_fd()],
-        allow_degraded: session.allow_degraded,
+        reports_to: Some((Rc::clone(session), Some(job.id.clone()))),
     };
     let lacks = |path: &Path, why: &str| {
         session.note(&format!("{} is not shown to {}: {why}", path.display(), task.tool));
     };
-    let process =
-        process::start(session, Some(job.id), start, resolved, lacks).await.map_err(|error| match error {
+    let process = process::start(session, Some(job.id), &spec, handles, resolved, None, lacks)
+        .await
+        .map_err(|error| match error {
             ProcessError::Changed(error) => error.into(),
             other => cannot(other.to_string()),
         })?;
@@ -146,8 +150,12 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     }
     match ended.cause {
         ExitCause::MemoryLimit => {
-            let rule = limits
+            let rule = session
+                .policy
+                .agent
+                .limits
                 .memory
+                .clone()
                 .map_or_else(|| RuleRef::default_rule("agent.limits.memory"), |limit| limit.rule);
             return Err(FetchError::Memory { tool: task.tool, rule });
         }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::super::address::shown_url;
 use super::super::approvals::notice;
 use super::super::content::since_1970;
 use super::super::run_error::RunError;
-use super::super::{Session, registries};
+use super::super::{Session, host_programs};
 use super::store::Store;
 use super::{clients, record};
 use crate::login::callback::Callback;
@@ -184,16 +183,13 @@ fn open_browser(session: &Session, url: &Url) -> bool {
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| context.env.contains_key(*name));
     let own = context.env.get("BROWSER").filter(|browser| !browser.is_empty());
     let program = match own {
-        Some(browser) if browser.starts_with('/') => Some(browser.into()),
-        Some(browser) => registries::program(context, browser),
-        None if has_display => registries::program(context, "xdg-open"),
+        Some(browser) => host_programs::find(context, browser),
+        None if has_display => host_programs::find(context, "xdg-open"),
         None => None,
     };
     let Some(program) = program else { return false };
-    #[expect(clippy::disallowed_methods, reason = "the user's own browser, as the user asked")]
-    let mut command = Command::new(program);
-    command.arg(url.as_str()).current_dir(&context.home).env_clear().envs(&context.env);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut command = host_programs::command(&program, &host_programs::environment(context));
+    command.arg(url.as_str()).current_dir(&context.home);
     match command.spawn() {
         Ok(mut child) => {
             tokio::task::spawn_blocking(move || child.wait());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::super::context::Context;
 use super::super::credentials::ask_program;
-use super::super::registries;
+use super::super::host_programs;
 
 const PROGRAM: &str = "secret-tool";
 
@@ -21,8 +21,8 @@ impl Keyring {
     pub fn of(context: &Context) -> Option<Self> {
         let has_desktop =
             context.env.get("DBUS_SESSION_BUS_ADDRESS").is_some_and(|address| !address.is_empty());
-        let program = registries::program(context, PROGRAM).filter(|_| has_desktop)?;
-        Some(Self { program, env: context.env.clone(), home: context.home.clone() })
+        let program = host_programs::find(context, PROGRAM).filter(|_| has_desktop)?;
+        Some(Self { program, env: host_programs::environment(context), home: context.home.clone() })
     }
 
     /// # Errors

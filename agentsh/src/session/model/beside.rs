@@ -11,7 +11,8 @@ use hyper::{Request, Response, StatusCode};
 use super::body::silent;
 use super::carry::Upstream;
 use super::{Model, Outgoing, Reply, encoding, hop_by_hop, whole_and_plain};
-use crate::llm::{MAX_HELD, Provider, Route, kept};
+use crate::llm::hosted::{self, Hosted, Reach};
+use crate::llm::{Later, MAX_HELD, Provider, Route, kept};
 use crate::store::escape;
 
 impl Model {
@@ -81,7 +82,7 @@ impl Model {
         let since = Instant::now();
         let (mut head, body) = request.into_parts();
         let admitted = match self.read(provider, &mut head, body).await {
-            Ok((asked, body)) => self.admit(provider, &asked.model, body, since).await,
+            Ok((asked, body)) => self.admit(provider, &asked, body, since).await,
             Err(refused) => Err(refused),
         };
         match admitted {
@@ -113,7 +114,14 @@ impl Model {
             }
             (Some(_), None) => None,
         };
-        let Some(because) = because else { return self.pass(request, upstream).await };
+        let Some(because) = because else {
+            return match routed {
+                Route::Left(provider, later) if policy.passes(method, target).is_none() => {
+                    self.left(provider, later, request, upstream).await
+                }
+                _ => self.pass(request, upstream).await,
+            };
+        };
         let why = format!(
             "`{method} {path}` of the model's host {because}; to let it pass unread: \
              `llm: {{allow: [\"{method} {path}\"]}}`"
@@ -122,6 +130,43 @@ impl Model {
             self.session.note(&why);
         }
         self.withheld(routed.provider().unwrap_or(Provider::OpenAiChat), StatusCode::FORBIDDEN, &why)
+    }
+
+    /// What the provider keeps for later: it is a tool of the agent's, and so is what the questions in it make the provider do.
+    async fn left(
+        &self,
+        provider: Provider,
+        later: Later,
+        request: Request<Incoming>,
+        upstream: &Upstream,
+    ) -> Reply {
+        let one = |tool: &str, reach| Hosted { tool: tool.to_owned(), written: String::new(), reach };
+        let (mut head, body) = request.into_parts();
+        let (all, body) = match later {
+            Later::File => (vec![one(hosted::FILES, Reach::Provider)], Either::Right(body)),
+            Later::Batch => (vec![one(hosted::BATCH, Reach::Anywhere)], Either::Right(body)),
+            Later::Questions => match self.read(provider, &mut head, body).await {
+                Ok((asked, body)) => (asked.hosted, Either::Left(body)),
+                Err(refused) => return refused,
+            },
+        };
+        let whole = match &body {
+            Either::Left(body) => body.clone(),
+            Either::Right(_) => Bytes::new(),
+        };
+        let allowed = match self.allow_hosted(provider, &all, whole).await {
+            Ok(allowed) => allowed,
+            Err(refused) => return refused,
+        };
+        let body = match body {
+            Either::Left(_) => {
+                // The body may have another length than it came with.
+                head.headers.remove(CONTENT_LENGTH);
+                Either::Left(Full::new(allowed))
+            }
+            Either::Right(body) => Either::Right(body),
+        };
+        self.forward(head, body, upstream).await
     }
 
     async fn forward(&self, mut head: Parts, body: Outgoing, upstream: &Upstream) -> Reply {

@@ -21,7 +21,7 @@ use crate::types::ServerId;
 const PREFIX: &str = "mcp__";
 const SEPARATOR: &str = "__";
 /// Stands for the server of tools that are the agent's own.
-const OWN: &str = "agent";
+pub(super) const OWN: &str = "agent";
 
 pub(super) struct SessionJudge {
     session: Rc<Session>,

@@ -26,6 +26,9 @@ const VARIABLES: [&str; 8] = [
 /// Headers in which clients send it.
 const HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
+/// Parts of a query in which providers take a key.
+const QUERIES: [&str; 4] = [IN_QUERY, "access_token", "api_key", "oauth_token"];
+
 /// The part of a query in which Google's clients send it.
 const IN_QUERY: &str = "key";
 
@@ -34,7 +37,11 @@ pub(super) type Place = (Host, u16);
 
 /// Placeholders and the keys that they stand for.
 #[derive(Default)]
-pub(super) struct Keys(RefCell<BTreeMap<String, Key>>);
+pub(super) struct Keys {
+    held: RefCell<BTreeMap<String, Key>>,
+    /// Where the agent has these keys of its user's and no other account.
+    own: Vec<(Place, Vec<String>)>,
+}
 
 struct Key {
     variable: &'static str,
@@ -43,6 +50,42 @@ struct Key {
 }
 
 impl Keys {
+    pub(super) fn new(own: Vec<(Place, Vec<String>)>) -> Self {
+        Self { own, ..Self::default() }
+    }
+
+    /// A key of another account would take what it is sent with to somebody else, under the name of the user's own model.
+    ///
+    /// # Errors
+    /// When the request has a key that is not the user's for that place, and his is known.
+    pub(super) fn check<B>(&self, request: &Request<B>, to: To<'_>) -> Result<(), String> {
+        let Ok(host) = domain::normalise(to.host) else { return Ok(()) };
+        let mut own = self.own.iter().filter(|(place, _)| is_at(place, &host, to.port)).peekable();
+        if own.peek().is_none() {
+            return Ok(());
+        }
+        let known: Vec<&str> = own.flat_map(|(_, keys)| keys.iter().map(String::as_str)).collect();
+        let in_headers = HEADERS.iter().flat_map(|name| request.headers().get_all(*name)).map(|value| {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            let text = text.trim();
+            // A scheme and a token, or the token alone.
+            text.split_once(' ').map_or(text, |(_, token)| token.trim()).to_owned()
+        });
+        let query = request.uri().query().unwrap_or_default();
+        let in_query = url::form_urlencoded::parse(query.as_bytes())
+            .filter(|(name, _)| QUERIES.contains(&name.as_ref()))
+            .map(|(_, value)| value.into_owned());
+        let is_foreign = |key: &String| !key.is_empty() && !known.contains(&key.as_str());
+        if in_headers.chain(in_query).any(|key| is_foreign(&key)) {
+            return Err(format!(
+                "the request to {}:{} has a key of another account than the user's, who gave this agent one in its \
+                 environment; to use another account, give its key there instead",
+                to.host, to.port
+            ));
+        }
+        Ok(())
+    }
+
     /// Takes the keys out of an environment. `word` makes a placeholder that nobody can guess; `places` says where the key of
     /// a variable may go.
     pub(super) fn take(
@@ -55,7 +98,7 @@ impl Keys {
             let Some(value) = env.get_mut(variable).filter(|value| !value.is_empty()) else { continue };
             let placeholder = word(variable);
             let value = std::mem::replace(value, placeholder.clone());
-            self.0.borrow_mut().insert(placeholder, Key { variable, value, places: places(variable) });
+            self.held.borrow_mut().insert(placeholder, Key { variable, value, places: places(variable) });
         }
     }
 
@@ -74,7 +117,7 @@ impl Keys {
 
     /// None: there is no placeholder in it.
     fn put_in_query(&self, uri: &Uri, to: To<'_>) -> Result<Option<Uri>, String> {
-        let keys = self.0.borrow();
+        let keys = self.held.borrow();
         let is_key = |pair: &&str| pair.split_once('=').is_some_and(|(name, _)| name == IN_QUERY);
         let Some(query) = uri.query() else { return Ok(None) };
         let found = query.split('&').filter(is_key).find_map(|pair| {
@@ -94,7 +137,7 @@ impl Keys {
 
     /// Puts the keys into the headers.
     fn put(&self, headers: &mut HeaderMap, to: To<'_>) -> Result<(), String> {
-        let keys = self.0.borrow();
+        let keys = self.held.borrow();
         for name in HEADERS {
             let Some(text) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
             let Some((placeholder, key)) = keys.iter().find(|(placeholder, _)| text.contains(*placeholder))
@@ -115,10 +158,7 @@ impl Key {
     fn check(&self, to: To<'_>) -> Result<(), String> {
         let (variable, here) = (self.variable, format!("{}:{}", to.host, to.port));
         let host = domain::normalise(to.host).map_err(|_| format!("nobody knows what '{here}' is"))?;
-        let is_here = |(place, port): &Place| {
-            *port == to.port && (*place == host || (is_local(place) && is_local(&host)))
-        };
-        if !self.places.iter().any(is_here) {
+        if !self.places.iter().any(|place| is_at(place, &host, to.port)) {
             let places: Vec<String> =
                 self.places.iter().map(|(host, port)| format!("{}:{port}", text(host))).collect();
             let places = if places.is_empty() { "no model here".to_owned() } else { places.join(", ") };
@@ -134,6 +174,10 @@ impl Key {
         }
         Ok(())
     }
+}
+
+fn is_at((place, port): &Place, host: &Host, to: u16) -> bool {
+    *port == to && (place == host || (is_local(place) && is_local(host)))
 }
 
 fn text(host: &Host) -> String {
@@ -195,6 +239,38 @@ mod tests {
         assert!(
             put("/m?key=agentsh-OPENAI_API_KEY", elsewhere).unwrap_err().contains("is for api.openai.com")
         );
+    }
+
+    #[test]
+    fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
+        let place = (domain::normalise("api.openai.com").unwrap(), 443);
+        let keys = Keys::new(vec![(place, vec!["sk-real".to_owned()])]);
+        let check = |uri: &str, headers: &[(&str, &str)], to| {
+            let request = headers
+                .iter()
+                .fold(Request::builder().uri(uri), |all, (name, value)| all.header(*name, *value));
+            keys.check(&request.body(()).unwrap(), to)
+        };
+        for own in [
+            &[][..],
+            &[("authorization", "Bearer sk-real")],
+            &[("x-api-key", "sk-real"), ("x-note", "sk-other")],
+        ] {
+            check("/v1/models?key=sk-real", own, PLACE).unwrap();
+        }
+        for foreign in [
+            &[("authorization", "Bearer sk-other")][..],
+            &[("authorization", "Bearer sk-real"), ("x-api-key", "sk-other")],
+            &[("authorization", "Bearer sk-real"), ("authorization", "bearer sk-other")],
+            &[("authorization", "sk-other")],
+        ] {
+            let why = check("/v1/models", foreign, PLACE).unwrap_err();
+            assert!(why.contains("another account") && !why.contains("sk-"), "{why}");
+            check("/v1/models", foreign, To { host: "elsewhere.test", ..PLACE }).unwrap();
+        }
+        for query in ["key=sk-other", "%6bey=sk-other", "access_token=o"] {
+            assert!(check(&format!("/v1/m?{query}"), &[], PLACE).is_err(), "{query}");
+        }
     }
 
     #[test]

@@ -7,13 +7,14 @@ mod called;
 mod canary;
 mod carry;
 mod encoding;
+pub mod hosted;
 mod judge;
 mod keys;
 mod ledger;
 pub mod places;
 mod secrets;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Instant;
@@ -31,6 +32,7 @@ use self::body::{Judged, answered, error_body, silent};
 use self::called::{Books, ModelCall};
 use self::canary::Canary;
 use self::carry::Upstream;
+use self::hosted::Reachable;
 use self::judge::SessionJudge;
 use self::keys::Keys;
 use self::ledger::Ledger;
@@ -64,6 +66,8 @@ pub struct Model {
     turns: RefCell<Turns>,
     /// Judges what follows on the wire, and hears in which turn that is.
     wire: Rc<RefCell<Guard>>,
+    /// Where the provider may go for the agent.
+    reachable: OnceCell<Reachable>,
 }
 
 /// One answer of the model, and by what it is judged.
@@ -104,6 +108,14 @@ impl Model {
         // Without random bytes hashes are alike in all sessions, and still say no value.
         let mut key = [0; 32];
         let _ = getrandom::fill(&mut key);
+        let env = &session.context.env;
+        let own = endpoints.iter().filter(|endpoint| endpoint.only_keys).filter_map(|endpoint| {
+            let host = domain::normalise(&endpoint.host).ok()?;
+            let is_for = |name: &&String| providers::is_for(name, endpoint, env);
+            let values = env.iter().filter(|(name, value)| !value.is_empty() && is_for(name));
+            Some(((host, endpoint.port), values.map(|(_, value)| value.clone()).collect()))
+        });
+        let keys = Keys::new(own.collect());
         let books = Rc::new(Books { session: Rc::clone(session), ledger });
         let (session, servers) = (Rc::clone(session), Rc::new(servers));
         Some(Rc::new(Self {
@@ -112,21 +124,28 @@ impl Model {
             servers,
             needs,
             books,
-            keys: Keys::default(),
+            keys,
             key,
             told: RefCell::default(),
             turns: RefCell::default(),
             wire,
+            reachable: OnceCell::new(),
         }))
     }
 
-    /// With `credentials: broker`, puts placeholders in the place of the keys in the agent's environment. Each key is for the
-    /// endpoints of its own provider.
-    pub fn keep_keys(&self, endpoints: &[Endpoint], env: &mut BTreeMap<String, String>) {
+    /// With `credentials: broker`, placeholders for the keys in the agent's environment. Each key is for the endpoints of its
+    /// own provider.
+    #[must_use]
+    pub fn keep_keys(
+        &self,
+        endpoints: &[Endpoint],
+        env: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
         let is_asked = self.session.policy.llm.credentials.as_ref();
         if is_asked.is_none_or(|word| word.value != Credentials::Broker) {
-            return;
+            return BTreeMap::new();
         }
+        let mut placeholders = env.clone();
         let word = |name: &str| {
             let mut random = [0; 12];
             // Without random bytes it can be guessed, and still opens nothing elsewhere.
@@ -140,7 +159,9 @@ impl Model {
             own.filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
                 .collect()
         };
-        self.keys.take(env, word, places);
+        self.keys.take(&mut placeholders, word, places);
+        placeholders.retain(|name, value| env.get(name) != Some(value));
+        placeholders
     }
 
     fn judge(&self) -> SessionJudge {
@@ -156,7 +177,8 @@ impl Model {
             return answered(StatusCode::UPGRADE_REQUIRED, body);
         }
         let routed = route(request.method().as_str(), request.uri().path());
-        if let Err(why) = self.keys.put_on(&mut request, upstream.to()) {
+        let put = self.keys.put_on(&mut request, upstream.to());
+        if let Err(why) = put.and_then(|()| self.keys.check(&request, upstream.to())) {
             let provider = routed.provider().unwrap_or(Provider::OpenAiChat);
             return self.withheld(provider, StatusCode::FORBIDDEN, &why);
         }
@@ -165,7 +187,7 @@ impl Model {
             Route::Beside(_) => return self.pass(request, upstream).await,
             Route::Kept(provider) => return self.kept(provider, request, upstream).await,
             Route::Measured(provider) => return self.measured(provider, request, upstream).await,
-            Route::Left(_) | Route::Unknown => return self.unread(routed, request, upstream).await,
+            Route::Left(..) | Route::Unknown => return self.unread(routed, request, upstream).await,
         };
         let since = Instant::now();
         let refuse = |status, why: &str| self.withheld(provider, status, why);
@@ -177,7 +199,7 @@ impl Model {
         if let Some(said) = asked.said {
             self.wire.borrow_mut().in_turn(self.turns.borrow_mut().hear(said));
         }
-        let body = match self.admit(provider, &asked.model, body, since).await {
+        let body = match self.admit(provider, &asked, body, since).await {
             Ok(body) => body,
             Err(refused) => return refused,
         };
@@ -288,15 +310,16 @@ impl Model {
         Ok((asked, body))
     }
 
-    /// The body as it goes on, when the budgets have room for it and no secret keeps it.
+    /// The body as it goes on, when the provider may do what it says, the budgets have room for it and no secret keeps it.
     async fn admit(
         &self,
         provider: Provider,
-        model: &str,
+        asked: &request::Asked,
         body: Bytes,
         since: Instant,
     ) -> Result<Bytes, Reply> {
-        let admitted = self.books.ledger.borrow_mut().admit(model, since);
+        let body = self.allow_hosted(provider, &asked.hosted, body).await?;
+        let admitted = self.books.ledger.borrow_mut().admit(&asked.model, since);
         admitted.map_err(|spent| self.spent(provider, &spent))?;
         self.search(provider, body).await
     }

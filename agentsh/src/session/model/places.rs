@@ -65,7 +65,16 @@ mod tests {
     use super::*;
 
     fn endpoint(scheme: Scheme, judged: Judged) -> Endpoint {
-        Endpoint { scheme, host: "model.test".to_owned(), port: 443, why: String::new(), judged, key: None }
+        Endpoint {
+            scheme,
+            host: "model.test".to_owned(),
+            port: 443,
+            why: String::new(),
+            judged,
+            key: None,
+            only_keys: false,
+            requests: &[],
+        }
     }
 
     #[test]

@@ -10,9 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::shut::without;
 use crate::guard::{Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Verdict};
-use crate::policy::{InterfacePolicy, NetworkPolicy};
+use crate::policy::InterfacePolicy;
 use crate::types::{RuleRef, ServerId};
 
 pub use ask::Asker;
@@ -74,15 +73,6 @@ impl Registered {
     #[must_use]
     pub fn settings(&self) -> Option<&Settings> {
         self.0.settings.as_ref()
-    }
-
-    /// The rules of a sandbox without the registry: who is judged by it must not write into it.
-    #[must_use]
-    pub fn shut(&self, rules: NetworkPolicy) -> NetworkPolicy {
-        match self.0.settings.as_ref().and_then(|settings| Some((settings, settings.place()?))) {
-            Some((settings, place)) => without(rules, place, &settings.rule),
-            None => rules,
-        }
     }
 
     /// What was seen counts from the moment that somebody has said something about it, and no sooner: other connections to

@@ -26,6 +26,9 @@ pub const BATCH: usize = 64;
 /// Threads that wait for a disk: a file system brings what is asked for together to it in little more than the time of one.
 const SYNCING: usize = 16;
 
+/// Why something is not applied that stands in the layer otherwise than it was shown.
+pub(super) const NOT_SHOWN: &str = "it is not what `agentsh review` showed last: look at it anew";
+
 /// One step.
 #[derive(Clone, Debug)]
 pub struct Step {
@@ -38,6 +41,8 @@ pub struct Step {
     pub merged: Option<Merged>,
     /// In the layer it is another name of this file.
     pub same: Option<PathBuf>,
+    /// A person was shown that this is to stand there: nothing else may. The outer None: nobody was shown anything.
+    pub shown: Option<Option<Mark>>,
 }
 
 /// Where the content of something new is.
@@ -91,7 +96,14 @@ impl Applier<'_> {
             run.write(vec![Line::Stage(staged.collect())], false)?;
             let (mut ready, mut open) = (Vec::new(), Vec::new());
             for (number, step) in numbered {
-                match self.stage(run.number, number, &step, &old, &mut open) {
+                let staged =
+                    self.stage(run.number, number, &step, &old, &mut open).and_then(|new| {
+                        match step.shown.as_ref().is_none_or(|shown| *shown == new) {
+                            true => Ok(new),
+                            false => Err(io::Error::other(NOT_SHOWN)),
+                        }
+                    });
+                match staged {
                     Ok(new) => ready.push(Ready { number, step, new }),
                     Err(error) => {
                         let left = self.remove_temporary(&step.path, run.number, number);
@@ -162,7 +174,7 @@ impl Applier<'_> {
             Some(Kind::File) => {
                 let mut from = self.project.file(&step.path)?;
                 let mut to = create(aside.as_fd(), OsStr::new(&name))?;
-                io::copy(&mut from, &mut to)?;
+                copy_file(&mut from, &mut to)?;
                 open.push(to);
                 self.must_be(&step.path, step.expected.as_ref())?;
             }
@@ -235,7 +247,7 @@ impl Applier<'_> {
     fn copy_from_source(&self, place: &Path, to: &mut File) -> io::Result<String> {
         let mut from = self.source.file(place)?;
         let before = Stamp::of(&rustix::fs::fstat(&from)?);
-        let hash = copy(&mut from, to)?;
+        let hash = copy_file(&mut from, to)?;
         match Stamp::of(&rustix::fs::fstat(&from)?) == before {
             true => Ok(hash),
             false => Err(io::Error::other("it is being written inside; apply it again")),
@@ -431,9 +443,63 @@ fn create(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
     Ok(File::from(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?))
 }
 
+/// As [`copy`]; holes stay holes.
+fn copy_file(from: &mut File, to: &mut File) -> io::Result<String> {
+    use rustix::fs::SeekFrom;
+    let (mut hash, mut at) = (Sha256::new(), 0_u64);
+    let size = from.metadata()?.len();
+    while at < size {
+        let data = match rustix::fs::seek(&*from, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => size,
+            // A file system that knows nothing of holes has none.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+            Err(error) => return Err(error.into()),
+        };
+        io::copy(&mut io::repeat(0).take(data.saturating_sub(at)), &mut Hashing(&mut hash))?;
+        if data >= size {
+            break;
+        }
+        let hole = rustix::fs::seek(&*from, SeekFrom::Hole(data)).unwrap_or(size);
+        rustix::fs::seek(&*from, SeekFrom::Start(data))?;
+        rustix::fs::seek(&*to, SeekFrom::Start(data))?;
+        let copied = copy_to(&mut from.take(hole.saturating_sub(data)), to, &mut hash)?;
+        at = data.saturating_add(copied);
+        if copied == 0 {
+            break;
+        }
+    }
+    // A hole at the end, or a file that is shorter by now, which its stamp tells.
+    to.set_len(size)?;
+    Ok(hex(hash))
+}
+
+struct Hashing<'h>(&'h mut Sha256);
+
+impl Write for Hashing<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Gives the hash of what was copied.
 fn copy(from: &mut impl Read, to: &mut File) -> io::Result<String> {
     let mut hash = Sha256::new();
+    copy_to(from, to, &mut hash)?;
+    Ok(hex(hash))
+}
+
+fn copy_to(from: &mut impl Read, to: &mut File, hash: &mut Sha256) -> io::Result<u64> {
+    let mut copied = 0_u64;
     let mut buffer = vec![0_u8; 128 << 10];
     loop {
         let length = from.read(&mut buffer)?;
@@ -443,6 +509,7 @@ fn copy(from: &mut impl Read, to: &mut File) -> io::Result<String> {
         }
         hash.update(read);
         to.write_all(read)?;
+        copied = copied.saturating_add(read.len() as u64);
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(copied)
 }

@@ -1,34 +1,37 @@
 //! Differences for a person: unified, bounded, and safe to show on a terminal.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use similar::{ChangeTag, TextDiff};
 
-use super::beneath::{Beneath, Kind, Stamp};
+use super::beneath::{Beneath, Kind, Stamp, hash};
 use super::changes::{Change, Trees};
+use super::journal::Mark;
 use crate::store::escape;
 
-/// A larger file is told by its size.
+/// A larger file is told by its size and hash.
 const MOST_BYTES: u64 = 1 << 20;
-const MOST_COLUMNS: usize = 400;
-/// Lines of one file.
-const MOST_LINES: usize = 2_000;
+/// Characters of the first line of a script that is no text.
+const MOST_COLUMNS: usize = 120;
 
 /// What of one file is shown.
 #[derive(Debug, Default)]
 pub struct Diff {
     pub added: usize,
     pub removed: usize,
-    /// Lines with their sign; safe to show.
+    /// Lines with their sign; safe to show. All of them, and whole: what is not shown would be applied unseen.
     pub lines: Vec<String>,
+    /// What is to stand there, as it is shown; None: nothing.
+    pub mark: Option<Mark>,
 }
 
 /// Between the project as it is and the layer.
 #[must_use]
 pub fn of(trees: &Trees, change: &Change) -> Diff {
-    let old = side(&trees.project, &change.path, change.was.as_ref());
-    let new = match &change.merged {
-        Some(text) => Side::Text(text.clone()),
+    let (old, _) = side(&trees.project, &change.path, change.was.as_ref());
+    let (new, hash) = match &change.merged {
+        Some(text) => (Side::Text(text.clone()), hashed(text.as_bytes())),
         None => side(&trees.upper, &change.path, change.now.as_ref()),
     };
     let mut diff = match (&old, &new) {
@@ -40,6 +43,7 @@ pub fn of(trees: &Trees, change: &Change) -> Diff {
         }
         _ => Diff { lines: vec![format!("  {} -> {}", old.word(), new.word())], ..Diff::default() },
     };
+    diff.mark = change.now.as_ref().map(|now| Mark { kind: now.kind, mode: now.given_mode(), hash });
     let modes = change.was.as_ref().zip(change.now.as_ref()).filter(|(was, now)| {
         was.kind == now.kind && now.kind != Kind::Link && was.given_mode() != now.given_mode()
     });
@@ -70,24 +74,55 @@ impl Side {
     }
 }
 
-fn side(tree: &Beneath, path: &Path, stamp: Option<&Stamp>) -> Side {
-    let Some(stamp) = stamp else { return Side::Nothing };
+/// What stands there, and the hash of the same bytes.
+fn side(tree: &Beneath, path: &Path, stamp: Option<&Stamp>) -> (Side, String) {
+    let Some(stamp) = stamp else { return (Side::Nothing, String::new()) };
+    let no_hash = |word: &str| (Side::Other(word.to_owned()), "unknown".to_owned());
     match stamp.kind {
         Kind::File => match tree.content(path, MOST_BYTES) {
-            Ok(Some(content)) => String::from_utf8(content)
-                .ok()
-                .filter(|text| !text.contains('\0'))
-                .map_or_else(|| Side::Other(format!("binary, {} bytes", stamp.size)), Side::Text),
-            Ok(None) => Side::Other(format!("{} bytes", stamp.size)),
-            Err(_) => Side::Other("not readable".to_owned()),
+            Ok(Some(content)) => (text(&content), hashed(&content)),
+            Ok(None) => match tree.file(path).and_then(hash) {
+                Ok(hash) => (Side::Other(format!("{} bytes, sha256 {hash}", stamp.size)), hash),
+                Err(_) => no_hash("not readable"),
+            },
+            Err(_) => no_hash("not readable"),
         },
         Kind::Link => {
             let to = tree.link(path).unwrap_or_default();
-            Side::Other(format!("a link to {}", escape::line(&to.to_string_lossy())))
+            let shown = format!("a link to {}", escape::line(&to.to_string_lossy()));
+            (Side::Other(shown), hashed(to.as_bytes()))
         }
-        Kind::Directory => Side::Directory,
-        Kind::Whiteout | Kind::Special | Kind::Closed => Side::Other("a special file".to_owned()),
+        Kind::Directory => (Side::Directory, String::new()),
+        Kind::Whiteout | Kind::Special | Kind::Closed => no_hash("a special file"),
     }
+}
+
+/// A NUL in a script, or a byte of another encoding, makes nothing binary: whoever runs it reads past them.
+fn text(content: &[u8]) -> Side {
+    if let Ok(text) = std::str::from_utf8(content) {
+        return Side::Text(text.to_owned());
+    }
+    if content.contains(&0) {
+        let first = content.split(|byte| *byte == b'\n').next().filter(|line| line.starts_with(b"#!"));
+        let script = first.map(|line| {
+            let line: String = String::from_utf8_lossy(line).chars().take(MOST_COLUMNS).collect();
+            format!(", begins with `{}`", escape::line(&line))
+        });
+        let size = content.len();
+        let hash = hashed(content);
+        return Side::Other(format!("binary, {size} bytes, sha256 {hash}{}", script.unwrap_or_default()));
+    }
+    let mut text = String::with_capacity(content.len());
+    for chunk in content.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    Side::Text(text)
+}
+
+fn hashed(content: &[u8]) -> String {
+    // Reading from memory does not fail.
+    hash(content).unwrap_or_default()
 }
 
 fn texts(old: &str, new: &str) -> Diff {
@@ -114,13 +149,8 @@ fn texts(old: &str, new: &str) -> Diff {
                 }
             };
             let text = change.value().trim_end_matches('\n').replace('\t', "    ");
-            out.lines.push(format!("{sign}{}", escape::line(&escape::shorten(&text, MOST_COLUMNS))));
+            out.lines.push(format!("{sign}{}", escape::line(&text)));
         }
-    }
-    if out.lines.len() > MOST_LINES {
-        let more = out.lines.len() - MOST_LINES;
-        out.lines.truncate(MOST_LINES);
-        out.lines.push(format!("… and {more} more lines"));
     }
     out
 }

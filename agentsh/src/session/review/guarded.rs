@@ -7,8 +7,9 @@ use super::beneath::Kind;
 use super::changes::Trees;
 use crate::policy::builtin_paths::{GIT_BARE, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier};
 use crate::sandbox::host::RealHost;
-use crate::sandbox::layout::{self, Keep};
+use crate::sandbox::layout;
 use crate::sandbox::plan::{Access, Mount, What};
+use crate::sandbox::spec::PathRules;
 
 /// What is guarded in one project.
 pub struct Guarded {
@@ -24,20 +25,20 @@ const OF_A_REPOSITORY: &str = "git runs it, or reads in it what to run";
 impl Guarded {
     /// Asks what a run on the project itself would guard.
     #[must_use]
-    pub fn of(keep: &Keep) -> Self {
+    pub fn of(rules: &PathRules) -> Self {
         let is_guard = |mount: &&Mount| match &mount.what {
             What::Bind { access, .. } => *access == Access::ReadOnly,
             What::Tmpfs { .. } | What::File { .. } => true,
             _ => false,
         };
-        let layout = layout::guards(keep, &RealHost::default());
+        let layout = layout::guards(rules, &RealHost::default());
         let guards = layout.guards.iter().filter(is_guard).map(|mount| &mount.target);
         let paths = guards.chain(layout.placeholders.iter().map(|(path, _)| path));
-        let below = |path: &Path| path.strip_prefix(&keep.project).ok().map(Path::to_owned);
+        let below = |path: &Path| path.strip_prefix(&rules.project).ok().map(Path::to_owned);
         let found = paths.filter_map(|path| below(path)).filter(|path| !path.as_os_str().is_empty());
         Self {
             found: found.map(|path| (path, BY_CONFIGURATION)).collect(),
-            lifted: keep.unmasked.iter().filter_map(|path| below(path)).collect(),
+            lifted: rules.unmasked.iter().filter_map(|path| below(path)).collect(),
         }
     }
 

@@ -1,16 +1,12 @@
 //! What a run in review mode does beside: the layer is made before the agent, shown to its servers, and told of at the
 //! end.
 
-use std::path::PathBuf;
-
 use super::{Layer, begin as begin_layer, find, forget_old};
-use crate::sandbox::layout::Grant;
-use crate::sandbox::plan::Access;
 use crate::sandbox::report::Enforcement;
-use crate::session::Session;
 use crate::session::process::Process;
 use crate::session::run_error::RunError;
 use crate::session::toolchains::Caches;
+use crate::session::{Session, grants};
 
 /// What stays locked while the agent runs.
 pub struct Layers {
@@ -29,22 +25,14 @@ impl Layers {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn begin(session: &Session, agent: &[String], unmasked: &[PathBuf]) -> Result<Layer, RunError> {
+pub fn begin(session: &Session, agent: &[String]) -> Result<Layer, RunError> {
     let context = &session.context;
+    let unmasked = grants::unmasked(&session.policy.agent.filesystem, &session.paths());
     forget_old(&context.state);
     let guard_all = session.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
     let command = crate::store::redact::arguments(agent);
-    begin_layer(context, &session.id.to_string(), &command, unmasked, guard_all)
+    begin_layer(context, &session.id.to_string(), &command, &unmasked, guard_all)
         .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
-}
-
-/// Repositories beside the project have no layer.
-pub fn read_only(session: &Session, beside: &mut [Grant]) {
-    for grant in beside {
-        grant.access = Access::ReadOnly;
-        let path = grant.path.display();
-        session.note(&format!("{path} lies outside the project: with --review it may only be read"));
-    }
 }
 
 /// From here on servers get to the layer, through the agent's sandbox.

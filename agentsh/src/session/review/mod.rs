@@ -17,6 +17,7 @@ mod names;
 mod originals;
 mod plan;
 mod settle;
+mod shown;
 mod tree;
 
 use std::fs::{self, File};
@@ -34,12 +35,14 @@ use self::guarded::Guarded;
 use self::journal::Run;
 use self::originals::{Copying, Originals};
 use super::Context;
-use crate::sandbox::layout::Keep;
 use crate::sandbox::mounted::Mounted;
 use crate::sandbox::plan::{Access, UPPER, WORK};
+use crate::sandbox::spec::PathRules;
 use crate::sandbox::spelling;
 
+pub use self::journal::Mark;
 pub use self::plan::{Applied, Selection};
+pub use self::shown::Shown;
 
 /// Reviews of which nothing is left but what an undo needs.
 const MOST_KEPT: usize = 50;
@@ -325,17 +328,16 @@ impl Review {
     }
 
     fn guarded(&self, context: &Context) -> Guarded {
-        Guarded::of(&Keep {
-            identity: context.identity,
+        Guarded::of(&PathRules {
             home: context.home.clone(),
             project: self.project.clone(),
             project_access: Some(Access::ReadWrite),
-            is_layered: false,
-            grants: Vec::new(),
-            program_roots: Vec::new(),
-            denied: Vec::new(),
             unmasked: self.about.unmasked.iter().map(|name| name.0.clone()).collect(),
             guard_all: self.about.guard_all,
+            stand_ins: true,
+            git: crate::session::user_git::everywhere(context),
+            shared_sockets: true,
+            ..PathRules::default()
         })
     }
 

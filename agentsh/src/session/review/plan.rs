@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::apply::{Applier, Content, Outcome, Step};
+use super::apply::{Applier, Content, NOT_SHOWN, Outcome, Step};
 use super::beneath::{Beneath, Kind, Stamp};
 use super::changes::{Change, State};
 use super::journal::{Begin, Done, Merged, Run, Staged};
@@ -112,7 +112,21 @@ impl Review {
             }
         }
         add_directories(&changes, &mut chosen);
-        let steps = steps(&chosen);
+        let mut steps = steps(&chosen);
+        if let Some(shown) = self.shown()? {
+            let is_new = |step: &Step| !shown.contains_key(&step.path);
+            for step in steps.iter().filter(|step| is_new(step)) {
+                out.conflicts.push((step.path.clone(), NOT_SHOWN.to_owned()));
+            }
+            steps.retain(|step| !is_new(step));
+            let made: BTreeSet<PathBuf> =
+                steps.iter().filter(|step| step.new.is_some()).map(|step| step.path.clone()).collect();
+            for step in &mut steps {
+                // What makes room for another kind of thing is shown as that thing.
+                let makes_room = step.new.is_none() && made.contains(&step.path);
+                step.shown = if makes_room { None } else { shown.get(&step.path).cloned() };
+            }
+        }
         if steps.is_empty() {
             out.is_complete = changes.is_empty();
             return Ok(out);
@@ -169,6 +183,7 @@ fn back(run: &Run, done: &Done) -> Step {
         new: done.was.as_ref().map(kept),
         merged: done.merged.as_ref().map(Merged::back),
         same: None,
+        shown: None,
     }
 }
 
@@ -271,6 +286,7 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
         new: None,
         merged: None,
         same: None,
+        shown: None,
     };
     for change in chosen {
         let has_turned = turned.iter().any(|other| other.path == change.path);
@@ -290,6 +306,7 @@ fn steps(chosen: &[&Change]) -> Vec<Step> {
                     new: Some((now.clone(), content)),
                     merged: change.merged.is_some().then(|| Merged::Done(now.clone())),
                     same: change.same.clone(),
+                    shown: None,
                 });
             }
         }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::super::{Context, credentials, registries};
+use super::super::{Context, credentials, host_programs};
 use super::wire;
 
 /// A key that has to be touched, or agreed to, takes its time.
@@ -61,8 +61,12 @@ impl Holders {
             let answer = holder.ask(&[&[wire::REQUEST_IDENTITIES]]).await;
             user = answer.ok().and_then(|answer| wire::identities(&answer)).map(|keys| (holder, keys));
         }
-        let program = |name| registries::program(context, name);
-        let found = Found { agent: program("ssh-agent"), add: program("ssh-add"), env: context.env.clone() };
+        let program = |name| host_programs::find(context, name);
+        let found = Found {
+            agent: program("ssh-agent"),
+            add: program("ssh-add"),
+            env: host_programs::environment(context),
+        };
         Self { context: found, directory: directory.to_owned(), user, own: None }
     }
 
@@ -108,10 +112,9 @@ impl Holders {
     /// Started in its directory: the path of a socket has room for 107 bytes.
     async fn start(&self, holder: &Holder) -> Result<Own, String> {
         let program = self.context.agent.as_ref().ok_or("there is no `ssh-agent` in PATH")?;
-        #[expect(clippy::disallowed_methods, reason = "the user's own program, outside, as the policy says")]
-        let mut command = Command::new(program);
+        let mut command = host_programs::command(program, &self.context.env);
         command.args(["-a", "ssh-keys", "cat"]).current_dir(&self.directory);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::piped());
         let own = Own(command.spawn().map_err(|error| format!("cannot start `ssh-agent`: {error}"))?);
         let since = tokio::time::Instant::now();
         while !holder.0.exists() {

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::policy::{Ruled, SshAccess, SshHost};
 use crate::store::escape;
 
-use super::super::{Context, Session, credentials, registries};
+use super::super::{Context, Session, credentials, host_programs};
 
 type Lines = Vec<(String, String)>;
 
@@ -57,13 +57,13 @@ fn keep(
 
 /// Kinds and keys of one name, without those that are revoked anywhere.
 async fn lines(context: &Context, name: &str) -> Lines {
-    let Some(program) = registries::program(context, "ssh-keygen") else { return Vec::new() };
+    let Some(program) = host_programs::find(context, "ssh-keygen") else { return Vec::new() };
     let files = [
         context.home.join(".ssh/known_hosts"),
         context.home.join(".ssh/known_hosts2"),
         PathBuf::from("/etc/ssh/ssh_known_hosts"),
     ];
-    let (home, env, name) = (context.home.clone(), context.env.clone(), name.to_owned());
+    let (home, env, name) = (context.home.clone(), host_programs::environment(context), name.to_owned());
     let read = move || {
         let (mut lines, mut revoked) = (Vec::new(), Vec::new());
         for file in files.iter().filter(|file| file.is_file()) {

@@ -8,7 +8,7 @@ mod request;
 mod serve;
 mod wire;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -16,12 +16,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use crate::policy::{self, NetworkPolicy, Ruled, SshAccess};
+use crate::policy::{self, Ruled, SshAccess};
 use crate::sandbox::Enforcement;
 use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::sandbox::plan::Access;
+use crate::sandbox::spec::{Contribution, Elsewhere, Feature, File};
 use crate::store::escape;
 
-use super::{Session, git_identity, network};
+use super::{Context, Session, git_identity, network};
 use holder::{Holder, Holders};
 use request::Key;
 
@@ -45,26 +47,37 @@ pub fn inside() -> PathBuf {
 }
 
 impl Given {
-    /// The variable by which programs find the agent.
-    pub fn settle(&self, env: &mut BTreeMap<String, String>) {
-        if self.socket.is_some() {
-            env.insert("SSH_AUTH_SOCK".to_owned(), inside().display().to_string());
-        }
+    /// The agent's socket, what tools need to use it, and the hosts that it may be used for.
+    #[must_use]
+    pub fn contribution(&self, context: &Context, ssh: &[Ruled<SshAccess>]) -> Contribution {
+        let files = self.files.iter().map(|(path, content)| File::new(path.clone(), content.clone(), 0o600));
+        let part = Contribution {
+            files: files.chain(git_identity::appended(context, self.git.clone())).collect(),
+            ..hosts(ssh)
+        };
+        let Some(socket) = &self.socket else { return part };
+        let socket = Elsewhere { host: socket.clone(), inside: inside(), access: Access::ReadOnly };
+        let variable = ("SSH_AUTH_SOCK".to_owned(), inside().display().to_string());
+        Contribution { elsewhere: vec![socket], ..part.setting([variable]) }
     }
 }
 
-/// The rules of the agent, with the hosts of `ssh` among them.
+/// The hosts of `ssh` where no other rule opens them.
 #[must_use]
-pub fn with_hosts(rules: &NetworkPolicy, session: &Session) -> NetworkPolicy {
-    let ssh = &session.policy.agent_only.ssh;
-    let mut rules = rules.with_ssh(ssh);
-    // Where the user's own forge is, is his word.
-    for rule in &mut rules.allow {
-        if ssh.iter().any(|entry| entry.rule == rule.rule) {
-            rule.value.addresses = network::users_networks(&rule.rule);
+pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
+    let mut part = Contribution::new(Feature::Ssh);
+    for Ruled { value, rule } in ssh {
+        for host in &value.hosts {
+            if host.is_local() {
+                part.loopback.push(Ruled { value: host.port, rule: rule.clone() });
+            } else if let Some(mut host) = host.host_rule(rule) {
+                // Where the user's own forge is, is his word.
+                host.rule.value.addresses = network::users_networks(rule);
+                part.hosts.push(host);
+            }
         }
     }
-    rules
+    part
 }
 
 /// Finds the keys that the policy names, and serves them on a socket in this directory. What cannot be had is told, and the

@@ -9,9 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use super::{Around, PRIVATE, installed_around, is_plain, may_be_shown};
 use crate::policy::builtin_paths::HOME_MASKS;
 use crate::sandbox::layout::is_system;
+use crate::sandbox::spec::MAX_LINKS;
 
-/// Links that are followed on one way, as the kernel does.
-pub(super) const MOST_LINKS: usize = 40;
 /// Entries of a directory of PATH that are looked at.
 const MOST_ENTRIES: usize = 4_000;
 /// Programs of PATH that lie elsewhere; of more, the others are not shown.
@@ -83,7 +82,8 @@ impl Shown {
         let installed = way.end.parent().map(|directory| installed_around(directory, around));
         let installed = installed.into_iter().flatten().filter(|path| may_be_shown(path, around));
         let installed: Vec<PathBuf> = installed.filter(|path| !self.holds(path)).collect();
-        self.paths.extend(installed);
+        // Some are links themselves, as `lib64` of a virtual environment is.
+        installed.iter().for_each(|path| self.add(path, around));
         self.keep(way, around);
     }
 
@@ -134,7 +134,7 @@ fn follow(path: &Path, around: &Around<'_>) -> Option<Way> {
         let is_above = around.home.starts_with(&next) || around.project.starts_with(&next);
         match fs::read_link(&next) {
             Ok(to) if !is_above => {
-                if links.len() == MOST_LINKS || next.starts_with(around.project) {
+                if links.len() == MAX_LINKS || next.starts_with(around.project) {
                     return None;
                 }
                 if to.is_absolute() {
@@ -147,20 +147,6 @@ fn follow(path: &Path, around: &Around<'_>) -> Option<Way> {
         }
     }
     at.exists().then_some(Way { links, end: at })
-}
-
-/// What a link in a directory says, by its letters.
-pub(super) fn from(directory: &Path, to: &Path) -> PathBuf {
-    let mut path = directory.to_owned();
-    for part in to.components() {
-        match part {
-            Component::RootDir => path = PathBuf::from("/"),
-            Component::ParentDir => drop(path.pop()),
-            Component::Normal(name) => path.push(name),
-            _ => {}
-        }
-    }
-    path
 }
 
 /// From the last to the first.

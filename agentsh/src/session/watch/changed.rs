@@ -7,6 +7,7 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::sandbox::host::RealHost;
 use crate::sandbox::layout::instructing;
+use crate::sandbox::listed_host::ListedHost;
 use crate::session::copies::Copy;
 
 /// Lines of a change that are shown.
@@ -16,7 +17,8 @@ const MOST_COLUMNS: usize = 120;
 /// What stands in these directories, with why it matters.
 #[must_use]
 pub fn instructions(directories: &[PathBuf], host: &RealHost) -> BTreeMap<PathBuf, (Copy, &'static str)> {
-    let found = directories.iter().flat_map(|directory| instructing(directory, host));
+    let host = ListedHost::new(host);
+    let found = directories.iter().flat_map(|directory| instructing(directory, &host));
     found.map(|(path, why)| (path.clone(), (Copy::of_own(&path), why))).collect()
 }
 

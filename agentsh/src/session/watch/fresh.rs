@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::policy::builtin_paths;
 use crate::sandbox::git_config::{Entry, entries};
 pub use crate::sandbox::host::is_bare;
-use crate::sandbox::host::{Host, RealHost};
+use crate::sandbox::host::{Host, RealHost, plain};
 use crate::session::copies::{Copy, write_anew};
 use crate::session::undo::Aside;
 
@@ -43,14 +43,28 @@ pub fn directories_of(entry: &Path, host: &RealHost) -> BTreeSet<PathBuf> {
 /// What a configuration says: what is harmless, and the rest. None where it is no plain text.
 type Parted = Option<(Vec<Entry>, Vec<Entry>)>;
 
-fn configurations(directory: &Path) -> Vec<(PathBuf, Copy, Parted)> {
+/// `roots`: what may be written; a working tree must lie in one of them.
+fn configurations(directory: &Path, roots: &[PathBuf]) -> Vec<(PathBuf, Copy, Parted)> {
     let paths = ["config", "config.worktree"].map(|name| directory.join(name));
+    let is_harmless = |entry: &Entry| match entry.worktree() {
+        Some(named) => is_inside(&directory.join(named), roots),
+        None => entry.is_harmless(),
+    };
     let read = |path: PathBuf| {
         let copy = Copy::of_own(&path);
-        let parted = copy.text().map(|text| entries(text).into_iter().partition(Entry::is_harmless));
+        let parted = copy.text().map(|text| entries(text).into_iter().partition(is_harmless));
         (!matches!(copy, Copy::Absent | Copy::Special)).then_some((path, copy, parted))
     };
     paths.into_iter().filter_map(read).collect()
+}
+
+/// Whether a path leads into one of these directories, by its letters and by the links on its way.
+fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
+    let real = path.canonicalize().unwrap_or_else(|_| plain(path));
+    let is_below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
+    is_below(&plain(path))
+        && (is_below(&real)
+            || roots.iter().any(|root| root.canonicalize().is_ok_and(|root| real.starts_with(root))))
 }
 
 /// Files of other systems that say more than where a repository came from.
@@ -72,21 +86,27 @@ fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
 
 /// Whether something in a new repository would run by itself.
 #[must_use]
-pub fn is_armed(entry: &Path, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> bool {
+pub fn is_armed(entry: &Path, roots: &[PathBuf], host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> bool {
     if entry.is_symlink() || !of_other_system(entry).is_empty() {
         return true;
     }
     directories_of(entry, host).iter().filter(|directory| is_ours(directory)).any(|directory| {
         let says_more =
             |parted: Option<(Vec<Entry>, Vec<Entry>)>| parted.is_none_or(|(_, others)| !others.is_empty());
-        configurations(directory).into_iter().any(|(_, _, parted)| says_more(parted))
+        configurations(directory, roots).into_iter().any(|(_, _, parted)| says_more(parted))
             || !Copy::of_own(&directory.join("hooks")).is_nothing()
     })
 }
 
 /// Sets aside what would run by itself in a new repository, in the directories of it that are ours. Gives what that was,
 /// for a message.
-pub fn disarm(entry: &Path, aside: &Aside, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> Vec<String> {
+pub fn disarm(
+    entry: &Path,
+    roots: &[PathBuf],
+    aside: &Aside,
+    host: &RealHost,
+    is_ours: &dyn Fn(&Path) -> bool,
+) -> Vec<String> {
     let mut done = Vec::new();
     if entry.is_symlink() {
         move_away(entry, &Copy::of_own(entry), aside, &mut done);
@@ -95,7 +115,7 @@ pub fn disarm(entry: &Path, aside: &Aside, host: &RealHost, is_ours: &dyn Fn(&Pa
         move_away(&path, &copy, aside, &mut done);
     }
     for directory in directories_of(entry, host).iter().filter(|directory| is_ours(directory)) {
-        for (path, copy, parted) in configurations(directory) {
+        for (path, copy, parted) in configurations(directory, roots) {
             let Some((harmless, others)) = parted else {
                 move_away(&path, &copy, aside, &mut done);
                 continue;
@@ -105,12 +125,13 @@ pub fn disarm(entry: &Path, aside: &Aside, host: &RealHost, is_ours: &dyn Fn(&Pa
             }
             let keys: BTreeSet<String> =
                 others.iter().map(|entry| format!("{}.{}", entry.section, entry.key)).collect();
-            let kept = aside
-                .keep(&path, &copy)
-                .and_then(|()| write_anew(&path, written(&harmless).as_bytes(), 0o644));
-            if kept.is_ok() {
+            // What cannot be kept is lost, and runs nothing all the same.
+            let is_kept = aside.keep(&path, &copy).is_ok();
+            let written = write_anew(&path, written(&harmless).as_bytes(), 0o644);
+            if written.is_ok() {
                 let keys: Vec<String> = keys.into_iter().take(5).collect();
-                done.push(format!("{} without {}", path.display(), keys.join(", ")));
+                let lost = if is_kept { "" } else { ", and not kept" };
+                done.push(format!("{} without {}{lost}", path.display(), keys.join(", ")));
             }
         }
         let hooks = directory.join("hooks");
@@ -128,16 +149,17 @@ pub fn disarm(entry: &Path, aside: &Aside, host: &RealHost, is_ours: &dyn Fn(&Pa
 }
 
 /// Removes what was kept; what is too large for that gets another name, under which nothing runs it.
-fn move_away(path: &Path, copy: &Copy, aside: &Aside, done: &mut Vec<String>) {
-    let removed = if matches!(copy, Copy::Unread { .. }) {
+pub fn move_away(path: &Path, copy: &Copy, aside: &Aside, done: &mut Vec<String>) {
+    let renamed = || {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".set-aside");
         fs::rename(path, path.with_file_name(name))
-    } else {
-        aside.keep(path, copy).and_then(|()| match copy {
-            Copy::Directory(_) => fs::remove_dir_all(path),
-            _ => fs::remove_file(path),
-        })
+    };
+    let removed = match copy {
+        Copy::Unread { .. } => renamed(),
+        _ if aside.keep(path, copy).is_err() => renamed(),
+        Copy::Directory(_) => fs::remove_dir_all(path),
+        _ => fs::remove_file(path),
     };
     if removed.is_ok() {
         done.push(format!("{} removed", path.display()));
@@ -160,5 +182,6 @@ fn written(entries: &[Entry]) -> String {
 #[must_use]
 pub fn adds_only_harmless(before: &str, now: &str) -> bool {
     let known = entries(before);
+    // A working tree may have been named before.
     entries(now).iter().all(|entry| entry.is_harmless() || known.contains(entry))
 }

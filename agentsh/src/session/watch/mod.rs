@@ -4,11 +4,15 @@
 //! kernel tells at once; then the sandbox is stopped, what stands there is compared with what stood there, and everything
 //! is guarded again before it goes on (decision 47).
 
+mod baseline;
 mod changed;
 mod fresh;
 mod names;
 mod newcomers;
 mod thread;
+mod unfinished;
+
+pub use unfinished::finish_all;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -17,6 +21,7 @@ use std::rc::Rc;
 
 use tokio::sync::mpsc;
 
+use self::baseline::Baseline;
 use super::Session;
 use super::copies::Copy;
 use super::launch::Running;
@@ -24,9 +29,10 @@ use super::refused_files;
 use super::undo::Aside;
 use super::wanted::Key;
 use crate::sandbox::freeze::Freezer;
-use crate::sandbox::layout::{Keep, Layout};
+use crate::sandbox::layout::Layout;
 use crate::sandbox::placeholders::Placeholders;
-use crate::sandbox::plan::{Executable, Mount};
+use crate::sandbox::plan::{Executable, Identity, Mount};
+use crate::sandbox::spec::{PathRules, SandboxSpec};
 use crate::sandbox::{State, Zygote};
 use crate::store::Event;
 use crate::store::words::GuardChange;
@@ -34,11 +40,11 @@ use crate::types::ServerId;
 
 /// What is known before the start and needed afterwards.
 pub struct Before {
-    keep: Keep,
+    rules: PathRules,
+    identity: Identity,
     guards: Vec<Mount>,
     executable: Executable,
-    /// Repositories, and what is hidden.
-    known: Vec<PathBuf>,
+    baseline: Baseline,
     directories: Vec<PathBuf>,
     instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
     copies: BTreeMap<PathBuf, Copy>,
@@ -50,12 +56,13 @@ const MOST_COPIED_FIRST: usize = 200;
 impl Before {
     /// To be called before the program runs: it may change what instructs at once.
     #[must_use]
-    pub fn new(session: &Session, keep: Keep, layout: &Layout) -> Self {
+    pub fn new(session: &Session, spec: &SandboxSpec, layout: &Layout) -> Self {
         Self {
-            keep,
+            rules: spec.paths.clone(),
+            identity: spec.process.identity,
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
-            known: layout.refused.iter().map(|(path, _)| path).chain(&layout.repositories).cloned().collect(),
+            baseline: Baseline::of(layout, &spec.paths, &session.context.host),
             copies: thread::copies(layout.guards.iter().take(MOST_COPIED_FIRST)),
             directories: layout.instructed.clone(),
             instructions: changed::instructions(&layout.instructed, &session.context.host),
@@ -104,11 +111,18 @@ impl Guards {
                 None => Freezer::signals(pid, false),
             };
             let watch = thread::Watch {
-                keep: before.keep,
+                rules: before.rules,
+                identity: before.identity,
+                targets: before.guards.iter().map(|mount| mount.target.clone()).collect(),
                 guards: before.guards,
                 executable: before.executable,
-                known: before.known.into_iter().collect(),
-                started: std::time::SystemTime::now(),
+                unfinished: unfinished::Unfinished::begin(
+                    &session.context.state,
+                    &session.id.to_string(),
+                    &before.directories,
+                    &before.baseline,
+                )?,
+                baseline: before.baseline,
                 directories: before.directories,
                 instructions: before.instructions,
                 state: session.context.state.clone(),
@@ -127,6 +141,7 @@ impl Guards {
                 seen: BTreeMap::new(),
                 names: None,
                 newcomers: newcomers::Newcomers::default(),
+                arrivals: std::collections::BTreeSet::new(),
                 look_again: None,
                 tried: std::collections::BTreeSet::new(),
             };
@@ -147,7 +162,7 @@ impl Guards {
                         let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
                         session.note(&lines.join("\n"));
                         let context = &session.context;
-                        if what == GuardChange::Refused
+                        if matches!(what, GuardChange::Refused | GuardChange::SetAside)
                             && !refused_files::is_never_offered(&path, &context.home, &context.state)
                         {
                             let shown = path.strip_prefix(&session.context.project).unwrap_or(&path);

@@ -77,17 +77,17 @@ impl Newcomers {
     }
 
     #[must_use]
-    pub fn were_there(&self) -> bool {
-        !self.since.is_empty() || !self.guarded.is_empty()
-    }
-
-    #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
     /// Whether they have to be guarded now: one holds what would run by itself, or all are finished.
-    pub fn must_be_guarded(&mut self, host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> bool {
+    pub fn must_be_guarded(
+        &mut self,
+        roots: &[PathBuf],
+        host: &RealHost,
+        is_ours: &dyn Fn(&Path) -> bool,
+    ) -> bool {
         let is_due = self.due.is_some_and(|due| due <= Instant::now());
         if !self.is_stirred && !is_due {
             return false;
@@ -101,7 +101,7 @@ impl Newcomers {
             return false;
         }
         if self.since.len() > MOST_WAITING
-            || self.since.keys().any(|entry| fresh::is_armed(entry, host, is_ours))
+            || self.since.keys().any(|entry| fresh::is_armed(entry, roots, host, is_ours))
         {
             return true;
         }

@@ -4,26 +4,28 @@ mod ending;
 mod guarding;
 mod hearing;
 
-pub(super) use guarding::copies;
+pub(super) use guarding::{arrived, copies};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::baseline::Baseline;
 use super::names::{Names, What};
 use super::newcomers::Newcomers;
+use super::unfinished::Unfinished;
 use super::{Told, fresh};
 use crate::sandbox::freeze::Freezer;
 use crate::sandbox::host::RealHost;
-use crate::sandbox::layout::Keep;
 use crate::sandbox::mend::Namespaces;
 use crate::sandbox::mounted::Mounted;
 use crate::sandbox::placeholders::Placeholders;
-use crate::sandbox::plan::{Executable, Mount};
+use crate::sandbox::plan::{Executable, Identity, Mount};
+use crate::sandbox::spec::PathRules;
 use crate::sandbox::{Closer, Zygote, spawn};
 use crate::session::copies::Copy;
 use crate::session::undo::Aside;
@@ -37,12 +39,17 @@ const LOOK_AGAIN: Duration = Duration::from_secs(3);
 const PART_OF_THE_TIME: u32 = 20;
 
 pub(super) struct Watch {
-    pub keep: Keep,
+    /// What is guarded again when the host takes it away.
+    pub rules: PathRules,
+    pub identity: Identity,
     pub guards: Vec<Mount>,
+    /// Where they lie.
+    pub targets: BTreeSet<PathBuf>,
     pub executable: Executable,
     /// Repositories of before the run, and what was not guarded from the start.
-    pub known: BTreeSet<PathBuf>,
-    pub started: SystemTime,
+    pub baseline: Baseline,
+    /// What the next run does if this one is killed.
+    pub unfinished: Unfinished,
     pub directories: Vec<PathBuf>,
     pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
     pub state: PathBuf,
@@ -65,6 +72,8 @@ pub(super) struct Watch {
     pub seen: BTreeMap<PathBuf, Vec<What>>,
     pub names: Option<Names>,
     pub newcomers: Newcomers,
+    /// What runs by itself and has just been made.
+    pub arrivals: BTreeSet<PathBuf>,
     /// When repositories are looked for, where not every name is told.
     pub look_again: Option<Instant>,
     /// What is guarded and was to be replaced inside, as far as its names tell.
@@ -73,10 +82,11 @@ pub(super) struct Watch {
 
 impl Watch {
     pub fn run(mut self) {
-        self.known.extend(self.guards.iter().map(|mount| mount.target.clone()));
         self.names = Names::new().ok();
         self.watch_guarded();
         self.take_copies();
+        // The program runs already.
+        self.arrivals = self.baseline.arrivals();
         if let Err(why) = self.check(false) {
             self.end(&why);
         }
@@ -99,7 +109,7 @@ impl Watch {
             if self.look_again.is_some_and(|due| due <= Instant::now()) {
                 self.look_for_newcomers();
             }
-            let is_due = self.must_guard_newcomers();
+            let is_due = self.must_guard_newcomers() || !self.arrivals.is_empty();
             if (matters || is_due)
                 && let Err(why) = self.check(is_due)
             {
@@ -113,13 +123,13 @@ impl Watch {
                 }
             }
         }
-        self.finish(is_armed);
+        self.finish();
     }
 
     /// What cannot be guarded does not run.
     fn end(&mut self, why: &str) {
         let text = format!("the sandbox was ended: what the host replaced could not be guarded again: {why}");
-        self.say(&self.keep.project.clone(), GuardChange::Ended, text);
+        self.say(&self.rules.project.clone(), GuardChange::Ended, text);
         spawn::kill(self.sandbox.as_fd());
         self.freezer.thaw();
     }
@@ -131,23 +141,21 @@ impl Watch {
 
     /// Whether a directory was not there before the run and is none of somebody else's, and lies where the sandbox may write.
     fn is_new(&self, directory: &Path) -> bool {
-        let is_known = [directory.to_owned(), directory.join("config"), directory.join("hooks")]
-            .iter()
-            .any(|path| self.known.contains(path));
-        // Whoever put a link on the way would lead us elsewhere.
-        let is_inside = |root: &PathBuf| directory.starts_with(root) && !is_behind_link(directory, root);
-        !is_known && self.directories.iter().any(is_inside)
+        !self.baseline.holds(directory) && is_in_one_of(directory, &self.directories)
     }
 
     fn must_guard_newcomers(&mut self) -> bool {
         let mut newcomers = std::mem::take(&mut self.newcomers);
-        let must = newcomers.must_be_guarded(&self.host, &|directory| self.is_new(directory));
+        let must =
+            newcomers.must_be_guarded(&self.directories, &self.host, &|directory| self.is_new(directory));
         self.newcomers = newcomers;
         must
     }
 
     fn look_for_newcomers(&mut self) {
         let start = Instant::now();
+        self.arrivals
+            .extend(self.baseline.arrivals().into_iter().filter(|path| !self.targets.contains(path)));
         for entry in fresh::repositories(&self.directories, &self.host) {
             if !self.newcomers.holds(&entry) {
                 self.note_repository(&entry);
@@ -159,7 +167,9 @@ impl Watch {
     /// While nothing runs: what would run by itself is taken out before the rest is guarded.
     fn disarm_newcomers(&mut self) {
         for entry in self.newcomers.take() {
-            let done = fresh::disarm(&entry, &self.aside, &self.host, &|directory| self.is_new(directory));
+            let done = fresh::disarm(&entry, &self.directories, &self.aside, &self.host, &|directory| {
+                self.is_new(directory)
+            });
             if !done.is_empty() {
                 self.say(&entry, GuardChange::NewRepository, set_aside(&entry, &done));
             }
@@ -199,7 +209,12 @@ impl Watch {
     }
 }
 
-fn set_aside(entry: &Path, done: &[String]) -> String {
+/// Whether a path lies in one of these directories. Whoever put a link on the way would lead us elsewhere.
+pub(super) fn is_in_one_of(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| path.starts_with(root) && !is_behind_link(path, root))
+}
+
+pub(super) fn set_aside(entry: &Path, done: &[String]) -> String {
     format!(
         "new repository: {}; what would have run by itself was set aside (`agentsh undo FILE` gives it back): {}",
         entry.display(),

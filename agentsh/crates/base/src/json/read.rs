@@ -1,7 +1,8 @@
 //! The strict reader (RFC 8259): what it refuses, no peer gets to interpret in its own way.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use super::text::unescape;
 use super::tree::Json;
@@ -48,8 +49,8 @@ impl JsonErrorKind {
 /// Reads one JSON value and nothing else.
 ///
 /// # Errors
-/// Invalid UTF-8, anything outside RFC 8259 (NaN, a byte order mark, trailing data, raw control characters), a member
-/// name that occurs twice in one object once unescaped, nesting over [`MAX_DEPTH`], more than [`MAX_VALUES`] values.
+/// Invalid UTF-8, anything outside RFC 8259 (NaN, a byte order mark, trailing data, raw control characters), two members
+/// of one object with the same name once unescaped and different values, nesting over [`MAX_DEPTH`], more than [`MAX_VALUES`] values.
 pub fn read(bytes: &[u8]) -> Result<Json<'_>, JsonError> {
     read_to_depth(bytes, MAX_DEPTH)
 }
@@ -142,13 +143,13 @@ impl<'a> Reader<'a> {
             }
             self.expect(b',')?;
         }
-        match duplicate(&members) {
-            None => Ok(Json::Object(members)),
-            Some(name) => Err(JsonError {
-                kind: JsonErrorKind::DuplicateKey,
-                offset: (name.as_ptr() as usize).saturating_sub(self.bytes.as_ptr() as usize),
-            }),
+        if duplicate(&members).is_none() {
+            return Ok(Json::Object(members));
         }
+        collapsed(members).map(Json::Object).map_err(|name| JsonError {
+            kind: JsonErrorKind::DuplicateKey,
+            offset: (name.as_ptr() as usize).saturating_sub(self.bytes.as_ptr() as usize),
+        })
     }
 
     fn string(&mut self) -> Result<&'a str, JsonError> {
@@ -272,6 +273,27 @@ fn plain_length(bytes: &[u8]) -> usize {
     }
     let plain = tail.iter().take_while(|&&byte| byte >= 0x20 && byte != b'"' && byte != b'\\').count();
     chunks.len() * 8 + plain
+}
+
+/// Members of one name and one value are one, whichever of them a reader takes. Gives the name of a member that says something
+/// else than another one of its name.
+fn collapsed<'a>(members: Vec<(&'a str, Json<'a>)>) -> Result<Vec<(&'a str, Json<'a>)>, &'a str> {
+    let mut places = HashMap::with_capacity(members.len());
+    let mut left: Vec<(&str, Json<'_>)> = Vec::with_capacity(members.len());
+    for (name, value) in members {
+        match places.entry(unescape(name)) {
+            Entry::Vacant(place) => {
+                place.insert(left.len());
+                left.push((name, value));
+            }
+            Entry::Occupied(place) => {
+                if left.get(*place.get()).is_none_or(|(_, first)| *first != value) {
+                    return Err(name);
+                }
+            }
+        }
+    }
+    Ok(left)
 }
 
 /// The second of two members that have the same name.

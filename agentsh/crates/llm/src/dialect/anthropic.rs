@@ -1,8 +1,8 @@
 //! Anthropic Messages: an answer is a list of blocks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use super::{At, Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -13,13 +13,49 @@ use crate::{Call, LlmError, refusal};
 const AT_AGENT: &str = "tool_use";
 const AT_PROVIDER: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
 
+/// The events that clients read.
+const EVENTS: [&str; 8] = [
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+    "ping",
+    "error",
+];
+
 #[derive(Default)]
 pub(super) struct Anthropic {
     calls: BTreeSet<u64>,
+    /// Blocks that have begun, each under the index at which the model put it. Some gateways put all at one.
+    begun: BTreeMap<u64, u64>,
+    /// How many blocks have begun.
+    blocks: u64,
+    /// A block was put where another one was.
+    is_ambiguous: bool,
     /// The block that the agent has begun to read, and how many it has seen.
     open: Option<u64>,
     seen: u64,
     began: bool,
+}
+
+impl Anthropic {
+    /// A new block: it gets a place of its own.
+    fn begin(&mut self, index: u64) -> Result<u64, LlmError> {
+        let place = self.blocks;
+        if self.begun.insert(index, place).is_some() {
+            return Err(LlmError::Shape("a block begins in another one"));
+        }
+        self.blocks += 1;
+        self.is_ambiguous |= place != index;
+        Ok(place)
+    }
+
+    /// The block that an index means now.
+    fn place(&self, index: u64) -> Result<u64, LlmError> {
+        self.begun.get(&index).copied().ok_or(LlmError::Shape("a block goes on that did not begin"))
+    }
 }
 
 fn call_kind(block: &Json<'_>) -> Option<bool> {
@@ -60,21 +96,28 @@ fn has_call(rulings: &Rulings) -> bool {
 }
 
 impl Dialect for Anthropic {
-    fn take(&mut self, _event: &str, data: &str) -> Result<Taken, LlmError> {
+    fn is_unknown(&self, event: &str) -> bool {
+        !event.is_empty() && !EVENTS.contains(&event)
+    }
+
+    fn take(&mut self, event: &str, data: &str) -> Result<Taken, LlmError> {
         let tree = parse(data)?;
-        let kind = text(&tree, "type").ok_or(LlmError::Shape("an event without a type"))?;
+        // Clients go by the one or by the other: only where the data says nothing does the name of the event count.
+        let named = (event == "ping").then(|| event.to_owned());
+        let kind = text(&tree, "type").or(named).ok_or(LlmError::Shape("an event without a type"))?;
         let mut taken = Taken { usage: Usage::of(&tree), ..Taken::default() };
         let index = || number(&tree, "index").ok_or(LlmError::Shape("a block without an index"));
         match kind.as_str() {
             "ping" => taken.is_ping = true,
             "message_stop" | "error" => taken.is_last = true,
             "content_block_start" => {
-                let index = index()?;
+                let index = self.begin(index()?)?;
+                taken.at.block = Some(index);
                 let block = tree.member("content_block").ok_or(LlmError::Shape("a start without a block"))?;
                 if let Some(at_provider) = call_kind(block) {
                     self.calls.insert(index);
                     let input = block.member("input").filter(|input| input.as_object() != Some(&[]));
-                    taken.keys.push((index, 0));
+                    taken.at.keys.push((index, 0));
                     taken.pieces.push(Piece {
                         key: (index, 0),
                         id: text(block, "id"),
@@ -89,10 +132,11 @@ impl Dialect for Anthropic {
                 }
             }
             "content_block_delta" => {
-                let index = index()?;
+                let index = self.place(index()?)?;
+                taken.at.block = Some(index);
                 let delta = tree.member("delta").ok_or(LlmError::Shape("a delta without a delta"))?;
                 if self.calls.contains(&index) {
-                    taken.keys.push((index, 0));
+                    taken.at.keys.push((index, 0));
                     let arguments = text(delta, "partial_json").unwrap_or_default();
                     taken.pieces.push(Piece { key: (index, 0), arguments, ..Piece::default() });
                 }
@@ -100,9 +144,12 @@ impl Dialect for Anthropic {
                 taken.texts.extend(text(delta, "thinking").map(|said| ((0, 1), said)));
             }
             "content_block_stop" => {
-                let index = index()?;
+                let wire = index()?;
+                let index = self.place(wire)?;
+                self.begun.remove(&wire);
+                taken.at.block = Some(index);
                 if self.calls.contains(&index) {
-                    taken.keys.push((index, 0));
+                    taken.at.keys.push((index, 0));
                     taken.complete.push((index, 0));
                 }
             }
@@ -111,16 +158,20 @@ impl Dialect for Anthropic {
         Ok(taken)
     }
 
+    fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous
+    }
+
     fn rewrite(
         &mut self,
-        event: &str,
-        data: &str,
+        frame: &Frame,
+        at: &At,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
-        let tree = parse(data)?;
+        let tree = parse(frame.data.as_deref().unwrap_or_default())?;
         let kind = text(&tree, "type").unwrap_or_default();
-        let index = number(&tree, "index").unwrap_or_default();
+        let index = at.block.unwrap_or_default();
         if kind.starts_with("content_block_")
             && let Some((call, why)) = reason(rulings, (index, 0))
         {
@@ -134,7 +185,12 @@ impl Dialect for Anthropic {
                 tree.member("content_block").and_then(result_of).and_then(|id| is_blocked(rulings, &id))
         {
             let block = format!(r#"{{"type":"text","text":{}}}"#, quoted(&said));
-            out.extend(spelled(Some(event), &with(&tree, &[("content_block", Some(block))])));
+            let changes = [("index", Some(index.to_string())), ("content_block", Some(block))];
+            out.extend(spelled(Some(&kind), &with(&tree, &changes)));
+            return Ok(true);
+        }
+        if kind.starts_with("content_block_") && number(&tree, "index") != Some(index) {
+            out.extend(spelled(Some(&kind), &with(&tree, &[("index", Some(index.to_string()))])));
             return Ok(true);
         }
         if kind == "message_delta" && !has_call(rulings) {
@@ -148,13 +204,13 @@ impl Dialect for Anthropic {
         Ok(false)
     }
 
-    fn released(&mut self, frame: &Frame) -> Result<(), LlmError> {
+    fn released(&mut self, frame: &Frame, at: &At) -> Result<(), LlmError> {
         let Some(data) = &frame.data else { return Ok(()) };
         let tree = parse(data)?;
         match text(&tree, "type").as_deref() {
             Some("message_start") => self.began = true,
             Some("content_block_start") => {
-                self.open = number(&tree, "index");
+                self.open = at.block;
                 self.seen += 1;
             }
             Some("content_block_stop") => self.open = None,

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dialect, Found, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use super::{
+    At, Dialect, Found, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with,
+};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -17,12 +19,61 @@ const DONE: &str = "[DONE]";
 
 #[derive(Default)]
 pub(super) struct Chat {
-    /// Calls of each choice that are not complete.
-    open: BTreeMap<u64, BTreeSet<u64>>,
+    /// Of each choice, the calls that have begun.
+    calls: BTreeMap<u64, Calls>,
+    /// Calls that clients could read in another way than they were judged: each is written as one, from what was judged.
+    ambiguous: BTreeSet<Key>,
+    /// Those of them that the agent has.
+    written: BTreeSet<Key>,
     /// The members of a chunk that stand in every one, from the last that came.
     frame: Option<String>,
     /// Choices that the agent knows of.
     known: BTreeSet<u64>,
+}
+
+/// The calls of one choice. Some gateways put several calls at one index, or at none.
+#[derive(Default)]
+struct Calls {
+    /// The call that an index means now.
+    open: BTreeMap<u64, Open>,
+    /// How many calls have begun.
+    begun: u64,
+}
+
+/// A call that has begun.
+struct Open {
+    place: u64,
+    id: String,
+    has_name: bool,
+    has_arguments: bool,
+}
+
+impl Calls {
+    /// The place of the call that a piece belongs to, and whether that is plain to every client.
+    fn place(&mut self, index: u64, has_index: bool, piece: &Piece) -> (u64, bool) {
+        let id = piece.id.as_deref().unwrap_or_default();
+        let has_name = piece.name.is_some();
+        let has_arguments = !piece.arguments.is_empty();
+        let known = self.open.get_mut(&index).filter(|open| {
+            let is_another = !id.is_empty() && !open.id.is_empty() && id != open.id;
+            !(is_another || has_name && open.has_arguments)
+        });
+        if let Some(open) = known {
+            // A name that comes twice is joined by some clients, and replaced by others.
+            let is_plain = !(has_name && open.has_name);
+            open.has_name |= has_name;
+            open.has_arguments |= has_arguments;
+            if open.id.is_empty() {
+                id.clone_into(&mut open.id);
+            }
+            return (open.place, is_plain);
+        }
+        let place = if index == LEGACY { LEGACY } else { self.begun };
+        self.begun += u64::from(index != LEGACY);
+        let open = Open { place, id: id.to_owned(), has_name, has_arguments };
+        self.open.insert(index, open);
+        (place, index == LEGACY || (has_index && place == index))
+    }
 }
 
 fn choices<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a>)> {
@@ -30,10 +81,22 @@ fn choices<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a
     (0..).zip(all).map(|(place, choice)| (number(choice, "index").unwrap_or(place), choice))
 }
 
-/// The calls in a delta or a message, with their places.
-fn calls<'a, 'b>(message: &'b Json<'a>) -> Vec<(u64, &'b Json<'a>)> {
-    let listed = message.member("tool_calls").and_then(Json::as_array).unwrap_or_default();
-    (0..).zip(listed).map(|(place, call)| (number(call, "index").unwrap_or(place), call)).collect()
+/// The choices of a whole answer: clients count them.
+fn counted<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a>)> {
+    (0..).zip(tree.member("choices").and_then(Json::as_array).unwrap_or_default())
+}
+
+/// The calls in a delta or a message, in their order.
+fn calls<'a, 'b>(message: &'b Json<'a>) -> &'b [Json<'a>] {
+    message.member("tool_calls").and_then(Json::as_array).unwrap_or_default()
+}
+
+/// What ends a choice; an empty word is none.
+fn end(choice: &Json<'_>) -> bool {
+    match choice.member("finish_reason") {
+        None | Some(Json::Null) => false,
+        Some(word) => word.as_text().is_none_or(|word| !word.is_empty()),
+    }
 }
 
 fn legacy<'a, 'b>(message: &'b Json<'a>) -> Option<&'b Json<'a>> {
@@ -88,19 +151,42 @@ fn rank(rulings: &Rulings, (choice, place): Key) -> usize {
     before.filter(|(_, (_, ruling))| *ruling == Ruling::Allow).count()
 }
 
-/// The message without what was refused.
-fn strip(message: &Json<'_>, choice: u64, rulings: &Rulings) -> String {
+/// A call as it was judged, at its place among those that are left.
+fn judged(call: &Call, place: usize) -> String {
+    format!(
+        r#"{{"index":{place},"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}}"#,
+        quoted(&call.id),
+        quoted(&call.name),
+        quoted(&call.arguments)
+    )
+}
+
+/// The message without what was refused, `places` being those of its calls. `instead`: what stands in place of a call, None
+/// for nothing.
+fn strip(
+    message: &Json<'_>,
+    choice: u64,
+    places: &[u64],
+    rulings: &Rulings,
+    mut instead: impl FnMut(Key) -> Option<Option<String>>,
+) -> String {
     let mut changes = Vec::new();
     let listed = calls(message);
-    if listed.iter().any(|(place, _)| reason(rulings, (choice, *place)).is_some()) || !listed.is_empty() {
-        let left: Vec<String> = listed
-            .iter()
-            .filter(|(place, _)| reason(rulings, (choice, *place)).is_none())
-            .map(|(place, call)| match call.member("index") {
-                Some(_) => with(call, &[("index", Some(rank(rulings, (choice, *place)).to_string()))]),
-                None => call.to_compact(),
-            })
-            .collect();
+    if !listed.is_empty() {
+        let mut left = Vec::new();
+        for (call, place) in listed.iter().zip(places) {
+            let key = (choice, *place);
+            if reason(rulings, key).is_some() {
+                continue;
+            }
+            match instead(key) {
+                Some(written) => left.extend(written),
+                None => left.push(match call.member("index") {
+                    Some(_) => with(call, &[("index", Some(rank(rulings, key).to_string()))]),
+                    None => call.to_compact(),
+                }),
+            }
+        }
         let list = (!left.is_empty()).then(|| format!("[{}]", left.join(",")));
         changes.push(("tool_calls", list));
     }
@@ -132,44 +218,65 @@ impl Dialect for Chat {
             let none = Json::Null;
             let delta = part.member("delta").unwrap_or(&none);
             taken.texts.extend(texts(choice, delta));
-            let listed = calls(delta).into_iter().chain(legacy(delta).map(|call| (LEGACY, call)));
-            for (place, call) in listed {
-                let key = (choice, place);
-                taken.keys.push(key);
-                taken.pieces.push(piece(key, call));
-                self.open.entry(choice).or_default().insert(place);
+            let listed = (0..).zip(calls(delta)).map(|(place, call)| (number(call, "index"), place, call));
+            let listed = listed.chain(legacy(delta).map(|call| (Some(LEGACY), LEGACY, call)));
+            let known = self.calls.entry(choice).or_default();
+            for (index, counted, call) in listed {
+                let mut piece = piece((choice, 0), call);
+                let (place, is_plain) = known.place(index.unwrap_or(counted), index.is_some(), &piece);
+                piece.key = (choice, place);
+                if !is_plain {
+                    self.ambiguous.insert(piece.key);
+                }
+                taken.at.keys.push(piece.key);
+                taken.pieces.push(piece);
             }
-            if part.member("finish_reason").is_some_and(|word| *word != Json::Null) {
-                let complete = self.open.remove(&choice).unwrap_or_default();
-                taken.complete.extend(complete.into_iter().map(|place| (choice, place)));
+            if end(part) {
+                // A call that comes behind the end is another one.
+                let complete = std::mem::take(&mut known.open);
+                taken.complete.extend(complete.into_values().map(|open| (choice, open.place)));
             }
         }
         Ok(taken)
     }
 
+    fn is_ambiguous(&self) -> bool {
+        !self.ambiguous.is_empty()
+    }
+
     fn rewrite(
         &mut self,
-        event: &str,
-        data: &str,
+        frame: &Frame,
+        at: &At,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
+        let data = frame.data.as_deref().unwrap_or_default();
         if data.trim() == DONE {
             return Ok(false);
         }
         let tree = parse(data)?;
-        let event = (!event.is_empty()).then_some(event);
-        let (mut parts, mut changed) = (Vec::new(), false);
+        let event = (!frame.event.is_empty()).then_some(frame.event.as_str());
+        let (mut parts, mut changed, mut keys) = (Vec::new(), false, at.keys.iter());
         for (choice, part) in choices(&tree) {
+            let none = Json::Null;
+            let delta = part.member("delta").unwrap_or(&none);
+            let count = calls(delta).len() + usize::from(legacy(delta).is_some());
+            let places: Vec<u64> = keys.by_ref().take(count).map(|(_, place)| *place).collect();
             let refused = refused(rulings, choice);
-            if refused.is_empty() {
+            let is_odd = places.iter().any(|place| self.ambiguous.contains(&(choice, *place)));
+            if refused.is_empty() && !is_odd {
                 parts.push(part.to_compact());
                 continue;
             }
             changed = true;
             let mut changes = Vec::new();
-            let stripped = part.member("delta").map(|delta| strip(delta, choice, rulings));
-            if part.member("finish_reason").is_some_and(|word| *word != Json::Null) {
+            let instead = |key: Key| {
+                let (call, _) = rulings.get(&key).filter(|_| self.ambiguous.contains(&key))?;
+                Some(self.written.insert(key).then(|| judged(call, rank(rulings, key))))
+            };
+            let stripped = part.member("delta").map(|delta| strip(delta, choice, &places, rulings, instead));
+            if end(part) && !refused.is_empty() {
                 // What was refused is said before the choice ends.
                 let said = quoted(&refused.join("\n"));
                 let said =
@@ -187,7 +294,7 @@ impl Dialect for Chat {
         Ok(changed)
     }
 
-    fn released(&mut self, frame: &Frame) -> Result<(), LlmError> {
+    fn released(&mut self, frame: &Frame, _at: &At) -> Result<(), LlmError> {
         let Some(data) = frame.data.as_deref().filter(|data| data.trim() != DONE) else { return Ok(()) };
         let tree = parse(data)?;
         self.known.extend(choices(&tree).map(|(choice, _)| choice));
@@ -226,10 +333,10 @@ pub(super) struct Completion;
 impl Whole for Completion {
     fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
         let (mut found, mut said) = (Vec::new(), Vec::new());
-        for (choice, part) in choices(tree) {
+        for (choice, part) in counted(tree) {
             let Some(message) = part.member("message") else { continue };
             said.extend(texts(choice, message).into_iter().map(|(_, said)| said));
-            let listed = calls(message).into_iter().chain(legacy(message).map(|call| (LEGACY, call)));
+            let listed = (0..).zip(calls(message)).chain(legacy(message).map(|call| (LEGACY, call)));
             for (place, call) in listed {
                 let Piece { key, id, namespace, name, arguments, .. } = piece((choice, place), call);
                 let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
@@ -241,13 +348,14 @@ impl Whole for Completion {
 
     fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
         let mut parts = Vec::new();
-        for (choice, part) in choices(tree) {
+        for (choice, part) in counted(tree) {
             let refused = refused(rulings, choice).join("\n");
             let Some(message) = part.member("message").filter(|_| !refused.is_empty()) else {
                 parts.push(part.to_compact());
                 continue;
             };
-            let stripped = strip(message, choice, rulings);
+            let places: Vec<u64> = (0..calls(message).len() as u64).collect();
+            let stripped = strip(message, choice, &places, rulings, |_| None);
             let content = match text(message, "content").filter(|said| !said.is_empty()) {
                 Some(said) => format!("{said}\n{refused}"),
                 None => refused,
@@ -263,7 +371,7 @@ impl Whole for Completion {
 
     fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
         let message = format!(r#"{{"role":"assistant","content":{}}}"#, quoted(replacement));
-        let parts: Vec<String> = choices(tree)
+        let parts: Vec<String> = counted(tree)
             .map(|(_, part)| {
                 with(
                     part,

@@ -1,6 +1,6 @@
 //! Google Generate Content: candidates, each with parts, some of which are calls. A call comes whole, in one event.
 
-use super::{Dialect, Found, Key, Piece, Rulings, Taken, Whole, parse, quoted, text, with};
+use super::{At, Dialect, Found, Key, Piece, Rulings, Taken, Whole, parse, quoted, text, with};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -109,7 +109,7 @@ impl Dialect for Google {
                 let Some(Call { id, name, arguments, at_provider, .. }) = call(part) else { continue };
                 let key: Key = (self.events, place);
                 place += 1;
-                taken.keys.push(key);
+                taken.at.keys.push(key);
                 taken.complete.push(key);
                 taken.pieces.push(Piece {
                     key,
@@ -127,17 +127,18 @@ impl Dialect for Google {
 
     fn rewrite(
         &mut self,
-        event: &str,
-        data: &str,
+        frame: &Frame,
+        _at: &At,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
+        let (event, data) = (frame.event.as_str(), frame.data.as_deref().unwrap_or_default());
         let Some(left) = left(&parse(data)?, rulings) else { return Ok(false) };
         out.extend(spelled((!event.is_empty()).then_some(event), &left));
         Ok(true)
     }
 
-    fn released(&mut self, _frame: &Frame) -> Result<(), LlmError> {
+    fn released(&mut self, _frame: &Frame, _at: &At) -> Result<(), LlmError> {
         Ok(())
     }
 

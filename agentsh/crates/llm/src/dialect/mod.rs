@@ -20,13 +20,20 @@ pub(crate) type Key = (u64, u64);
 pub(crate) type Channel = (u64, u8);
 pub(crate) type Rulings = BTreeMap<Key, (Call, Ruling)>;
 
+/// Which calls, and which block, an event is about.
+#[derive(Debug, Default)]
+pub(crate) struct At {
+    /// Calls without whose ruling the event cannot go on, in the order in which they stand in it.
+    pub keys: Vec<Key>,
+    pub block: Option<u64>,
+}
+
 /// What an event brings.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub texts: Vec<(Channel, String)>,
     pub pieces: Vec<Piece>,
-    /// Calls without whose ruling the event cannot go on.
-    pub keys: Vec<Key>,
+    pub at: At,
     /// Calls that have all of their arguments now.
     pub complete: Vec<Key>,
     /// What the event says of the tokens so far.
@@ -52,16 +59,25 @@ pub(crate) struct Piece {
 /// One provider's form of events.
 pub(crate) trait Dialect {
     fn take(&mut self, event: &str, data: &str) -> Result<Taken, LlmError>;
-    /// Writes the event without what was refused. False: it goes on as it came.
+    /// Writes the event from what was judged: without what was refused, and with calls at places of their own where the model
+    /// put several at one. `at` is what [`Dialect::take`] gave for it. False: it goes on as it came.
     fn rewrite(
         &mut self,
-        event: &str,
-        data: &str,
+        frame: &Frame,
+        at: &At,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError>;
+    /// Events have to be rewritten although nothing was refused: clients would read other calls in them than were judged.
+    fn is_ambiguous(&self) -> bool {
+        false
+    }
+    /// Clients leave an event of this name unread.
+    fn is_unknown(&self, _event: &str) -> bool {
+        false
+    }
     /// The event is on its way to the agent.
-    fn released(&mut self, frame: &Frame) -> Result<(), LlmError>;
+    fn released(&mut self, frame: &Frame, at: &At) -> Result<(), LlmError>;
     /// Ends the message well-formed, with this text.
     fn leak(&mut self, replacement: &str, out: &mut Vec<u8>);
 }

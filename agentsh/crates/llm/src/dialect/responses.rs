@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use super::{At, Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -17,6 +17,8 @@ const LAST: [&str; 4] = ["response.completed", "response.incomplete", "response.
 #[derive(Default)]
 pub(super) struct Responses {
     calls: BTreeSet<u64>,
+    /// Arguments that were told before their item was.
+    arguments: BTreeMap<u64, String>,
     /// Items of which text was heard piece by piece.
     heard: BTreeSet<u64>,
     response: Option<String>,
@@ -157,9 +159,13 @@ impl Dialect for Responses {
                 let item = tree.member("item").ok_or(LlmError::Shape("an event without its item"))?;
                 if let Some(call) = call(item) {
                     self.calls.insert(place);
-                    taken.keys.push((place, 0));
+                    taken.at.keys.push((place, 0));
                     let Call { id, namespace, name, arguments, at_provider } = call;
                     let is_done = kind.ends_with("done");
+                    let is_other = |told: &String| is_done && *told != arguments;
+                    if self.arguments.get(&place).is_some_and(is_other) {
+                        return Err(LlmError::Shape("a call with two kinds of arguments"));
+                    }
                     taken.pieces.push(Piece {
                         key: (place, 0),
                         id: Some(id),
@@ -184,6 +190,10 @@ impl Dialect for Responses {
             "response.output_text.done" if !self.heard.contains(&place.unwrap_or_default()) => {
                 taken.texts.extend(text(&tree, "text").map(|said| ((0, 0), said)));
             }
+            "response.function_call_arguments.done" => {
+                taken.at.keys.extend(key);
+                self.arguments.extend(place.zip(text(&tree, "arguments")));
+            }
             "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
                 taken.texts.extend(text(&tree, "delta").map(|said| ((0, 1), said)));
             }
@@ -191,18 +201,19 @@ impl Dialect for Responses {
                 taken.is_last = true;
                 self.take_last(&tree, &mut taken);
             }
-            _ => taken.keys.extend(key),
+            _ => taken.at.keys.extend(key),
         }
         Ok(taken)
     }
 
     fn rewrite(
         &mut self,
-        event: &str,
-        data: &str,
+        frame: &Frame,
+        _at: &At,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
+        let (event, data) = (frame.event.as_str(), frame.data.as_deref().unwrap_or_default());
         if data.trim() == "[DONE]" {
             return Ok(false);
         }
@@ -224,7 +235,7 @@ impl Dialect for Responses {
         Ok(true)
     }
 
-    fn released(&mut self, frame: &Frame) -> Result<(), LlmError> {
+    fn released(&mut self, frame: &Frame, _at: &At) -> Result<(), LlmError> {
         let Some(data) = frame.data.as_deref().filter(|data| data.trim() != "[DONE]") else { return Ok(()) };
         let tree = parse(data)?;
         if self.response.is_none() {
@@ -317,7 +328,7 @@ impl Responses {
             };
             // The client may take this one for what counts, so it is judged as it stands here.
             let key = (LAST_ITEMS + place, 0);
-            taken.keys.push(key);
+            taken.at.keys.push(key);
             taken.complete.push(key);
             taken.pieces.push(Piece {
                 key,

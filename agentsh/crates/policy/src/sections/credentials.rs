@@ -5,11 +5,13 @@ use std::fmt;
 use crate::describe::Lines;
 use crate::domain;
 use crate::keys::{KEY, Key, Kind};
-use crate::model::{HostPattern, NetworkPolicy, NetworkRule, RequestRule, Ruled};
+use crate::model::{HostPattern, NetworkRule, RequestRule, Ruled};
 use crate::narrow::Narrowing;
+use crate::network::{HostRule, Precedence};
 use crate::reader::{Fields, Here, List, Reader};
 use crate::section::{Section, lay_list};
 use crate::sections::{AgentPolicy, network};
+use crate::types::RuleRef;
 
 /// Requests that a credential goes on where its entry lists none: what reads.
 const READING: [&str; 3] = ["GET /**", "HEAD /**", "POST /**/git-upload-pack"];
@@ -93,29 +95,16 @@ impl Credential {
     }
 }
 
-impl NetworkPolicy {
-    /// The rules, with the hosts of credentials among them: TLS to these ends at agentsh, and where no other rule opens
-    /// them, only the requests of the credentials are let through.
+impl Credential {
+    /// What opens its host: TLS to it ends at agentsh, and where no other rule opens it, only the requests of the credential
+    /// are let through. Before all others, since a secret goes only where requests can be read.
     #[must_use]
-    pub fn with_credentials(&self, credentials: &[Ruled<Credential>]) -> Self {
-        let mut policy = self.clone();
-        for Ruled { value: credential, rule } in credentials {
-            let Ok(host) = domain::normalise(&credential.host) else { continue };
-            let Ok(pattern) = domain::parse_pattern(&credential.host) else { continue };
-            let mut value = NetworkRule::plain(pattern, vec![credential.port]);
-            value.inspect = true;
-            value.requests = credential.requests.clone();
-            if let Some(known) = policy.rule_for(&host, credential.port) {
-                value.addresses.clone_from(&known.value.addresses);
-                match known.value.requests.is_empty() {
-                    true => value.requests.clear(),
-                    false => value.requests.extend(known.value.requests.clone()),
-                }
-            }
-            // Among equals the first decides.
-            policy.allow.insert(0, Ruled { value, rule: rule.clone() });
-        }
-        policy
+    pub fn host_rule(&self, rule: &RuleRef) -> Option<HostRule> {
+        let mut value = NetworkRule::plain(domain::parse_pattern(&self.host).ok()?, vec![self.port]);
+        value.inspect = true;
+        value.requests.clone_from(&self.requests);
+        let rule = Ruled { value, rule: rule.clone() };
+        Some(HostRule { rule, precedence: Precedence::FirstJoined })
     }
 }
 
@@ -345,7 +334,10 @@ mod tests {
             "network: {allow: [b.example, \"*.example.com\"]}, credentials: [{host: a.example, from: gh, \
                              allow: [\"GET /x\"]}, {host: b.example, from: gh, allow: [\"GET /x\"]}]",
         );
-        let rules = policy.agent.network.with_credentials(&policy.agent_only.credentials);
+        let mut rules = policy.agent.network.clone();
+        for Ruled { value, rule } in &policy.agent_only.credentials {
+            rules.insert(value.host_rule(rule).unwrap());
+        }
         let rule = |host: &str, port| rules.rule_for(&normalise(host).unwrap(), port).unwrap();
         let own = rule("a.example", 443);
         assert!(own.value.inspect && own.value.requests.len() == 1 && own.rule.id.contains("credentials"));

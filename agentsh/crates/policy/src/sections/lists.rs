@@ -2,6 +2,7 @@
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
+use crate::mcp::is_own;
 use crate::model::{ListMode, Ruled, ToolRule};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -102,7 +103,8 @@ impl Section<McpPolicy> for Lists {
             name: "allowed_tools",
             kind: Kind::List(&Kind::Map(TOOL)),
             default: "empty",
-            about: "With `tool_policy: allowlist` no other tool is shown or called.",
+            about: "With `tool_policy: allowlist` no other tool is shown or called. An entry of the server `agent` allows what \
+                the model's provider does for the agent (`web_fetch`, `mcp`), with every `tool_policy`.",
             example: "[{server: github, tool: \"get_*\"}]",
             ..KEY
         },
@@ -208,9 +210,12 @@ impl Section<McpPolicy> for Lists {
         }
         let first = |list: &[Ruled<String>]| list.first().map(|entry| entry.rule.clone());
         let first_tool = |list: &[Ruled<ToolRule>]| list.first().map(|entry| entry.rule.clone());
+        // What is allowed to the agent itself is read with every mode.
+        let of_server = policy.allowed_tools.iter().find(|entry| !is_own(&entry.value));
+        let first_of_server = of_server.map(|entry| entry.rule.clone());
         for (key, mode, allowed, denied) in [
             ("server", policy.server_policy, first(&policy.allowed_servers), first(&policy.denied_servers)),
-            ("tool", policy.tool_policy, first_tool(&policy.allowed_tools), first_tool(&policy.denied_tools)),
+            ("tool", policy.tool_policy, first_of_server, first_tool(&policy.denied_tools)),
         ] {
             let is_read = mode == ListMode::Allowlist || (key == "tool" && policy.fail_closed);
             if let Some(rule) = allowed.filter(|_| !is_read) {

@@ -5,11 +5,13 @@ use std::fmt;
 use crate::describe::Lines;
 use crate::domain::{self, Host};
 use crate::keys::{KEY, Key, Kind};
-use crate::model::{NetworkPolicy, NetworkRule, Ruled};
+use crate::model::{NetworkRule, Ruled};
 use crate::narrow::Narrowing;
+use crate::network::{HostRule, Precedence};
 use crate::reader::{Fields, Here, List, Listed, Reader};
 use crate::section::{Section, lay_list};
 use crate::sections::AgentPolicy;
+use crate::types::RuleRef;
 use crate::yaml::Value;
 
 const PORT: u16 = 22;
@@ -57,33 +59,20 @@ impl SshAccess {
     }
 }
 
-impl NetworkPolicy {
-    /// The rules, with the hosts of `ssh` among them where no other rule opens them.
+impl SshHost {
+    /// Whether it is this machine.
     #[must_use]
-    pub fn with_ssh(&self, ssh: &[Ruled<SshAccess>]) -> Self {
-        let mut policy = self.clone();
-        for Ruled { value, rule } in ssh {
-            for one in &value.hosts {
-                let Ok(host) = domain::normalise(&one.host) else { continue };
-                let is_local = match &host {
-                    Host::Address(address) => address.is_loopback(),
-                    Host::Name(name) => name == "localhost",
-                };
-                if is_local {
-                    if !policy.loopback.iter().any(|open| open.value == one.port) {
-                        policy.loopback.push(Ruled { value: one.port, rule: rule.clone() });
-                    }
-                    continue;
-                }
-                let Ok(pattern) = domain::parse_pattern(&one.host) else { continue };
-                if policy.rule_for(&host, one.port).is_none() {
-                    let mut value = NetworkRule::plain(pattern, vec![one.port]);
-                    value.any_tcp = true;
-                    policy.allow.push(Ruled { value, rule: rule.clone() });
-                }
-            }
-        }
-        policy
+    pub fn is_local(&self) -> bool {
+        domain::normalise(&self.host).is_ok_and(|host| host.is_local())
+    }
+
+    /// What opens it where no other rule does.
+    #[must_use]
+    pub fn host_rule(&self, rule: &RuleRef) -> Option<HostRule> {
+        let mut value = NetworkRule::plain(domain::parse_pattern(&self.host).ok()?, vec![self.port]);
+        value.any_tcp = true;
+        let rule = Ruled { value, rule: rule.clone() };
+        Some(HostRule { rule, precedence: Precedence::IfUnruled })
     }
 }
 
@@ -233,11 +222,14 @@ mod tests {
         let policy = parsed(
             "network: {allow: [a.example]}, ssh: {keys: [/k], hosts: [a.example, \"localhost:2222\"]}",
         );
-        let rules = policy.agent.network.with_ssh(&policy.agent_only.ssh);
+        let entry = &policy.agent_only.ssh[0];
+        let mut rules = policy.agent.network.clone();
+        let others = entry.value.hosts.iter().filter(|host| !host.is_local());
+        others.for_each(|host| rules.insert(host.host_rule(&entry.rule).unwrap()));
         let host = domain::normalise("a.example").unwrap();
         assert!(rules.rule_for(&host, 22).unwrap().value.any_tcp);
         assert!(!rules.rule_for(&host, 443).unwrap().value.any_tcp);
-        assert_eq!(rules.loopback.iter().map(|port| port.value).collect::<Vec<_>>(), [2222]);
+        assert_eq!(entry.value.hosts.iter().map(SshHost::is_local).collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]

@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{Builder, StandIn};
+use crate::git_config::GitConfig;
 use crate::host::{Found, Repositories, plain};
-use crate::plan::{Access, Kind};
+use crate::plan::{Access, Kind, What};
 use crate::policy::builtin_paths;
 
 /// Configurations that are read for one repository. Git itself stops at ten that include each other.
 const MOST_CONFIGURATIONS: usize = 64;
-/// Configurations of the user and of the machine, which hold for every repository; `~` is the home directory.
-const EVERYWHERE: [&str; 3] = ["~/.gitconfig", "~/.config/git/config", "/etc/gitconfig"];
 
 impl Builder<'_> {
     /// Every repository in a writable directory, and what the one around it says. False: there is too much, and nothing is
@@ -43,6 +42,11 @@ impl Builder<'_> {
             self.hide_closed(closed);
         }
         self.guard_from_around(directory);
+        if self.host.look(&directory.join(".git")).is_none() {
+            // It may become one, by the user's own hand.
+            let (said, _) = self.said_by_git(Vec::new(), directory);
+            self.guard_said(&said, &BTreeSet::from([directory.to_owned()]), directory);
+        }
         true
     }
 
@@ -97,9 +101,19 @@ impl Builder<'_> {
                     self.guard_configured(&found, parent);
                 }
             }
+            // Where the repository is shown, a file that git reads as the link, and that nobody can replace.
             Some(Found::Symlink) => {
-                self.refuse(git, "a repository behind a link cannot be guarded");
-                self.hide(git);
+                match self.host.canonical(git).filter(|end| self.granted.contains_key(end)) {
+                    Some(end) => {
+                        let content = [b"gitdir: ", end.as_os_str().as_encoded_bytes(), b"\n"].concat();
+                        self.push(git, What::File { content, mode: 0o444 });
+                        self.layout.repositories.push(end);
+                    }
+                    None => {
+                        self.refuse(git, "it is a link to a repository that is not shown");
+                        self.hide(git);
+                    }
+                }
             }
             _ => {}
         }
@@ -189,13 +203,29 @@ impl Builder<'_> {
     fn guard_configured(&mut self, git: &Path, worktree: &Path) {
         let common = self.host.common_directory(git);
         let directories: BTreeSet<&Path> = std::iter::once(git).chain(common.as_deref()).collect();
-        let mut waiting: Vec<PathBuf> = EVERYWHERE.iter().map(|path| self.named_by_git(path, git)).collect();
-        for directory in directories {
-            waiting.extend(["config", "config.worktree"].map(|name| directory.join(name)));
+        let own = directories
+            .into_iter()
+            .flat_map(|directory| ["config", "config.worktree"].map(|name| directory.join(name)));
+        let (said, worktrees) = self.said_by_git(own.collect(), git);
+        let mut bases = BTreeSet::from([git.to_owned(), worktree.to_owned()]);
+        bases.extend(worktrees);
+        self.guard_said(&said, &bases, worktree);
+    }
+
+    /// What these configurations say, and those that hold for every repository, with all that they include; and the working
+    /// trees that they name.
+    fn said_by_git(&mut self, mut waiting: Vec<PathBuf>, git: &Path) -> (GitConfig, Vec<PathBuf>) {
+        for everywhere in &self.rules.git.files {
+            // Whoever may write to where it lies would speak for every repository.
+            if self.may_be_written(everywhere) && self.followed.insert(everywhere.clone()) {
+                self.read_only(everywhere);
+                self.stand_in(everywhere, StandIn::File);
+            }
+            waiting.push(everywhere.clone());
         }
         let mut seen = BTreeSet::new();
-        let mut bases = BTreeSet::from([git.to_owned(), worktree.to_owned()]);
-        let (mut hooks, mut commands) = (Vec::new(), Vec::new());
+        let mut said = self.rules.git.said.clone();
+        let mut worktrees = Vec::new();
         while let Some(config) = waiting.pop() {
             if seen.len() >= MOST_CONFIGURATIONS {
                 self.layout.unsearched.push(git.to_owned());
@@ -213,9 +243,10 @@ impl Builder<'_> {
                 }
                 continue;
             };
-            hooks.extend(found.hooks);
-            commands.extend(found.commands);
-            bases.extend(found.worktrees.iter().map(|path| self.named_by_git(path, git)));
+            said.hooks.extend(found.hooks);
+            said.monitors.extend(found.monitors);
+            said.commands.extend(found.commands);
+            worktrees.extend(found.worktrees.iter().map(|path| self.named_by_git(path, git)));
             let beside = config.parent().unwrap_or(git);
             for included in &found.includes {
                 let included = self.named_by_git(included, beside);
@@ -226,9 +257,25 @@ impl Builder<'_> {
                 waiting.push(included);
             }
         }
-        let hooks: BTreeSet<PathBuf> =
-            bases.iter().flat_map(|base| hooks.iter().map(|path| self.named_by_git(path, base))).collect();
-        self.guard_commands(&commands, &bases);
+        (said, worktrees)
+    }
+
+    /// Hooks and programs, seen from where git may look for them. It starts a monitor from the working tree.
+    fn guard_said(&mut self, said: &GitConfig, bases: &BTreeSet<PathBuf>, worktree: &Path) {
+        let hooks: BTreeSet<PathBuf> = bases
+            .iter()
+            .flat_map(|base| said.hooks.iter().map(|path| self.named_by_git(path, base)))
+            .collect();
+        let commands: Vec<String> = said.commands.iter().chain(&said.monitors).cloned().collect();
+        self.guard_commands(&commands, bases);
+        for monitor in &said.monitors {
+            // Without a slash, it is looked up in PATH.
+            let program = monitor.split_whitespace().next().filter(|program| program.contains('/'));
+            let Some(path) = program.map(|program| self.named_by_git(program, worktree)) else { continue };
+            if self.may_be_written(&path) && self.host.look(&path).is_none() {
+                self.stand_in(&path, StandIn::File);
+            }
+        }
         for hooks in hooks.iter().filter(|hooks| self.may_be_written(hooks)).collect::<Vec<_>>() {
             self.read_only(hooks);
             self.stand_in(hooks, StandIn::Directory);
@@ -256,7 +303,7 @@ impl Builder<'_> {
     fn named_by_git(&self, written: &str, base: &Path) -> PathBuf {
         let Some(rest) = written.strip_prefix('~') else { return plain(&base.join(written)) };
         let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
-        let home = if user.is_empty() { Some(self.request.home.to_owned()) } else { self.host.home_of(user) };
+        let home = if user.is_empty() { Some(self.rules.home.clone()) } else { self.host.home_of(user) };
         home.map_or_else(|| plain(&base.join(written)), |home| plain(&home.join(rest)))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Builder, StandIn};
+use super::{Builder, StandIn, is_system};
 use crate::host::{Found, Host, outermost, plain};
 use crate::plan::{Access, Kind, Mount, What};
 use crate::policy::builtin_paths::{
@@ -17,23 +17,23 @@ const ELSEWHERE: &str = "work in a directory of Linux instead, such as one in yo
 impl Builder<'_> {
     /// The reason for which a path lies in a mask that nobody lifted.
     pub(super) fn masked(&self, path: &Path) -> Option<&'static str> {
-        let below = path.strip_prefix(self.request.home).ok()?;
+        let below = path.strip_prefix(&self.rules.home).ok()?;
         HOME_MASKS.iter().filter(|(mask, _)| below.starts_with(mask)).find_map(|(mask, why)| {
-            let mask = self.request.home.join(mask);
+            let mask = self.rules.home.join(mask);
             let unmasked = |entry: &PathBuf| entry.starts_with(&mask) && path.starts_with(entry);
-            (!self.request.unmasked.iter().any(unmasked)).then_some(*why)
+            (!self.rules.unmasked.iter().any(unmasked)).then_some(*why)
         })
     }
 
     /// Whether the policy names what is guarded. A name of something above lifts nothing: it would lift more than is
     /// written there.
     fn lifted(&self, guarded: &Path) -> bool {
-        self.request.unmasked.iter().any(|entry| entry == guarded)
+        self.rules.unmasked.iter().any(|entry| entry == guarded)
     }
 
     /// On top of the grants: hook files read-only, secrets and denied paths hidden.
     pub(super) fn guard(&mut self) {
-        let home = self.request.home;
+        let home = &self.rules.home;
         let ambiguous = self.ambiguous();
         for (path, _) in HOME_READ_ONLY {
             let path = home.join(path);
@@ -55,8 +55,8 @@ impl Builder<'_> {
         }
         let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
         let hidden: Vec<PathBuf> = masks
-            .chain(self.request.denied.iter().cloned())
-            .filter(|path| self.nearest(path).is_some())
+            .chain(self.rules.hidden.iter().map(|hidden| hidden.value.clone()))
+            .filter(|path| self.nearest(path).is_some() || is_system(path))
             .collect();
         let mut emptied = BTreeSet::new();
         for path in hidden {
@@ -101,14 +101,17 @@ impl Builder<'_> {
             return;
         }
         self.layout.instructed.push(directory.to_owned());
-        let makes_stand_ins = self.is_worked_in(directory);
+        let is_worked_in = self.is_worked_in(directory);
+        if is_worked_in {
+            self.layout.worked_in.push(directory.to_owned());
+        }
         for guarded in PROJECT_READ_ONLY {
             let repositories =
                 builtin_paths::OTHER_REPOSITORIES.iter().map(|(name, _)| *name).chain([".git"]);
             if Path::new(guarded.path)
                 .parent()
                 .is_some_and(|above| repositories.into_iter().any(|name| above.starts_with(name)))
-                || (guarded.tier == Tier::Instructs && !self.request.guard_all)
+                || (guarded.tier == Tier::Instructs && !self.rules.guard_all)
             {
                 continue;
             }
@@ -117,22 +120,30 @@ impl Builder<'_> {
                     continue;
                 }
                 self.read_only(&path);
-                if guarded.placeholder && makes_stand_ins {
-                    let kind = match guarded.kind {
-                        builtin_paths::Kind::File => StandIn::Socket,
-                        builtin_paths::Kind::Dir => StandIn::Directory,
-                    };
-                    self.stand_in(&path, kind);
+                if is_worked_in && self.is_read_by_some_program(guarded) {
+                    self.stand_in(&path, stand_in_of(guarded));
                 }
             }
         }
+        for path in self.rules.with_stand_in.iter().filter(|path| path.parent() == Some(directory)) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if let Some(guarded) = builtin_paths::guarded(name, self.rules.guard_all) {
+                self.stand_in(path, stand_in_of(guarded));
+            }
+        }
+    }
+
+    /// Whether the user has a program that reads such a file.
+    fn is_read_by_some_program(&self, guarded: &ProjectReadOnly) -> bool {
+        let mut signs = guarded.signs.iter();
+        signs.any(|sign| self.host.look(&self.rules.home.join(sign)).is_some())
     }
 
     /// A place where somebody works with files: not a directory in which a program keeps its own.
     fn is_worked_in(&self, directory: &Path) -> bool {
         let is_dotted = |path: &Path| path.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
-        match directory.strip_prefix(self.request.home) {
-            _ if directory == self.request.project => self.request.project_access.is_some(),
+        match directory.strip_prefix(&self.rules.home) {
+            _ if directory == self.rules.project => self.project_access.is_some(),
             Ok(below) => !is_dotted(below),
             Err(_) => true,
         }
@@ -158,7 +169,7 @@ impl Builder<'_> {
             self.keep_from_writing(above);
             return;
         }
-        if missing.is_some() && !self.request.stand_ins {
+        if missing.is_some() && !self.rules.stand_ins {
             return;
         }
         let place = (self.real(path).unwrap_or_else(|| path.to_owned()), kind);
@@ -334,7 +345,7 @@ impl Builder<'_> {
         let to = self.host.link(link)?;
         let plain = to.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let file = link.parent()?.join(to);
-        let inside = plain && file.starts_with(self.request.project) && self.link_to(&file).is_none();
+        let inside = plain && file.starts_with(&self.rules.project) && self.link_to(&file).is_none();
         (inside && self.host.look(&file) == Some(Found::File)).then_some(file)
     }
 
@@ -378,6 +389,13 @@ impl Builder<'_> {
                 && self.link_to(above).is_none()
         });
         seen.into_iter().map(Path::to_owned).collect()
+    }
+}
+
+fn stand_in_of(guarded: &ProjectReadOnly) -> StandIn {
+    match guarded.kind {
+        builtin_paths::Kind::File => StandIn::Socket,
+        builtin_paths::Kind::Dir => StandIn::Directory,
     }
 }
 

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use super::{Builder, OWN_DIRECTORY};
 use crate::plan::{Access, Executable, LandlockAccess, LandlockRule, What};
 use crate::policy::builtin_paths;
+use crate::spec::Process;
 
 impl Builder<'_> {
     /// Read everywhere (the mounts decide what there is), write where a mount is writable. A right that a rule gives
     /// holds for all that lies below, other mounts included.
-    pub(super) fn landlock(&mut self) {
-        let request = self.request;
-        let execute = self.executable();
-        let all = request.execute.is_empty();
+    pub(super) fn landlock(&mut self, process: &Process) {
+        let shown = self.rules;
+        let execute = self.executable(process);
+        let all = shown.execute.is_empty();
         let everywhere = if all { LandlockAccess::Read } else { LandlockAccess::ReadNoExecute };
         let mut rules = vec![LandlockRule { path: "/".into(), access: everywhere }];
         for path in &execute {
@@ -20,7 +21,10 @@ impl Builder<'_> {
         }
         let private = LandlockAccess::Write { execute: all, sockets: true };
         rules.push(LandlockRule { path: "/dev".into(), access: private });
-        let listed = |target: &Path| all || request.execute.iter().any(|path| target.starts_with(path));
+        // `mq_open` goes to the file system itself, past the place at which it is mounted.
+        let queues = LandlockAccess::Write { execute: false, sockets: false };
+        rules.push(LandlockRule { path: "/dev/mqueue".into(), access: queues });
+        let listed = |target: &Path| all || shown.execute.iter().any(|path| target.starts_with(path));
         for mount in &self.layout.mounts {
             let target = &mount.target;
             let sockets = match &mount.what {
@@ -35,7 +39,7 @@ impl Builder<'_> {
                 _ => continue,
             };
             if !target.starts_with("/dev") {
-                let sockets = request.shared_sockets || sockets;
+                let sockets = shown.shared_sockets || sockets;
                 let access = LandlockAccess::Write { execute: listed(target), sockets };
                 rules.push(LandlockRule { path: target.clone(), access });
             }
@@ -49,18 +53,17 @@ impl Builder<'_> {
 
     /// Whether another sandbox may see a directory of the host: all but the program's own files.
     fn is_shared(&self, target: &Path) -> bool {
-        !self.request.own_state.iter().any(|grant| target.starts_with(&grant.path))
+        !self.rules.own.iter().any(|own| target.starts_with(&own.value.path))
     }
 
     /// What may be executed where a policy lists it: the list, the program that the user named, whose bytes are pinned,
     /// and the agent's way to its servers.
-    fn executable(&self) -> Vec<PathBuf> {
-        let request = self.request;
-        if request.execute.is_empty() {
+    fn executable(&self, process: &Process) -> Vec<PathBuf> {
+        if self.rules.execute.is_empty() {
             return Vec::new();
         }
-        let pinned = request.pinned.iter().filter(|file| file.executable).map(|file| file.path.clone());
-        let bridge = request.bridge.map(|_| Path::new(OWN_DIRECTORY).join("agentsh"));
-        request.execute.iter().cloned().chain(pinned).chain(bridge).collect()
+        let pinned = process.pinned.iter().filter(|file| file.executable).map(|file| file.path.clone());
+        let bridge = process.bridge.iter().map(|_| Path::new(OWN_DIRECTORY).join("agentsh"));
+        self.rules.execute.iter().cloned().chain(pinned).chain(bridge).collect()
     }
 }

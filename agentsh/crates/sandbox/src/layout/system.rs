@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Builder, Elsewhere, OWN_DIRECTORY};
+use super::{Builder, Elsewhere, OWN_DIRECTORY, SandboxSpec};
 use crate::etc;
 use crate::host::{Found, Small};
 use crate::plan::{Access, Kind, Source, What};
@@ -38,6 +38,22 @@ impl Builder<'_> {
         }
     }
 
+    /// The machine as far as programs look at it: processors, memory, disks. Nothing that tells one machine from another of
+    /// its kind, such as network interfaces and their addresses.
+    pub(super) fn machine(&mut self) {
+        for path in builtin_paths::MACHINE.iter().map(Path::new) {
+            if self.host.look(path) == Some(Found::Directory) {
+                self.bind(path, Access::ReadOnly, Kind::Directory);
+            }
+        }
+        for (links, device) in self.host.disks() {
+            self.bind(&device, Access::ReadOnly, Kind::Directory);
+            for (link, to) in links {
+                self.push(link, What::Symlink { to });
+            }
+        }
+    }
+
     fn copies(&mut self, copied: Vec<(PathBuf, Small)>) {
         for (path, small) in copied {
             let what = match small {
@@ -49,7 +65,7 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn private(&mut self) {
+    pub(super) fn private(&mut self, spec: &SandboxSpec) {
         self.push("/proc", What::Proc);
         for name in HIDDEN_IN_PROC {
             self.hide(&Path::new("/proc").join(name));
@@ -57,11 +73,11 @@ impl Builder<'_> {
         self.push("/dev", What::Directory { mode: 0o755 });
         for name in ["null", "zero", "full", "random", "urandom", "tty"] {
             let path = Path::new("/dev").join(name);
-            if (name != "tty" || self.request.for_agent) && self.host.look(&path).is_some() {
+            if (name != "tty" || spec.process.kind.is_agent()) && self.host.look(&path).is_some() {
                 self.bind(&path, Access::Device, Kind::File);
             }
         }
-        if let Some(terminal) = &self.request.terminal {
+        if let Some(terminal) = &spec.process.terminal_device {
             let source = Source::Path { path: terminal.clone(), expect: None, no_links: true };
             self.push("/dev/console", What::Bind { source, access: Access::Device, kind: Kind::File });
         }
@@ -75,39 +91,41 @@ impl Builder<'_> {
             self.push(Path::new("/dev").join(link), What::Symlink { to: to.into() });
         }
         self.push("/dev/pts", What::Devpts);
+        self.push("/dev/mqueue", What::Mqueue);
         for (path, mode) in [("/dev/shm", 0o1777), ("/tmp", 0o1777), ("/var/tmp", 0o1777)] {
-            self.push(path, What::Tmpfs { bytes: self.request.private_bytes, mode });
+            self.push(path, What::Tmpfs { bytes: self.rules.private_bytes, mode });
         }
         self.push("/run", What::Directory { mode: 0o755 });
     }
 
-    pub(super) fn generated(&mut self) {
-        let request = self.request;
-        let passwd = etc::passwd(request.identity, request.user, request.home);
+    pub(super) fn generated(&mut self, spec: &SandboxSpec) {
+        let process = &spec.process;
+        let shell = self.host.login_shell(process.identity.host_uid).filter(|shell| super::is_system(shell));
+        let passwd = etc::passwd(process.identity, &process.user, &self.rules.home, shell.as_deref());
         for (path, content) in [
             ("/etc/passwd", passwd),
-            ("/etc/group", etc::group(request.identity)),
+            ("/etc/group", etc::group(process.identity)),
             ("/etc/hosts", etc::hosts()),
             ("/etc/resolv.conf", etc::resolv_conf()),
             ("/etc/nsswitch.conf", etc::nsswitch_conf()),
         ] {
             self.push(path, What::File { content, mode: 0o644 });
         }
-        if let Some((path, key)) = request.bridge {
-            let source = Source::Path { path: path.to_owned(), expect: Some(key), no_links: false };
+        if let Some((path, key)) = &process.bridge {
+            let source = Source::Path { path: path.clone(), expect: Some(*key), no_links: false };
             self.push(
                 Path::new(OWN_DIRECTORY).join("agentsh"),
                 What::Bind { source, access: Access::ReadOnly, kind: Kind::File },
             );
         }
-        self.elsewhere(&request.extra);
-        for cache in &request.caches {
+        self.elsewhere(&spec.placed.elsewhere);
+        for cache in &spec.placed.caches {
             let source = |path: &PathBuf| Source::Path { path: path.clone(), expect: None, no_links: false };
             let (lower, layer) = (source(&cache.lower), source(&cache.layer));
             self.push(&cache.inside, What::Overlay { lower, layer, or_upper: true });
         }
-        for (path, content, mode) in &request.files {
-            self.push(path, What::File { content: content.clone(), mode: *mode });
+        for file in &spec.placed.files {
+            self.push(&file.path, What::File { content: file.content.clone(), mode: file.mode });
         }
     }
 

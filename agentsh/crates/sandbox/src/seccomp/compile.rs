@@ -6,7 +6,7 @@ use super::files::{LOOKS_FOR_FILES, LooksFor};
 use super::in_a_container::IN_A_CONTAINER;
 use super::rule::{ArgumentCheck, Filter, Verdict};
 use super::rules::RULES;
-use crate::plan::Tier;
+use crate::plan::{Identity, Tier};
 
 /// The layout of the kernel's `struct sock_filter`.
 #[repr(C)]
@@ -45,6 +45,26 @@ pub(super) const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::
 /// Of `memfd_create`: not executable, and cannot become so.
 const MFD_NOEXEC_SEAL: u32 = 8;
 
+/// Stand in a program for the ids of a sandbox, which differ: see [`Program::of`].
+const OWN_USER: u32 = 0xFFFF_FFFD;
+const OWN_GROUP: u32 = 0xFFFF_FFFE;
+
+impl Program {
+    /// The program for a sandbox with these ids.
+    #[must_use]
+    pub fn of(&self, identity: Identity) -> Self {
+        let own = |instruction: &Instruction| {
+            let k = match (instruction.code, instruction.k) {
+                (JUMP_EQUAL, OWN_USER) => identity.host_uid,
+                (JUMP_EQUAL, OWN_GROUP) => identity.host_gid,
+                (_, k) => k,
+            };
+            Instruction { k, ..*instruction }
+        };
+        Self(self.0.iter().map(own).collect())
+    }
+}
+
 /// What a range of numbers leads to.
 #[derive(Clone, Copy, PartialEq)]
 struct Range {
@@ -67,6 +87,7 @@ pub enum Refusal {
 #[derive(Clone, Copy)]
 struct Leaves {
     filter: Filter,
+    tier: Tier,
     /// The value that a refused call gets.
     refused: u32,
     /// The value of a call that opens a file and may.
@@ -97,7 +118,7 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
     if let Some(bit) = architecture.foreign_bit() {
         code.extend([jump(JUMP_AT_LEAST, bit, 0, 1), statement(RETURN, KILL_PROCESS)]);
     }
-    code.extend(search(&ranges(architecture, tier, asked), Leaves { filter, refused, opens }));
+    code.extend(search(&ranges(architecture, tier, asked), Leaves { filter, tier, refused, opens }));
     Program(code)
 }
 
@@ -122,7 +143,7 @@ fn ranges(architecture: Architecture, tier: Tier, asked: &[LooksFor]) -> Vec<Ran
     let unknown = Verdict::Missing;
     let mut ranges = vec![Range { first: 0, verdict: unknown }];
     let mut push = |first: u32, verdict: Verdict| match ranges.last_mut() {
-        Some(last) if last.verdict == verdict && verdict.is_plain() => {}
+        Some(last) if last.verdict == verdict => {}
         Some(last) if last.first == first => last.verdict = verdict,
         _ => ranges.push(Range { first, verdict }),
     };
@@ -214,6 +235,26 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
             ];
             code.extend(allowed_types(&[libc::SOCK_STREAM, libc::SOCK_SEQPACKET]));
             code.push(statement(RETURN, ALLOW));
+            code
+        }
+        // Without a user namespace the kernel itself says so.
+        ArgumentCheck::OwnIds { .. } if leaves.tier == Tier::Container => vec![statement(RETURN, ALLOW)],
+        ArgumentCheck::OwnIds { users, groups } => {
+            const UNCHANGED: u32 = u32::MAX;
+            let own = users.iter().map(|user| (user, OWN_USER));
+            let own = own.chain(groups.iter().map(|group| (group, OWN_GROUP)));
+            let own: Vec<_> = own.collect();
+            let mut code = Vec::new();
+            for (index, (argument, own_id)) in own.iter().enumerate() {
+                // Over what is left of the other arguments, and the line that allows.
+                let to_the_end = u8::try_from((own.len() - index - 1) * 3 + 1).unwrap_or(u8::MAX);
+                code.extend([
+                    argument_word(**argument),
+                    jump(JUMP_EQUAL, *own_id, 1, 0),
+                    jump(JUMP_EQUAL, UNCHANGED, 0, to_the_end),
+                ]);
+            }
+            code.extend([statement(RETURN, ALLOW), statement(RETURN, errno(libc::EPERM))]);
             code
         }
         ArgumentCheck::MemoryFile => match leaves.filter {

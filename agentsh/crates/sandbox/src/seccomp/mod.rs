@@ -20,7 +20,7 @@ pub use files::Wanted;
 pub use rule::{Filter, Rule, Verdict};
 pub use rules::RULES;
 
-use super::plan::Tier;
+use super::plan::{Identity, Tier};
 use super::stage::{At, StageError};
 
 /// Both programs, made once for all sandboxes of a session.
@@ -61,16 +61,17 @@ pub fn install(program: &Program) -> Result<(), StageError> {
 pub fn install_and_tell(
     filters: &Filters,
     filter: Filter,
+    identity: Identity,
     tells_files: bool,
 ) -> Result<Option<OwnedFd>, StageError> {
     let with_files = tells_files.then(|| compile(filter, Tier::Namespaces, Refusal::ToldWithFiles));
-    if let Some(listener) = with_files.and_then(|program| install_and_listen(&program).ok()) {
+    if let Some(listener) = with_files.and_then(|program| install_and_listen(&program.of(identity)).ok()) {
         return Ok(Some(listener));
     }
-    if let Ok(listener) = install_and_listen(filters.get(filter)) {
+    if let Ok(listener) = install_and_listen(&filters.get(filter).of(identity)) {
         return Ok(Some(listener));
     }
-    install(&compile(filter, Tier::Namespaces, Refusal::Silent))?;
+    install(&compile(filter, Tier::Namespaces, Refusal::Silent).of(identity))?;
     Ok(None)
 }
 

@@ -53,6 +53,11 @@ pub enum ArgumentCheck {
     Stream,
     /// A pair of local sockets that are connected for good.
     ConnectedPair,
+    /// These arguments name the sandbox's own user and group, or leave what there is.
+    OwnIds {
+        users: &'static [u32],
+        groups: &'static [u32],
+    },
     /// Everything, or under [`Filter::ListedPrograms`] what asks for memory that cannot be executed.
     MemoryFile,
 }
@@ -64,12 +69,4 @@ pub enum Filter {
     AllPrograms,
     /// A policy lists what may be executed.
     ListedPrograms,
-}
-
-impl Verdict {
-    /// Plain verdicts of neighbouring numbers may share one leaf of the tree.
-    #[must_use]
-    pub fn is_plain(self) -> bool {
-        !matches!(self, Self::Check(_))
-    }
 }

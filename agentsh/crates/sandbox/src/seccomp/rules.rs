@@ -4,6 +4,8 @@
 use super::calls::*;
 use super::rule::{ArgumentCheck, Rule, Verdict};
 
+/// `F_SETLEASE`, and `F_SETDELEG` for directories.
+const LEASES: &[u32] = &[1024, 1040];
 /// CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET.
 const NAMESPACES: u32 = 0x7E02_0000;
 /// The same and CLONE_NEWTIME, whose bit `clone` uses for the exit signal.
@@ -55,7 +57,6 @@ pub const RULES: &[Rule] = &[
             SYS_dup,
             SYS_dup2,
             SYS_dup3,
-            SYS_fcntl,
             SYS_flock,
             SYS_pipe,
             SYS_pipe2,
@@ -114,10 +115,6 @@ pub const RULES: &[Rule] = &[
             SYS_unlinkat,
             SYS_symlink,
             SYS_symlinkat,
-            SYS_chown,
-            SYS_fchown,
-            SYS_lchown,
-            SYS_fchownat,
             SYS_umask,
             SYS_truncate,
             SYS_ftruncate,
@@ -151,6 +148,46 @@ pub const RULES: &[Rule] = &[
             SYS_chroot, /* needs a capability nobody has */
         ],
         verdict: Verdict::Allow,
+    },
+    Rule {
+        why: "one user and one group exist; others are refused as to an ordinary user, not as numbers that mean nothing",
+        calls: &[SYS_chown, SYS_fchown, SYS_lchown],
+        verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[1], groups: &[2] }),
+    },
+    Rule {
+        why: "as chown",
+        calls: &[SYS_fchownat],
+        verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[2], groups: &[3] }),
+    },
+    Rule {
+        why: "as chown",
+        calls: &[SYS_setuid],
+        verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[0], groups: &[] }),
+    },
+    Rule {
+        why: "as chown",
+        calls: &[SYS_setgid],
+        verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[], groups: &[0] }),
+    },
+    Rule {
+        why: "as chown",
+        calls: &[SYS_setreuid],
+        verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[0, 1], groups: &[] }),
+    },
+    Rule {
+        why: "as chown",
+        calls: &[SYS_setregid],
+        verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[], groups: &[0, 1] }),
+    },
+    Rule {
+        why: "as chown",
+        calls: &[SYS_setresuid],
+        verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[0, 1, 2], groups: &[] }),
+    },
+    Rule {
+        why: "as chown",
+        calls: &[SYS_setresgid],
+        verdict: Verdict::Check(ArgumentCheck::OwnIds { users: &[], groups: &[0, 1, 2] }),
     },
     Rule {
         why: "files that run as their owner: as root's, where root started agentsh",
@@ -335,12 +372,6 @@ pub const RULES: &[Rule] = &[
             SYS_getresuid,
             SYS_getresgid,
             SYS_getgroups,
-            SYS_setuid,
-            SYS_setgid,
-            SYS_setreuid,
-            SYS_setregid,
-            SYS_setresuid,
-            SYS_setresgid,
             SYS_setgroups,
             SYS_setfsuid,
             SYS_setfsgid,
@@ -422,6 +453,11 @@ pub const RULES: &[Rule] = &[
         why: "its flags stand behind a pointer where no filter can see them; libraries fall back to clone",
         calls: &[SYS_clone3],
         verdict: Verdict::Missing,
+    },
+    Rule {
+        why: "hold up whoever opens a file on the host, for as long as the kernel lets a lease be",
+        calls: &[SYS_fcntl],
+        verdict: Verdict::Check(ArgumentCheck::NotOneOf { argument: 1, values: LEASES }),
     },
     Rule {
         why: "type into the terminal of the person who started agentsh, or leave it dead",

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::super::fresh;
 use super::super::names::What;
 use super::Watch;
+use crate::policy::builtin_paths;
 use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::layout;
 use crate::sandbox::mend::mend;
@@ -15,6 +16,8 @@ use crate::session::copies::Copy;
 use crate::session::launch::map_owned;
 use crate::store::words::GuardChange;
 
+/// Guarded files that get a stand-in because they appeared; more are set aside at the end.
+const MOST_APPEARED: usize = 64;
 /// The host may go on renaming meanwhile.
 const MOST_TRIES: usize = 5;
 
@@ -87,6 +90,7 @@ impl Watch {
         for attempt in 0..MOST_TRIES {
             self.hear();
             self.disarm_newcomers();
+            in_any_case |= self.set_aside_arrivals();
             let lost = self.lost()?;
             if lost.is_empty() && !in_any_case {
                 self.accept_while_stopped(touched);
@@ -114,14 +118,48 @@ impl Watch {
         }
     }
 
+    /// While nothing inside runs: what was not there before and would run by itself goes, and a stand-in takes its place.
+    fn set_aside_arrivals(&mut self) -> bool {
+        let arrivals = std::mem::take(&mut self.arrivals);
+        let mut is_any = false;
+        for path in arrivals {
+            if self.rules.with_stand_in.len() >= MOST_APPEARED || self.targets.contains(&path) {
+                continue;
+            }
+            let copy = Copy::of_own(&path);
+            if copy == Copy::Absent {
+                continue;
+            }
+            // The stand-in of another sandbox stays.
+            if !(copy.is_nothing() && placeholders::is_stand_in(&self.state, &path)) {
+                self.set_aside_arrival(&path, &copy);
+            }
+            is_any |= self.rules.with_stand_in.insert(path);
+        }
+        is_any
+    }
+
+    pub(super) fn set_aside_arrival(&self, path: &Path, copy: &Copy) {
+        let mut done = Vec::new();
+        fresh::move_away(path, copy, &self.aside, &mut done);
+        let shown = path.strip_prefix(&self.rules.project).unwrap_or(path).display().to_string();
+        let text = match done.is_empty() {
+            false => arrived(&shown, path),
+            true => {
+                format!("{shown} was made inside and could not be set aside: look at it before you use it")
+            }
+        };
+        self.say(path, GuardChange::SetAside, text);
+    }
+
     fn mount_again(&mut self) -> Result<(), String> {
-        let layout = layout::guards(&self.keep, &self.host);
+        let layout = layout::guards(&self.rules, &self.host);
         let wanted = placeholders::wanted(&layout.placeholders);
         let made = Placeholders::make(&self.state, &wanted).map_err(|error| error.to_string())?;
         self.stand_ins.push(made);
         let points = self.points()?;
         let is_home =
-            |mount: &Mount| mount.target == self.keep.home && matches!(mount.what, Made::Tmpfs { .. });
+            |mount: &Mount| mount.target == self.rules.home && matches!(mount.what, Made::Tmpfs { .. });
         let mut again: BTreeSet<PathBuf> = BTreeSet::new();
         let mut mounts = Vec::new();
         for mount in layout.guards.iter().filter(|mount| !is_home(mount)) {
@@ -133,15 +171,16 @@ impl Watch {
             }
         }
         let mut passed = Vec::new();
-        if self.keep.identity.from_root
-            && let Ok(maps) = IdMaps::new(self.keep.identity)
+        if self.identity.from_root
+            && let Ok(maps) = IdMaps::new(self.identity)
         {
             map_owned(&maps, &mut mounts, &mut passed, &mut Vec::new());
         }
         if !mounts.is_empty() {
-            let rules = (self.keep.identity, &self.executable);
+            let rules = (self.identity, &self.executable);
             mend(&self.zygote, &self.namespaces, rules, mounts, &passed)?;
         }
+        self.targets.extend(layout.guards.iter().map(|mount| mount.target.clone()));
         self.guards = layout.guards;
         self.watch_guarded();
         self.take_copies();
@@ -195,6 +234,17 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// What a person is told about something that appeared.
+pub(in super::super) fn arrived(shown: &str, path: &Path) -> String {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let why = builtin_paths::guarded(name, true).map_or("runs by itself", |entry| entry.why);
+    format!(
+        "{shown} was made during the run and set aside ({why}); `agentsh undo {}` gives it back; to let the agent make it: \
+         agent: {{filesystem: {{unmask: [{shown:?}]}}}}",
+        path.display()
+    )
 }
 
 fn replaced(path: &Path) -> String {

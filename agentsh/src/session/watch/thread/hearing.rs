@@ -13,8 +13,9 @@ const MOST_EVENTS: usize = 8;
 
 impl Watch {
     pub(super) fn watch_guarded(&mut self) {
-        let directories: BTreeSet<&Path> =
-            self.guards.iter().filter_map(|mount| mount.target.parent()).collect();
+        let of_guards = self.guards.iter().filter_map(|mount| mount.target.parent());
+        let worked_in = self.baseline.worked_in().iter().map(PathBuf::as_path);
+        let directories: BTreeSet<&Path> = of_guards.chain(worked_in).collect();
         if let Some(names) = &mut self.names {
             directories.into_iter().for_each(|directory| names.watch(directory, true));
         }
@@ -60,7 +61,7 @@ impl Watch {
     }
 
     pub(super) fn note_repository(&mut self, entry: &Path) {
-        if !self.known.contains(entry) {
+        if !self.baseline.holds(entry) {
             self.newcomers.note(entry, self.names.as_mut(), &self.host);
         }
     }
@@ -73,8 +74,9 @@ impl Watch {
         for (path, what, is_directory) in happened {
             self.note_attempt(&path, what);
             self.newcomers.hear(&path, self.names.as_mut(), &self.host);
-            let is_held =
-                self.copies.contains_key(&path) || self.known.contains(&path) || self.newcomers.holds(&path);
+            let is_held = self.targets.contains(&path)
+                || self.copies.contains_key(&path)
+                || self.newcomers.holds(&path);
             if is_held {
                 let seen = self.seen.entry(path.clone()).or_default();
                 if seen.len() < MOST_EVENTS {
@@ -85,6 +87,10 @@ impl Watch {
             if matches!(what, What::Made | What::MovedHere) {
                 if newcomers::is_repository_name(&path) {
                     self.note_repository(&path);
+                } else if self.baseline.is_arrival(&path) {
+                    if !is_held {
+                        self.arrivals.insert(path);
+                    }
                 } else if newcomers::begins_bare(&path) {
                     let above = path.parent().unwrap_or(&path).to_owned();
                     if !newcomers::is_repository_name(&above) && !self.newcomers.holds(&above) {

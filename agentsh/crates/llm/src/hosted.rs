@@ -1,0 +1,301 @@
+//! What a question makes the provider do on the agent's behalf: fetch a URL, ask a server of tools, run code. Each is a tool
+//! of the agent's, under one name whichever API asks for it.
+//!
+//! Where a tool is declared is known API by API; where a URL stands for an image or a file is looked for in the whole
+//! question, so that a new kind of block with the same member is found too. What nobody knows counts as reaching anywhere.
+
+use crate::LlmError;
+use crate::dialect::{parse, with};
+use crate::json::Json;
+use crate::route::Provider;
+
+/// Something that the provider is to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hosted {
+    /// As policies name it, with the server `agent`: [`FETCH`], [`SEARCH`], [`CODE`] and so on.
+    pub tool: String,
+    /// As the API writes it, where that is another word.
+    pub written: String,
+    pub reach: Reach,
+}
+
+/// How far it reaches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// What the provider holds itself: an index, files of the account, a machine without a network.
+    Provider,
+    /// This URL, by `GET`.
+    Url(String),
+    /// The server of tools at this URL, by `POST`.
+    Server(String),
+    /// These domains, with everything below them.
+    Domains(Vec<String>),
+    /// Wherever the model says, or wherever a place that is named elsewhere lies.
+    Anywhere,
+}
+
+/// The provider loads what a URL names.
+pub const FETCH: &str = "web_fetch";
+/// It looks in its index of the web.
+pub const SEARCH: &str = "web_search";
+/// It runs code on a machine of its own.
+pub const CODE: &str = "code_execution";
+/// It asks a server of tools.
+pub const MCP: &str = "mcp";
+/// Questions that nobody here reads: they stand in a file of the provider's.
+pub const BATCH: &str = "batch";
+/// The provider keeps a file.
+pub const FILES: &str = "files";
+
+/// Tools that the agent runs itself, as APIs write them without date.
+const CLIENTS: &[&str] = &[
+    "",
+    "apply_patch",
+    "bash",
+    "computer",
+    "computer_use",
+    "computer_use_preview",
+    "custom",
+    "function",
+    "functiondeclarations",
+    "local_shell",
+    "mcp_toolset",
+    "memory",
+    "namespace",
+    "str_replace_based_edit_tool",
+    "text_editor",
+];
+
+/// Tools of providers: as APIs write them, as they are named here.
+const PROVIDERS: &[(&str, &str)] = &[
+    ("advisor", "advisor"),
+    ("code_execution", CODE),
+    ("code_interpreter", CODE),
+    ("codeexecution", CODE),
+    ("enterprisewebsearch", SEARCH),
+    ("file_search", "file_search"),
+    ("filesearch", "file_search"),
+    ("googlemaps", "maps"),
+    ("googlesearch", SEARCH),
+    ("googlesearchretrieval", SEARCH),
+    ("image_generation", "image_generation"),
+    ("shell", CODE),
+    ("tool_search", "tool_search"),
+    ("tool_search_tool_bm25", "tool_search"),
+    ("tool_search_tool_regex", "tool_search"),
+    ("urlcontext", FETCH),
+    ("web_fetch", FETCH),
+    ("web_search", SEARCH),
+    ("web_search_preview", SEARCH),
+];
+
+/// Members in which a URL stands for what it leads to, without case and underscores: some providers read both spellings.
+const URLS: [&str; 6] = ["audiourl", "documenturl", "fileurl", "fileuri", "imageurl", "videourl"];
+
+/// Members that hold what a tool says or takes, or the form of an answer: nobody loads what they name.
+const OPAQUE: [&str; 12] = [
+    "args",
+    "arguments",
+    "inputexamples",
+    "inputschema",
+    "jsonschema",
+    "metadata",
+    "outputschema",
+    "parameters",
+    "parametersjsonschema",
+    "responsejsonschema",
+    "responseschema",
+    "schema",
+];
+
+/// Everything that a question makes the provider do, each once. Time is linear in the question.
+#[must_use]
+pub fn read(provider: Provider, question: &Json<'_>) -> Vec<Hosted> {
+    let mut found = Found { provider, all: Vec::new() };
+    found.walk(question, None);
+    found.all.sort_unstable();
+    found.all.dedup();
+    found.all
+}
+
+/// The question with its searches kept to the provider's index, which OpenAI's can be. All other bytes stay.
+///
+/// # Errors
+/// When it is no strict JSON.
+pub fn within_index(body: &[u8]) -> Result<String, LlmError> {
+    let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
+    let tree = parse(body)?;
+    let narrow = |tool: &Json<'_>| match word(tool, "type").as_deref().map(undated) {
+        Some(SEARCH) => with(tool, &[(LIVE, Some("false".to_owned()))]),
+        _ => tool.to_compact(),
+    };
+    let tools: Vec<String> =
+        tree.member("tools").and_then(Json::as_array).unwrap_or_default().iter().map(narrow).collect();
+    Ok(with(&tree, &[("tools", Some(format!("[{}]", tools.join(","))))]))
+}
+
+/// Whether [`within_index`] takes away what reaches too far here.
+#[must_use]
+pub fn has_index(provider: Provider, hosted: &Hosted) -> bool {
+    provider == Provider::OpenAiResponses && undated(&hosted.written) == SEARCH && hosted.tool == SEARCH
+}
+
+/// Says of OpenAI's search whether it opens pages.
+const LIVE: &str = "external_web_access";
+
+struct Found {
+    provider: Provider,
+    all: Vec<Hosted>,
+}
+
+impl Found {
+    fn add(&mut self, tool: &str, written: &str, reach: Reach) {
+        self.all.push(Hosted { tool: tool.to_owned(), written: written.to_owned(), reach });
+    }
+
+    /// `name` is that of the member which holds the value.
+    fn walk(&mut self, value: &Json<'_>, name: Option<&str>) {
+        match value {
+            Json::Array(items) => items.iter().for_each(|item| self.walk(item, name)),
+            Json::Object(members) => {
+                let kind = word(value, "type").unwrap_or_default();
+                for (raw, inner) in members {
+                    let member = plain(&unescaped(raw));
+                    if OPAQUE.contains(&member.as_str())
+                        || (member == "input" && kind.ends_with("tool_use"))
+                        || (member == "response" && name == Some("functionresponse"))
+                    {
+                        continue;
+                    }
+                    self.member(&member, inner);
+                    self.walk(inner, Some(&member));
+                }
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
+        }
+    }
+
+    fn member(&mut self, name: &str, value: &Json<'_>) {
+        let items = value.as_array().unwrap_or_default();
+        match name {
+            "tools" => items.iter().for_each(|tool| self.tool(tool)),
+            "mcpservers" => items.iter().for_each(|server| self.server(server)),
+            "websearchoptions" if is_there(value) => self.add(SEARCH, "web_search_options", Reach::Provider),
+            // Of xAI: feeds are loaded from wherever they are.
+            "searchparameters" if is_there(value) => self.add(SEARCH, "search_parameters", Reach::Anywhere),
+            // Of OpenRouter.
+            "plugins" => items.iter().for_each(|plugin| match word(plugin, "id").as_deref() {
+                Some("web") => self.add(SEARCH, "web", Reach::Provider),
+                Some("response-healing" | "file-parser" | "moderation" | "auto-router") => {}
+                other => self.add(other.unwrap_or("plugin"), "", Reach::Anywhere),
+            }),
+            "background" if matches!(value, Json::Bool(true)) => {
+                self.add("background", "", Reach::Provider);
+            }
+            "container" if self.provider == Provider::Anthropic && is_there(value) => {
+                self.add(CODE, "container", Reach::Provider);
+            }
+            "source" => self.url(value.member("url")),
+            _ if URLS.contains(&name) => self.url(Some(value)),
+            _ => {}
+        }
+    }
+
+    fn url(&mut self, value: Option<&Json<'_>>) {
+        let text = value.and_then(|value| value.as_text().or_else(|| value.member("url")?.as_text()));
+        let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return };
+        let is_data = text.trim_start().get(..5).is_some_and(|start| start.eq_ignore_ascii_case("data:"));
+        if !is_data {
+            self.add(FETCH, "url", Reach::Url(text.trim().to_owned()));
+        }
+    }
+
+    fn tool(&mut self, tool: &Json<'_>) {
+        if self.provider == Provider::Google {
+            // Each member of an entry is a tool.
+            for (raw, value) in tool.as_object().unwrap_or_default() {
+                let written = unescaped(raw);
+                match plain(&written).as_str() {
+                    // Its servers are looked for by their own member.
+                    "mcpservers" => {}
+                    "computeruse" => {}
+                    name => self.named(name, &written, value),
+                }
+            }
+            return;
+        }
+        let written = word(tool, "type").unwrap_or_default();
+        self.named(undated(&written), &written, tool);
+    }
+
+    fn named(&mut self, name: &str, written: &str, tool: &Json<'_>) {
+        if name == MCP {
+            return self.server(tool);
+        }
+        // A machine of the agent's, unless the question says whose it is.
+        let place = tool.member("environment").or_else(|| tool.member("container"));
+        let is_local = place.is_none_or(|place| word(place, "type").as_deref() == Some("local"));
+        if CLIENTS.contains(&name) || (name == "shell" && is_local) {
+            return;
+        }
+        let Some((_, own)) = PROVIDERS.iter().find(|(other, _)| *other == name) else {
+            return self.add(name, written, Reach::Anywhere);
+        };
+        let domains = |tool: &Json<'_>| {
+            let listed = tool.member("filters").unwrap_or(tool).member("allowed_domains")?.as_array()?;
+            let listed: Option<Vec<String>> =
+                listed.iter().map(|domain| domain.as_text().map(|text| text.into_owned())).collect();
+            listed.filter(|listed| !listed.is_empty())
+        };
+        let within = |domains: Option<Vec<String>>| domains.map_or(Reach::Anywhere, Reach::Domains);
+        let opens_pages = self.provider == Provider::OpenAiResponses
+            && *own == SEARCH
+            && !(undated(written) == SEARCH && matches!(tool.member(LIVE), Some(Json::Bool(false))));
+        let reach = match *own {
+            FETCH => within(domains(tool)),
+            SEARCH if opens_pages => within(domains(tool)),
+            CODE => match place.and_then(|place| place.member("network_policy")).filter(|it| is_there(it)) {
+                Some(policy) if word(policy, "type").as_deref() == Some("disabled") => Reach::Provider,
+                Some(policy) => within(domains(policy)),
+                None => Reach::Provider,
+            },
+            _ => Reach::Provider,
+        };
+        self.add(own, written, reach);
+    }
+
+    /// A server of tools that the provider asks.
+    fn server(&mut self, server: &Json<'_>) {
+        let transport = server.member("streamableHttpTransport");
+        let transport = transport.or_else(|| server.member("streamable_http_transport")).unwrap_or(server);
+        let url = ["url", "server_url"].iter().find_map(|name| word(transport, name));
+        let is_connector = server.member("connector_id").is_some_and(is_there);
+        let reach = url.filter(|_| !is_connector).map_or(Reach::Anywhere, Reach::Server);
+        self.add(MCP, MCP, reach);
+    }
+}
+
+fn is_there(value: &Json<'_>) -> bool {
+    !matches!(value, Json::Null)
+}
+
+fn word(value: &Json<'_>, name: &str) -> Option<String> {
+    value.member(name).and_then(Json::as_text).map(|text| text.into_owned())
+}
+
+fn unescaped(raw: &str) -> String {
+    Json::String(raw).as_text().unwrap_or_default().into_owned()
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase()).collect()
+}
+
+/// `web_search_20250305` and `web_search_2025_08_26` are both `web_search`.
+fn undated(written: &str) -> &str {
+    written.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '_')
+}
+
+#[cfg(test)]
+#[path = "hosted_tests.rs"]
+mod tests;

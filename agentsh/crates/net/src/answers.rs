@@ -1,0 +1,235 @@
+//! Looks for secrets in what a server answers, as the program reads it: what stands between the chunks of a body hides
+//! nothing. Where a chunk begins is told by its line alone, wherever one stands, so that no count of requests and answers
+//! can get out of step.
+
+use std::collections::VecDeque;
+
+use super::credentials::Watch;
+
+/// Hexadecimal digits of a chunk's length.
+const MOST_DIGITS: usize = 16;
+
+/// The answers of one connection.
+#[derive(Debug)]
+pub struct Answers {
+    /// As they come.
+    raw: Watch,
+    /// Without the lines of chunks.
+    joined: Watch,
+    at: At,
+    /// What may be the line of a chunk.
+    pending: Vec<u8>,
+    /// Bytes that came.
+    came: u64,
+    /// Bytes without the lines of chunks.
+    given: u64,
+    /// Where those stand among the bytes that came: from this one of them on, from that one on.
+    runs: VecDeque<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Data,
+    /// An end of line that may be the one in front of a chunk's length.
+    Cr,
+    Lf,
+    Length,
+    /// Spaces behind the length: some servers fill it up. Extensions hardly anybody sends.
+    Space,
+    LengthCr,
+}
+
+impl Answers {
+    #[must_use]
+    pub fn new(watch: impl Fn() -> Watch) -> Self {
+        Self {
+            raw: watch(),
+            joined: watch(),
+            at: At::Data,
+            pending: Vec::new(),
+            came: 0,
+            given: 0,
+            runs: VecDeque::from([(0, 0)]),
+        }
+    }
+
+    /// Whether a secret is in what came, this piece included.
+    pub fn sees(&mut self, piece: &[u8]) -> bool {
+        if self.raw.is_idle() {
+            return false;
+        }
+        let mut out = Vec::with_capacity(piece.len());
+        let mut rest = piece;
+        while let Some(first) = rest.first() {
+            let plain = match self.at {
+                At::Data => memchr::memchr(b'\r', rest).unwrap_or(rest.len()),
+                _ => 0,
+            };
+            let (bytes, later) = rest.split_at(plain.max(1));
+            if plain == 0 {
+                self.byte(*first, &mut out);
+                self.came += 1;
+            } else {
+                self.came += plain as u64;
+                self.pending.extend_from_slice(bytes);
+                self.give(&mut out);
+            }
+            rest = later;
+        }
+        let (raw, joined) = (self.raw.sees(piece), self.joined.sees(&out));
+        // What the search has passed needs no place any more.
+        let kept = self.given.saturating_sub(self.joined.longest());
+        while self.runs.get(1).is_some_and(|(given, _)| *given <= kept) {
+            self.runs.pop_front();
+        }
+        raw || joined
+    }
+
+    /// How many of the last bytes that came may be the beginning of a secret.
+    #[must_use]
+    pub fn begun(&self) -> usize {
+        let begun = match self.joined.begun() as u64 {
+            0 => 0,
+            begun => self.came - self.place(self.given - begun),
+        };
+        self.raw.begun().max(usize::try_from(begun).unwrap_or(usize::MAX))
+    }
+
+    /// Where a byte of those without the lines of chunks stands among those that came.
+    fn place(&self, given: u64) -> u64 {
+        let run = self.runs.iter().rev().find(|(from, _)| *from <= given);
+        run.map_or(given, |(from, came)| came + (given - from))
+    }
+
+    fn byte(&mut self, byte: u8, out: &mut Vec<u8>) {
+        let next = match (self.at, byte) {
+            (At::Data, b'\r') => At::Cr,
+            (At::Cr, b'\n') => At::Lf,
+            (At::Lf, byte) if byte.is_ascii_hexdigit() => At::Length,
+            (At::Length, byte) if byte.is_ascii_hexdigit() && self.pending.len() < MOST_DIGITS + 2 => {
+                At::Length
+            }
+            (At::Length | At::Space, b' ') if self.pending.len() < MOST_DIGITS * 2 => At::Space,
+            (At::Length | At::Space, b'\r') => At::LengthCr,
+            (At::LengthCr, b'\n') => {
+                self.pending.clear();
+                self.at = At::Data;
+                return;
+            }
+            (_, b'\r') => {
+                self.give(out);
+                At::Cr
+            }
+            _ => {
+                self.pending.push(byte);
+                self.came += 1;
+                self.give(out);
+                self.came -= 1;
+                self.at = At::Data;
+                return;
+            }
+        };
+        self.pending.push(byte);
+        self.at = next;
+    }
+
+    /// What is pending is no line of a chunk. It ends where the bytes that came end.
+    fn give(&mut self, out: &mut Vec<u8>) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let from = self.came - self.pending.len() as u64;
+        if self.place(self.given) != from {
+            self.runs.push_back((self.given, from));
+        }
+        self.given += self.pending.len() as u64;
+        out.append(&mut self.pending);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECRET: &str = "ghp_RealSecret0123";
+
+    fn answers() -> Answers {
+        Answers::new(|| Watch::new(vec![SECRET.as_bytes().to_vec()]))
+    }
+
+    /// What was passed on before the secret was seen; None: it never was.
+    fn passed(wire: &[u8], piece: usize) -> Option<Vec<u8>> {
+        let (mut answers, mut held, mut passed) = (answers(), Vec::new(), Vec::new());
+        for piece in wire.chunks(piece) {
+            if answers.sees(piece) {
+                return Some(passed);
+            }
+            held.extend_from_slice(piece);
+            let kept = held.split_off(held.len().saturating_sub(answers.begun()));
+            passed.append(&mut held);
+            held = kept;
+        }
+        None
+    }
+
+    fn chunked(text: &str, size: usize, line: impl Fn(usize) -> String) -> Vec<u8> {
+        let mut wire = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        for chunk in text.as_bytes().chunks(size) {
+            wire.extend_from_slice(line(chunk.len()).as_bytes());
+            wire.extend_from_slice(chunk);
+            wire.extend_from_slice(b"\r\n");
+        }
+        wire.extend_from_slice(b"0\r\n\r\n");
+        wire
+    }
+
+    #[test]
+    fn a_secret_is_found_between_lines_of_chunks() {
+        let text = format!("you sent {SECRET}, did you");
+        let lines: [&dyn Fn(usize) -> String; 3] =
+            [&|size| format!("{size:x}\r\n"), &|size| format!("{size:04X}\r\n"), &|size| {
+                format!("{size:x}   \r\n")
+            }];
+        for line in lines {
+            for size in 1..9 {
+                for piece in [1, 3, 7, 100_000] {
+                    let passed = passed(&chunked(&text, size, line), piece);
+                    let is_kept = |bytes: &[u8]| {
+                        let letters: Vec<u8> =
+                            bytes.iter().copied().filter(u8::is_ascii_alphabetic).collect();
+                        !letters.windows(4).any(|part| part == b"Real")
+                    };
+                    assert!(
+                        passed.as_ref().is_some_and(|bytes| is_kept(bytes)),
+                        "{size} {piece} {:?}",
+                        passed.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_secret_that_is_itself_like_a_line_of_a_chunk_is_found() {
+        let mut answers = Answers::new(|| Watch::new(vec![b"deadbeef01".to_vec()]));
+        assert!(answers.sees(b"HTTP/1.1 200 OK\r\n\r\ndeadbeef01\r\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn other_answers_pass_as_they_are(text in "[a-f0-9\r\n;g ]{0,200}", piece in 1_usize..40) {
+            let (mut answers, mut held, mut passed) = (answers(), Vec::new(), Vec::new());
+            for piece in text.as_bytes().chunks(piece) {
+                prop_assert!(!answers.sees(piece));
+                held.extend_from_slice(piece);
+                prop_assert!(answers.begun() <= held.len());
+                let kept = held.split_off(held.len().saturating_sub(answers.begun()));
+                passed.append(&mut held);
+                held = kept;
+            }
+            passed.append(&mut held);
+            prop_assert_eq!(passed, text.into_bytes());
+        }
+    }
+}

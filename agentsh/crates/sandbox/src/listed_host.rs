@@ -1,0 +1,211 @@
+//! A host whose directories are read once: a layout asks about a hundred names in a project, and most are missing. For as long as
+//! one layout is made; what stands there may change, and is looked at again when it is mounted.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::git_config::GitConfig;
+use crate::host::{Found, Host, Links, MOST_NAMES, Modules, Repositories, SmallTree};
+
+/// A directory is read when so many names in it were asked for: reading takes five system calls.
+const LOOKS_BEFORE_LISTING: usize = 4;
+
+#[derive(Debug)]
+struct Listing {
+    names: Vec<(OsString, Found)>,
+    kinds: HashMap<OsString, Found>,
+}
+
+#[derive(Debug)]
+enum Known {
+    Asked(usize),
+    Listed(Rc<Listing>),
+    /// It cannot be read, or is too large, or does not tell what its entries are.
+    Opaque,
+}
+
+/// Answers from what it has read, and asks the host for everything else.
+pub struct ListedHost<'h> {
+    host: &'h dyn Host,
+    known: RefCell<HashMap<PathBuf, Known>>,
+}
+
+impl<'h> ListedHost<'h> {
+    #[must_use]
+    pub fn new(host: &'h dyn Host) -> Self {
+        Self { host, known: RefCell::default() }
+    }
+
+    /// Whether something stands at a path, links followed.
+    #[must_use]
+    pub fn exists(&self, path: &Path) -> bool {
+        match self.look(path) {
+            None => false,
+            Some(Found::Symlink | Found::Closed) => path.exists(),
+            Some(_) => true,
+        }
+    }
+
+    /// Whether a regular file stands at a path, links followed.
+    #[must_use]
+    pub fn is_file(&self, path: &Path) -> bool {
+        match self.look(path) {
+            Some(Found::File) => true,
+            Some(Found::Symlink) => path.is_file(),
+            _ => false,
+        }
+    }
+
+    fn list(&self, directory: &Path) -> Option<Rc<Listing>> {
+        let names = self.host.names(directory).filter(|names| names.len() < MOST_NAMES)?;
+        // A directory may be read and not entered: then nothing in it can be looked at.
+        let may_enter = |(name, _): &(OsString, Found)| {
+            self.host.look(&directory.join(name)).is_some_and(|found| found != Found::Closed)
+        };
+        if !names.first().is_none_or(may_enter) {
+            return None;
+        }
+        let kinds = names.iter().cloned().collect();
+        Some(Rc::new(Listing { names, kinds }))
+    }
+
+    /// The listing of a directory, if it was read or has been asked about often enough.
+    fn listing(&self, directory: &Path, looks_before: usize) -> Option<Rc<Listing>> {
+        let asked = match self.known.borrow().get(directory) {
+            Some(Known::Listed(listing)) => return Some(Rc::clone(listing)),
+            Some(Known::Opaque) => return None,
+            Some(Known::Asked(times)) => *times,
+            None => 0,
+        };
+        let listing = if asked < looks_before { None } else { self.list(directory) };
+        let known = match &listing {
+            _ if asked < looks_before => Known::Asked(asked + 1),
+            Some(listing) => Known::Listed(Rc::clone(listing)),
+            None => Known::Opaque,
+        };
+        self.known.borrow_mut().insert(directory.to_owned(), known);
+        listing
+    }
+}
+
+impl Host for ListedHost<'_> {
+    fn look(&self, path: &Path) -> Option<Found> {
+        let listing = path.parent().and_then(|above| self.listing(above, LOOKS_BEFORE_LISTING));
+        let (Some(listing), Some(name)) = (listing, path.file_name()) else { return self.host.look(path) };
+        match listing.kinds.get(name) {
+            // Some file systems do not say what an entry is.
+            Some(Found::Closed) => self.host.look(path),
+            found => found.copied(),
+        }
+    }
+
+    fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>> {
+        match self.listing(directory, 0) {
+            Some(listing) => Some(listing.names.clone()),
+            None => self.host.names(directory),
+        }
+    }
+
+    fn small(&self, path: &Path) -> Option<SmallTree> {
+        self.host.small(path)
+    }
+
+    fn may_write(&self, path: &Path) -> bool {
+        self.host.may_write(path)
+    }
+
+    fn link(&self, path: &Path) -> Option<PathBuf> {
+        self.host.link(path)
+    }
+
+    fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        self.host.canonical(path)
+    }
+
+    fn repositories(&self, directory: &Path) -> Repositories {
+        self.host.repositories(directory)
+    }
+
+    fn is_empty(&self, path: &Path) -> bool {
+        self.host.is_empty(path)
+    }
+
+    fn most_mounts(&self) -> usize {
+        self.host.most_mounts()
+    }
+
+    fn may_make_in(&self, directory: &Path) -> bool {
+        self.host.may_make_in(directory)
+    }
+
+    fn home_of(&self, user: &str) -> Option<PathBuf> {
+        self.host.home_of(user)
+    }
+
+    fn login_shell(&self, uid: u32) -> Option<PathBuf> {
+        self.host.login_shell(uid)
+    }
+
+    fn disks(&self) -> Vec<(Links, PathBuf)> {
+        self.host.disks()
+    }
+
+    fn modules(&self, git: &Path) -> Option<Modules> {
+        self.host.modules(git)
+    }
+
+    fn has_other_names(&self, directory: &Path) -> bool {
+        self.host.has_other_names(directory)
+    }
+
+    fn git_directory(&self, file: &Path) -> Option<PathBuf> {
+        self.host.git_directory(file)
+    }
+
+    fn common_directory(&self, git: &Path) -> Option<PathBuf> {
+        self.host.common_directory(git)
+    }
+
+    fn git_config(&self, config: &Path) -> Option<GitConfig> {
+        self.host.git_config(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::fs;
+
+    use super::*;
+    use crate::host::RealHost;
+
+    #[test]
+    fn it_answers_as_the_host_does() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("file"), "").unwrap();
+        fs::create_dir(place.path().join("directory")).unwrap();
+        std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
+        let real = RealHost::default();
+        let listed = ListedHost::new(&real);
+        for _ in 0..3 {
+            for name in ["file", "directory", "link", "missing", "directory/missing", "file/below"] {
+                let path = place.path().join(name);
+                assert_eq!(listed.look(&path), real.look(&path), "{name}");
+            }
+        }
+        assert!(matches!(listed.known.borrow().get(place.path()), Some(Known::Listed(_))));
+        assert!(listed.exists(&place.path().join("file")) && !listed.exists(&place.path().join("link")));
+        assert!(
+            listed.is_file(&place.path().join("file")) && !listed.is_file(&place.path().join("directory"))
+        );
+        let mut names = listed.names(place.path()).unwrap();
+        let mut expected = real.names(place.path()).unwrap();
+        names.sort_by(|one, other| one.0.cmp(&other.0));
+        expected.sort_by(|one, other| one.0.cmp(&other.0));
+        assert_eq!(names, expected);
+    }
+}

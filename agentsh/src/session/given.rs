@@ -1,0 +1,171 @@
+//! What the caller of `agentsh run` gave that is no text: arguments of any bytes, and descriptors that arguments name, as
+//! those of a process substitution (`<(...)`) do.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::fs::{FileType, Gid, Uid};
+
+use crate::sandbox::host::plain;
+use crate::sandbox::plan::Identity;
+
+/// Shells begin at 63 and count down.
+const MAX_NAMED_DESCRIPTOR: u32 = 255;
+
+/// A command line as it was given.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Everything reads these: what is no text stands for itself with replacement characters.
+    pub words: Vec<String>,
+    /// What those that are no text really are.
+    bytes: BTreeMap<String, OsString>,
+    descriptors: Rc<Vec<(u32, OwnedFd)>>,
+}
+
+impl Given {
+    /// Before this process opens anything of its own: a number on the command line would name that.
+    #[must_use]
+    pub fn take(arguments: Vec<OsString>) -> Self {
+        let mut given = Self::default();
+        let mut descriptors = BTreeMap::new();
+        for argument in arguments {
+            for number in named(&argument) {
+                if !descriptors.contains_key(&number)
+                    && let Some(open) = again(number)
+                {
+                    descriptors.insert(number, open);
+                }
+            }
+            let word = argument.into_string().unwrap_or_else(|bytes| {
+                let mut word = bytes.to_string_lossy().into_owned();
+                while given.bytes.get(&word).is_some_and(|other| *other != bytes) {
+                    word.push(char::REPLACEMENT_CHARACTER);
+                }
+                given.bytes.insert(word.clone(), bytes);
+                word
+            });
+            given.words.push(word);
+        }
+        given.descriptors = Rc::new(descriptors.into_iter().collect());
+        given
+    }
+
+    /// The argument that stands in the words as `word`.
+    #[must_use]
+    pub fn argument(&self, word: OsString) -> OsString {
+        let bytes = word.to_str().and_then(|word| self.bytes.get(word));
+        bytes.cloned().unwrap_or(word)
+    }
+
+    /// Copies of the named descriptors, with their numbers.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn descriptors(&self) -> io::Result<Vec<(u32, OwnedFd)>> {
+        self.descriptors.iter().map(|(number, open)| Ok((*number, open.try_clone()?))).collect()
+    }
+
+    /// Pipes belong to whoever made them: where root started agentsh, the sandbox's user could not open `/dev/stderr`.
+    pub fn hand_pipes_to(&self, identity: Identity, streams: &[BorrowedFd<'_>]) {
+        if !identity.from_root {
+            return;
+        }
+        let named = self.descriptors.iter().map(|(_, open)| std::os::fd::AsFd::as_fd(open));
+        for stream in streams.iter().copied().chain(named) {
+            let is_pipe = rustix::fs::fstat(stream).is_ok_and(|stat| {
+                FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && stat.st_nlink == 1
+            });
+            if is_pipe && is_unnamed(stream) {
+                let (user, group) = (Uid::from_raw(identity.host_uid), Gid::from_raw(identity.host_gid));
+                // Without it, the names of the streams are closed and the streams are not.
+                let _ = rustix::fs::fchown(stream, Some(user), Some(group));
+            }
+        }
+    }
+}
+
+/// Scripts of the project by where they really are, as they were typed: what is hashed is found behind links, and a script
+/// looks beside the name that it was started by.
+#[must_use]
+pub fn scripts(project: &Path, directory: &Path, typed: &[String]) -> BTreeMap<OsString, OsString> {
+    let mut found = BTreeMap::new();
+    for word in typed {
+        let path = plain(&directory.join(word));
+        let real =
+            Some(&path).filter(|path| path.starts_with(project)).and_then(|path| path.canonicalize().ok());
+        if let Some(real) = real.filter(|real| {
+            real.is_file() && real.to_str().is_none_or(|real| !typed.iter().any(|word| word == real))
+        }) {
+            found.entry(real.into_os_string()).or_insert_with(|| word.into());
+        }
+    }
+    found
+}
+
+/// A pipe of no file system, which has no other users than those who hold it.
+fn is_unnamed(stream: BorrowedFd<'_>) -> bool {
+    const PIPEFS: rustix::fs::FsWord = 0x5049_5045;
+    rustix::fs::fstatfs(stream).is_ok_and(|found| found.f_type == PIPEFS)
+}
+
+/// The descriptors that an argument names, beyond the standard ones.
+fn named(argument: &OsStr) -> Vec<u32> {
+    const PLACES: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
+    let bytes = argument.as_bytes();
+    let mut found = Vec::new();
+    for place in PLACES {
+        for at in memchr::memmem::find_iter(bytes, place) {
+            let digits = bytes.get(at + place.len()..).unwrap_or_default();
+            let length = digits.iter().take_while(|digit| digit.is_ascii_digit()).count();
+            let number =
+                digits.get(..length).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+            found.extend(number.filter(|number| (3..=MAX_NAMED_DESCRIPTOR).contains(number)));
+        }
+    }
+    found
+}
+
+/// Opens a pipe or a regular file once more, which is what its name under `/dev/fd` does. Nothing else is passed on.
+fn again(number: u32) -> Option<OwnedFd> {
+    let path = format!("/proc/self/fd/{number}");
+    let kind = std::fs::metadata(&path).ok()?.file_type();
+    if !kind.is_file() && !kind.is_fifo() {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or_default().trim();
+    let access = i32::from_str_radix(flags, 8).ok()? & libc::O_ACCMODE;
+    let mut options = File::options();
+    options.read(access != libc::O_WRONLY).write(access != libc::O_RDONLY);
+    options.open(path).ok().map(OwnedFd::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn descriptors_are_found_wherever_an_argument_names_them() {
+        let named = |text: &str| named(OsStr::new(text));
+        assert_eq!(named("/dev/fd/63"), [63]);
+        assert_eq!(named("--config=/proc/self/fd/12,/dev/fd/3"), [3, 12]);
+        assert_eq!(named("/dev/fd/2 /dev/fd/256 /dev/fd/ /dev/fd/x"), [0_u32; 0]);
+    }
+
+    #[test]
+    fn arguments_of_any_bytes_come_back_as_they_were() {
+        let odd = [b"a\xff".to_vec(), b"a\xfe".to_vec(), b"a".to_vec()].map(OsString::from_vec);
+        let given = Given::take(odd.to_vec());
+        assert_eq!(given.words.len(), 3);
+        let back: Vec<OsString> = given.words.iter().map(|word| given.argument(word.into())).collect();
+        assert_eq!(back, odd);
+    }
+}

@@ -1,0 +1,173 @@
+//! From facts about this host to the specification of one sandbox: each feature gives a [`Contribution`], and
+//! [`spec::merge`](crate::sandbox::spec::merge) decides who wins. A feature that shows one more directory is one file with such a
+//! function, and one line here.
+
+mod agent;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use crate::pin::Resolved;
+use crate::policy::limits::ResolvedLimits;
+use crate::policy::{ProcessPolicy, Ruled};
+use crate::sandbox::plan::{Access, Terminal};
+use crate::sandbox::spec::{
+    Contribution, Elsewhere, EnvChange, Feature, PathRules, PinnedFile, Process, ProcessKind, SandboxSpec,
+};
+use crate::store::Event;
+use crate::types::ServerId;
+
+use super::{Context, Session, environment, fleet, user_git};
+
+pub use agent::{Agent, of_endpoints, project_access, specify};
+
+/// The program of a sandbox, as it was found and pinned.
+pub struct Pinning<'a> {
+    pub resolved: &'a Resolved,
+    pub pinned: Vec<PinnedFile>,
+    pub argv: Vec<OsString>,
+    pub workdir: PathBuf,
+}
+
+/// Who and what runs.
+#[must_use]
+pub fn process(
+    session: &Session,
+    kind: ProcessKind,
+    label: &str,
+    limits: ResolvedLimits,
+    program: Pinning<'_>,
+) -> Process {
+    let context = &session.context;
+    Process {
+        program: program.resolved.program.clone(),
+        argv: program.argv,
+        workdir: program.workdir,
+        pinned: program.pinned,
+        allow_degraded: session.allow_degraded,
+        reports_files: session.tells_files.get(),
+        ..bare_process(context, kind, label, limits)
+    }
+}
+
+/// A process without a program.
+#[must_use]
+pub fn bare_process(context: &Context, kind: ProcessKind, label: &str, limits: ResolvedLimits) -> Process {
+    let keeps_terminal = kind == ProcessKind::Agent;
+    Process {
+        kind,
+        label: label.to_owned(),
+        identity: context.identity,
+        user: context.user.clone(),
+        program: PathBuf::new(),
+        argv: Vec::new(),
+        workdir: context.directory.clone(),
+        descriptors: Vec::new(),
+        raw_environment: Vec::new(),
+        pinned: Vec::new(),
+        terminal: if keeps_terminal { Terminal::Keep } else { Terminal::NewSession },
+        terminal_device: keeps_terminal.then(own_terminal).flatten(),
+        bridge: kind.is_agent().then(|| context.executable.clone()),
+        limits,
+        allow_degraded: false,
+        reports_files: false,
+    }
+}
+
+/// Where home and project are. What is shown of them is for contributions to say.
+#[must_use]
+pub fn path_rules(context: &Context, kind: ProcessKind, limits: &ResolvedLimits) -> PathRules {
+    PathRules {
+        home: context.home.clone(),
+        project: context.project.clone(),
+        has_project_directory: kind.is_agent(),
+        stand_ins: kind != ProcessKind::Probe,
+        git: user_git::everywhere(context),
+        private_bytes: private_bytes(context, limits),
+        ..PathRules::default()
+    }
+}
+
+/// Pages of a private directory belong to the sandbox's cgroup and count there. Where no cgroup holds memory nobody
+/// counts them, so the four directories together get as much as the limit.
+fn private_bytes(context: &Context, limits: &ResolvedLimits) -> u64 {
+    const LARGEST: u64 = 1 << 30;
+    if context.hierarchies.may_hold_memory() { LARGEST } else { (limits.memory / 4).min(LARGEST) }
+}
+
+/// The first standard stream that is a terminal, by its name on this host.
+fn own_terminal() -> Option<PathBuf> {
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let name = |stream: BorrowedFd<'_>| nix::unistd::ttyname(stream).ok();
+    let found = name(stdin.as_fd()).or_else(|| name(stdout.as_fd())).or_else(|| name(stderr.as_fd()))?;
+    found.starts_with("/dev").then_some(found)
+}
+
+/// What every sandbox has, and what none has: the records and the policy of agentsh are nobody's business inside, wherever
+/// they were put.
+#[must_use]
+pub fn of_sandbox(context: &Context, kind: ProcessKind) -> Contribution {
+    let own = [context.state.clone(), context.config.join("agentsh")];
+    // A server may be a package that agentsh fetched, and lies there.
+    let data = kind.is_agent().then(|| context.data.clone());
+    let part = Contribution::new(Feature::Sandbox).hiding(own.into_iter().chain(data));
+    let links = context.links.iter().cloned().collect();
+    let mut environment = environment::of_sandbox(context);
+    if kind == ProcessKind::Agent {
+        // As the user came there, perhaps behind links.
+        let directory = context.directory_as_given.display().to_string();
+        environment.push(EnvChange::Set("PWD".to_owned(), directory));
+    }
+    Contribution { environment, links, ..part }
+}
+
+/// Places that no rule opens: who judges a sandbox must not be reached from it.
+#[must_use]
+pub fn closed_hosts(session: &Session) -> Contribution {
+    let mut part = Contribution::new(Feature::ClosedHosts);
+    let registry = session.registered.settings();
+    let registry = registry.and_then(|settings| Some((settings.place()?, settings.rule.clone())));
+    let fleet = fleet::place(&session.context.state)
+        .map(|place| (place, crate::types::RuleRef::default_rule("fleet")));
+    part.closed.extend(registry.into_iter().chain(fleet).map(|(value, rule)| Ruled { value, rule }));
+    part
+}
+
+/// What the interpreter or package of a program needs in its environment.
+#[must_use]
+pub fn of_program(env: impl IntoIterator<Item = (String, String)>) -> Contribution {
+    Contribution::new(Feature::Program).setting(env)
+}
+
+/// A file or directory of the host at another place.
+fn at(host: &Path, inside: PathBuf, access: Access) -> Elsewhere {
+    Elsewhere { host: host.to_owned(), inside, access }
+}
+
+/// Where a rule about a variable of the agent would stand.
+pub const AGENT_SECTION: &str = "agent";
+
+/// What a policy says of a process, for the merge.
+#[must_use]
+pub fn rules<'a>(
+    process: &'a ProcessPolicy,
+    section: &'a str,
+    inherited: &'a BTreeMap<String, String>,
+) -> crate::sandbox::spec::Rules<'a> {
+    crate::sandbox::spec::Rules { env: &process.env, section, inherited, network: &process.network }
+}
+
+/// Tells the user and the record what was decided while the specification was made.
+pub fn report(session: &Session, server: Option<&ServerId>, spec: &SandboxSpec) {
+    spec.notices.iter().for_each(|notice| session.note(notice));
+    session.record_enforcement(server, &spec.enforcement);
+    if !spec.stripped.is_empty() {
+        session.journal.record(Event::McpServerEnvFiltered {
+            server_id: server.cloned(),
+            stripped_vars: spec.stripped.clone(),
+            passed_count: spec.environment.len(),
+        });
+    }
+}

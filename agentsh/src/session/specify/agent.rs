@@ -1,0 +1,195 @@
+//! What the agent's sandbox is made of: one line for each feature.
+
+use std::path::{Path, PathBuf};
+
+use crate::agent::{Endpoint, Kind, Launch};
+use crate::policy::{NetworkRule, RequestRule, Ruled, domain};
+use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::sandbox::plan::{Access, Terminal};
+use crate::sandbox::spec::{
+    self, Contribution, EnvChange, Feature, File, HostRule, Precedence, ProcessKind, ProjectLayer,
+    SandboxSpec,
+};
+use crate::types::RuleRef;
+
+use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules};
+use crate::session::credentials::Brokered;
+use crate::session::given::{self, Given};
+use crate::session::model::{Model, places};
+use crate::session::network::users_networks;
+use crate::session::project_sources::Known;
+use crate::session::resolving::Pinned;
+use crate::session::run_error::RunError;
+use crate::session::toolchains::{self, Caches, Toolchains};
+use crate::session::{
+    Session, agent_home, environment, first_index, git_identity, grants, registries, remotes, repositories,
+    signals, ssh, trust,
+};
+
+/// What the specification of an agent is made from.
+pub struct Agent<'a> {
+    pub kind: Kind,
+    /// The command line, byte by byte.
+    pub given: &'a Given,
+    pub launch: &'a Launch,
+    pub pinned: &'a Pinned,
+    /// Where agentsh listens for the agent's bridges.
+    pub socket: &'a Path,
+    pub brokered: &'a Brokered,
+    pub keys: &'a ssh::Given,
+    pub model: Option<&'a Model>,
+    /// The user agrees to repositories beside the project.
+    pub agree: bool,
+    /// The layer that takes what is written to the project.
+    pub layer: Option<PathBuf>,
+    pub review: bool,
+}
+
+/// Asks every feature, and merges what they give. The caches stay locked while the agent runs.
+///
+/// # Errors
+/// Why the agent cannot be started.
+pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpec, Caches), RunError> {
+    let context = &session.context;
+    let policy = &session.policy.agent;
+    let io = |doing| move |source| RunError::Io { doing, source };
+    // Where a policy lists what may run, it means to leave nothing to chance.
+    let is_listed = super::super::lists_programs(policy);
+    let toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
+
+    let mut parts = network_parts(session, &agent.launch.endpoints).await;
+    parts.extend([
+        grants::contribution(&policy.filesystem, &session.paths()).map_err(RunError::Refused)?,
+        toolchains.contribution(),
+        repositories::contribution(context, agent.agree, agent.review)
+            .map_err(io("remember what was agreed to"))?,
+        agent_home::contribution(session, agent.kind, agent.launch)?,
+        of_adapter(agent.kind, agent.launch, agent.socket),
+        of_program(agent.pinned.resolved.worded.clone().into_iter().chain(agent.pinned.resolved.env.clone())),
+        of_sandbox(context, ProcessKind::Agent),
+        git_identity::contribution(context),
+        agent.brokered.contribution(context, &session.policy.agent_only.credentials),
+        agent.keys.contribution(context, &session.policy.agent_only.ssh),
+    ]);
+    if !toolchains.links.is_empty() {
+        // Links may show what is hidden under another name.
+        let elsewhere = toolchains::elsewhere(&spec::hidden(&parts));
+        parts.push(Contribution::new(Feature::Toolchains).hiding(elsewhere));
+    }
+    let granted = spec::user_grants(&parts);
+    let wanted = toolchains.caches.iter().filter(|cache| !granted.iter().any(|path| cache.starts_with(path)));
+    let caches = toolchains::caches(context, wanted, &spec::links(&parts), &spec::hidden(&parts))
+        .map_err(io("make the project's caches"))?;
+    parts.push(caches.contribution());
+
+    let rules = super::rules(policy, AGENT_SECTION, &context.env);
+    let allowed = spec::network_rules(&policy.network, &parts);
+    let authority = trust::authority(session, &allowed);
+    parts.push(trust::contribution(context, authority.as_deref(), registries::uses_java(&allowed)));
+    if let Some(model) = agent.model {
+        let keys = model.keep_keys(&agent.launch.endpoints, spec::environment_so_far(&rules, &parts));
+        parts.push(Contribution::new(Feature::ModelKeys).setting(keys));
+    }
+    parts.push(Contribution {
+        enforcement: places::told(session, &agent.launch.endpoints).into_iter().collect(),
+        ..Contribution::new(Feature::Adapter)
+    });
+
+    let limits = policy.limits.resolve_for_agent();
+    let access = project_access(session);
+    let as_typed = access
+        .map(|_| given::scripts(&context.project, &context.directory, &agent.launch.argv))
+        .unwrap_or_default();
+    let argv = agent.pinned.resolved.argv.iter();
+    let argv = argv.map(|argument| as_typed.get(argument).unwrap_or(argument).clone());
+    let argv = argv.map(|argument| agent.given.argument(argument));
+    let program = Pinning {
+        resolved: &agent.pinned.resolved,
+        pinned: agent.pinned.files.clone(),
+        argv: argv.collect(),
+        workdir: context.directory.clone(),
+    };
+    let mut process = super::process(session, ProcessKind::Agent, "agent", limits, program);
+    process.raw_environment = environment::raw(&policy.env, context);
+    let is_headless = agent.kind.is_headless(agent.launch.argv.get(1..).unwrap_or_default());
+    if signals::may_have_the_terminal(is_headless) {
+        process.terminal = Terminal::OwnGroup;
+    }
+    let mut paths = path_rules(context, ProcessKind::Agent, &limits);
+    paths.project_access = access;
+    paths.program_roots = agent.pinned.resolved.read_roots.clone();
+    paths.layer = agent.layer.clone().map(ProjectLayer::Own);
+    paths.guard_all = policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
+    paths.execute = session.executable_paths(policy);
+    paths.shared_sockets = !session.neighbours.get();
+    Ok((spec::merge(process, paths, &rules, parts), caches))
+}
+
+/// What the policy lets the agent do with the project.
+#[must_use]
+pub fn project_access(session: &Session) -> Option<Access> {
+    let (context, filesystem, paths) = (&session.context, &session.policy.agent.filesystem, session.paths());
+    if filesystem.may_write(&context.project, &paths) {
+        Some(Access::ReadWrite)
+    } else {
+        filesystem.may_read(&context.project, &paths).then_some(Access::ReadOnly)
+    }
+}
+
+/// The features that open hosts. What the agent is told about its network comes from the same.
+pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Contribution> {
+    let context = &session.context;
+    let mut parts = vec![
+        of_endpoints(endpoints, |endpoint| places::way(session, endpoint) == Some(places::Way::EndsTls)),
+        closed_hosts(session),
+    ];
+    if !super::super::lists_programs(&session.policy.agent) {
+        let first = first_index::of_new_cargo(session).await;
+        let known = Known::load(context);
+        parts.extend([
+            registries::contribution(context, &first, &known),
+            remotes::contribution(context, &known),
+        ]);
+    }
+    parts
+}
+
+/// Where the agent's model is. `ends_tls` says whose TLS ends at the session's authority.
+#[must_use]
+pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool) -> Contribution {
+    let mut part = Contribution::new(Feature::Adapter);
+    for endpoint in endpoints {
+        let rule = RuleRef { id: endpoint.why.clone(), file: "agent".to_owned(), line: 0 };
+        let Ok(host) = domain::normalise(&endpoint.host) else { continue };
+        if host.is_local() {
+            part.loopback.push(Ruled { value: endpoint.port, rule });
+            continue;
+        }
+        let Ok(pattern) = domain::parse_pattern(&endpoint.host) else { continue };
+        let mut value = NetworkRule::plain(pattern, vec![endpoint.port]);
+        value.addresses = users_networks(&rule);
+        let requests = endpoint.requests.iter().filter_map(|request| RequestRule::parse(request).ok());
+        value.requests = requests.map(|value| Ruled { value, rule: rule.clone() }).collect();
+        value.inspect = ends_tls(endpoint) || !value.requests.is_empty();
+        // What the user himself says of the place of a login goes before.
+        let precedence = if endpoint.requests.is_empty() { Precedence::First } else { Precedence::Last };
+        part.hosts.push(HostRule { rule: Ruled { value, rule }, precedence });
+    }
+    part
+}
+
+/// What makes the agent use agentsh's bridges in place of its own servers.
+fn of_adapter(kind: Kind, launch: &Launch, socket: &Path) -> Contribution {
+    let files = launch.files.iter().map(|file| File::new(file.path.clone(), file.content.clone(), file.mode));
+    let replaced =
+        launch.replaced.iter().map(|(path, content)| File::new(path.clone(), content.clone(), 0o444));
+    let pass = kind.own_environment().iter().map(|pattern| EnvChange::Pass((*pattern).to_owned()));
+    let bridge = Path::new(OWN_DIRECTORY).join("bridge");
+    let part = Contribution {
+        files: files.chain(replaced).collect(),
+        environment: pass.collect(),
+        elsewhere: vec![at(socket, bridge, Access::ReadOnly)],
+        ..Contribution::new(Feature::Adapter)
+    };
+    part.hiding(launch.hidden.iter().cloned()).setting(launch.env.clone())
+}

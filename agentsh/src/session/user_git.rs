@@ -1,0 +1,194 @@
+//! The user's own git, outside: what it reads for every repository, and what that says, is asked of it.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::sandbox::git_config::Entry;
+use crate::sandbox::host::plain;
+use crate::sandbox::spec::GitEverywhere;
+
+use super::{Context, host_programs};
+
+/// Of one configuration, ignore file, or answer of git.
+pub const MAX_BYTES: u64 = 256 << 10;
+/// For one answer of git, which takes some milliseconds.
+const GIT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Who says a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// A configuration of the machine or of the user.
+    File(PathBuf),
+    /// `GIT_CONFIG_COUNT` and its like.
+    Environment,
+}
+
+/// One variable, as git understands it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// In lower case.
+    pub section: String,
+    pub subsection: Option<Vec<u8>>,
+    /// In lower case.
+    pub key: String,
+    /// None: the key stands alone, which git reads as true. Any bytes: names are written in many encodings.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Where every git of PATH looks for what holds in all repositories, and what the environment tells it. Beside the files
+/// that say something now, those that git would read if somebody made them.
+#[must_use]
+pub fn everywhere(context: &Context) -> GitEverywhere {
+    let value = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
+    let mut files = BTreeSet::from([
+        context.home.join(".gitconfig"),
+        context.home.join(".config/git/config"),
+        context.config.join("git/config"),
+        "/etc/gitconfig".into(),
+    ]);
+    // A relative one counts from where git is started.
+    let named = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].into_iter().filter_map(value);
+    files.extend(named.flat_map(|path| {
+        [&context.directory, &context.project].map(|directory| plain(&directory.join(path)))
+    }));
+    let mut found = GitEverywhere::default();
+    for (at, program) in host_programs::all(context, "git").into_iter().enumerate() {
+        let git = Git { program, context };
+        let said = if at == 0 { git.top() } else { git.ask_top() };
+        for (scope, setting) in said.unwrap_or_default() {
+            match scope {
+                Scope::File(file) => drop(files.insert(file)),
+                Scope::Environment => found.said.add(setting.into_entry()),
+            }
+        }
+    }
+    found.said.hooks.extend(value("GIT_TEMPLATE_DIR").cloned());
+    let programs =
+        ["GIT_ASKPASS", "GIT_EDITOR", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH", "GIT_SSH_COMMAND"];
+    found.said.commands.extend(programs.into_iter().filter_map(value).cloned());
+    found.files = files.into_iter().collect();
+    found
+}
+
+impl Setting {
+    fn into_entry(self) -> Entry {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let Self { section, subsection, key, value } = self;
+        Entry { section, subsection: subsection.map(text), key, value: value.map(text) }
+    }
+}
+
+/// The user's own git, outside.
+pub struct Git<'a> {
+    program: PathBuf,
+    context: &'a Context,
+}
+
+impl<'a> Git<'a> {
+    /// None where there is none, or one that a sandbox could have put there.
+    pub fn find(context: &'a Context) -> Option<Self> {
+        Some(Self { program: host_programs::find(context, "git")?, context })
+    }
+
+    /// The settings of the machine, of the user and of his environment, in git's order. Asked once in a session. None: it
+    /// does not list them, as before version 2.26.
+    pub fn top(&self) -> Option<Vec<(Scope, Setting)>> {
+        self.context.git_says.get_or_init(|| self.ask_top()).clone()
+    }
+
+    fn ask_top(&self) -> Option<Vec<(Scope, Setting)>> {
+        let words = ["config", "-z", "--list", "--show-scope", "--show-origin", "--no-includes"];
+        let said = self.ask(&words.map(OsString::from), Path::new("/"))?;
+        let parts: Vec<&[u8]> = said.split(|byte| *byte == 0).collect();
+        let read = |three: &[&[u8]]| {
+            let [scope, origin, setting] = three else { return None };
+            let scope = match *scope {
+                b"system" | b"global" => {
+                    Scope::File(OsStr::from_bytes(origin.strip_prefix(b"file:")?).into())
+                }
+                b"command" => Scope::Environment,
+                _ => return None,
+            };
+            Some((scope, setting_of(setting)?))
+        };
+        Some(parts.chunks_exact(3).filter_map(read).collect())
+    }
+
+    /// The settings of one file. A file that cannot be read has none.
+    pub fn file(&self, path: &Path) -> Vec<Setting> {
+        let words = ["config", "-z", "--list", "--no-includes", "--file"].map(OsString::from);
+        let words: Vec<OsString> = words.into_iter().chain([path.into()]).collect();
+        let said = self.ask(&words, Path::new("/")).unwrap_or_default();
+        said.split(|byte| *byte == 0).filter_map(setting_of).collect()
+    }
+
+    /// What holds in a directory, by the word of the machine and of the user, with all conditions. None: nobody says.
+    pub fn effective(&self, directory: &Path, section: &str, key: &str) -> Option<Vec<u8>> {
+        let words = ["config", "-z", "--show-scope", "--includes", "--get-all"].map(OsString::from);
+        let words: Vec<OsString> = words.into_iter().chain([format!("{section}.{key}").into()]).collect();
+        let said = self.ask(&words, directory)?;
+        let parts: Vec<&[u8]> = said.split(|byte| *byte == 0).collect();
+        let mut of_user = parts.chunks_exact(2).filter(|pair| matches!(pair[0], b"system" | b"global"));
+        of_user.next_back().map(|pair| pair[1].to_vec())
+    }
+
+    fn ask(&self, words: &[OsString], directory: &Path) -> Option<Vec<u8>> {
+        let mut env = host_programs::environment(self.context);
+        // Somebody else's repository is none of the user's configuration.
+        env.retain(|name, _| {
+            !matches!(
+                name.as_str(),
+                "GIT_CONFIG" | "GIT_DIR" | "GIT_WORK_TREE" | "GIT_COMMON_DIR" | "GIT_TRACE"
+            )
+        });
+        let mut command = host_programs::command(&self.program, &env);
+        command.args(words).current_dir(directory).stdout(Stdio::piped());
+        let mut child = command.spawn().ok()?;
+        let said = child.stdout.take().and_then(|stdout| read_within(stdout, GIT_TIMEOUT).ok());
+        if said.is_none() {
+            // It may have ended meanwhile.
+            let _ = child.kill();
+        }
+        child.wait().ok().filter(std::process::ExitStatus::success).and(said)
+    }
+}
+
+/// All that comes, in this time.
+fn read_within(mut from: impl Read + AsFd, time: Duration) -> io::Result<Vec<u8>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let end = Instant::now() + time;
+    let mut said = Vec::new();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut wanted = [PollFd::new(&from, PollFlags::IN)];
+        if rustix::io::retry_on_intr(|| poll(&mut wanted, Some(&left)))? == 0 || said.len() as u64 > MAX_BYTES
+        {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut some = [0; 4096];
+        match from.read(&mut some)? {
+            0 => return Ok(said),
+            read => said.extend_from_slice(some.get(..read).unwrap_or_default()),
+        }
+    }
+}
+
+/// `section.sub.section.key`, and behind a line break the value.
+pub fn setting_of(said: &[u8]) -> Option<Setting> {
+    let (name, value) = match said.iter().position(|byte| *byte == b'\n') {
+        Some(end) => (said.get(..end)?, Some(said.get(end + 1..)?.to_vec())),
+        None => (said, None),
+    };
+    let first = name.iter().position(|byte| *byte == b'.')?;
+    let last = name.iter().rposition(|byte| *byte == b'.')?;
+    let text = |bytes: Option<&[u8]>| Some(std::str::from_utf8(bytes?).ok()?.to_ascii_lowercase());
+    let subsection = if first < last { Some(name.get(first + 1..last)?.to_vec()) } else { None };
+    Some(Setting { section: text(name.get(..first))?, subsection, key: text(name.get(last + 1..))?, value })
+}

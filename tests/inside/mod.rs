@@ -1,0 +1,127 @@
+//! The same probes outside and inside: `probes.txt` says where an answer may differ, and why; everything else is the same.
+//! `docs/inside.md` is that list. `AGENTSH_WRITE_SNAPSHOTS=1` writes it anew.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::{Mode, Outcome, Place};
+
+const PROBES: &str = include_str!("probes.txt");
+
+#[derive(Default)]
+struct Probe {
+    group: &'static str,
+    name: &'static str,
+    script: String,
+    why: Option<&'static str>,
+    /// Where root started the sandbox.
+    why_root: Option<&'static str>,
+}
+
+fn probes() -> Vec<Probe> {
+    let mut probes: Vec<Probe> = Vec::new();
+    let mut group = "";
+    for line in PROBES.lines() {
+        if let Some(name) = line.strip_prefix("## ") {
+            group = name;
+        } else if let Some(why) = line.strip_prefix("  =root ") {
+            probes.last_mut().unwrap().why_root = Some(why);
+        } else if let Some(why) = line.strip_prefix("  = ") {
+            probes.last_mut().unwrap().why = Some(why);
+        } else if let Some(text) = line.strip_prefix("  ") {
+            writeln!(probes.last_mut().unwrap().script, "{text}").unwrap();
+        } else if !line.is_empty() && !line.starts_with('#') {
+            probes.push(Probe { group, name: line, ..Probe::default() });
+        }
+    }
+    probes
+}
+
+/// What a probe answers, each time in a new directory of the same name.
+fn answer(place: &Place, probe: &Probe, run: &str) -> (i32, String) {
+    let directory = place.home.join("probe");
+    let _ = fs::remove_dir_all(&directory);
+    place.make_directory(&directory);
+    let mut command = place.agentsh(&[]);
+    let agentsh = PathBuf::from(command.get_program());
+    let run = run.replace("agentsh", &agentsh.display().to_string());
+    command = place.command("setsid");
+    command.args(["-w", "sh", "-c"]).current_dir(&directory).env("RUN", run).env("PWD", &directory);
+    if probe.script.contains("$RUN") {
+        command.arg(&probe.script);
+    } else {
+        command.args(["exec $RUN sh -c \"$1\"", "sh", &probe.script]);
+    }
+    let outcome = Outcome::of(&mut command);
+    (outcome.code, outcome.stdout)
+}
+
+fn compare(mode: Mode) {
+    let place = Place::new(mode);
+    let mut surprises = String::new();
+    for probe in probes() {
+        // For one that does not end.
+        eprintln!("{}", probe.name);
+        let (outside, inside) =
+            (answer(&place, &probe, ""), answer(&place, &probe, "agentsh run --quiet --"));
+        let may_differ = probe.why.is_some() || mode.is_root() && probe.why_root.is_some();
+        if outside != inside && !may_differ {
+            writeln!(surprises, "{}:\n  outside {outside:?}\n  inside  {inside:?}", probe.name).unwrap();
+        }
+    }
+    assert!(surprises.is_empty(), "{mode:?}:\n{surprises}");
+}
+
+#[test]
+fn what_programs_see_inside_is_what_they_see_outside() {
+    for mode in Mode::all() {
+        compare(mode);
+    }
+}
+
+/// A probe that says why it differs would hide that it answers nothing at all.
+#[test]
+fn every_probe_says_what_is_run_and_no_two_are_called_the_same() {
+    let probes = probes();
+    let mut names: Vec<&str> = probes.iter().map(|probe| probe.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), probes.len());
+    assert!(
+        probes.len() > 150 && probes.iter().all(|probe| !probe.script.is_empty() && !probe.group.is_empty())
+    );
+}
+
+#[test]
+fn the_document_is_the_list() {
+    let probes = probes();
+    let same = probes.iter().filter(|probe| probe.why.is_none()).count();
+    let mut text = format!(
+        "# What is the same inside\n\n{} probes are run outside and inside, by `tests/inside`, as an ordinary user and as root; \
+         {same} give the same\nanswer, byte for byte. This is the list, with the reason where the answer may differ.\n",
+        probes.len()
+    );
+    let mut group = "";
+    for probe in &probes {
+        if probe.group != group {
+            group = probe.group;
+            write!(text, "\n## {group}\n\n| probe | inside |\n|---|---|\n").unwrap();
+        }
+        let why = match (probe.why, probe.why_root) {
+            (Some(why), _) => format!("differs: {why}"),
+            (None, Some(why)) => format!("the same; where root started agentsh: {why}"),
+            (None, None) => "the same".to_owned(),
+        };
+        writeln!(text, "| {} | {} |", probe.name, why.replace('|', "\\|")).unwrap();
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/inside.md");
+    if std::env::var_os("AGENTSH_WRITE_SNAPSHOTS").is_some() {
+        fs::write(&file, &text).unwrap();
+    }
+    let document = fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        document == text,
+        "docs/inside.md is not this list; write it anew with AGENTSH_WRITE_SNAPSHOTS=1"
+    );
+}

@@ -1,0 +1,19 @@
+//! What a start weighs, counted: it does not depend on the speed of the machine.
+
+use crate::support::{Mode, Outcome, Place};
+
+/// Disks and large files of `/etc` differ between machines: each is a mount.
+const MOST_MOUNTS: usize = 45;
+
+#[test]
+fn a_sandbox_has_few_mounts() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let git = place.command("git").args(["init", "-q"]).status().unwrap();
+        assert!(git.success());
+        let script = "grep -vc ' /sys/devices/' /proc/self/mountinfo";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
+        let count: usize = outcome.stdout.trim().parse().unwrap();
+        assert!(count <= MOST_MOUNTS, "{mode:?} {count}: {outcome}");
+    }
+}

@@ -1,0 +1,145 @@
+//! What agentsh weighs, held against `weight.toml`: a change that makes it heavier edits that file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::run;
+
+/// Section and name in `weight.toml`, and the number.
+type Weights = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// The packages whose normal dependencies are counted.
+const PROGRAMS: [&str; 1] = ["agentsh"];
+
+/// Prints every number beside its maximum; whether none is above it.
+pub fn main() -> Result<bool> {
+    let (measured, maxima) = (measure()?, maxima()?);
+    for (section, weights) in &measured {
+        for (name, weight) in weights {
+            let maximum = maxima.get(section).and_then(|section| section.get(name));
+            let maximum = maximum.map_or_else(|| "none".to_owned(), u64::to_string);
+            run::say(&format!("{section} {name}: {weight} (maximum {maximum})"));
+        }
+    }
+    let faults = faults(&measured, &maxima);
+    for fault in &faults {
+        run::warn(fault);
+    }
+    Ok(faults.is_empty())
+}
+
+fn measure() -> Result<Weights> {
+    let mut crates = BTreeMap::new();
+    for program in PROGRAMS {
+        crates.insert(program.to_owned(), crates_behind(program)?);
+    }
+    Ok(BTreeMap::from([("crates".to_owned(), crates), ("lines".to_owned(), lines()?)]))
+}
+
+fn maxima() -> Result<Weights> {
+    let text = std::fs::read_to_string(run::repository().join("weight.toml")).context("weight.toml")?;
+    toml::from_str(&text).context("weight.toml")
+}
+
+/// What is heavier than its maximum, what has none, and maxima of what is no more.
+fn faults(measured: &Weights, maxima: &Weights) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (section, weights) in measured {
+        for (name, weight) in weights {
+            match maxima.get(section).and_then(|section| section.get(name)) {
+                Some(maximum) if weight <= maximum => {}
+                Some(maximum) => faults.push(format!(
+                    "{section} {name}: {weight}, more than {maximum}: make it lighter, or raise it in weight.toml and say why in the commit"
+                )),
+                None => faults.push(format!("{section} {name}: {weight}, and no maximum in weight.toml")),
+            }
+        }
+    }
+    for (section, weights) in maxima {
+        for name in weights.keys() {
+            if !measured.get(section).is_some_and(|section| section.contains_key(name)) {
+                faults.push(format!("{section} {name}: stands in weight.toml and is not there"));
+            }
+        }
+    }
+    faults
+}
+
+/// Packages in the tree of normal dependencies, the program among them.
+fn crates_behind(program: &str) -> Result<u64> {
+    let tree = ["tree", "--locked", "-p", program, "-e", "normal", "--prefix", "none", "--format", "{p}"];
+    let output = run::cargo(tree).output().context("cannot start cargo tree")?;
+    anyhow::ensure!(output.status.success(), "cargo tree -p {program} failed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names = text.lines().map(|line| line.trim_end_matches(" (*)")).filter(|line| !line.is_empty());
+    Ok(names.collect::<BTreeSet<_>>().len() as u64)
+}
+
+/// Lines of the product by crate.
+fn lines() -> Result<BTreeMap<String, u64>> {
+    let root = run::repository().join("agentsh");
+    let mut lines = BTreeMap::from([("agentsh".to_owned(), lines_below(&root.join("src"))?)]);
+    for entry in std::fs::read_dir(root.join("crates"))? {
+        let entry = entry?;
+        let source = entry.path().join("src");
+        if source.is_dir() {
+            lines.insert(entry.file_name().to_string_lossy().into_owned(), lines_below(&source)?);
+        }
+    }
+    Ok(lines)
+}
+
+fn lines_below(directory: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        if name == "tests" || name == "tests.rs" {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            sum += lines_below(&path)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sum += product_lines(&std::fs::read_to_string(&path)?);
+        }
+    }
+    Ok(sum)
+}
+
+/// Lines before the tests that stand at the end of a file.
+fn product_lines(text: &str) -> u64 {
+    let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    product.lines().count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    fn weights(name: &str, weight: u64) -> Weights {
+        BTreeMap::from([("crates".to_owned(), BTreeMap::from([(name.to_owned(), weight)]))])
+    }
+
+    #[test]
+    fn nothing_is_heavier_than_its_maximum() {
+        let faults = faults(&measure().unwrap(), &maxima().unwrap());
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+
+    #[test]
+    fn growth_a_missing_maximum_and_a_stale_one_are_faults() {
+        assert!(faults(&weights("a", 2), &weights("a", 2)).is_empty());
+        assert!(faults(&weights("a", 1), &weights("a", 2)).is_empty());
+        assert_eq!(faults(&weights("a", 3), &weights("a", 2)).len(), 1);
+        assert_eq!(faults(&weights("a", 1), &weights("b", 1)).len(), 2);
+    }
+
+    #[test]
+    fn tests_are_no_lines_of_the_product() {
+        assert_eq!(product_lines("one\ntwo\n#[cfg(test)]\nmod tests {\n    x\n}\n"), 2);
+    }
+}
