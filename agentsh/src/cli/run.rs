@@ -150,12 +150,12 @@ async fn run_given(args: RunArgs, given: Given) -> u8 {
     match run_session(request).await {
         Ok(outcome) => {
             report(&outcome, (args.quiet, args.network_learn), target).await;
-            if !args.quiet && is_untold && outcome.exit_code != 0 && !outcome.session.tells_files.get() {
+            if !args.quiet && is_untold && outcome.exit_code != 0 && !outcome.session.facts.tells_files {
                 let _ = writeln!(style::stderr(), "{WHERE_TO_ASK}");
             }
             if args.network_learn {
-                outcome.session.note(&network::learned(&outcome.session));
-                outcome.session.release_notes();
+                outcome.session.record.note(&network::learned(&outcome.session));
+                outcome.session.record.release_notes();
             }
             if let Some(file) = &args.learn {
                 learned(&outcome.session, file).await;
@@ -178,11 +178,11 @@ const INCOMPLETE: &str =
 
 /// Writes down what a run needed. The record keeps it where that fails.
 async fn learned(session: &Session, file: &Path) {
-    let id = session.id.to_string();
-    let text = generate::of_session(&session.context.state, &id).await.map_err(|error| error.to_string());
-    let is_cut = session.looked_for.borrow().is_cut || session.refused_files.is_full();
+    let id = session.facts.id.to_string();
+    let text = generate::of_session(&session.facts.context.state, &id).await.map_err(|error| error.to_string());
+    let is_cut = session.live.looked_for.borrow().is_cut || session.live.refused_files.is_full();
     if is_cut {
-        session.note(&format!("--learn: {INCOMPLETE}"));
+        session.record.note(&format!("--learn: {INCOMPLETE}"));
     }
     let text = text.map(|text| if is_cut { format!("# {INCOMPLETE}\n{text}") } else { text });
     let said = match text.and_then(|text| generate::write_new(file, &text)) {
@@ -192,8 +192,8 @@ async fn learned(session: &Session, file: &Path) {
         ),
         Err(why) => format!("--learn: {why}; `agentsh policy generate {id}` prints the policy"),
     };
-    session.note(&said);
-    session.release_notes();
+    session.record.note(&said);
+    session.record.release_notes();
 }
 
 /// With what `doctor` would say about a step that the kernel refused.
@@ -253,11 +253,11 @@ impl Target {
 async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: Option<Target>) {
     let session = &outcome.session;
     if !quiet {
-        let summary = session.journal.summary();
-        let told = told::of_machine(&session.context.state, &summary);
+        let summary = session.record.journal.summary();
+        let told = told::of_machine(&session.facts.context.state, &summary);
         let _ = write!(style::stderr(), "{}", style::summary(&summary.render_short(&told)));
-        if let Some(lines) = session.wanted.snippet(MOST_SUGGESTED).filter(|_| !is_learning) {
-            let file = session.context.config.join("agentsh/policy.yaml");
+        if let Some(lines) = session.live.wanted.snippet(MOST_SUGGESTED).filter(|_| !is_learning) {
+            let file = session.facts.context.config.join("agentsh/policy.yaml");
             let file = file.display();
             let _ = writeln!(
                 style::stderr(),
@@ -268,9 +268,9 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
     let Some(target) = target else { return };
     let path = target.path.clone();
     let written = async {
-        let reader = Reader::open(&session.context.state).await.map_err(|error| error.to_string())?;
+        let reader = Reader::open(&session.facts.context.state).await.map_err(|error| error.to_string())?;
         let mut reader = reader.ok_or_else(|| "nothing was recorded".to_owned())?;
-        let summary = reader.summary(session.id).await.map_err(|error| error.to_string())?;
+        let summary = reader.summary(session.facts.id).await.map_err(|error| error.to_string())?;
         let text = serde_json::to_string_pretty(&summary).map_err(|error| error.to_string())?;
         target.write(&(text + "\n")).map_err(|error| error.to_string())
     };

@@ -16,7 +16,7 @@ pub fn contribution(session: &Session, kind: Kind, launch: &Launch) -> Result<Co
     let (mut own, mut files, mut moved) = (Vec::new(), Vec::new(), Vec::<Elsewhere>::new());
     let at = |host: PathBuf, inside: PathBuf| Elsewhere { host, inside, access: Access::ReadWrite };
     for state in &launch.home_state {
-        let path = session.context.home.join(&state.path);
+        let path = session.facts.context.home.join(&state.path);
         let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
         match state.access {
             StateAccess::Private if path.is_file() => {
@@ -56,9 +56,9 @@ pub fn contribution(session: &Session, kind: Kind, launch: &Launch) -> Result<Co
 #[must_use]
 pub fn of_project(session: &Session, kind: Kind) -> PathBuf {
     use sha2::{Digest, Sha256};
-    let hash = Sha256::digest(session.context.project.as_os_str().as_encoded_bytes());
+    let hash = Sha256::digest(session.facts.context.project.as_os_str().as_encoded_bytes());
     let project: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    session.context.state.join("agents").join(kind.name()).join(project)
+    session.facts.context.state.join("agents").join(kind.name()).join(project)
 }
 
 /// `STATE/agents/NAME/PROJECT/FILE`: what an agent keeps in one place for all projects, kept apart.
@@ -71,7 +71,7 @@ fn kept_for_project(
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let directory = of_project(session, kind);
     // Two directories of one agent may have the same name, one for data and one for state.
-    let own = match path.strip_prefix(&session.context.home) {
+    let own = match path.strip_prefix(&session.facts.context.home) {
         Ok(below) if below.components().count() > 2 => {
             directory.join(below.to_string_lossy().replace('/', "-").trim_matches(['.', '-']))
         }
@@ -90,7 +90,7 @@ fn scratch_of(session: &Session, kind: Kind, path: &Path, hidden: &[PathBuf]) ->
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let directory =
-        of_project(session, kind).join(format!("copies-{}", session.id)).join(name.trim_matches('.'));
+        of_project(session, kind).join(format!("copies-{}", session.facts.id)).join(name.trim_matches('.'));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let mut files = Vec::new();
     if path.is_dir() {

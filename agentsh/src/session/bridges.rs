@@ -69,13 +69,13 @@ impl Bridges {
             ContentScan::warm_up();
         }
         let inventory = Inventory::new(&session);
-        let mut guard = Guard::of_declared(&session.policy.mcp, order);
+        let mut guard = Guard::of_declared(&session.facts.policy.mcp, order);
         // What a scan hides is not trusted at first sight.
-        guard.add(Arc::new(ContentScan::new(&session.policy.mcp)));
-        if session.registered.settings().is_some() {
-            guard.add(session.registered.clone());
+        guard.add(Arc::new(ContentScan::new(&session.facts.policy.mcp)));
+        if session.live.registered.settings().is_some() {
+            guard.add(session.live.registered.clone());
         }
-        guard.add(session.interfaces.clone());
+        guard.add(session.live.interfaces.clone());
         guard.add(inventory.check());
         Self::with(session, declared, guard, inventory)
     }
@@ -83,14 +83,14 @@ impl Bridges {
     /// With the lists and rates of the policy alone: for whoever wants to see what servers offer as they offer it.
     #[must_use]
     pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
-        let (guard, inventory) = (Guard::new(&session.policy.mcp), Inventory::new(&session));
+        let (guard, inventory) = (Guard::new(&session.facts.policy.mcp), Inventory::new(&session));
         Self::with(session, declared, guard, inventory)
     }
 
     /// The same without the lists of tools: what a registry knows of a server is all that it offers.
     #[must_use]
     pub fn as_offered(session: Rc<Session>) -> Self {
-        let (guard, inventory) = (Guard::of_servers(&session.policy.mcp), Inventory::new(&session));
+        let (guard, inventory) = (Guard::of_servers(&session.facts.policy.mcp), Inventory::new(&session));
         Self::with(session, BTreeMap::new(), guard, inventory)
     }
 
@@ -101,9 +101,9 @@ impl Bridges {
         inventory: Inventory,
     ) -> Self {
         let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
-        session.logins.ask_by(&approvals);
+        session.live.logins.ask_by(&approvals);
         approvals.ask_about_changes();
-        let places = Rc::new(Places::new(session.policy.mcp.max_line_bytes));
+        let places = Rc::new(Places::new(session.facts.policy.mcp.max_line_bytes));
         Self {
             session,
             guard: Rc::new(RefCell::new(guard)),
@@ -135,17 +135,17 @@ impl Bridges {
     /// # Errors
     /// When the system gives no random numbers.
     pub fn with_policy(self) -> std::io::Result<Self> {
-        let policy = &self.session.policy.mcp.exfiltration;
+        let policy = &self.session.facts.policy.mcp.exfiltration;
         if !policy.enabled {
             return Ok(self);
         }
         let settings =
-            content::Settings::in_run(policy, Rc::clone(&self.session.labels), self.approvals.can_ask());
-        let mut content = Content::new(settings, self.session.journal.clone())?;
+            content::Settings::in_run(policy, Rc::clone(&self.session.live.labels), self.approvals.can_ask());
+        let mut content = Content::new(settings, self.session.record.journal.clone())?;
         // With one server nothing goes from one to another; what the agent read may all the same.
         let has_servers = !self.declared.is_empty();
-        if has_servers && self.session.project_shown {
-            let seeded = content.seed(&self.session.context.project);
+        if has_servers && self.session.facts.project_shown {
+            let seeded = content.seed(&self.session.facts.context.project);
             self.tell_unseen(seeded);
         }
         Ok(self.with_check(content))
@@ -153,7 +153,7 @@ impl Bridges {
 
     /// What the agent reads itself is seen by nobody here, but for secrets of files that were looked at.
     fn tell_unseen(&self, seeded: usize) {
-        self.session.journal.record(Event::Enforcement {
+        self.session.record.journal.record(Event::Enforcement {
             server_id: None,
             layer: "data flow".to_owned(),
             asked: "what the agent reads does not reach servers".to_owned(),
@@ -248,8 +248,8 @@ impl Bridges {
         let shown: String = crate::store::escape::line(id).chars().take(80).collect();
         let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
         self.session
-            .note(&format!("a connection of the agent with server '{shown}' was refused{times}: {why}"));
-        self.session.journal.record(Event::McpServerRefused {
+            .record.note(&format!("a connection of the agent with server '{shown}' was refused{times}: {why}"));
+        self.session.record.journal.record(Event::McpServerRefused {
             server_id: ServerId(shown),
             reason: reason.to_owned(),
             detail: format!("{why}{times}"),
@@ -262,7 +262,7 @@ impl Bridges {
         self.keep_inventory();
         for (reason, repeats) in self.unserved.take() {
             let Some(rest) = repeats.rest() else { continue };
-            self.session.journal.record(Event::McpServerRefused {
+            self.session.record.journal.record(Event::McpServerRefused {
                 server_id: ServerId(String::new()),
                 reason: reason.to_owned(),
                 detail: format!("{rest} further connections"),
@@ -282,7 +282,7 @@ impl Bridges {
     ) -> mcp::Ended {
         let mut options = self.options(id);
         options.server_type = kind;
-        let record = self.session.journal.clone();
+        let record = self.session.record.journal.clone();
         let ended = mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
         self.session.keep_interfaces().await;
         self.keep_inventory();
@@ -304,23 +304,23 @@ impl Bridges {
         });
         let session = Rc::clone(&self.session);
         let front = Front {
-            max_line_bytes: usize::try_from(session.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),
+            max_line_bytes: usize::try_from(session.facts.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),
             own,
-            note: Box::new(move |message| session.note_lack(message)),
+            note: Box::new(move |message| session.record.note_lack(message)),
         };
-        let record = self.session.journal.clone();
+        let record = self.session.record.journal.clone();
         mcp::aggregate::serve(input, output, members.collect(), Rc::clone(&self.guard), record, front).await;
         self.keep_inventory();
     }
 
     fn keep_inventory(&self) {
         if let Err(error) = self.inventory.keep() {
-            self.session.note(&format!("what is usual for servers is not remembered: {error}"));
+            self.session.record.note(&format!("what is usual for servers is not remembered: {error}"));
         }
     }
 
     fn options(&self, id: ServerId) -> Options {
-        let policy = &self.session.policy.mcp;
+        let policy = &self.session.facts.policy.mcp;
         self.inventory.meet(&id);
         let mut options = Options::new(id);
         options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
@@ -329,22 +329,22 @@ impl Bridges {
         options.request_timeout = policy.request_timeout_s.map(Duration::from_secs);
         options.redact = |arguments| redact::redact(&arguments.to_value());
         options.epoch = self.epoch;
-        let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
+        let (interfaces, server) = (self.session.live.interfaces.clone(), options.server.clone());
         options.known = mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
-        let (interfaces, server) = (self.session.interfaces.clone(), options.server.clone());
+        let (interfaces, server) = (self.session.live.interfaces.clone(), options.server.clone());
         options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
-        options.released = Some(self.session.interfaces.released(&options.server));
-        let interfaces = self.session.interfaces.clone();
+        options.released = Some(self.session.live.interfaces.released(&options.server));
+        let interfaces = self.session.live.interfaces.clone();
         options.displaced = mcp::Displaced(Rc::new(move |tool| interfaces.relist(&tool.server)));
         options.audit.clone_from(&self.audit);
         options.classify.clone_from(&self.classify);
         let (session, server) = (Rc::clone(&self.session), options.server.clone());
-        options.about = mcp::About(Rc::new(move || session.advised.borrow().get(&server).cloned()));
+        options.about = mcp::About(Rc::new(move || session.live.advised.borrow().get(&server).cloned()));
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
         options.vouch =
             registered::Asker::new(&self.session).map(|asker| Rc::new(asker) as Rc<dyn mcp::Vouch>);
         let session = Rc::clone(&self.session);
-        options.note = Note(Rc::new(move |message| session.note(&crate::store::escape::line(message))));
+        options.note = Note(Rc::new(move |message| session.record.note(&crate::store::escape::line(message))));
         options
     }
 }

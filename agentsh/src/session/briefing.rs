@@ -17,11 +17,11 @@ const MOST_PATHS: usize = 8;
 /// None where the policy says that nothing is to be told.
 #[must_use]
 pub fn text(session: &Session) -> Option<String> {
-    if session.policy.agent_only.tell_sandbox.as_ref().is_some_and(|tell| !tell.value) {
+    if session.facts.policy.agent_only.tell_sandbox.as_ref().is_some_and(|tell| !tell.value) {
         return None;
     }
-    let process = &session.policy.agent;
-    let project = escape::line(&session.context.project.display().to_string()).into_owned();
+    let process = &session.facts.policy.agent;
+    let project = escape::line(&session.facts.context.project.display().to_string()).into_owned();
     let names = |list: &[crate::policy::Ruled<String>]| {
         let names: Vec<String> = list
             .iter()
@@ -33,15 +33,15 @@ pub fn text(session: &Session) -> Option<String> {
         if names.is_empty() { "nothing else".to_owned() } else { names.join(", ") }
     };
     let mut parts = vec![Contribution {
-        hosts: credentials::hosts(&session.policy.agent_only.credentials),
+        hosts: credentials::hosts(&session.facts.policy.agent_only.credentials),
         ..Contribution::new(Feature::Credentials)
     }];
-    parts.push(ssh::hosts(&session.policy.agent_only.ssh));
-    if !super::lists_programs(process) {
-        let known = Known::load(&session.context);
+    parts.push(ssh::hosts(&session.facts.policy.agent_only.ssh));
+    if !super::facts::lists_programs(process) {
+        let known = Known::load(&session.facts.context);
         parts.extend([
-            registries::contribution(&session.context, &[], &known),
-            remotes::contribution(&session.context, &known),
+            registries::contribution(&session.facts.context, &[], &known),
+            remotes::contribution(&session.facts.context, &known),
         ]);
     }
     let rules = network_rules(&process.network, &parts);
@@ -54,7 +54,7 @@ pub fn text(session: &Session) -> Option<String> {
     }
     hosts.extend(rules.loopback.iter().take(MOST_HOSTS).map(|port| format!("localhost:{}", port.value)));
     let hosts = if hosts.is_empty() { "nothing else".to_owned() } else { hosts.join(", ") };
-    let guarded = if session.is_reviewed.get() {
+    let guarded = if session.facts.is_reviewed {
         "The project is a copy-on-write layer: everything in it can be written, and the user looks at it before it reaches \
          the real one (renaming a directory that was there before may say EXDEV: copy it instead)"
     } else {

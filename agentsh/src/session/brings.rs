@@ -25,7 +25,7 @@ pub fn tell(session: &Session, kind: Kind) {
     if kind.is_unknown() {
         return;
     }
-    let brings = look(&session.context.project, MOST);
+    let brings = look(&session.facts.context.project, MOST);
     let now: BTreeMap<String, String> = brings
         .files
         .iter()
@@ -37,14 +37,14 @@ pub fn tell(session: &Session, kind: Kind) {
     if before.as_ref() == Some(&now) || before.is_none() && now.is_empty() {
         return;
     }
-    session.note(&line(&brings, &now, before.as_ref()));
+    session.record.note(&line(&brings, &now, before.as_ref()));
     let kept = fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&directory)
         .and_then(|()| write_anew(&file, &serde_json::to_vec(&now)?, 0o600));
     if let Err(error) = kept {
-        session.note(&format!("what the project brings will be told again: it cannot be kept: {error}"));
+        session.record.note(&format!("what the project brings will be told again: it cannot be kept: {error}"));
     }
 }
 

@@ -27,8 +27,8 @@ const USUAL: [&str; 8] = ["jsonrpc", "id", "result", "content", "contents", "mes
 /// # Errors
 /// An address that may not be used, or a key that is not there.
 pub fn of_policy(session: &Rc<Session>) -> Result<Option<Rc<dyn Classify>>, RunError> {
-    let policy = &session.policy.mcp.classifier;
-    let classifier = Classifier::of_policy(policy, &session.context.env).map_err(RunError::Refused)?;
+    let policy = &session.facts.policy.mcp.classifier;
+    let classifier = Classifier::of_policy(policy, &session.facts.context.env).map_err(RunError::Refused)?;
     Ok(classifier.map(|classifier| {
         let asking =
             Asking { session: Rc::clone(session), classifier: Rc::new(classifier), told: Rc::default() };
@@ -89,7 +89,7 @@ impl Classify for Asking {
             (Rc::clone(&self.session), Rc::clone(&self.classifier), Rc::clone(&self.told));
         Some(Box::pin(async move {
             let given = classifier.scores(&texts).await;
-            let mut said = heard(&session.policy.mcp.classifier, &about, &given.of_texts);
+            let mut said = heard(&session.facts.policy.mcp.classifier, &about, &given.of_texts);
             let unseen: usize = given.of_texts.iter().map(|score| score.unseen).sum();
             if unseen > 0 {
                 // Whoever sends it chooses its length.
@@ -114,7 +114,7 @@ impl Classify for Asking {
 
 impl Asking {
     fn policy(&self) -> &ClassifierPolicy {
-        &self.session.policy.mcp.classifier
+        &self.session.facts.policy.mcp.classifier
     }
 }
 
@@ -181,16 +181,16 @@ fn unavailable(
     let findings: Vec<Finding> = unclassified(session, server, name, why).into_iter().collect();
     if !told.replace(true) {
         let became = if findings.is_empty() { "pass unseen" } else { "are refused" };
-        session.note(&format!("the classifier gives no answer ({why}): texts that it should see {became}"));
+        session.record.note(&format!("the classifier gives no answer ({why}): texts that it should see {became}"));
     }
     Classified { findings, ..Classified::default() }
 }
 
 /// Puts on record that a text has no score, or not for all of it; what refuses it, where the policy does.
 fn unclassified(session: &Session, server: &ServerId, name: &str, why: &str) -> Option<Finding> {
-    let policy = &session.policy.mcp.classifier;
+    let policy = &session.facts.policy.mcp.classifier;
     let is_refused = policy.on_unavailable() == OnUnavailable::Block;
-    session.journal.record(Event::McpClassifierUnavailable {
+    session.record.journal.record(Event::McpClassifierUnavailable {
         server_id: server.clone(),
         tool_name: name.to_owned(),
         detail: why.to_owned(),

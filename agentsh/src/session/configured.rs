@@ -18,7 +18,7 @@ use crate::types::ServerId;
 /// When its configuration cannot be read.
 pub fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
     let told = briefing::text(session);
-    adapt_by(&session.context, &session.policy, kind, argv, told.as_deref())
+    adapt_by(&session.facts.context, &session.facts.policy, kind, argv, told.as_deref())
 }
 
 fn adapt_by(

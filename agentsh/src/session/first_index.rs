@@ -29,7 +29,7 @@ const MOST_ANSWER: usize = 64 << 10;
 
 /// The index that the installed cargo has built in, and where that says its packages are. Empty where cargo has a registry.
 pub async fn of_new_cargo(session: &Session) -> Vec<Found> {
-    if !registries::cargo_is_new(&session.context) {
+    if !registries::cargo_is_new(&session.facts.context) {
         return Vec::new();
     }
     let known = cargos(session).into_iter().find_map(|program| Some((built_in(&program)?, program)));
@@ -38,14 +38,14 @@ pub async fn of_new_cargo(session: &Session) -> Vec<Found> {
     let mut found = vec![Found { url: index.clone(), said_by: program.display().to_string() }];
     match packages(session, &index).await {
         Ok(url) => found.push(Found { url, said_by: format!("{index}config.json") }),
-        Err(why) => session.note(&format!("where the packages of {host} are is not known: {why}")),
+        Err(why) => session.record.note(&format!("where the packages of {host} are is not known: {why}")),
     }
     found
 }
 
 /// The cargo of PATH, and those that a manager of toolchains starts in its place.
 fn cargos(session: &Session) -> Vec<PathBuf> {
-    let context = &session.context;
+    let context = &session.facts.context;
     let managed = context.env.get("RUSTUP_HOME").map_or_else(|| context.home.join(".rustup"), PathBuf::from);
     let managed =
         registries::directories(&managed.join("toolchains")).into_iter().map(|one| one.join("bin/cargo"));
@@ -73,7 +73,7 @@ fn host(bytes: &[u8]) -> Option<String> {
 async fn packages(session: &Session, index: &str) -> Result<String, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let lookup = Resolver::system_lookup().map_err(|error| text(&error))?;
-    let proxy = network::proxy(session, &session.policy.agent.network)?;
+    let proxy = network::proxy(session, &session.facts.policy.agent.network)?;
     let limits = Limits {
         connect: PATIENCE,
         first_byte: Some(PATIENCE),

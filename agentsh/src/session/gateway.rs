@@ -59,15 +59,17 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             project_shown,
             hold_messages: false,
             learns: false,
+            is_reviewed: false,
+            tells_files: false,
         },
     )
     .await?;
     let session = Rc::new(session);
     if let Some(page) = &config.approvals_page {
         // It is set once, before anybody asks.
-        let _ = session.approvals_page.set(page.clone());
+        let _ = session.live.approvals_page.set(page.clone());
     }
-    session.neighbours.set(config.endpoints.len() > 1);
+    session.live.neighbours.set(config.endpoints.len() > 1);
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
     let bridges =
@@ -83,7 +85,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         Gateway::new(config, Rc::clone(&carrier) as Rc<dyn Connector>).map_err(|error| refused(&error))?;
     let listener = gateway.bind().await.map_err(|error| refused(&error))?;
     if let Ok(address) = listener.local_addr() {
-        session.note(&format!(
+        session.record.note(&format!(
             "gateway: listening on {address}, {} endpoints",
             gateway.config().endpoints.len()
         ));
@@ -115,7 +117,7 @@ fn signals(
                 _ = hang_up.recv() => {
                     let read = Config::load(&file).map_err(|error| error.to_string());
                     let done = read.and_then(|config| gateway.reload(config).map_err(|error| error.to_string()));
-                    session.note(&match done {
+                    session.record.note(&match done {
                         Ok(()) => "gateway: the configuration was read anew".to_owned(),
                         Err(why) => format!("gateway: the configuration stays as it was: {}", escape::line(&why)),
                     });
@@ -146,7 +148,7 @@ impl Connector for Carrier {
         match (&endpoint.url, &endpoint.command) {
             (Some(url), _) => {
                 let lines = endpoint.headers.iter().map(|(name, value)| format!("{name}: {value}"));
-                let headers = lines.map(|line| remote::header(&line, &session.context.env)).collect();
+                let headers = lines.map(|line| remote::header(&line, &session.facts.context.env)).collect();
                 let declaration = remote::Declaration {
                     id: id.clone(),
                     url: url.clone(),
@@ -161,7 +163,7 @@ impl Connector for Carrier {
                 });
             }
             (None, command) => {
-                let env = &session.context.env;
+                let env = &session.facts.context.env;
                 let filled = |(name, value): (&String, &String)| {
                     Some((name.clone(), expand::filled(value, env).ok()?))
                 };
@@ -200,7 +202,7 @@ impl Connector for Carrier {
     }
 
     fn answered(&self, answered: &Answered<'_>, served: &Served) {
-        self.session.journal.record(Event::GatewayAnswered {
+        self.session.record.journal.record(Event::GatewayAnswered {
             server_id: ServerId(answered.endpoint.to_owned()),
             key: answered.who.to_owned(),
             peer: answered.peer.to_string(),
@@ -216,7 +218,7 @@ impl Connector for Carrier {
     }
 
     fn advisories(&self, endpoint: &str) -> Option<(u64, String)> {
-        let about = self.session.advised.borrow().get(&ServerId(endpoint.to_owned())).cloned()?;
+        let about = self.session.live.advised.borrow().get(&ServerId(endpoint.to_owned())).cloned()?;
         let about: serde_json::Value = serde_json::from_str(&about).ok()?;
         Some((about["active"].as_u64()?, about["highest"].as_str()?.to_owned()))
     }
@@ -224,7 +226,7 @@ impl Connector for Carrier {
 
 impl Carrier {
     fn record(&self, endpoint: &str, code: &str, detail: String) {
-        self.session.journal.record(Event::McpServerRefused {
+        self.session.record.journal.record(Event::McpServerRefused {
             server_id: ServerId(endpoint.to_owned()),
             reason: code.to_ascii_lowercase().replace('_', "-"),
             detail,

@@ -44,11 +44,11 @@ impl Inventory {
     /// Its time counts from now.
     #[must_use]
     pub fn new(session: &Session) -> Self {
-        let check = Anomalies::new(&session.policy.mcp.anomaly, since_1970().as_secs());
+        let check = Anomalies::new(&session.facts.policy.mcp.anomaly, since_1970().as_secs());
         Self {
             check: Rc::new(RefCell::new(check)),
-            directory: session.context.state.join(NAME),
-            project: session.context.project.display().to_string(),
+            directory: session.facts.context.state.join(NAME),
+            project: session.facts.context.project.display().to_string(),
         }
     }
 

@@ -61,6 +61,8 @@ async fn open(
         project_shown,
         hold_messages: false,
         learns: false,
+        is_reviewed: false,
+        tells_files: false,
     };
     Ok(Rc::new(Session::open(context, opening).await?))
 }
@@ -125,7 +127,7 @@ pub async fn logout(server: &str, policy: Option<String>) -> Result<(), RunError
 }
 
 async fn log_out(session: &Rc<Session>, meant: Vec<Grant>) -> Result<(), RunError> {
-    let store = Store::of(&session.context);
+    let store = Store::of(&session.facts.context);
     let io = |source| RunError::Io { doing: "forget the login", source };
     for grant in meant {
         let lock = store.lock(&grant.url).map_err(io)?;
@@ -144,7 +146,7 @@ async fn log_out(session: &Rc<Session>, meant: Vec<Grant>) -> Result<(), RunErro
             }
             Err(why) => format!("its tokens stay good until their end: {}", escape::line(&why)),
         };
-        session.announce(&format!("logged out of '{}': {detail}", escape::line(&grant.name)));
+        session.record.announce(&format!("logged out of '{}': {detail}", escape::line(&grant.name)));
         record(session, &id, &grant.url, LoginWord::LoggedOut, (Some(&grant.issuer), detail));
     }
     Ok(())

@@ -97,7 +97,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         code = end => code,
     };
     if learn {
-        session.note(&network::learned(session));
+        session.record.note(&network::learned(session));
     }
     session.close(code).await?;
     Ok(code)
@@ -172,9 +172,9 @@ type Failure = Rc<Cell<Option<u8>>>;
 fn missing(session: &Session, program: Option<&str>) -> Option<u8> {
     use std::os::unix::fs::PermissionsExt;
     let program = program?;
-    let path = session.context.env.get("PATH").map(String::as_str).unwrap_or_default();
+    let path = session.facts.context.env.get("PATH").map(String::as_str).unwrap_or_default();
     let found = if program.contains('/') {
-        Some(session.context.directory.join(program)).filter(|file| file.exists())
+        Some(session.facts.context.directory.join(program)).filter(|file| file.exists())
     } else {
         std::env::split_paths(path).map(|directory| directory.join(program)).find(|file| file.exists())
     };
@@ -185,7 +185,7 @@ fn missing(session: &Session, program: Option<&str>) -> Option<u8> {
         Some(path) if !executable(&path) => crate::pin::PinError::NotExecutable { path },
         Some(_) => return None,
     };
-    session.note(&error.to_string());
+    session.record.note(&error.to_string());
     Some(exit_code_of(&error.into()))
 }
 
@@ -226,11 +226,13 @@ async fn open_in(
             project_shown,
             hold_messages: false,
             learns: false,
+            is_reviewed: false,
+            tells_files: false,
         },
     )
     .await?;
     if !asks {
-        session.registered = Registered::unasked();
+        session.live.registered = Registered::unasked();
     }
     Ok(Rc::new(session))
 }

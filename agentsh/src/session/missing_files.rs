@@ -49,7 +49,7 @@ pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Wan
         return;
     }
     let key = (server.cloned(), path.clone(), wanted.writes);
-    if !session.looked_for.borrow_mut().add(key) {
+    if !session.live.looked_for.borrow_mut().add(key) {
         return;
     }
     let found = missing(session, server, pid, &path, wanted.writes);

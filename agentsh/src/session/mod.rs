@@ -24,6 +24,7 @@ pub mod declared;
 mod draining;
 mod either;
 pub mod environment;
+pub mod facts;
 pub mod fetch;
 mod first_index;
 mod fleet;
@@ -59,6 +60,7 @@ pub mod profiles;
 mod project_sources;
 pub mod proxy;
 pub mod publish;
+pub mod record;
 mod refused_calls;
 mod refused_files;
 pub mod registered;
@@ -100,18 +102,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::standard_error::say;
 use crate::guard::flow::labels::Labels;
-use crate::policy::{self, PathContext, Policy, ProcessPolicy, Search};
+use crate::policy::{self, PathContext, Policy, Search};
 use crate::sandbox::cgroup::Bound;
 use crate::sandbox::spec::SandboxSpec;
-use crate::sandbox::{Enforcement, Tier};
+use crate::sandbox::Tier;
 use crate::store::pins::PinStore;
 use crate::store::words::{BundleState, LayerState};
 use crate::store::{Event, Journal, StoreError, running};
-use crate::types::{RuleRef, ServerId, SessionId};
+use crate::types::{ServerId, SessionId};
 
 pub use context::{Context, ContextError};
+pub use facts::Facts;
+pub use record::Record;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -145,57 +148,29 @@ fn load_policy(search: &Search) -> Result<Policy, SessionError> {
     })
 }
 
-/// Messages that are kept until the agent has ended; a program can cause them without end.
-const MOST_HELD: usize = 500;
-
-/// What every part of a run shares.
+/// What every part of a run shares: what is settled, what is written down, and what changes.
 pub struct Session {
-    pub id: SessionId,
-    pub context: Context,
-    pub policy: Policy,
-    pub journal: Journal,
+    pub facts: Facts,
+    pub record: Record,
+    pub live: Live,
+}
+
+/// What changes while a session lives. Each field is changed by the module that its type is of.
+pub struct Live {
     pub pins: Arc<PinStore>,
     /// What servers offered when they were trusted.
     pub interfaces: interface_pins::InterfacePins,
     /// What a registry says of them.
     pub registered: registered::Registered,
-    pub allow_degraded: bool,
-    /// What no rule names is reached.
-    pub learns: bool,
-    /// Which backend polices connections, as asked.
-    pub backend: network::Backend,
     pub network: network::Network,
     /// What is known of each server that was started, for data: see [`crate::guard::flow::labels`].
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
-    /// False where the current directory is no project (a client that starts its servers in `/`).
-    pub project_shown: bool,
-    started: Instant,
-    /// Tells others that it runs; None where that cannot be told.
-    _mark: Option<running::Mark>,
-    sentinel: RefCell<Option<sentinel::Sentinel>>,
-    /// Tells others what is recorded.
-    telemetry: RefCell<Option<crate::telemetry::subscriber::Subscriber>>,
-    sandboxes: Cell<u32>,
-    /// Messages that would disturb a terminal that the agent draws on; shown at the end.
-    held: RefCell<Vec<String>>,
-    /// How many more there were than may be held.
-    unheld: Cell<u64>,
-    hold: bool,
-    /// What was refused while messages were held.
-    refusals: RefCell<Vec<String>>,
-    /// Why servers did not start, as far as the user knows, and whether he was told what lacks because of it.
-    told: RefCell<BTreeMap<String, bool>>,
     /// More than one sandbox: what they share of the host is no place for sockets.
     pub neighbours: Cell<bool>,
     /// Servers that could not be pinned before the agent started, and why.
     unready: RefCell<BTreeMap<ServerId, String>>,
-    agent_runs: Cell<bool>,
     /// What the agent's sandbox is made of; set when it is started.
     agent_spec: OnceCell<SandboxSpec>,
-    /// What is written to the project is looked at afterwards.
-    pub is_reviewed: Cell<bool>,
-    /// Files that programs look for and that are not there inside are told, which takes its time.
-    pub tells_files: Cell<bool>,
     /// The project is a layer, and this is how others get to it; set when the agent is started.
     pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
     /// What the user was told about logins.
@@ -216,9 +191,21 @@ pub struct Session {
     pub looked_for: RefCell<missing_files::LookedFor>,
     /// What `agentsh why` was asked and denied.
     pub whys: RefCell<BTreeSet<(String, String)>>,
+    fetched: fetch::Fetched,
+    /// What ends with the session.
+    ending: Ending,
+}
+
+/// What [`Session::close`] stops, waits for or takes away.
+struct Ending {
+    /// Tells others that the session runs; None where that cannot be told.
+    _mark: Option<running::Mark>,
+    sentinel: RefCell<Option<sentinel::Sentinel>>,
+    /// Tells others what is recorded.
+    telemetry: RefCell<Option<crate::telemetry::subscriber::Subscriber>>,
+    sandboxes: Cell<u32>,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
-    fetched: fetch::Fetched,
     /// The limit on the memory of all sandboxes together.
     bound: RefCell<Bound>,
 }
@@ -261,6 +248,10 @@ pub struct Opening<'a> {
     pub hold_messages: bool,
     /// Hosts that no rule names are reached, to write down what was needed.
     pub learns: bool,
+    /// What is written to the project is looked at afterwards.
+    pub is_reviewed: bool,
+    /// Files that programs look for and that are not there inside are told.
+    pub tells_files: bool,
 }
 
 impl Session {
@@ -306,82 +297,81 @@ impl Session {
         // Nothing but what is shown to people depends on it.
         let mark = running::Mark::set(&context.state, id).ok();
         let network_programs = network.programs();
-        let session = Self {
+        let facts = Facts {
             id,
-            pins,
-            interfaces: interface_pins::InterfacePins::new(&policy.mcp.pinning),
-            registered,
             context,
             policy,
-            journal,
             allow_degraded: opening.allow_degraded,
             learns: opening.learns,
             backend: opening.backend,
+            project_shown: opening.project_shown,
+            is_reviewed: opening.is_reviewed,
+            tells_files: opening.tells_files,
+            started: Instant::now(),
+        };
+        let record = Record::new(journal, opening.hold_messages && std::io::stderr().is_terminal());
+        let live = Live {
+            pins,
+            interfaces: interface_pins::InterfacePins::new(&facts.policy.mcp.pinning),
+            registered,
             network,
             labels: Rc::default(),
-            project_shown: opening.project_shown,
-            started: Instant::now(),
-            _mark: mark,
-            sentinel: RefCell::default(),
-            telemetry: RefCell::default(),
-            sandboxes: Cell::new(0),
-            held: RefCell::new(Vec::new()),
-            unheld: Cell::new(0),
-            told: RefCell::default(),
-            refusals: RefCell::default(),
-            hold: opening.hold_messages && std::io::stderr().is_terminal(),
             neighbours: Cell::new(false),
             unready: RefCell::default(),
-            agent_runs: Cell::new(false),
             agent_spec: OnceCell::new(),
-            is_reviewed: Cell::new(false),
-            tells_files: Cell::new(false),
             layered: OnceCell::new(),
             logins: logins::Logins::default(),
             approvals_page: OnceCell::new(),
             advised: RefCell::default(),
             wanted: wanted::Wanted::default(),
+            refused_files: refused_files::Files::default(),
             refused_calls: refused_calls::Calls::default(),
             listeners: listeners::Listeners::default(),
             looked_for: RefCell::default(),
             whys: RefCell::default(),
-            refused_files: refused_files::Files::default(),
-            cleaning: RefCell::default(),
             fetched: fetch::Fetched::default(),
-            bound: RefCell::new(bound),
+            ending: Ending {
+                _mark: mark,
+                sentinel: RefCell::default(),
+                telemetry: RefCell::default(),
+                sandboxes: Cell::new(0),
+                cleaning: RefCell::default(),
+                bound: RefCell::new(bound),
+            },
         };
+        let session = Self { facts, record, live };
         // Before the first event: nobody hears what was recorded before.
-        let telemetry = telemetry::start(&session, || session.journal.subscribe());
-        session.telemetry.replace(telemetry);
-        session.journal.record(Event::SessionStarted {
+        let telemetry = telemetry::start(&session, || session.record.journal.subscribe());
+        session.live.ending.telemetry.replace(telemetry);
+        session.record.journal.record(Event::SessionStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             verb: opening.verb.to_owned(),
             agent: opening.command.to_vec(),
-            project: session.context.directory.display().to_string(),
-            policy: session.policy.source.clone(),
+            project: session.facts.context.directory.display().to_string(),
+            policy: session.facts.policy.source.clone(),
             kernel: kernel(),
             uid: rustix::process::getuid().as_raw(),
             network_programs,
         });
-        if let Some(why) = fleet::start(&session.context.state) {
-            session.note(&format!("fleet: nothing is forwarded: {why}"));
+        if let Some(why) = fleet::start(&session.facts.context.state) {
+            session.record.note(&format!("fleet: nothing is forwarded: {why}"));
         }
-        watch::finish_all(&session.context.state).iter().for_each(|line| session.note(line));
-        session.record_enforcement(None, &session.context.notes);
+        watch::finish_all(&session.facts.context.state).iter().for_each(|line| session.record.note(line));
+        session.record.enforcement(None, &session.facts.context.notes);
         session.report_policy();
         session.report_flags(&flags);
-        let sentinel = sentinel::Sentinel::start(session.journal.clone(), session.policy.mcp.max_line_bytes);
+        let sentinel = sentinel::Sentinel::start(session.record.journal.clone(), session.facts.policy.mcp.max_line_bytes);
         let sentinel = sentinel.map_err(|error| {
             SessionError::Policy(format!("cannot watch over the session: no thread for it: {error}"))
         })?;
-        session.sentinel.replace(Some(sentinel));
+        session.live.ending.sentinel.replace(Some(sentinel));
         crate::sandbox::cgroup::sweep(&found);
         Ok(session)
     }
 
     /// What the policy says and this version cannot hold, and what its author probably did not mean.
     fn report_policy(&self) {
-        if let Some(found) = &self.policy.organisation {
+        if let Some(found) = &self.facts.policy.organisation {
             let (state, detail) = match &found.refused {
                 Some(why) => (BundleState::Refused, format!("another one was refused: {why}")),
                 None if found.is_expired => (
@@ -392,19 +382,19 @@ impl Session {
             };
             if state != BundleState::InForce {
                 let version = found.version;
-                self.note(&format!(
+                self.record.note(&format!(
                     "policy of the organisation '{}', version {version}: {detail}",
                     found.name
                 ));
             }
             let (name, version) = (found.name.clone(), Some(found.version));
-            self.journal.record(Event::PolicyBundle { name, version, state, detail });
+            self.record.journal.record(Event::PolicyBundle { name, version, state, detail });
         }
-        for warning in &self.policy.warnings {
-            self.note(&format!("{}: {}", warning.rule, warning.value));
+        for warning in &self.facts.policy.warnings {
+            self.record.note(&format!("{}: {}", warning.rule, warning.value));
         }
-        for rule in &self.policy.mcp.not_enforced {
-            self.journal.record(Event::Enforcement {
+        for rule in &self.facts.policy.mcp.not_enforced {
+            self.record.journal.record(Event::Enforcement {
                 server_id: None,
                 layer: rule.id.clone(),
                 asked: format!("as written in {rule}"),
@@ -418,187 +408,64 @@ impl Session {
     /// The lines that would make last what the command line adds.
     fn report_flags(&self, flags: &policy::Flags) {
         let Ok(text) = flags.text() else { return };
-        let file = self.context.config.join("agentsh/policy.yaml");
+        let file = self.facts.context.config.join("agentsh/policy.yaml");
         for line in text.lines() {
-            self.note(&format!("for this start alone; to make it last, add to {}: {line}", file.display()));
-        }
-    }
-
-    pub fn record_enforcement(&self, server: Option<&ServerId>, layers: &[Enforcement]) {
-        for layer in layers {
-            self.journal.record(Event::Enforcement {
-                server_id: server.cloned(),
-                layer: layer.layer.clone(),
-                asked: layer.asked.clone(),
-                got: layer.got.clone(),
-                state: match layer.state {
-                    crate::sandbox::State::Enforced => LayerState::Enforced,
-                    crate::sandbox::State::Degraded => LayerState::Degraded,
-                    crate::sandbox::State::Absent => LayerState::Absent,
-                },
-                why: layer.why.clone(),
-            });
-        }
-    }
-
-    /// Tells the user, now or, where the agent draws on the terminal, when it has ended.
-    pub fn note(&self, message: &str) {
-        let message = format!("agentsh: {message}");
-        if self.hold {
-            let mut held = self.held.borrow_mut();
-            match held.len() < MOST_HELD {
-                true => held.push(message),
-                false => self.unheld.set(self.unheld.get() + 1),
-            }
-        } else {
-            say(&message);
-        }
-    }
-
-    /// As [`Self::note`], for what the summary after a run says once more.
-    pub fn note_refusal(&self, message: &str) {
-        if self.hold {
-            self.refusals.borrow_mut().push(message.to_owned());
-        } else {
-            self.note(message);
-        }
-    }
-
-    /// Refusals that were held back are told, unless a summary follows that has them.
-    pub fn release_refusals(&self, summary_follows: bool) {
-        for message in self.refusals.borrow_mut().drain(..).filter(|_| !summary_follows) {
-            self.note(&message);
-        }
-    }
-
-    /// Whether the program draws on the terminal, and messages wait for its end.
-    #[must_use]
-    pub fn draws_on_terminal(&self) -> bool {
-        self.hold
-    }
-
-    /// Whether it does so now.
-    #[must_use]
-    pub fn agent_draws(&self) -> bool {
-        self.hold && self.agent_runs.get()
-    }
-
-    /// Tells the user now: nothing draws on the terminal yet.
-    pub fn announce(&self, message: &str) {
-        say(&format!("agentsh: {message}"));
-    }
-
-    /// As [`Self::note`], for what lacks because of a server: once, and without the reason, where that was told.
-    pub fn note_lack(&self, message: &str) {
-        let mut told = self.told.borrow_mut();
-        let known = told.iter_mut().find_map(|(why, lacks)| Some((message.find(why.as_str())?, lacks)));
-        let news = match known {
-            None => message,
-            Some((_, true)) => return,
-            Some((at, lacks)) => {
-                *lacks = true;
-                message.get(..at).unwrap_or_default().trim_end_matches([':', ' '])
-            }
-        };
-        self.note(&crate::store::escape::line(news));
-    }
-
-    /// Shows what was held back.
-    pub fn release_notes(&self) {
-        for message in self.held.borrow_mut().drain(..) {
-            say(&message);
-        }
-        match self.unheld.take() {
-            0 => {}
-            more => say(&format!("agentsh: {more} further messages are not shown; see `agentsh mcp events`")),
+            self.record.note(&format!("for this start alone; to make it last, add to {}: {line}", file.display()));
         }
     }
 
     /// Closes what the kernel waits for, without a wait.
     pub fn close_elsewhere(&self, descriptors: Vec<std::os::fd::OwnedFd>) {
-        close_elsewhere::close_elsewhere(&self.context.zygote.closer(), descriptors);
+        close_elsewhere::close_elsewhere(&self.facts.context.zygote.closer(), descriptors);
     }
 
     /// Drops what a program leaves behind, off this thread; [`Self::close`] waits for it.
     pub fn clean_up(&self, leftovers: impl Send + 'static) {
-        self.cleaning.borrow_mut().push(tokio::task::spawn_blocking(move || drop(leftovers)));
+        self.live.ending.cleaning.borrow_mut().push(tokio::task::spawn_blocking(move || drop(leftovers)));
     }
 
     /// Writes down what servers offered.
     pub async fn keep_interfaces(&self) {
-        if let Err(error) = self.interfaces.flush(&self.pins).await {
-            self.note(&format!("what servers offered is not remembered: {error}"));
+        if let Err(error) = self.live.interfaces.flush(&self.live.pins).await {
+            self.record.note(&format!("what servers offered is not remembered: {error}"));
         }
     }
 
     /// Ends the record. The exit code is the one that the verb gives back.
     pub async fn close(&self, exit_code: u8) -> Result<(), StoreError> {
-        self.sentinel.take();
-        if self.interfaces.ask_no_more() {
+        self.live.ending.sentinel.take();
+        if self.live.interfaces.ask_no_more() {
             // So that they are gone before the record ends.
             tokio::task::yield_now().await;
         }
-        self.network.close().await;
+        self.live.network.close().await;
         self.keep_interfaces().await;
-        let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.journal.record(Event::SessionEnded { exit_code, duration_ms });
-        self.clean_up(self.network.let_go());
-        if let Some(telemetry) = self.telemetry.take() {
+        let duration_ms = u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.record.journal.record(Event::SessionEnded { exit_code, duration_ms });
+        self.clean_up(self.live.network.let_go());
+        if let Some(telemetry) = self.live.ending.telemetry.take() {
             // Without the disk nobody is told; the end of the journal says so.
-            let _ = self.journal.flush().await;
+            let _ = self.record.journal.flush().await;
             for note in telemetry.finish().await {
-                self.announce(&format!("telemetry: {}", crate::store::escape::line(&note)));
+                self.record.announce(&format!("telemetry: {}", crate::store::escape::line(&note)));
             }
         }
-        let ((), closed) = tokio::join!(self.pins.close(), self.journal.close());
-        for work in self.cleaning.take() {
+        let ((), closed) = tokio::join!(self.live.pins.close(), self.record.journal.close());
+        for work in self.live.ending.cleaning.take() {
             // It has no result; a panic was told where it happened.
             let _ = work.await;
         }
-        self.bound.borrow_mut().lift();
+        self.live.ending.bound.borrow_mut().lift();
         closed
-    }
-
-    #[must_use]
-    pub fn paths(&self) -> PathContext {
-        self.context.paths()
-    }
-
-    /// Where a program starts unless its declaration says otherwise.
-    #[must_use]
-    pub fn workdir(&self) -> PathBuf {
-        if self.project_shown { self.context.directory.clone() } else { PathBuf::from("/tmp") }
     }
 
     /// A name for the cgroups of the next sandbox: `agentsh-PID-N`, which a later run can tell to be orphaned.
     #[must_use]
     pub fn next_cgroup(&self) -> String {
-        let number = self.sandboxes.get();
-        self.sandboxes.set(number + 1);
+        let number = self.live.ending.sandboxes.get();
+        self.live.ending.sandboxes.set(number + 1);
         format!("agentsh-{}-{number}", std::process::id())
     }
-
-    /// Programs that may be executed; empty for all that can be seen.
-    #[must_use]
-    pub fn executable_paths(&self, process: &ProcessPolicy) -> Vec<PathBuf> {
-        if !lists_programs(process) {
-            return Vec::new();
-        }
-        process
-            .exec
-            .allow
-            .iter()
-            .map(|entry| crate::policy::place::resolve(entry.value.trim_end_matches("/**"), &self.paths()))
-            .chain([PathBuf::from("/lib64"), PathBuf::from("/lib")])
-            .collect()
-    }
-}
-
-/// Whether the policy says which programs may run, and not just that all may.
-#[must_use]
-pub fn lists_programs(process: &ProcessPolicy) -> bool {
-    let everything = |rule: &RuleRef, value: &str| value == "**" || value == "/**" || rule.id.is_empty();
-    !process.exec.allow.iter().all(|entry| everything(&entry.rule, &entry.value))
 }
 
 fn kernel() -> String {

@@ -107,7 +107,7 @@ impl Network {
 /// The lines of policy that would allow what a session refused.
 #[must_use]
 pub fn learned(session: &Session) -> String {
-    match session.wanted.snippet(usize::MAX) {
+    match session.live.wanted.snippet(usize::MAX) {
         Some(lines) => {
             format!("these lines of policy would allow what was refused; allow what you know:\n{lines}")
         }
@@ -152,17 +152,17 @@ pub async fn open(
     rules: &NetworkPolicy,
     of_agent: OfAgent,
 ) -> Result<Egress, String> {
-    let backend = session.backend;
-    let (policed, missing) = match session.network.loading.policed().await {
+    let backend = session.facts.backend;
+    let (policed, missing) = match session.live.network.loading.policed().await {
         Ok(policed) => (Some(policed), None),
-        Err(why) if backend == Backend::Ebpf && !session.allow_degraded => {
+        Err(why) if backend == Backend::Ebpf && !session.facts.allow_degraded => {
             return Err(format!(
                 "the network cannot be policed by eBPF: {why}; `--network auto` takes what can be had here"
             ));
         }
         Err(why) => (None, Some(why)),
     };
-    let asks = session.learns || (server.is_none() && asks(session, rules));
+    let asks = session.facts.learns || (server.is_none() && asks(session, rules));
     let allow = Allowlist::new(rules).asking(asks);
     let plan = if policed.is_some() {
         match kernel::listeners(&allow) {
@@ -172,7 +172,7 @@ pub async fn open(
     } else {
         any_ip(&allow)?
     };
-    let mut enforcement = match session.context.tier {
+    let mut enforcement = match session.facts.context.tier {
         Tier::Namespaces => enforcement(backend, &plan, missing),
         Tier::Container => Enforcement {
             why: BY_THE_SESSION.to_owned(),
@@ -192,15 +192,15 @@ pub async fn open(
     }
     let OfAgent { approvals, broker, channel, publish } = of_agent;
     let ask: Option<Rc<dyn net::ask::Ask>> = match approvals {
-        _ if session.learns => Some(Rc::new(Learning::default())),
+        _ if session.facts.learns => Some(Rc::new(Learning::default())),
         Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals))),
         _ => None,
     };
     let authority = super::trust::authority(session, rules);
-    let resolver = Rc::clone(&session.network.resolver);
+    let resolver = Rc::clone(&session.live.network.resolver);
     let of_session = Rc::clone(session);
     let unadvised: net::egress_context::Unadvised =
-        Rc::new(move |port| of_session.listeners.agent(port).is_some());
+        Rc::new(move |port| of_session.live.listeners.agent(port).is_some());
     Ok(Egress {
         session: Rc::clone(session),
         server,
@@ -223,7 +223,7 @@ pub async fn open(
 
 /// Makes servers inside reachable from this machine.
 fn published(session: &Session, rules: &NetworkPolicy, asked: &[Asked]) -> Result<Vec<Published>, String> {
-    if session.context.tier == Tier::Container && !asked.is_empty() {
+    if session.facts.context.tier == Tier::Container && !asked.is_empty() {
         return Err(
             "nothing can be published with `--tier container`: programs cannot listen there".to_owned()
         );
@@ -243,11 +243,11 @@ fn published(session: &Session, rules: &NetworkPolicy, asked: &[Asked]) -> Resul
 /// Whether a person is asked about what no rule of the agent names.
 fn asks(session: &Session, rules: &NetworkPolicy) -> bool {
     // Whose organisation locks the network cannot open it by saying yes.
-    let can = super::approvals::can_ask(session) && !session.policy.is_locked("agent.network");
+    let can = super::approvals::can_ask(session) && !session.facts.policy.is_locked("agent.network");
     match &rules.unknown {
         Some(asks) => asks.value && can,
         // Where a policy lists what may run, it means to leave nothing to chance.
-        None => can && session.executable_paths(&session.policy.agent).is_empty(),
+        None => can && session.facts.executable_paths(&session.facts.policy.agent).is_empty(),
     }
 }
 
@@ -288,7 +288,7 @@ fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
 /// # Errors
 /// When the policy names one that cannot be used. One of the environment is told, and not used then.
 pub fn proxy(session: &Session, rules: &NetworkPolicy) -> Result<Option<Proxy>, String> {
-    let variable = |name: &str| session.context.env.get(name).cloned();
+    let variable = |name: &str| session.facts.context.env.get(name).cloned();
     match rules.proxy.as_ref().map(|choice| (&choice.value, &choice.rule)) {
         Some((ProxyChoice::Off, _)) => Ok(None),
         Some((ProxyChoice::Url(url), rule)) => {
@@ -297,7 +297,7 @@ pub fn proxy(session: &Session, rules: &NetworkPolicy) -> Result<Option<Proxy>, 
         }
         Some((ProxyChoice::Environment, _)) | None => {
             Ok(Proxy::of_environment(variable).unwrap_or_else(|why| {
-                session.note_lack(&format!(
+                session.record.note_lack(&format!(
                     "HTTPS_PROXY is not used: {why}; `network: {{proxy: off}}` says so for good"
                 ));
                 None
@@ -382,22 +382,22 @@ impl Egress {
     /// # Errors
     /// When it cannot: nothing may be born there then.
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
-        let network = &self.session.network;
+        let network = &self.session.live.network;
         let session = Rc::clone(&self.session);
         let on_refusal: net::OnRefusal =
-            Rc::new(move |server, refusal| session.tell_refusal(server, refusal));
+            Rc::new(move |server, refusal| tell_refusal(&session, server, refusal));
         let make = |origin| {
             EgressContext::new(
                 self.server.clone(),
                 self.rules.clone(),
                 origin,
                 Rc::clone(&network.connections),
-                self.session.journal.clone(),
+                self.session.record.journal.clone(),
                 Rc::clone(&on_refusal),
                 self.services.clone(),
             )
         };
-        let origin = match self.session.context.tier {
+        let origin = match self.session.facts.context.tier {
             Tier::Namespaces => Origin::Arrival,
             Tier::Container => Origin::Told(net::egress_context::Told::default()),
         };
@@ -423,41 +423,38 @@ pub struct EgressService {
 
 /// Gives what a program that has ended did on the network time to be written down.
 pub async fn finish(session: &Session, service: EgressService) {
-    if let Ok(policed) = session.network.loading.policed().await {
+    if let Ok(policed) = session.live.network.loading.policed().await {
         policed.kernel.told().await;
     }
     session.close_elsewhere(service.unanswered.finish().await);
     service.service.finish(LAST_WORDS).await;
 }
 
-impl Session {
-    /// What a refused connection would have wanted, and the word to the user.
-    fn tell_refusal(&self, server: Option<&ServerId>, refusal: &Refusal) {
-        let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen.code();
-        let behind = if is_of_machine { self.listeners.agent(refusal.port) } else { None };
-        if let Some(entry) = &refusal.entry {
-            self.wanted.add(server, Key::Host, entry);
-        } else if is_of_machine && behind.is_none() {
-            self.wanted.add(server, Key::Loopback, &refusal.port.to_string());
-        }
-        let shown = self.network.shown.get();
-        self.network.shown.set(shown.saturating_add(1));
-        match shown.cmp(&MOST_SHOWN) {
-            std::cmp::Ordering::Less => {
-                let line = line(server, refusal, behind);
-                if shown < MOST_HINTS {
-                    super::approvals::hint(self, &line);
-                }
-                self.note_refusal(&line);
+/// What a refused connection would have wanted, and the word to the user.
+fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal) {
+    let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen.code();
+    let behind = if is_of_machine { session.live.listeners.agent(refusal.port) } else { None };
+    if let Some(entry) = &refusal.entry {
+        session.live.wanted.add(server, Key::Host, entry);
+    } else if is_of_machine && behind.is_none() {
+        session.live.wanted.add(server, Key::Loopback, &refusal.port.to_string());
+    }
+    let shown = session.live.network.shown.get();
+    session.live.network.shown.set(shown.saturating_add(1));
+    match shown.cmp(&MOST_SHOWN) {
+        std::cmp::Ordering::Less => {
+            let line = line(server, refusal, behind);
+            if shown < MOST_HINTS {
+                super::approvals::hint(session, &line);
             }
-            std::cmp::Ordering::Equal => {
-                self.note_refusal("more connections are refused; `agentsh report` lists them all");
-            }
-            std::cmp::Ordering::Greater => {}
+            session.record.note_refusal(&line);
         }
+        std::cmp::Ordering::Equal => {
+            session.record.note_refusal("more connections are refused; `agentsh report` lists them all");
+        }
+        std::cmp::Ordering::Greater => {}
     }
 }
-
 fn line(server: Option<&ServerId>, refusal: &Refusal, behind: Option<&str>) -> String {
     let who = server.map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
     let host = escape::line(&refusal.host);

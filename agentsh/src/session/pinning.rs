@@ -25,13 +25,13 @@ const MOST_NAMED: usize = 20;
 /// What the user has to know: a missing program, or the files that changed.
 pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<Pinned, StartError> {
     let id = &declaration.id;
-    let pinning = &session.policy.mcp.pinning;
+    let pinning = &session.facts.policy.mcp.pinning;
     let scope = scope(session, declaration);
-    let pins = &session.pins;
+    let pins = &session.live.pins;
     let stored =
         pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
     let mut command = command(session, declaration);
-    if stored.is_none() && session.agent_runs.get() {
+    if stored.is_none() && session.record.agent_runs() {
         // Whatever package lies there now, the agent may have put it there.
         command.not_below = Some(repository(session));
     }
@@ -44,7 +44,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
         })?;
     let resolved = &pinned.resolved;
     if !declaration.users_word
-        && let Some(path) = installed::out_of_place(resolved, &session.context)
+        && let Some(path) = installed::out_of_place(resolved, &session.facts.context)
     {
         return Err(refuse(format!(
             "cannot start server '{id}': its command names {}, which is neither in the project nor an installed \
@@ -65,7 +65,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     match (&status, action) {
         (Status::Match, _) | (Status::NotPinned, Action::Proceed) => {}
         (_, Action::PinAndProceed) => {
-            if let Some(why) = session.unready.borrow().get(id) {
+            if let Some(why) = session.live.unready.borrow().get(id) {
                 return Err(refuse(format!(
                     "server '{id}' could not be pinned before the agent started ({why}), and what is there now may be \
                      the agent's work; start the session again to use it"
@@ -75,7 +75,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
             pins.trust(&state(resolved, declaration, &scope), &texts(resolved), TrustedBy::FirstUse)
                 .await
                 .map_err(|error| refuse(format!("cannot store the pin of server '{id}': {error}")))?;
-            session.journal.record(Event::McpServerBinaryPinned {
+            session.record.journal.record(Event::McpServerBinaryPinned {
                 server_id: id.clone(),
                 binary_path,
                 hash: actual_hash,
@@ -100,7 +100,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
                     pinning.rule
                 )));
             }
-            session.journal.record(event);
+            session.record.journal.record(event);
         }
         (Status::Mismatch(change), action) => {
             pins.refuse(&state(resolved, declaration, &scope), &texts(resolved))
@@ -128,13 +128,13 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
                 )));
             }
             if action == Action::ProceedWithAlert {
-                session.note(&format!("server '{id}' is not the program that was pinned ({} files changed); started, because {} says so", change.changed.len(), pinning.rule));
+                session.record.note(&format!("server '{id}' is not the program that was pinned ({} files changed); started, because {} says so", change.changed.len(), pinning.rule));
             }
-            session.journal.record(event);
+            session.record.journal.record(event);
         }
     }
     if let Some(why) = &resolved.unpinned {
-        session.note(&format!("server '{id}' is only partly pinned: {why}"));
+        session.record.note(&format!("server '{id}' is only partly pinned: {why}"));
     }
     Ok(pinned)
 }
@@ -142,14 +142,14 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
 /// Pins every server that has no pin yet, before the agent can write what it will run. What cannot be pinned now is
 /// remembered, so that it is not pinned later; a package that is yet to be fetched comes from where no agent writes.
 pub async fn ahead(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared>) {
-    let pinning = &session.policy.mcp.pinning;
+    let pinning = &session.facts.policy.mcp.pinning;
     if !pinning.enabled || !pinning.pin_binary || !pinning.auto_trust_first {
         return;
     }
     for (id, declared) in declared {
         let Declared::Command(declaration) = declared else { continue };
         let scope = scope(session, declaration);
-        if !matches!(session.pins.load(id, &scope).await, Ok(None)) {
+        if !matches!(session.live.pins.load(id, &scope).await, Ok(None)) {
             continue;
         }
         let outcome = match resolve(session, command(session, declaration), None).await {
@@ -158,7 +158,7 @@ pub async fn ahead(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared
             Err(error) => Err(error.to_string()),
         };
         if let Err(why) = outcome {
-            session.unready.borrow_mut().insert(id.clone(), why);
+            session.live.unready.borrow_mut().insert(id.clone(), why);
         }
     }
 }
@@ -170,14 +170,14 @@ async fn pin_now(
     resolved: &Resolved,
 ) -> Result<(), String> {
     // Refused when it is started, with the reason.
-    if !declaration.users_word && installed::out_of_place(resolved, &session.context).is_some() {
+    if !declaration.users_word && installed::out_of_place(resolved, &session.facts.context).is_some() {
         return Ok(());
     }
     let state = state(resolved, declaration, scope);
     let files = state.manifest.len() as u64;
-    let stored = session.pins.trust(&state, &texts(resolved), TrustedBy::FirstUse).await;
+    let stored = session.live.pins.trust(&state, &texts(resolved), TrustedBy::FirstUse).await;
     stored.map_err(|error| format!("its pin cannot be stored: {error}"))?;
-    session.journal.record(Event::McpServerBinaryPinned {
+    session.record.journal.record(Event::McpServerBinaryPinned {
         server_id: declaration.id.clone(),
         binary_path: resolved.program.display().to_string(),
         hash: resolved.digest.clone(),
@@ -187,14 +187,14 @@ async fn pin_now(
 }
 
 fn command(session: &Session, declaration: &Declaration) -> Command {
-    let mut env = session.context.env.clone();
+    let mut env = session.facts.context.env.clone();
     // What the process will not have does not lead to its program either.
     let counts = |name: &str| declaration.users_word || !crate::policy::env::is_loader(name);
     env.extend(declaration.env.clone().into_iter().filter(|(name, _)| counts(name)));
     Command {
         program: declaration.command.clone(),
         args: declaration.args.clone(),
-        cwd: declaration.cwd.clone().unwrap_or_else(|| session.context.directory.clone()),
+        cwd: declaration.cwd.clone().unwrap_or_else(|| session.facts.context.directory.clone()),
         env,
         not_below: foreign_packages(session, declaration),
     }
@@ -205,12 +205,12 @@ fn command(session: &Session, declaration: &Declaration) -> Command {
 fn foreign_packages(session: &Session, declaration: &Declaration) -> Option<PathBuf> {
     let around = repository(session);
     let is_named = declaration.cwd.as_ref().is_some_and(|cwd| cwd.starts_with(&around));
-    (declaration.users_word && !is_named && session.project_shown).then_some(around)
+    (declaration.users_word && !is_named && session.facts.project_shown).then_some(around)
 }
 
 /// The repository around the project, else the project.
 fn repository(session: &Session) -> PathBuf {
-    let start = &session.context.directory;
+    let start = &session.facts.context.directory;
     let found = start.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok());
     found.unwrap_or(start).to_owned()
 }
@@ -237,7 +237,7 @@ async fn resolve_or_fetch(
             let is_missing = matches!(error, fetch::FetchError::Missing { .. });
             return Err((message, if is_missing { 127 } else { StartError::FAILED }));
         }
-        session.note(&format!("{message}; server '{id}' gets what was fetched before"));
+        session.record.note(&format!("{message}; server '{id}' gets what was fetched before"));
     }
     resolve(session, command, Some(store)).await.map_err(told)
 }
@@ -284,7 +284,7 @@ fn texts(resolved: &Resolved) -> Texts {
 
 /// A pin of the user's own server holds everywhere; one that came with a project holds in that project.
 pub fn scope(session: &Session, declaration: &Declaration) -> String {
-    if declaration.users_word { String::new() } else { session.context.project.display().to_string() }
+    if declaration.users_word { String::new() } else { session.facts.context.project.display().to_string() }
 }
 
 fn on_record(action: Action) -> words::Action {
@@ -296,7 +296,7 @@ fn on_record(action: Action) -> words::Action {
 }
 
 async fn commit(session: &Session, event: Event) -> Result<(), StartError> {
-    session.journal.commit(event).await.map_err(|error| refuse(format!("cannot record the refusal: {error}")))
+    session.record.journal.commit(event).await.map_err(|error| refuse(format!("cannot record the refusal: {error}")))
 }
 
 fn refuse(message: String) -> StartError {

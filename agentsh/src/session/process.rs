@@ -59,7 +59,7 @@ pub async fn start(
     granted: Option<Vec<FileGrant>>,
     lacks: impl Fn(&Path, &str),
 ) -> Result<Process, ProcessError> {
-    let context = &session.context;
+    let context = &session.facts.context;
     let args = spec.process.argv.iter().skip(1).map(|argument| argument.to_string_lossy().into_owned());
     let args = redact::arguments(&args.collect::<Vec<_>>());
     let cgroup = session.next_cgroup();
@@ -74,8 +74,8 @@ pub async fn start(
     // The guards take them along.
     let inside = running.child.namespaces.as_ref().and_then(|inside| inside.try_clone().ok());
     let guards = Guards::start(session, server, before, &mut running, stand_ins);
-    session.record_enforcement(server, &running.enforcement);
-    session.journal.record(Event::ProcessStarted {
+    session.record.enforcement(server, &running.enforcement);
+    session.record.journal.record(Event::ProcessStarted {
         server_id: server.cloned(),
         program: resolved.program.display().to_string(),
         args,
@@ -83,7 +83,7 @@ pub async fn start(
         pid: running.child.pid,
     });
     if let Some(grants) = granted {
-        session.journal.record(Event::FilesGranted { server_id: server.cloned(), grants });
+        session.record.journal.record(Event::FilesGranted { server_id: server.cloned(), grants });
     }
     Ok(Process { session: Rc::clone(session), server: server.cloned(), running, guards, inside })
 }
@@ -104,7 +104,7 @@ impl Process {
     /// pid 1 is what ends the others when agentsh is gone, and has to go on for that.
     #[must_use]
     pub fn group(&self) -> Option<PathBuf> {
-        let is_whole = self.session.context.tier == Tier::Namespaces;
+        let is_whole = self.session.facts.context.tier == Tier::Namespaces;
         self.running.cgroup.directory().filter(|_| is_whole).map(Path::to_owned)
     }
 
@@ -149,7 +149,7 @@ impl Process {
         if let Some(way_out) = way_out {
             network::finish(&session, way_out).await;
         }
-        session.journal.record(Event::ProcessExited { server_id: server, exit_code, cause });
+        session.record.journal.record(Event::ProcessExited { server_id: server, exit_code, cause });
         Ended { cause, error }
     }
 }

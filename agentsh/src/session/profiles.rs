@@ -37,10 +37,10 @@ pub struct Given {
 /// A profile of the user that cannot be used; a state directory that cannot be made.
 pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) -> Result<Given, StartError> {
     let id = &declaration.id;
-    let mcp = &session.policy.mcp;
+    let mcp = &session.facts.policy.mcp;
     let (package, found) = find(session, declaration, resolved)?;
     session
-        .labels
+        .live.labels
         .borrow_mut()
         .insert(id.clone(), labels(vouched(session, declaration), package.as_ref(), found.as_ref()));
     let process = if declaration.has_grants_by_name() {
@@ -70,10 +70,10 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
         let names: Vec<String> = withheld
             .into_iter()
             .map(|entry| entry.value)
-            .filter(|name| session.context.env.contains_key(name))
+            .filter(|name| session.facts.context.env.contains_key(name))
             .collect();
         if !names.is_empty() {
-            session.note(&format!(
+            session.record.note(&format!(
                 "server '{id}' came with the project and does not get {}; to pass it, add to your own policy: \
                  sandbox: {{mcp: {{servers: [{{id: {:?}, env_allow: {names:?}}}]}}}}",
                 names.join(", "),
@@ -89,7 +89,7 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
         }
         given.own_state.push(Grant { path: directory, access: Access::ReadWrite });
     }
-    session.journal.record(Event::Enforcement {
+    session.record.journal.record(Event::Enforcement {
         server_id: Some(id.clone()),
         layer: "profile".to_owned(),
         asked: resolved.identity.clone(),
@@ -103,15 +103,15 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
 
 /// What the user's policy says of a name, when it was meant for this server.
 fn vouched<'s>(session: &'s Session, declaration: &Declaration) -> Option<&'s ServerPolicy> {
-    session.policy.mcp.servers.get(&declaration.id).filter(|_| declaration.has_grants_by_name())
+    session.facts.policy.mcp.servers.get(&declaration.id).filter(|_| declaration.has_grants_by_name())
 }
 
 fn tell_withheld(session: &Session, declaration: &Declaration) {
     let id = &declaration.id;
-    let Some(entry) = session.policy.mcp.servers.get(id) else { return };
+    let Some(entry) = session.facts.policy.mcp.servers.get(id) else { return };
     let place = declaration.place.as_deref().unwrap_or_default();
     let file = place.rsplit_once(':').map_or(place, |(file, _)| file);
-    session.note(&format!(
+    session.record.note(&format!(
         "server '{id}' came with the project ({place}) and bears the name of an entry of your policy ({}): that entry \
          takes away and gives nothing; to agree: {}",
         entry.rule,
@@ -127,7 +127,7 @@ fn find(
     resolved: &Resolved,
 ) -> Result<(Option<Package>, Option<ServerProfile>), StartError> {
     let Some(package) = Package::of_identity(&resolved.identity) else { return Ok((None, None)) };
-    let context = &session.context;
+    let context = &session.facts.context;
     let of_project = |path: &Path| path.starts_with(&context.project) && !path.starts_with(&context.data);
     let own = resolved.trees.iter().map(|tree| tree.root.as_path());
     let files = resolved.files.iter().map(|file| file.path.as_path());
@@ -142,7 +142,7 @@ fn find(
         let why =
             if inside { "its program lies in the project" } else { "the project adds code to its program" };
         let (id, profile) = (&declaration.id, &found.name);
-        session.note(&format!("server '{id}' does not get the profile {profile}: {why}"));
+        session.record.note(&format!("server '{id}' does not get the profile {profile}: {why}"));
         return Ok((None, None));
     }
     Ok(((!inside && !added).then_some(package), found))
@@ -167,7 +167,7 @@ fn values(session: &Session, declaration: &Declaration, opened: &Opened) -> Vec<
     let args = &declaration.args;
     match &opened.from {
         Place::Env(name) => {
-            let value = declaration.env.get(name).or_else(|| session.context.env.get(name));
+            let value = declaration.env.get(name).or_else(|| session.facts.context.env.get(name));
             value.cloned().into_iter().collect()
         }
         Place::Option(option) => {
@@ -214,7 +214,7 @@ fn open(
         }
         What::Path | What::Directory if is_written("filesystem.write") => {}
         what => {
-            let paths = session.paths();
+            let paths = session.facts.paths();
             let path = crate::policy::place::resolve(value, &paths);
             let path = match what {
                 What::Directory => path.parent().map_or_else(PathBuf::new, Path::to_owned),
@@ -223,7 +223,7 @@ fn open(
             // A place that holds everything is not what anybody meant by naming a file in it.
             if paths.home.starts_with(&path) || ["/tmp", "/var/tmp"].iter().any(|all| path == Path::new(all))
             {
-                session.note(&format!(
+                session.record.note(&format!(
                     "the directory of '{value}' is not opened: too much else lies in it; give the file a directory of its own"
                 ));
                 return;
@@ -231,7 +231,7 @@ fn open(
             let (granted, refused) =
                 grants::from_arguments(&[path.display().to_string()], &paths.project, &paths, true);
             given.grants.extend(granted);
-            refused.iter().for_each(|line| session.note(&format!("not opened: {line}")));
+            refused.iter().for_each(|line| session.record.note(&format!("not opened: {line}")));
         }
     }
 }
@@ -256,13 +256,13 @@ fn state_directory(session: &Session, declaration: &Declaration) -> Result<PathB
         let scope = if declaration.users_word {
             String::new()
         } else {
-            session.context.project.display().to_string()
+            session.facts.context.project.display().to_string()
         };
         let hash = Sha256::digest(format!("{}\0{scope}", declaration.id.0));
         name.push('-');
         hash.iter().take(8).for_each(|byte| name.push_str(&format!("{byte:02x}")));
     }
-    let directory = session.context.state.join("servers").join(name);
+    let directory = session.facts.context.state.join("servers").join(name);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
         refuse(format!("cannot make the state directory {}: {error}", directory.display()))
     })?;

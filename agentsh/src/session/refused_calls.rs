@@ -188,7 +188,7 @@ fn answer(
     told: Option<&(Rc<Session>, Option<ServerId>)>,
     hear: Hear,
 ) {
-    if let Some((session, server)) = told.filter(|(session, _)| session.tells_files.get())
+    if let Some((session, server)) = told.filter(|(session, _)| session.facts.tells_files)
         && let Some(wanted) = listener.looked_for(refused)
     {
         hear(session, server.as_ref(), refused.pid, &wanted);
@@ -200,7 +200,7 @@ fn answer(
     let program = program.trim_end_matches('\n');
     let purpose = purpose(refused.call);
     if let Some((session, server)) = told
-        && let Some(number) = session.refused_calls.add(program, purpose)
+        && let Some(number) = session.live.refused_calls.add(program, purpose)
     {
         tell(session, server.as_ref(), program, purpose, number);
     }
@@ -212,16 +212,16 @@ fn tell(session: &Session, server: Option<&ServerId>, program: &str, purpose: &P
     let who = server.map_or(String::new(), |id| format!(" of server '{}'", escape::line(&id.0)));
     let shown = escape::line(program);
     match number.cmp(&MOST_SHOWN) {
-        std::cmp::Ordering::Less | std::cmp::Ordering::Equal => session.note(&format!(
+        std::cmp::Ordering::Less | std::cmp::Ordering::Equal => session.record.note(&format!(
             "{what} is refused to '{shown}'{who}: {why}, by {}; no policy allows it: {instead}",
             rule()
         )),
         std::cmp::Ordering::Greater if number == MOST_SHOWN + 1 => {
-            session.note("more system calls are refused; `agentsh report` lists them all");
+            session.record.note("more system calls are refused; `agentsh report` lists them all");
         }
         std::cmp::Ordering::Greater => {}
     }
-    session.journal.record(Event::CallRefused {
+    session.record.journal.record(Event::CallRefused {
         server_id: server.cloned(),
         program: program.to_owned(),
         what: (*what).to_owned(),

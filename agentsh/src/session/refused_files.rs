@@ -102,7 +102,7 @@ impl Files {
 
 /// A sandbox was started: what Landlock refuses to it is told from now on, where that can be heard.
 pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
-    let files = &session.refused_files;
+    let files = &session.live.refused_files;
     files.sandboxes.borrow_mut().insert(pid, owner);
     if files.listens.replace(true) {
         return;
@@ -119,7 +119,7 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
             match rustix::io::read(socket.get_ref(), &mut message) {
                 Ok(length) => {
                     let record = message.get(..length).and_then(audit::read);
-                    let found = record.map(|record| session.refused_files.hear(record));
+                    let found = record.map(|record| session.live.refused_files.hear(record));
                     for refusal in found.unwrap_or_default() {
                         tell(&session, &refusal);
                     }
@@ -136,7 +136,7 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
 
 /// Tells of one, the first time.
 pub fn tell(session: &Session, refusal: &Refusal) {
-    let Some(number) = session.refused_files.number(refusal) else { return };
+    let Some(number) = session.live.refused_files.number(refusal) else { return };
     let Refusal { owner, rights, path } = refusal;
     let (question, key) = if rights.iter().all(|right| right.starts_with("fs.read_")) {
         (Question::Read(path.clone()), Key::Read)
@@ -145,9 +145,9 @@ pub fn tell(session: &Session, refusal: &Refusal) {
     } else {
         (Question::Write(path.clone()), Key::Write)
     };
-    let answer = session.policy.ask(owner.as_ref(), &question, &session.paths());
-    let paths = session.paths();
-    let is_offered = !answer.allow && !is_never_offered(Path::new(path), &paths.home, &session.context.state);
+    let answer = session.facts.policy.ask(owner.as_ref(), &question, &session.facts.paths());
+    let paths = session.facts.paths();
+    let is_offered = !answer.allow && !is_never_offered(Path::new(path), &paths.home, &session.facts.context.state);
     let change = answer.change.filter(|_| is_offered);
     let entry = change.as_deref().and_then(|change| Some(change.split_once(": [")?.1.split_once(']')?.0));
     if let Some(entry) = entry {
@@ -159,7 +159,7 @@ pub fn tell(session: &Session, refusal: &Refusal) {
         // A directory that was looked at, or a file to be made, says nothing of what is needed.
         let is_precise = !rights.iter().all(|right| right == "fs.read_dir" || right.starts_with("fs.make_"));
         if is_precise && !matches!(question, Question::Exec(_)) {
-            session.wanted.add(owner.as_ref(), key, entry);
+            session.live.wanted.add(owner.as_ref(), key, entry);
         }
     }
     let what = rights.iter().map(|right| right.trim_start_matches("fs.")).collect::<Vec<_>>().join(", ");
@@ -170,13 +170,13 @@ pub fn tell(session: &Session, refusal: &Refusal) {
         let to_allow = change
             .as_ref()
             .map_or(String::new(), |change| format!("; to allow it: {}", escape::line(change)));
-        session.note(&format!(
+        session.record.note(&format!(
             "'{path}' is refused to {who} ({}): {why}, by {}{to_allow}",
             escape::line(&what),
             answer.rule
         ));
     }
-    session.journal.record(refused(refusal, what, answer.rule, change.as_deref()));
+    session.record.journal.record(refused(refusal, what, answer.rule, change.as_deref()));
 }
 
 /// A name may be a token: of a path and of what would allow it, the rest is on record.

@@ -59,7 +59,7 @@ pub fn give(session: &Session, kind: Kind, launch: &mut Launch) -> Given {
                 Some(file) => file.content = content,
                 None => {
                     let path = remembered.path.clone();
-                    let home = &session.context.home;
+                    let home = &session.facts.context.home;
                     launch.home_state.retain(|state| home.join(&state.path) != path);
                     launch.files.push(InjectedFile { path, content, mode: 0o600 });
                 }
@@ -94,13 +94,13 @@ pub fn keep(session: &Session, kind: Kind, given: &Given, inside: &Namespaces) {
             && let Err(error) = merge(session, path, *format, &back)
         {
             let shown = crate::store::escape::line(&path.to_string_lossy()).into_owned();
-            session.note(&format!("{shown} does not remember what {} was told: {error}", kind.title()));
+            session.record.note(&format!("{shown} does not remember what {} was told: {error}", kind.title()));
         }
     }
     if kept != before
         && let Err(error) = write_kept(session, kind, &kept)
     {
-        session.note(&format!("what {} was told in this project is not kept: {error}", kind.title()));
+        session.record.note(&format!("what {} was told in this project is not kept: {error}", kind.title()));
     }
 }
 
@@ -124,7 +124,7 @@ fn name(key: &Key) -> String {
 
 /// What the agent left at a path.
 fn left(session: &Session, inside: &Namespaces, path: &Path) -> Option<String> {
-    let file = visit::open(&session.context.zygote, inside, path).ok().flatten()?;
+    let file = visit::open(&session.facts.context.zygote, inside, path).ok().flatten()?;
     let mut text = String::new();
     file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
@@ -156,7 +156,7 @@ fn merge(session: &Session, path: &Path, format: Format, changes: &[(&Key, Value
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => path.to_owned(),
         other => other?,
     };
-    if real.starts_with(&session.context.project) || !real.parent().is_some_and(Path::is_dir) {
+    if real.starts_with(&session.facts.context.project) || !real.parent().is_some_and(Path::is_dir) {
         return Ok(());
     }
     for _ in 0..TRIES {

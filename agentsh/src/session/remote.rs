@@ -73,9 +73,9 @@ impl Remote {
         let headers = self.headers()?;
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
         let rules = rules(&self.session, id, url, *users_word);
-        let proxy = super::network::proxy(&self.session, &self.session.policy.agent.network)?;
-        let (journal, failing) = (self.session.journal.clone(), id.clone());
-        let (session, max) = (Rc::clone(&self.session), self.session.policy.mcp.max_line_bytes);
+        let proxy = super::network::proxy(&self.session, &self.session.facts.policy.agent.network)?;
+        let (journal, failing) = (self.session.record.journal.clone(), id.clone());
+        let (session, max) = (Rc::clone(&self.session), self.session.facts.policy.mcp.max_line_bytes);
         Ok(Settings {
             server: id.0.clone(),
             client: Client::new(lookup, rules).with_proxy(proxy),
@@ -85,7 +85,7 @@ impl Remote {
             pauses: self.pauses.clone(),
             remedy: remedy(id, url),
             max_message: usize::try_from(max).unwrap_or(usize::MAX),
-            note: Rc::new(move |message| session.note(&escape::line(message))),
+            note: Rc::new(move |message| session.record.note(&escape::line(message))),
             failed: Rc::new(move |failed| {
                 journal.record(Event::McpServerUnavailable {
                     server_id: failing.clone(),
@@ -136,13 +136,13 @@ impl Upstream for Remote {
         let Declaration { id, url, place, users_word, .. } = &self.declaration;
         let scope = match users_word {
             true => String::new(),
-            false => self.session.context.project.display().to_string(),
+            false => self.session.facts.context.project.display().to_string(),
         };
         let origin = Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
-        let pins = self.session.interfaces.expect(&self.session.pins, id, &scope, &origin).await;
+        let pins = self.session.live.interfaces.expect(&self.session.live.pins, id, &scope, &origin).await;
         let what = super::advisories::What::Url(url);
         if let Err(error) = super::advisories::check(&self.session, id, &scope, what).await {
-            self.session.note(&error.message);
+            self.session.record.note(&error.message);
             return Err(error);
         }
         let begun = pins.map_err(|error| error.to_string());
@@ -152,14 +152,14 @@ impl Upstream for Remote {
         begun.map_err(|why| {
             let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
             let message = format!("cannot reach server '{id}': {why}{place}");
-            self.session.journal.record(Event::McpServerRefused {
+            self.session.record.journal.record(Event::McpServerRefused {
                 server_id: id.clone(),
                 reason: "start-failed".to_owned(),
                 detail: message.clone(),
                 rule: RuleRef::default_rule("server start"),
             });
-            self.session.note(&escape::line(&message));
-            self.session.told.borrow_mut().entry(message.clone()).or_default();
+            self.session.record.note(&escape::line(&message));
+            self.session.record.told.borrow_mut().entry(message.clone()).or_default();
             StartError { message, permanent: true, recorded: true, status: StartError::FAILED }
         })
     }

@@ -12,7 +12,7 @@ pub fn rules(session: &Session, id: &ServerId, url: &str, users_word: bool) -> R
     let Ok(url) = Url::parse(url) else { return rules };
     let port = url.port_or_known_default().unwrap_or(443);
     rules.loopback = users_word && is_here(&url);
-    if let Some(server) = session.policy.mcp.servers.get(id) {
+    if let Some(server) = session.facts.policy.mcp.servers.get(id) {
         let network = &server.process.network;
         rules.loopback |= is_here(&url) && network.loopback.iter().any(|open| open.value == port);
         let host = url.host_str().unwrap_or_default();

@@ -45,12 +45,12 @@ pub async fn resolve(
     command: Command,
     store: Option<pin::Store>,
 ) -> Result<Pinned, PinError> {
-    let (home, project) = (session.context.home.clone(), session.context.project.clone());
+    let (home, project) = (session.facts.context.home.clone(), session.facts.context.project.clone());
     let mut cache = Cache::new(session);
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
     let place = match std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         false => Place::Nowhere,
-        true if session.agent_draws() => Place::Beside,
+        true if session.record.agent_draws() => Place::Beside,
         true => Place::Line,
     };
     let (resolved, cache) = tokio::task::spawn_blocking(move || {
@@ -133,7 +133,7 @@ const UNASKED_BYTES: u64 = 1 << 20;
 
 impl Cache {
     fn new(session: &Session) -> Self {
-        let (store, runtime) = (Arc::clone(&session.pins), tokio::runtime::Handle::current());
+        let (store, runtime) = (Arc::clone(&session.live.pins), tokio::runtime::Handle::current());
         let unasked = BTreeSet::new();
         Self { store, runtime, unasked_bytes: UNASKED_BYTES, unasked, asked: 0, all: None, fresh: Vec::new() }
     }

@@ -87,18 +87,18 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
             project_shown: true,
             hold_messages: true,
             learns: request.learns,
+            is_reviewed: request.review,
+            tells_files: request.learns || request.tells_files,
         },
     )
     .await?;
-    session.is_reviewed.set(request.review);
-    session.tells_files.set(request.learns || request.tells_files);
     let session = Rc::new(session);
     let result = supervise(&session, kind, &request).await;
     if request.review {
         review::launch::tell(&session);
     }
-    session.release_refusals(request.summarised && result.is_ok());
-    session.release_notes();
+    session.record.release_refusals(request.summarised && result.is_ok());
+    session.record.release_notes();
     let exit_code = match &result {
         Ok(code) => *code,
         Err(error) => exit_code_of(error),
@@ -111,39 +111,39 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let argv = &request.agent.words;
     let io = |doing| move |source| RunError::Io { doing, source };
     let sockets = RemoveOnDrop(
-        socket_directory(&session.context, session.id).map_err(io("make the socket directory"))?,
+        socket_directory(&session.facts.context, session.facts.id).map_err(io("make the socket directory"))?,
     );
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
     // It gets ready while there is other work.
     let mut terminal = GuardedTerminal::begin();
     // Before anything is opened, or told to the agent.
     let sources =
-        remotes::named(&session.context).into_iter().chain(go_modules::named_sources(&session.context));
-    let new = project_sources::note(&session.context, &sources.collect::<Vec<_>>(), request.agree);
-    new.map_err(io("remember what the project names"))?.iter().for_each(|line| session.note(line));
+        remotes::named(&session.facts.context).into_iter().chain(go_modules::named_sources(&session.facts.context));
+    let new = project_sources::note(&session.facts.context, &sources.collect::<Vec<_>>(), request.agree);
+    new.map_err(io("remember what the project names"))?.iter().for_each(|line| session.record.note(line));
     let mut launch = configured::adapt(session, kind, argv)?;
     let given = remember::give(session, kind, &mut launch);
     for (id, reason) in &launch.refused {
-        session.journal.record(Event::McpServerRefused {
+        session.record.journal.record(Event::McpServerRefused {
             server_id: id.clone(),
             reason: "not-supported".to_owned(),
             detail: reason.clone(),
             rule: crate::types::RuleRef::default_rule("agent"),
         });
-        session.note(&format!("server '{id}' is not passed to the agent: {reason}"));
+        session.record.note(&format!("server '{id}' is not passed to the agent: {reason}"));
     }
     for note in &launch.notes {
-        session.note(note);
+        session.record.note(note);
     }
-    let declared = configured::declarations(&session.context, &session.policy, &launch);
+    let declared = configured::declarations(&session.facts.context, &session.facts.policy, &launch);
     brings::tell(session, kind);
-    session.neighbours.set(!declared.is_empty());
+    session.live.neighbours.set(!declared.is_empty());
 
     let command = Command {
         program: launch.argv.first().cloned().unwrap_or_default(),
         args: launch.argv.iter().skip(1).cloned().collect(),
-        cwd: session.context.directory.clone(),
-        env: session.context.env.clone(),
+        cwd: session.facts.context.directory.clone(),
+        env: session.facts.context.env.clone(),
         not_below: None,
     };
     let (pinned, (), ()) = tokio::join!(
@@ -154,11 +154,11 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let pinned = pinned?;
     for directory in &pinned.resolved.alone_in {
         let directory = crate::store::escape::line(&directory.display().to_string()).into_owned();
-        session.note(&format!(
+        session.record.note(&format!(
             "of '{directory}' the script alone is shown, and nothing that it loads from there: name that by `--read PATH`"
         ));
     }
-    session.agent_runs.set(true);
+    session.record.agent_starts();
     let bridges = Bridges::new(Rc::clone(session), declared).with_policy();
     let bridges = Rc::new(bridges.map_err(io("make a key"))?.with_classifier()?);
     // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
@@ -180,7 +180,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if launch.home_state.iter().any(|state| state.access == StateAccess::Scratch) {
         // What is left of it is a directory that nobody reads.
         let _ = std::fs::remove_dir_all(
-            agent_home::of_project(session, kind).join(format!("copies-{}", session.id)),
+            agent_home::of_project(session, kind).join(format!("copies-{}", session.facts.id)),
         );
     }
     if let Some(inside) = inside {
@@ -220,7 +220,7 @@ async fn start_agent(
         .map_err(|source| RunError::Io { doing: "serve ssh keys", source })?;
     let servers = launch.servers.keys().map(|id| id.0.clone()).collect();
     let model = Model::of(session, &launch.endpoints, servers, guard);
-    let wants_broker = session.policy.llm.credentials.as_ref();
+    let wants_broker = session.facts.policy.llm.credentials.as_ref();
     if let Some(word) = wants_broker.filter(|word| word.value == Credentials::Broker && model.is_none()) {
         return Err(RunError::Refused(format!(
             "{}: keys can only stay outside where the model's channel is: add `enabled: true`",
@@ -245,7 +245,7 @@ async fn start_agent(
     let (mut spec, caches) = specify::specify(session, &agent).await?;
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-    request.agent.hand_pipes_to(session.context.identity, &stdio);
+    request.agent.hand_pipes_to(session.facts.context.identity, &stdio);
     let numbered = request.agent.descriptors();
     let numbered = numbered.map_err(|source| RunError::Io { doing: "pass descriptors on", source })?;
     let mut descriptors = pinned.descriptors;
@@ -270,7 +270,7 @@ async fn start_agent(
         let (allow, ask) = egress.reachable();
         model.may_reach(Reachable { allow, ask });
     }
-    egress.published.iter().for_each(|published| session.announce(&published.line()));
+    egress.published.iter().for_each(|published| session.record.announce(&published.line()));
     let handles = Handles {
         descriptors,
         lender: None,
@@ -279,23 +279,23 @@ async fn start_agent(
         reports_to: Some((Rc::clone(session), None)),
     };
     let lacks = |path: &Path, why: &str| {
-        session.note(&format!("the agent does not get {}: {why}", path.display()));
+        session.record.note(&format!("the agent does not get {}: {why}", path.display()));
     };
-    let granted = grants::on_record(&session.policy.agent.filesystem);
+    let granted = grants::on_record(&session.facts.policy.agent.filesystem);
     let process = process::start(session, None, &spec, handles, &pinned.resolved, granted, lacks).await?;
     // It is set once: a session has one agent.
-    let _ = session.agent_spec.set(spec);
+    let _ = session.live.agent_spec.set(spec);
     if layer.is_some() {
         review::launch::share(session, &process)?;
     }
     // While the agent loads there is time, which a short one would have to wait for at the end.
-    session.journal.hurry();
+    session.record.journal.hurry();
     Ok(Kept { process, layers: Layers::new(layer, caches), keys })
 }
 
 /// What the command line says of a port goes before what the policy says.
 fn to_publish(session: &Session, asked: &[Asked]) -> Vec<Asked> {
-    let of_policy = session.policy.agent_only.publish.iter().map(|port| port.value);
+    let of_policy = session.facts.policy.agent_only.publish.iter().map(|port| port.value);
     let of_policy = of_policy.map(|port| Asked { port, host_port: port });
     let is_new = |one: &Asked| !asked.iter().any(|other| other.port == one.port);
     asked.iter().copied().chain(of_policy.filter(is_new)).collect()
@@ -351,7 +351,7 @@ async fn until_exit(
     drop(over);
     let ended = process.finish(code, cause).await;
     if ended.cause == ExitCause::MemoryLimit {
-        session.note(OUT_OF_MEMORY);
+        session.record.note(OUT_OF_MEMORY);
     }
     ended.error.map_or(Ok(code), |error| Err(error.into()))
 }

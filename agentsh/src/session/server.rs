@@ -59,7 +59,7 @@ impl Server {
     #[must_use]
     pub fn new(session: Rc<Session>, declaration: Declaration, error_output: ErrorOutput) -> Self {
         let process = session
-            .policy
+            .facts.policy
             .mcp
             .servers
             .get(&declaration.id)
@@ -86,15 +86,15 @@ impl Upstream for Server {
                 error.message.push_str(&format!(" ({place})"));
             }
             if !error.recorded {
-                self.session.journal.record(Event::McpServerRefused {
+                self.session.record.journal.record(Event::McpServerRefused {
                     server_id: self.declaration.id.clone(),
                     reason: "start-failed".to_owned(),
                     detail: error.message.clone(),
                     rule: RuleRef::default_rule("server start"),
                 });
             }
-            self.session.note(&error.message);
-            self.session.told.borrow_mut().entry(error.message.clone()).or_default();
+            self.session.record.note(&error.message);
+            self.session.record.told.borrow_mut().entry(error.message.clone()).or_default();
         }
         started
     }
@@ -110,21 +110,21 @@ impl Server {
         // Other arguments make another server: what it offers may follow from them.
         let basis = interface_pins::basis(&resolved.digest, &self.declaration.args);
         session
-            .interfaces
-            .expect(&session.pins, id, &scope, &basis)
+            .live.interfaces
+            .expect(&session.live.pins, id, &scope, &basis)
             .await
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
         let given = profiles::apply(&session, &self.declaration, &resolved)?;
         self.process = given.process;
-        let context = &session.context;
-        let of_policy = grants::contribution(&self.process.filesystem, &session.paths())
+        let context = &session.facts.context;
+        let of_policy = grants::contribution(&self.process.filesystem, &session.facts.paths())
             .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
         let directory = self.declaration.cwd.clone().unwrap_or_else(|| context.directory.clone());
         let own = self.declaration.users_word;
         let (from_arguments, refused) =
-            grants::from_arguments(&self.declaration.args, &directory, &session.paths(), own);
+            grants::from_arguments(&self.declaration.args, &directory, &session.facts.paths(), own);
         for line in refused {
-            session.note(&format!("server '{id}' does not get {line}"));
+            session.record.note(&format!("server '{id}' does not get {line}"));
         }
         let env = &self.process.env;
         let from_arguments = from_arguments.into_iter().filter(|grant| !covered(&resolved, &grant.path));
@@ -155,7 +155,7 @@ impl Server {
         let cwd = self.declaration.cwd.clone().or_else(|| resolved.cwd.clone());
         let program = specify::Pinning {
             argv: strings(&resolved)?.into_iter().map(Into::into).collect(),
-            workdir: cwd.unwrap_or_else(|| session.workdir()),
+            workdir: cwd.unwrap_or_else(|| session.facts.workdir()),
             resolved: &resolved,
             pinned: files,
         };
@@ -164,12 +164,12 @@ impl Server {
         process.raw_environment = environment::raw(&self.process.env, context);
         let filesystem = &self.process.filesystem;
         let paths = PathRules {
-            project_access: session.project_shown.then_some(Access::ReadOnly),
-            layer: session.layered.get().map(|_| ProjectLayer::Lent),
+            project_access: session.facts.project_shown.then_some(Access::ReadOnly),
+            layer: session.live.layered.get().map(|_| ProjectLayer::Lent),
             program_roots: resolved.read_roots.clone(),
             guard_all: filesystem.guard_all.as_ref().is_some_and(|all| all.value),
-            execute: session.executable_paths(&self.process),
-            shared_sockets: !session.neighbours.get(),
+            execute: session.facts.executable_paths(&self.process),
+            shared_sockets: !session.live.neighbours.get(),
             ..specify::path_rules(context, ProcessKind::Server, &limits)
         };
         let section = format!("sandbox.mcp.servers[{id}]");
@@ -180,15 +180,15 @@ impl Server {
             .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
         let handles = Handles {
             descriptors,
-            lender: session.layered.get(),
+            lender: session.live.layered.get(),
             egress: Some(egress),
             stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
             reports_to: Some((Rc::clone(&session), Some(id.clone()))),
         };
-        let is_there = |path: &std::path::Path| session.project_shown || path != session.context.project;
+        let is_there = |path: &std::path::Path| session.facts.project_shown || path != session.facts.context.project;
         let lacks = |path: &std::path::Path, why: &str| {
             if is_there(path) {
-                session.note(&format!("server '{id}' does not get {}: {why}", path.display()));
+                session.record.note(&format!("server '{id}' does not get {}: {why}", path.display()));
             }
         };
         let granted = grants::on_record(filesystem);
@@ -229,20 +229,20 @@ fn supervised(
             .await;
         let Ended { cause, error } = process.finish(code, cause).await;
         if cause == ExitCause::MemoryLimit {
-            session.note(&format!(
+            session.record.note(&format!(
                 "server '{id}' was ended: it used more memory than its `limits.memory` allows"
             ));
         }
         let said = tokio::time::timeout(LAST_WORDS, said).await;
         if let Some(error) = error {
-            session.note(&error.to_string());
+            session.record.note(&error.to_string());
         } else if code != 0
             && cause == ExitCause::Exited
             && error_output == ErrorOutput::Kept
             && let Ok(Ok(text)) = said
             && !text.is_empty()
         {
-            session.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
+            session.record.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
         }
         ExitInfo { code, cause: cause.as_str().to_owned() }
     });

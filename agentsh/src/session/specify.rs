@@ -40,14 +40,14 @@ pub fn process(
     limits: ResolvedLimits,
     program: Pinning<'_>,
 ) -> Process {
-    let context = &session.context;
+    let context = &session.facts.context;
     Process {
         program: program.resolved.program.clone(),
         argv: program.argv,
         workdir: program.workdir,
         pinned: program.pinned,
-        allow_degraded: session.allow_degraded,
-        reports_files: session.tells_files.get(),
+        allow_degraded: session.facts.allow_degraded,
+        reports_files: session.facts.tells_files,
         ..bare_process(context, kind, label, limits)
     }
 }
@@ -127,9 +127,9 @@ pub fn of_sandbox(context: &Context, kind: ProcessKind) -> Contribution {
 #[must_use]
 pub fn closed_hosts(session: &Session) -> Contribution {
     let mut part = Contribution::new(Feature::ClosedHosts);
-    let registry = session.registered.settings();
+    let registry = session.live.registered.settings();
     let registry = registry.and_then(|settings| Some((settings.place()?, settings.rule.clone())));
-    let fleet = fleet::place(&session.context.state)
+    let fleet = fleet::place(&session.facts.context.state)
         .map(|place| (place, crate::types::RuleRef::default_rule("fleet")));
     part.closed.extend(registry.into_iter().chain(fleet).map(|(value, rule)| Ruled { value, rule }));
     part
@@ -161,10 +161,10 @@ pub fn rules<'a>(
 
 /// Tells the user and the record what was decided while the specification was made.
 pub fn report(session: &Session, server: Option<&ServerId>, spec: &SandboxSpec) {
-    spec.notices.iter().for_each(|notice| session.note(notice));
-    session.record_enforcement(server, &spec.enforcement);
+    spec.notices.iter().for_each(|notice| session.record.note(notice));
+    session.record.enforcement(server, &spec.enforcement);
     if !spec.stripped.is_empty() {
-        session.journal.record(Event::McpServerEnvFiltered {
+        session.record.journal.record(Event::McpServerEnvFiltered {
             server_id: server.cloned(),
             stripped_vars: spec.stripped.clone(),
             passed_count: spec.environment.len(),

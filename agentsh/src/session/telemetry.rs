@@ -26,29 +26,29 @@ type Environment = BTreeMap<String, String>;
 
 /// Tells everybody of every event from now on; None where nobody is named.
 pub fn start(session: &Session, subscription: impl FnOnce() -> Subscription) -> Option<Subscriber> {
-    let policy = &session.policy.telemetry;
+    let policy = &session.facts.policy.telemetry;
     let mut problems = Vec::new();
     let settings = settings(policy, session, &mut problems);
     let subscriber = (!settings.is_empty())
-        .then(|| Subscriber::start(subscription(), session.id, settings, outgoing::client));
+        .then(|| Subscriber::start(subscription(), session.facts.id, settings, outgoing::client));
     let subscriber = subscriber.transpose().unwrap_or_else(|error| {
         problems.push(format!("no thread for it: {error}"));
         None
     });
     for problem in problems {
-        session.note(&format!("telemetry: {problem}"));
+        session.record.note(&format!("telemetry: {problem}"));
     }
     subscriber
 }
 
 fn settings(policy: &TelemetryPolicy, session: &Session, problems: &mut Vec<String>) -> Settings {
-    let env = &session.context.env;
+    let env = &session.facts.context.env;
     let mut settings = Settings::default();
     match otlp(policy, env) {
         Ok(otlp) => settings.otlp = otlp,
         Err(why) => problems.push(format!("nothing goes to the OTLP receiver: {why}")),
     }
-    let resolved = |path: &str| place::resolve(path, &session.paths());
+    let resolved = |path: &str| place::resolve(path, &session.facts.paths());
     if let Some(Ruled { value, rule }) = &policy.file {
         match Lines::open(&resolved(value)) {
             Ok(lines) => settings.file = Some(lines),

@@ -23,11 +23,11 @@ const LEFT_OUT: &str = "skills:left-out";
 
 /// Pins what is new, and tells what is not as it was pinned.
 pub async fn check(session: &Rc<Session>, kind: Kind) {
-    let pinning = &session.policy.mcp.pinning;
+    let pinning = &session.facts.policy.mcp.pinning;
     if kind.is_unknown() || !pinning.enabled || !pinning.pin_binary {
         return;
     }
-    let (home, project) = (session.context.home.clone(), session.context.project.clone());
+    let (home, project) = (session.facts.context.home.clone(), session.facts.context.project.clone());
     let looked = tokio::task::spawn_blocking(move || {
         let mut left = trees::budget();
         let read = |tree: Tree| {
@@ -47,9 +47,9 @@ pub async fn check(session: &Rc<Session>, kind: Kind) {
         Ok::<_, StoreError>([told(&changed), untold])
     };
     match lines.await {
-        Ok(lines) => lines.into_iter().flatten().for_each(|line| session.note(&line)),
+        Ok(lines) => lines.into_iter().flatten().for_each(|line| session.record.note(&line)),
         Err(error) => {
-            session.note(&format!("skills and plugins cannot be compared with their pins: {error}"));
+            session.record.note(&format!("skills and plugins cannot be compared with their pins: {error}"));
         }
     }
 }
@@ -74,18 +74,18 @@ async fn leave_out(
     manifest.keys().for_each(|path| hasher.update(format!("{}:{path}", path.len())));
     let state = PinState {
         server_id: ServerId(LEFT_OUT.to_owned()),
-        scope: session.context.project.display().to_string(),
+        scope: session.facts.context.project.display().to_string(),
         program: format!("beyond the {} that are compared", trees::MOST_TREES),
         identity: "not compared".to_owned(),
         digest: format!("sha256:{}", hex(hasher)),
         manifest,
     };
-    let pin = session.pins.load(&state.server_id, &state.scope).await?;
+    let pin = session.live.pins.load(&state.server_id, &state.scope).await?;
     if pin.as_ref().is_some_and(|pin| pin.state.digest == state.digest) {
         return Ok(None);
     }
-    session.pins.refuse(&state, &BTreeMap::new()).await?;
-    session.journal.record(Event::McpServerBinaryMismatch {
+    session.live.pins.refuse(&state, &BTreeMap::new()).await?;
+    session.record.journal.record(Event::McpServerBinaryMismatch {
         server_id: state.server_id,
         binary_path: state.program,
         expected_hash: pin.map(|pin| pin.state.digest).unwrap_or_default(),
@@ -105,14 +105,14 @@ async fn compare(
     session: &Session,
     found: Vec<(Tree, Result<Content, String>)>,
 ) -> Result<Vec<String>, StoreError> {
-    let pins = session.pins.list().await?;
+    let pins = session.live.pins.list().await?;
     let mut changed = Vec::new();
     for (tree, content) in found {
         let content = match content {
             Ok(content) => content,
             Err(error) => {
                 let name = escape::line(&tree.name).into_owned();
-                session.note(&format!("'{name}' cannot be compared with its pin: {}", escape::line(&error)));
+                session.record.note(&format!("'{name}' cannot be compared with its pin: {}", escape::line(&error)));
                 continue;
             }
         };
@@ -122,8 +122,8 @@ async fn compare(
         match pinned {
             Some(pin) if pin.state.digest == state.digest => {}
             None => {
-                session.pins.trust(&state, &content.texts, TrustedBy::FirstUse).await?;
-                session.journal.record(Event::McpServerBinaryPinned {
+                session.live.pins.trust(&state, &content.texts, TrustedBy::FirstUse).await?;
+                session.record.journal.record(Event::McpServerBinaryPinned {
                     server_id: state.server_id,
                     binary_path: state.program,
                     hash: state.digest,
@@ -131,8 +131,8 @@ async fn compare(
                 });
             }
             Some(pin) => {
-                session.pins.refuse(&state, &content.texts).await?;
-                session.journal.record(Event::McpServerBinaryMismatch {
+                session.live.pins.refuse(&state, &content.texts).await?;
+                session.record.journal.record(Event::McpServerBinaryMismatch {
                     server_id: state.server_id.clone(),
                     binary_path: state.program.clone(),
                     expected_hash: pin.state.digest.clone(),
@@ -149,7 +149,7 @@ async fn compare(
 
 fn state(session: &Session, tree: &Tree, content: &Content) -> PinState {
     let scope = match tree.of_project {
-        true => session.context.project.display().to_string(),
+        true => session.facts.context.project.display().to_string(),
         false => String::new(),
     };
     let identity = tree.name.split(':').next().unwrap_or_default().to_owned();

@@ -44,7 +44,7 @@ pub fn authority(session: &Session, rules: &NetworkPolicy) -> Option<Rc<Authorit
         return None;
     }
     // Without one, connections under these rules are refused.
-    session.network.authority.get_or_init(|| Authority::new().ok().map(Rc::new)).clone()
+    session.live.network.authority.get_or_init(|| Authority::new().ok().map(Rc::new)).clone()
 }
 
 /// What makes the programs of a sandbox trust whom the user trusts, and the session's own authority where a rule needs it: a

@@ -37,7 +37,7 @@ pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
     let hidden = own_files(session, stem);
     if !hidden.is_empty() {
         let options: Vec<String> = hidden.iter().map(|path| format!("--write {path}")).collect();
-        session.note(&escape::line(&format!(
+        session.record.note(&escape::line(&format!(
             "'{shown}' keeps its own files in {}, which it does not see: add `{}`",
             hidden.join(", "),
             options.join(" ")
@@ -51,7 +51,7 @@ pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
     let own: Vec<&str> = stripped.iter().filter(|one| one.starts_with(&prefix)).map(String::as_str).collect();
     if !own.is_empty() {
         let options: Vec<String> = own.iter().take(MOST).map(|name| format!("--env {name}")).collect();
-        session.note(&escape::line(&format!(
+        session.record.note(&escape::line(&format!(
             "'{shown}' does not get its own variables {}: add `{}`",
             own.iter().take(MOST).copied().collect::<Vec<_>>().join(", "),
             options.join(" ")
@@ -62,7 +62,7 @@ pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
     let accounts: Vec<&str> = stripped.iter().filter(is_account).take(MOST).map(String::as_str).collect();
     if !accounts.is_empty() {
         // No line that could be pasted: with it, every vendor's key would be the program's.
-        session.note(&escape::line(&format!(
+        session.record.note(&escape::line(&format!(
             "'{shown}' does not get {}; `--env NAME` passes the one that it needs",
             accounts.join(", ")
         )));
@@ -71,7 +71,7 @@ pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
 
 /// Where a command lies, with links followed.
 fn directory_of(session: &Session, typed: &str) -> Option<PathBuf> {
-    let context = &session.context;
+    let context = &session.facts.context;
     let on_path = || {
         let path = context.env.get("PATH")?;
         std::env::split_paths(path).map(|directory| directory.join(typed)).find(|file| file.is_file())
@@ -92,10 +92,10 @@ fn own_files(session: &Session, name: &str) -> Vec<String> {
         format!(".local/share/{name}"),
         format!(".local/state/{name}"),
     ];
-    let paths = session.paths();
+    let paths = session.facts.paths();
     let is_hidden = |place: &String| {
-        let path = session.context.home.join(place);
-        let filesystem = &session.policy.agent.filesystem;
+        let path = session.facts.context.home.join(place);
+        let filesystem = &session.facts.policy.agent.filesystem;
         path.symlink_metadata().is_ok()
             && !filesystem.may_read(&path, &paths)
             && !filesystem.may_write(&path, &paths)

@@ -56,7 +56,7 @@ fn text(session: &Session, word: &str) -> String {
     } else if is_for_outside {
         text.push_str("no policy allows it: tell the user, who can do it outside\n");
     } else {
-        let file = session.context.config.join("agentsh/policy.yaml");
+        let file = session.facts.context.config.join("agentsh/policy.yaml");
         let _ = writeln!(
             text,
             "only the user can allow it, outside: in {}, for the next `agentsh run`",
@@ -71,7 +71,7 @@ const LIMITS: [&str; 6] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "E
 
 /// Each limit of the agent's sandbox, with its rule.
 fn limits(session: &Session) -> String {
-    let limits = session.policy.agent.limits.clone().or(policy::limits::limits_for_agent());
+    let limits = session.facts.policy.agent.limits.clone().or(policy::limits::limits_for_agent());
     let mut text = "+".to_owned();
     for (what, key, limit) in [
         ("open files", "open_files", &limits.open_files),
@@ -84,7 +84,7 @@ fn limits(session: &Session) -> String {
             let _ = writeln!(text, "{what}: {} at most, by {} (limits.{key})", limit.value, limit.rule);
         }
     }
-    let file = session.context.config.join("agentsh/policy.yaml");
+    let file = session.facts.context.config.join("agentsh/policy.yaml");
     let _ = writeln!(
         text,
         "only the user can raise one, outside: `agent: {{limits: {{open_files: 8192}}}}` in {}",
@@ -97,7 +97,7 @@ fn limits(session: &Session) -> String {
 fn never(session: &Session, question: &Question) -> Option<Answer> {
     let Question::Exec(word) = question else { return None };
     let name = Path::new(word).file_name()?.to_str()?;
-    let purpose = session.refused_calls.of(name).or_else(|| refused_calls::works_outside(name))?;
+    let purpose = session.live.refused_calls.of(name).or_else(|| refused_calls::works_outside(name))?;
     let text = format!("'{name}' wants {}: {}; {}", purpose.what, purpose.why, purpose.instead);
     Some(Answer { allow: false, rule: refused_calls::rule(), text, change: None })
 }
@@ -111,7 +111,7 @@ fn remember(session: &Session, question: &Question, answer: &Answer) {
         // Whoever asks for a path is told about both; what he may read he asks to write.
         Question::Read(_) => Key::Read,
         Question::Connect(_, port) if change.contains("loopback: [") => {
-            if session.listeners.agent(*port).is_some() {
+            if session.live.listeners.agent(*port).is_some() {
                 return;
             }
             Key::Loopback
@@ -121,7 +121,7 @@ fn remember(session: &Session, question: &Question, answer: &Answer) {
     };
     let entry = change.split_once(": [").and_then(|(_, rest)| rest.split_once(']'));
     if let Some((entry, _)) = entry {
-        session.wanted.add(None, key, entry);
+        session.live.wanted.add(None, key, entry);
     }
 }
 
@@ -132,11 +132,11 @@ fn record(session: &Session, what: &str, question: &Question, answer: &Answer) {
         Question::Connect(host, port) => format!("{host}:{port}"),
         _ => return,
     };
-    let mut told = session.whys.borrow_mut();
+    let mut told = session.live.whys.borrow_mut();
     if answer.allow || told.len() >= MOST_DIFFERENT || !told.insert((what.to_owned(), about.clone())) {
         return;
     }
-    session.journal.record(denied(what, &about, answer));
+    session.record.journal.record(denied(what, &about, answer));
 }
 
 /// The question is the agent's own words: a token in it stays out of the record.
@@ -171,13 +171,13 @@ fn questions(word: &str) -> Vec<(&'static str, Question)> {
 
 /// What the agent (`from` is None) or a server hears of a question.
 pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> Answer {
-    let paths = session.paths();
-    let of_agent = session.agent_spec.get().filter(|_| from.is_none());
-    let Some(spec) = of_agent else { return session.policy.ask(from, question, &paths) };
+    let paths = session.facts.paths();
+    let of_agent = session.live.agent_spec.get().filter(|_| from.is_none());
+    let Some(spec) = of_agent else { return session.facts.policy.ask(from, question, &paths) };
     if let Question::Connect(host, port) = question {
         return policy::ask_connect(&spec.network, None, host, *port);
     }
-    let answer = session.policy.ask(None, question, &paths);
+    let answer = session.facts.policy.ask(None, question, &paths);
     let (text, wants_write) = match question {
         Question::Read(text) => (text, false),
         Question::Write(text) => (text, true),

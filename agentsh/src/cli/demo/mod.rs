@@ -136,7 +136,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         verb: "demo",
     };
     let outcome = run_session(request).await.map_err(|error| (exit_code_of(&error), error.to_string()))?;
-    let ended = Ended { session: outcome.session.id, exit_code: outcome.exit_code };
+    let ended = Ended { session: outcome.session.facts.id, exit_code: outcome.exit_code };
     let text = serde_json::to_vec(&ended).map_err(|error| io(error.into()))?;
     std::fs::write(root.join("ended.json"), text).map_err(io)?;
     Ok(outcome.exit_code)

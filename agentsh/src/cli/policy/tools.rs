@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Surroundings;
 use super::listing::Listing;
 use crate::policy::Policy;
-use crate::session::lists_programs;
+use crate::session::facts::lists_programs;
 use crate::session::toolchains::{self, Around, Toolchains};
 use crate::store::escape;
 

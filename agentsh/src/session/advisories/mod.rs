@@ -39,7 +39,7 @@ pub async fn check(
     scope: &str,
     what: What<'_>,
 ) -> Result<(), StartError> {
-    let policy = &session.policy.mcp.advisories;
+    let policy = &session.facts.policy.mcp.advisories;
     let on = |kind| policy.on(kind).value;
     let kinds = AdvisoryKind::ALL;
     if kinds.iter().all(|kind| on(*kind) == OnAdvisory::Off) {
@@ -62,8 +62,8 @@ pub async fn check(
 
 async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> {
     let id = asked.server.clone();
-    let policy = &session.policy.mcp.advisories;
-    let found = match known::about(&session.context, policy, asked).await {
+    let policy = &session.facts.policy.mcp.advisories;
+    let found = match known::about(&session.facts.context, policy, asked).await {
         Ok(found) => found,
         Err(why) => {
             let is_needed = AdvisoryKind::ALL.iter().any(|kind| policy.on(*kind).value == OnAdvisory::Block);
@@ -76,18 +76,18 @@ async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> 
                     status: StartError::FAILED,
                 });
             }
-            session.note(&format!("the advisories about server '{id}' cannot be read: {why}"));
+            session.record.note(&format!("the advisories about server '{id}' cannot be read: {why}"));
             return Ok(());
         }
     };
-    session.advised.borrow_mut().remove(&id);
+    session.live.advised.borrow_mut().remove(&id);
     if let Some(about) = told_with_results(&found) {
-        session.advised.borrow_mut().insert(id.clone(), about);
+        session.live.advised.borrow_mut().insert(id.clone(), about);
     }
     let mut refused = None;
     for one in &found {
         let (action, rule) = verdict(policy, one);
-        session.journal.record(Event::McpAdvisory {
+        session.record.journal.record(Event::McpAdvisory {
             server_id: id.clone(),
             kind: source(one.kind),
             id: one.id.clone(),
@@ -122,7 +122,7 @@ async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> 
         detail: message.clone(),
         rule,
     };
-    let recorded = session.journal.commit(event).await.is_ok();
+    let recorded = session.record.journal.commit(event).await.is_ok();
     Err(StartError { message, permanent: true, recorded, status: StartError::FAILED })
 }
 

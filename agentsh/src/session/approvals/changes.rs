@@ -35,7 +35,7 @@ impl Approvals {
         if let Some(hash) = call.interface {
             return Some((of(Offered::Tool, call.name), hash.to_owned()));
         }
-        let interfaces = &self.0.session.interfaces;
+        let interfaces = &self.0.session.live.interfaces;
         let (kind, name) = interfaces.used(call.server, call.name, call.arguments)?;
         let hash = interfaces.drifted(call.server, kind, &name)?;
         Some((of(kind, &name), hash))
@@ -51,13 +51,13 @@ impl Approvals {
         let server = ServerId(item.server.clone());
         let (entry, for_good) = ((changed.kind, changed.name.as_str()), scope == ApprovalScope::Always);
         // What the person could look at stands in the store: first that, then the session.
-        let kept = session.interfaces.confirm(&session.pins, &server, (entry, hash), for_good).await;
-        let kept = kept.and_then(|()| match session.interfaces.accept(&server, entry, hash) {
+        let kept = session.live.interfaces.confirm(&session.live.pins, &server, (entry, hash), for_good).await;
+        let kept = kept.and_then(|()| match session.live.interfaces.accept(&server, entry, hash) {
             true => Ok(()),
             false => Err("the server has changed it again since".to_owned()),
         });
         if let Err(why) = kept {
-            session.note(&format!(
+            session.record.note(&format!(
                 "the definition of '{}' that was approved is not the pin: {why}; see `agentsh mcp pins diff --server {}`",
                 item.name, server.0
             ));

@@ -41,12 +41,12 @@ impl Fleet {
     /// None: the fleet is not asked. What cannot be used is told.
     #[must_use]
     pub fn of(session: &Session) -> Option<Self> {
-        let approvals = &session.policy.mcp.approvals;
+        let approvals = &session.facts.policy.mcp.approvals;
         let written = approvals.fleet.as_ref().filter(|_| approvals.asks_the_fleet())?;
         match client(session) {
             Ok(client) => Some(Self(Rc::new(client))),
             Err(why) => {
-                session.note(&format!("the fleet is not asked, as {} wants: {why}", written.rule));
+                session.record.note(&format!("the fleet is not asked, as {} wants: {why}", written.rule));
                 None
             }
         }
@@ -76,7 +76,7 @@ impl Fleet {
                         approvals.answer(&item.id, is_yes, scope, by);
                     }
                     Err(why) => {
-                        approvals.0.session.note(&format!("the fleet did not answer question {}: {why}", item.id));
+                        approvals.0.session.record.note(&format!("the fleet did not answer question {}: {why}", item.id));
                     }
                 },
             }
@@ -86,7 +86,7 @@ impl Fleet {
 }
 
 fn client(session: &Session) -> Result<Client, String> {
-    let host = fleet::host(&session.context.state)
+    let host = fleet::host(&session.facts.context.state)
         .ok_or("this host is not enrolled: `agentsh fleet enrol --url URL --token TOKEN`")?;
     Client::host(outgoing::client()?, &host).map_err(|error| error.to_string())
 }

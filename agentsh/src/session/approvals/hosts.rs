@@ -52,11 +52,11 @@ impl Hosts {
             return reason(known.outcome, known.reason);
         }
         let rule = RuleRef::default_rule("network.unknown");
-        let patience = inner.session.policy.mcp.approvals.wait().min(PATIENCE);
+        let patience = inner.session.facts.policy.mcp.approvals.wait().min(PATIENCE);
         let now = since_1970();
         let put = self.approvals.put(|id| Item {
             id,
-            session: inner.session.id.to_string(),
+            session: inner.session.facts.id.to_string(),
             server: "agent".to_owned(),
             name: format!("{host}:{port}"),
             arguments: String::new(),
@@ -74,7 +74,7 @@ impl Hosts {
             expires_at: (now + patience).as_secs(),
         });
         let (item, heard) = put.ok_or("nobody-to-ask")?;
-        inner.session.journal.record(Event::ApprovalRequested {
+        inner.session.record.journal.record(Event::ApprovalRequested {
             approval: item.id.clone(),
             server_id: ServerId(item.server.clone()),
             name: item.name.clone(),

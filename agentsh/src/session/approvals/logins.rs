@@ -37,11 +37,11 @@ impl Approvals {
         if self.0.state.borrow().denied.contains(&key) {
             return Err("approval-denied".to_owned());
         }
-        let patience = self.0.session.policy.mcp.approvals.wait();
+        let patience = self.0.session.facts.policy.mcp.approvals.wait();
         let (item, heard) = self
             .put(|id| self.rights_item(id, wanted, patience))
             .ok_or_else(|| "nobody-to-ask".to_owned())?;
-        self.0.session.journal.record(Event::ApprovalRequested {
+        self.0.session.record.journal.record(Event::ApprovalRequested {
             approval: item.id.clone(),
             server_id: wanted.server.clone(),
             name: item.name.clone(),
@@ -88,7 +88,7 @@ impl Approvals {
         let now = since_1970();
         Item {
             id,
-            session: self.0.session.id.to_string(),
+            session: self.0.session.facts.id.to_string(),
             server: wanted.server.0.clone(),
             name: format!("login {}", wanted.scopes).trim_end().to_owned(),
             arguments: String::new(),

@@ -236,7 +236,7 @@ impl Approvals {
 
     /// What is known without asking.
     fn known(&self, key: &Key) -> Option<Verdict> {
-        let approvals = &self.0.session.policy.mcp.approvals;
+        let approvals = &self.0.session.facts.policy.mcp.approvals;
         let entry = approvals.approved.iter().find(|entry| {
             let approved = &entry.value;
             let same = |wanted: &Option<String>, found: Option<&String>| {
@@ -290,13 +290,13 @@ impl Approvals {
                 Ok(door) => state.door = Some(door),
                 Err(error) => {
                     drop(state);
-                    self.0.session.note(&format!("nobody can be asked: cannot make the socket: {error}"));
+                    self.0.session.record.note(&format!("nobody can be asked: cannot make the socket: {error}"));
                     return None;
                 }
             }
         }
         state.asked += 1;
-        let session = self.0.session.id.0.simple().to_string();
+        let session = self.0.session.facts.id.0.simple().to_string();
         let short = session.get(session.len().saturating_sub(4)..).unwrap_or_default();
         let item = item(format!("{short}-{}", state.asked));
         let (answer, heard) = oneshot::channel();
@@ -325,7 +325,7 @@ impl Approvals {
         by: &str,
         since: Instant,
     ) {
-        self.0.session.journal.record(Event::ApprovalDecided {
+        self.0.session.record.journal.record(Event::ApprovalDecided {
             approval: item.id.clone(),
             server_id: ServerId(item.server.clone()),
             name: item.name.clone(),
@@ -436,7 +436,7 @@ impl Approve for Approvals {
         if let Some(known) = self.known(&key) {
             return at_once(known);
         }
-        let patience = self.0.session.policy.mcp.approvals.wait();
+        let patience = self.0.session.facts.policy.mcp.approvals.wait();
         let now = since_1970();
         let is_copy = matches!(&key, Key::Flow { what: Carried::Copy(_), .. });
         let mut why = call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default();
@@ -445,7 +445,7 @@ impl Approve for Approvals {
         }
         let put = self.put(|id| Item {
             id,
-            session: self.0.session.id.to_string(),
+            session: self.0.session.facts.id.to_string(),
             server: call.server.0.clone(),
             name: call.name.to_owned(),
             arguments: shown(call.arguments),
@@ -465,7 +465,7 @@ impl Approve for Approvals {
         let Some((item, heard)) = put else {
             return at_once(Verdict::new(Outcome::Block, Reason::NobodyToAsk, rule));
         };
-        self.0.session.journal.record(Event::ApprovalRequested {
+        self.0.session.record.journal.record(Event::ApprovalRequested {
             approval: item.id.clone(),
             server_id: call.server.clone(),
             name: call.name.to_owned(),
@@ -474,7 +474,7 @@ impl Approve for Approvals {
             rule: rule.clone(),
             why: item.why.clone(),
         });
-        let url = self.0.session.approvals_page.get();
+        let url = self.0.session.live.approvals_page.get();
         let page = url.map(|url| Page { url: url.replace("{id}", &item.id), id: item.id.clone() });
         AskedPerson { verdict: Box::pin(self.clone().wait(key, item, heard, (rule, patience))), page }
     }
@@ -483,7 +483,7 @@ impl Approve for Approvals {
 /// Whether a person seems to be there, or is to be waited for all the same.
 #[must_use]
 pub fn can_ask(session: &Session) -> bool {
-    session.policy.mcp.approvals.waits_headless()
+    session.facts.policy.mcp.approvals.waits_headless()
         || asks_elsewhere(session)
         || std::io::stderr().is_terminal()
         || std::io::stdin().is_terminal()
@@ -491,9 +491,9 @@ pub fn can_ask(session: &Session) -> bool {
 
 /// Whether a webhook is written down with what signs for it.
 fn asks_elsewhere(session: &Session) -> bool {
-    let approvals = &session.policy.mcp.approvals;
+    let approvals = &session.facts.policy.mcp.approvals;
     (approvals.webhook.is_some() && approvals.webhook_secret_env.is_some())
-        || (approvals.asks_the_fleet() && super::fleet::host(&session.context.state).is_some())
+        || (approvals.asks_the_fleet() && super::fleet::host(&session.facts.context.state).is_some())
 }
 
 /// What a person may see of arguments.

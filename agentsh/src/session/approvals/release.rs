@@ -13,7 +13,7 @@ impl Approvals {
     /// From now on a person is asked about it, where one can be. Must be called once.
     pub fn ask_about_changes(&self) {
         let elsewhere = self.elsewhere();
-        self.0.session.interfaces.ask_by(Rc::new(move |withheld: Withheld| {
+        self.0.session.live.interfaces.ask_by(Rc::new(move |withheld: Withheld| {
             let approvals = elsewhere.there().filter(Approvals::can_ask)?;
             Some(tokio::task::spawn_local(approvals.release(withheld)).abort_handle())
         }));
@@ -21,7 +21,7 @@ impl Approvals {
 
     async fn release(self, withheld: Withheld) {
         self.ask_about(&withheld).await;
-        self.0.session.interfaces.asked(&withheld);
+        self.0.session.live.interfaces.asked(&withheld);
     }
 
     async fn ask_about(&self, withheld: &Withheld) {
@@ -30,13 +30,13 @@ impl Approvals {
         if self.known(&key).is_some() {
             return;
         }
-        let patience = self.0.session.policy.mcp.approvals.wait();
+        let patience = self.0.session.facts.policy.mcp.approvals.wait();
         let now = since_1970();
         let until = if *is_hidden { "; it is kept from the agent until you answer" } else { "" };
         let why = changes::with_hint(&format!("{what}{until}"), server);
         let put = self.put(|id| Item {
             id,
-            session: self.0.session.id.to_string(),
+            session: self.0.session.facts.id.to_string(),
             server: server.0.clone(),
             name: called(kind.as_str(), name),
             arguments: String::new(),
@@ -54,7 +54,7 @@ impl Approvals {
             expires_at: (now + patience).as_secs(),
         });
         let Some((item, heard)) = put else { return };
-        self.0.session.journal.record(Event::ApprovalRequested {
+        self.0.session.record.journal.record(Event::ApprovalRequested {
             approval: item.id.clone(),
             server_id: server.clone(),
             name: item.name.clone(),

@@ -58,9 +58,9 @@ impl Drop for Door {
 impl Door {
     pub fn open(approvals: &Approvals) -> std::io::Result<Self> {
         let session = &approvals.0.session;
-        let directory = directory(&session.context.state);
+        let directory = directory(&session.facts.context.state);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        let name = session.id.to_string();
+        let name = session.facts.id.to_string();
         // By way of a descriptor: the path of a socket has room for 107 bytes.
         let opened = std::fs::File::open(&directory)?;
         let path = directory.join(&name);

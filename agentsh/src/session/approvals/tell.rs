@@ -34,13 +34,13 @@ fn how(item: &Item) -> String {
 
 /// Tells the user what waits for him and what he can do, whatever draws on the terminal.
 pub fn notice(session: &Session, what: &str, how: &str) {
-    if session.draws_on_terminal() {
+    if session.record.draws_on_terminal() {
         // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
         // What became of it is told when the agent has ended.
         beside(what, "\x07");
     } else {
-        session.announce(what);
-        session.announce(&format!("  {how}"));
+        session.record.announce(what);
+        session.record.announce(&format!("  {how}"));
     }
     notify(session, what, how);
 }
@@ -58,14 +58,14 @@ pub fn beside(what: &str, then: &str) {
 /// Says of something refused, while the agent draws on the terminal, that it was; the whole text comes when the agent has
 /// ended. Without the bell: nobody has to do anything.
 pub fn hint(session: &Session, what: &str) {
-    if session.draws_on_terminal() {
+    if session.record.draws_on_terminal() {
         beside(what, "");
     }
 }
 
 /// A notification of the desktop, where there is one.
 fn notify(session: &Session, what: &str, how: &str) {
-    if !session.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
+    if !session.facts.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
         return;
     }
     // Without the program there is no notification, and the question stands all the same.

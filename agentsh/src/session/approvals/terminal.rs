@@ -131,7 +131,7 @@ impl Terminal {
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         // The agent may have stopped what is written there.
         tcflow(&shown.screen, FlowArg::TCOON).ok()?;
-        let config = &approvals.0.session.context.config;
+        let config = &approvals.0.session.facts.context.config;
         let line = lasting::lasting_line(item, false);
         if understands_reset() {
             // What the agent switched on would hide the question or show another one.

@@ -63,11 +63,11 @@ impl Hook {
     /// None: nobody is asked this way. What cannot be used is told.
     #[must_use]
     pub fn of(session: &Session) -> Option<Self> {
-        let written = session.policy.mcp.approvals.webhook.as_ref()?;
+        let written = session.facts.policy.mcp.approvals.webhook.as_ref()?;
         match Self::read(session, &written.value) {
             Ok(hook) => Some(hook),
             Err(why) => {
-                session.note(&format!("nobody is asked by the webhook of {}: {why}", written.rule));
+                session.record.note(&format!("nobody is asked by the webhook of {}: {why}", written.rule));
                 None
             }
         }
@@ -75,9 +75,9 @@ impl Hook {
 
     fn read(session: &Session, url: &str) -> Result<Self, String> {
         let url = Url::parse(url).map_err(|error| error.to_string())?;
-        let name = session.policy.mcp.approvals.webhook_secret_env.as_ref();
+        let name = session.facts.policy.mcp.approvals.webhook_secret_env.as_ref();
         let name = &name.ok_or("`webhook_secret_env` does not say what signs")?.value;
-        let secret = session.context.env.get(name).filter(|secret| !secret.is_empty());
+        let secret = session.facts.context.env.get(name).filter(|secret| !secret.is_empty());
         let secret = secret.ok_or_else(|| format!("the variable {name} is not set"))?.clone().into_bytes();
         Ok(Self { url, secret, client: outgoing::client()? })
     }
@@ -93,7 +93,7 @@ impl Hook {
                 }
                 Err(why) => {
                     let id = &item.id;
-                    approvals.0.session.note(&format!("the webhook did not answer question {id}: {why}"));
+                    approvals.0.session.record.note(&format!("the webhook did not answer question {id}: {why}"));
                 }
             }
         });

@@ -213,10 +213,10 @@ impl Place {
 
     /// To be called when all processes are gone: what they changed of what is guarded is set aside, and put back.
     pub fn put_back(self, session: &Session, server: Option<&ServerId>) {
-        let aside = Aside::new(&session.context.state, &session.id.to_string());
+        let aside = Aside::new(&session.facts.context.state, &session.facts.id.to_string());
         let tell = |path: &Path, what, detail: String| {
-            session.note(&detail);
-            session.journal.record(Event::GuardChanged {
+            session.record.note(&detail);
+            session.record.journal.record(Event::GuardChanged {
                 server_id: server.cloned(),
                 path: path.display().to_string(),
                 what,

@@ -46,13 +46,13 @@ pub(super) struct Secret {
 
 /// Reads every secret that the policy names. One that cannot be had is told, and the agent does without.
 pub async fn read(session: &Session) -> Brokered {
-    let asked = &session.policy.agent_only.credentials;
+    let asked = &session.facts.policy.agent_only.credentials;
     if asked.is_empty() {
         return Brokered::default();
     }
     let mut brokered = Brokered::default();
     let Ok(random) = random_bytes::<8>() else {
-        session.note("no credential is used: the system gives no random numbers");
+        session.record.note("no credential is used: the system gives no random numbers");
         return brokered;
     };
     let mut mark = "agentsh_".to_owned();
@@ -66,14 +66,14 @@ pub async fn read(session: &Session) -> Brokered {
     for ruled in asked {
         let credential = &ruled.value;
         if let CredentialSource::File(path) = &credential.source {
-            brokered.hidden.push(policy::place::resolve(path, &session.paths()));
+            brokered.hidden.push(policy::place::resolve(path, &session.facts.paths()));
         }
         let found = match source::read(session, credential).await {
             Ok(found) => found,
             Err(why) => {
                 let host = escape::line(&credential.host);
                 let why = escape::line(&why);
-                session.note(&format!("there is no credential for '{host}': {why}, by {}", ruled.rule));
+                session.record.note(&format!("there is no credential for '{host}': {why}, by {}", ruled.rule));
                 continue;
             }
         };
@@ -100,19 +100,19 @@ pub async fn read(session: &Session) -> Brokered {
     }
     brokered.tools(session, &credentials);
     let got = format!("{} of {}: placeholders inside, secrets on the wire", credentials.len(), asked.len());
-    session.record_enforcement(None, &[Enforcement::enforced("credentials", got)]);
+    session.record.enforcement(None, &[Enforcement::enforced("credentials", got)]);
     brokered.broker = Some(Rc::new(Broker::new(credentials, &mark)));
     brokered
 }
 
 /// What `gh` speaks with where nothing else says it: the user's own choice, or the server without which it would ask github.com.
 fn host_of_gh(session: &Session) -> Option<String> {
-    let all = session.policy.agent_only.credentials.iter().map(|ruled| &ruled.value);
+    let all = session.facts.policy.agent_only.credentials.iter().map(|ruled| &ruled.value);
     let hosts: Vec<String> = all
         .filter(|one| one.source == CredentialSource::Gh && policy::forge_of(&one.host) == one.host)
         .map(|one| place(&one.host, one.port))
         .collect();
-    let chosen = session.context.env.get("GH_HOST").filter(|host| hosts.contains(host)).cloned();
+    let chosen = session.facts.context.env.get("GH_HOST").filter(|host| hosts.contains(host)).cloned();
     let is_own = |host: &&String| !policy::is_github(host);
     chosen.or_else(|| hosts.iter().all(|host| is_own(&host)).then(|| hosts.first().cloned()).flatten())
 }
@@ -152,7 +152,7 @@ impl Brokered {
 
     /// Says the placeholders where tools look for secrets.
     fn tools(&mut self, session: &Session, credentials: &[Credential]) {
-        let (mut netrc, mut npmrc) = (String::new(), registries::of_npmrc(&session.context));
+        let (mut netrc, mut npmrc) = (String::new(), registries::of_npmrc(&session.facts.context));
         for one in credentials {
             let user = one.user.as_deref().unwrap_or("x-access-token");
             let placeholder = &one.placeholder;
@@ -160,12 +160,12 @@ impl Brokered {
             // Writing to a string cannot fail.
             let _ = writeln!(netrc, "machine {} login {user} password {placeholder}", one.host);
             let _ = writeln!(npmrc, "//{place}/:_authToken={placeholder}");
-            for path in registries::npm_paths(&session.context, &place) {
+            for path in registries::npm_paths(&session.facts.context, &place) {
                 let _ = writeln!(npmrc, "//{place}/{path}/:_authToken={placeholder}");
             }
             self.git.push_str(&git(&one.host, &place, user, placeholder));
         }
-        let home = &session.context.home;
+        let home = &session.facts.context.home;
         self.files =
             vec![(home.join(".netrc"), netrc.into_bytes()), (home.join(".npmrc"), npmrc.into_bytes())];
     }

@@ -22,7 +22,7 @@ const LONGEST: usize = 8 << 10;
 /// # Errors
 /// Why it cannot be had. The message does not hold it.
 pub(super) async fn read(session: &Session, credential: &Credential) -> Result<Secret, String> {
-    let context = &session.context;
+    let context = &session.facts.context;
     let host = &credential.host;
     let found = match &credential.source {
         CredentialSource::Env(name) => {
@@ -30,7 +30,7 @@ pub(super) async fn read(session: &Session, credential: &Credential) -> Result<S
             Secret { user: None, secret: value.ok_or_else(|| format!("the variable {name} is not set"))? }
         }
         CredentialSource::File(path) => {
-            let path = policy::place::resolve(path, &session.paths());
+            let path = policy::place::resolve(path, &session.facts.paths());
             Secret { user: None, secret: private(&path)?.trim().to_owned() }
         }
         CredentialSource::Netrc => {

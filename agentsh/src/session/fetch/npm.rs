@@ -26,7 +26,7 @@ struct Settings {
 
 pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
     let settings = settings(job).await?;
-    let npmrc = job.session.context.home.join(".npmrc");
+    let npmrc = job.session.facts.context.home.join(".npmrc");
     std::fs::write(job.tree().join("package.json"), "{\"private\":true}\n")
         .map_err(|source| FetchError::Io { doing: "write package.json", source })?;
     let mut args: Vec<String> = [
@@ -90,7 +90,7 @@ fn finished(done: stage::Done, registries: &[Address]) -> Result<(), FetchError>
 
 /// Asks npm itself, so that every place where it looks counts. Without network.
 async fn settings(job: &Job<'_>) -> Result<Settings, FetchError> {
-    let context = &job.session.context;
+    let context = &job.session.facts.context;
     let mut env = stage::variables(job, &["NPM_CONFIG_"]);
     let configured = env.iter().find(|(name, _)| name.eq_ignore_ascii_case("npm_config_userconfig"));
     let own = configured.map_or_else(|| context.home.join(".npmrc"), |(_, value)| PathBuf::from(value));
@@ -179,7 +179,7 @@ fn say_what_did_not_run(job: &Job<'_>) {
         })
         .collect();
     if !with_scripts.is_empty() {
-        job.session.note(&format!(
+        job.session.record.note(&format!(
             "install scripts of {} did not run; if server '{}' does not work without them, add to your policy and \
              forget its pin (`agentsh mcp pins reset --server {}`): {}",
             with_scripts.join(", "),

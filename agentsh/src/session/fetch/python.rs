@@ -134,7 +134,7 @@ async fn no_wheel(job: &Job<'_>, settings: &Settings, output: &str) -> FetchErro
 }
 
 async fn settings(job: &Job<'_>) -> Result<Settings, FetchError> {
-    let context = &job.session.context;
+    let context = &job.session.facts.context;
     let mut files = Vec::new();
     let named = context.env.get("PIP_CONFIG_FILE").map(PathBuf::from);
     let own = [context.config.join("pip/pip.conf"), context.home.join(".pip/pip.conf")];

@@ -55,7 +55,7 @@ pub struct Done {
 
 pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let session = job.session;
-    let context = &session.context;
+    let context = &session.facts.context;
     let cannot = |why: String| FetchError::Tool { tool: task.tool, why };
     let process = policy(task.tool, task.reach);
     let section = format!("sandbox.mcp.servers[{}]", job.id);
@@ -84,7 +84,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     let (mut output, output_inside) = pipes::to_read().map_err(io)?;
     let (mut errors, errors_inside) = pipes::to_read().map_err(io)?;
     // A package's build is work that the agent would do: it has the agent's limits.
-    let limits = session.policy.agent.limits.resolve_for_agent();
+    let limits = session.facts.policy.agent.limits.resolve_for_agent();
     let readable = |path: &PathBuf| Grant { path: path.clone(), access: Access::ReadOnly };
     // Inside what every sandbox hides: the records and packages of agentsh.
     let own = Grant { path: job.directory.clone(), access: Access::ReadWrite };
@@ -121,7 +121,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         reports_to: Some((Rc::clone(session), Some(job.id.clone()))),
     };
     let lacks = |path: &Path, why: &str| {
-        session.note(&format!("{} is not shown to {}: {why}", path.display(), task.tool));
+        session.record.note(&format!("{} is not shown to {}: {why}", path.display(), task.tool));
     };
     let process = process::start(session, Some(job.id), &spec, handles, resolved, None, lacks)
         .await
@@ -151,7 +151,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     match ended.cause {
         ExitCause::MemoryLimit => {
             let rule = session
-                .policy
+                .facts.policy
                 .agent
                 .limits
                 .memory
@@ -210,6 +210,6 @@ pub fn variables(job: &Job<'_>, prefixes: &[&str]) -> BTreeMap<String, String> {
         let name = name.to_ascii_uppercase();
         prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
-    let env = job.session.context.env.iter().filter(|(name, _)| wanted(name));
+    let env = job.session.facts.context.env.iter().filter(|(name, _)| wanted(name));
     env.map(|(name, value)| (name.clone(), value.clone())).collect()
 }

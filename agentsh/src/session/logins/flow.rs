@@ -62,14 +62,14 @@ pub(in super::super) async fn log_in(
                 true => String::new(),
                 false => format!(", with the rights {}", escape::line(&grant.scopes.join(" "))),
             };
-            session.announce(&format!(
+            session.record.announce(&format!(
                 "logged in to '{}' by {}{scopes}",
                 escape::line(&id.0),
                 escape::line(&grant.issuer)
             ));
             if grant.refresh_token.is_none() && grant.expires_at.is_some() {
                 let minutes = grant.expires_at.unwrap_or_default().saturating_sub(grant.obtained_at) / 60;
-                session.announce(&format!("this login cannot be renewed: it is over in {minutes} minutes"));
+                session.record.announce(&format!("this login cannot be renewed: it is over in {minutes} minutes"));
             }
             record(session, id, &shown, LoginWord::LoggedIn, (Some(&grant.issuer), grant.scopes.join(" ")));
             Ok(())
@@ -141,7 +141,7 @@ async fn attempt(
     let server = Url::parse(url).map_err(|_| LoginError::NoClient("its URL cannot be read".to_owned()))?;
     let shown = shown_url(url);
     let found = discovery::discover(&clients, &server).await?;
-    let store = Store::of(&session.context);
+    let store = Store::of(&session.facts.context);
     let before = store.find(&shown).ok().flatten();
     let scopes = scopes(request, &found, before.as_ref());
     let callback = Callback::listen(request.port).await?;
@@ -156,10 +156,10 @@ async fn attempt(
     let login = Login::begin(found, client, callback, scopes)?;
     let opened = request.browser && open_browser(session, login.url());
     let where_to = if opened { "a browser opens this address" } else { "open this address in a browser" };
-    session.announce(&format!("{where_to}, and log in at {}:", escape::line(&issuer)));
+    session.record.announce(&format!("{where_to}, and log in at {}:", escape::line(&issuer)));
     // Without standard output the address was opened, or nobody can be asked.
     let _ = writeln!(out, "{}", login.url()).and_then(|()| out.flush());
-    let note = |text: &str| session.announce(text);
+    let note = |text: &str| session.record.announce(text);
     let now = || since_1970().as_secs();
     let grant = login.finish(&clients, (&id.0, &shown), request.limit, &note, now).await?;
     let kept = store.lock(&shown).and_then(|lock| store.put(&grant, false, &lock));
@@ -179,7 +179,7 @@ fn scopes(request: &Request, found: &discovery::Found, before: Option<&Grant>) -
 
 /// The user's browser, where there is one. It is his, and outside.
 fn open_browser(session: &Session, url: &Url) -> bool {
-    let context = &session.context;
+    let context = &session.facts.context;
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| context.env.contains_key(*name));
     let own = context.env.get("BROWSER").filter(|browser| !browser.is_empty());
     let program = match own {

@@ -74,7 +74,7 @@ impl Kept {
         (address, name): (String, String),
         clients: Clients,
     ) -> Self {
-        let store = Store::of(&session.context);
+        let store = Store::of(&session.facts.context);
         let url = shown(&address);
         Self(Rc::new(Inner {
             session,
@@ -205,7 +205,7 @@ impl Inner {
         if !is_last && let Some(grant) = self.grant_with(challenge, used).await {
             return self.header(&grant);
         }
-        let approvals = self.session.logins.approvals().filter(|_| !is_last);
+        let approvals = self.session.live.logins.approvals().filter(|_| !is_last);
         let Some(approvals) = approvals else { return Err(self.ask(&what, &options)) };
         let _only = self.stepping.lock().await;
         if let Some(grant) = self.grant_with(challenge, used).await {

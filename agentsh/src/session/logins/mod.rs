@@ -48,7 +48,7 @@ impl Logins {
 
     /// Asks the user, once for each question, whatever draws on the terminal. False: that was asked before.
     fn ask(session: &Session, what: &str, how: &str) -> bool {
-        let is_new = session.logins.is_new(format!("{what} {how}"));
+        let is_new = session.live.logins.is_new(format!("{what} {how}"));
         if is_new {
             notice(session, &escape::line(what), how);
         }
@@ -69,7 +69,7 @@ pub(super) fn record(
     what: LoginWord,
     (issuer, detail): (Option<&str>, String),
 ) {
-    session.journal.record(Event::ServerLogin {
+    session.record.journal.record(Event::ServerLogin {
         server_id: id.clone(),
         url: url.to_owned(),
         issuer: issuer.map(str::to_owned),
@@ -90,7 +90,7 @@ pub fn clients(
     users_word: bool,
 ) -> Result<Clients, String> {
     let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
-    let proxy = network::proxy(session, &session.policy.agent.network)?;
+    let proxy = network::proxy(session, &session.facts.policy.agent.network)?;
     let here = users_word && url::Url::parse(server).is_ok_and(|url| is_here(&url));
     let (session, id) = (Rc::clone(session), id.clone());
     Ok(Rc::new(move |url: &str| {

@@ -29,7 +29,7 @@ impl Model {
         request: Request<Incoming>,
         upstream: &Upstream,
     ) -> Reply {
-        let policy = &self.session.policy.llm;
+        let policy = &self.session.facts.policy.llm;
         let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
         if policy.passes("GET", target).is_some() {
             return self.pass(request, upstream).await;
@@ -102,7 +102,7 @@ impl Model {
         request: Request<Incoming>,
         upstream: &Upstream,
     ) -> Reply {
-        let policy = &self.session.policy.llm;
+        let policy = &self.session.facts.policy.llm;
         let (method, path) = (request.method().as_str(), request.uri().path());
         let target = request.uri().path_and_query().map_or(path, |target| target.as_str());
         let path = escape::line(path);
@@ -127,7 +127,7 @@ impl Model {
              `llm: {{allow: [\"{method} {path}\"]}}`"
         );
         if self.is_new(&why) {
-            self.session.note(&why);
+            self.session.record.note(&why);
         }
         self.withheld(routed.provider().unwrap_or(Provider::OpenAiChat), StatusCode::FORBIDDEN, &why)
     }

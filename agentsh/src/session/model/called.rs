@@ -48,7 +48,7 @@ impl Drop for ModelCall {
     fn drop(&mut self) {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let cost = self.books.ledger.borrow_mut().book(&self.name, self.usage, Instant::now());
-        self.books.session.journal.record(Event::ModelCalled {
+        self.books.session.record.journal.record(Event::ModelCalled {
             provider: word(self.provider),
             model: self.name.chars().take(MOST_NAME).collect(),
             status: self.status,

@@ -82,7 +82,7 @@ impl Model {
                     one.tool, said.remedy
                 );
                 if self.is_new(&why) {
-                    self.session.note(&why);
+                    self.session.record.note(&why);
                 }
             }
         }
@@ -95,7 +95,7 @@ impl Model {
     }
 
     async fn judge_hosted(&self, one: &Hosted) -> Said {
-        let lists = &self.session.policy.mcp;
+        let lists = &self.session.facts.policy.mcp;
         let names = [one.tool.as_str(), one.written.as_str()];
         let denied = names.iter().filter(|name| !name.is_empty()).find_map(|name| {
             lists.own_tool_denied(name).filter(|answer| answer.enforced).map(|answer| answer.rule)
@@ -204,7 +204,7 @@ impl Model {
         };
         let (server, tool) = (ServerId(OWN.to_owned()), shown(&one.tool));
         let id = serde_json::Value::Null;
-        self.session.journal.record(Event::McpToolCalled {
+        self.session.record.journal.record(Event::McpToolCalled {
             server_id: server.clone(),
             tool_name: tool.clone(),
             jsonrpc_id: id.clone(),
@@ -213,11 +213,11 @@ impl Model {
         let mut report = Report::default();
         report.rule(Verdict::new(said.outcome, said.reason, said.rule.clone()));
         for event in of_model_call(&server, &tool, &id, &report.fold()) {
-            self.session.journal.record(event);
+            self.session.record.journal.record(event);
         }
         if said.outcome == Outcome::Block {
             // It does not go on either way.
-            let _ = self.session.journal.flush().await;
+            let _ = self.session.record.journal.flush().await;
         }
     }
 }

@@ -69,7 +69,7 @@ fn identify(servers: &BTreeSet<String>, call: &Call) -> Option<(ServerId, String
 
 impl SessionJudge {
     pub(super) fn new(session: Rc<Session>, servers: Rc<BTreeSet<String>>) -> Self {
-        let guard = Guard::new(&session.policy.mcp);
+        let guard = Guard::new(&session.facts.policy.mcp);
         Self { session, servers, guard, refused: Vec::new() }
     }
 
@@ -80,22 +80,22 @@ impl SessionJudge {
             return true;
         }
         for event in events {
-            self.session.journal.record(event);
+            self.session.record.journal.record(event);
         }
-        self.session.journal.flush().await.is_ok()
+        self.session.record.journal.flush().await.is_ok()
     }
 
     /// The same where nobody can wait: what was refused does not go on either way.
     pub(super) fn note(&mut self, provider: Provider, told: &[Told]) {
         for event in self.events(provider, told) {
-            self.session.journal.record(event);
+            self.session.record.journal.record(event);
         }
     }
 
     /// A stream that does not go on.
     pub(super) fn withheld(&self, provider: Provider, why: &str) {
         self.session
-            .journal
+            .record.journal
             .record(Event::ModelAnswerWithheld { provider: word(provider), reason: why.to_owned() });
     }
 
@@ -134,7 +134,7 @@ impl Judge for SessionJudge {
             }
             None => {
                 let denied =
-                    self.session.policy.mcp.own_tool_denied(&call.name).filter(|answer| answer.enforced);
+                    self.session.facts.policy.mcp.own_tool_denied(&call.name).filter(|answer| answer.enforced);
                 let Some(denied) = denied else { return Ruling::Allow };
                 let mut report = Report::default();
                 report.rule(Verdict::new(Outcome::Block, Reason::ToolDenied, denied.rule));

@@ -94,7 +94,7 @@ impl Model {
         servers: BTreeSet<String>,
         wire: Rc<RefCell<Guard>>,
     ) -> Option<Rc<Self>> {
-        let policy = &session.policy.llm;
+        let policy = &session.facts.policy.llm;
         let places: Vec<(Host, u16)> = endpoints
             .iter()
             .filter(|endpoint| places::way(session, endpoint).is_some())
@@ -108,7 +108,7 @@ impl Model {
         // Without random bytes hashes are alike in all sessions, and still say no value.
         let mut key = [0; 32];
         let _ = getrandom::fill(&mut key);
-        let env = &session.context.env;
+        let env = &session.facts.context.env;
         let own = endpoints.iter().filter(|endpoint| endpoint.only_keys).filter_map(|endpoint| {
             let host = domain::normalise(&endpoint.host).ok()?;
             let is_for = |name: &&String| providers::is_for(name, endpoint, env);
@@ -141,7 +141,7 @@ impl Model {
         endpoints: &[Endpoint],
         env: BTreeMap<String, String>,
     ) -> BTreeMap<String, String> {
-        let is_asked = self.session.policy.llm.credentials.as_ref();
+        let is_asked = self.session.facts.policy.llm.credentials.as_ref();
         if is_asked.is_none_or(|word| word.value != Credentials::Broker) {
             return BTreeMap::new();
         }
@@ -153,7 +153,7 @@ impl Model {
             let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("agentsh-{}-{random}", name.to_ascii_lowercase().replace('_', "-"))
         };
-        let users = &self.session.context.env;
+        let users = &self.session.facts.context.env;
         let places = |name: &str| {
             let own = endpoints.iter().filter(|endpoint| providers::is_for(name, endpoint, users));
             own.filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
@@ -218,7 +218,7 @@ impl Model {
         head.headers.remove(CONTENT_LENGTH);
         whole_and_plain(&mut head.headers);
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
-        let timeout = self.session.policy.llm.timeout();
+        let timeout = self.session.facts.policy.llm.timeout();
         let answer = match tokio::time::timeout(timeout, upstream.send(request)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
@@ -246,7 +246,7 @@ impl Model {
             return Response::from_parts(head, Either::Right(Either::Left(body)));
         }
         let refuse = |why: &str| self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
-        let timeout = self.session.policy.llm.timeout();
+        let timeout = self.session.facts.policy.llm.timeout();
         let is_plain = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -346,7 +346,7 @@ impl Model {
 
     /// Whether anything looks for what the agent read: only then it is worth reading.
     fn remembers(&self) -> bool {
-        self.session.policy.mcp.exfiltration.enabled && !self.servers.is_empty()
+        self.session.facts.policy.mcp.exfiltration.enabled && !self.servers.is_empty()
     }
 
     /// Secrets that the agent read with tools of its own are looked for in what servers are sent, like those of files.
@@ -362,7 +362,7 @@ impl Model {
 
     /// The request as it goes on, with what the policy says of the secrets in it.
     async fn search(&self, provider: Provider, body: Bytes) -> Result<Bytes, Reply> {
-        let (policy, key, text) = (self.session.policy.llm.clone(), self.key, body.clone());
+        let (policy, key, text) = (self.session.facts.policy.llm.clone(), self.key, body.clone());
         // Off the thread that carries messages: a request has megabytes.
         let reads = self.remembers();
         let search = move || {
@@ -387,7 +387,7 @@ impl Model {
         // A conversation is sent again with every turn.
         let is_new = searched.found.iter().filter(|found| self.is_new(&found.hash)).count() > 0;
         if is_new || action == Action::Block {
-            self.session.journal.record(Event::ModelSecretsFound {
+            self.session.record.journal.record(Event::ModelSecretsFound {
                 provider: judge::word(provider),
                 action,
                 found: searched.found,
@@ -406,7 +406,7 @@ impl Model {
     /// In the shape of the provider's own errors, so that the agent shows it.
     fn withheld(&self, provider: Provider, status: StatusCode, why: &str) -> Reply {
         self.session
-            .journal
+            .record.journal
             .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
         answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
     }

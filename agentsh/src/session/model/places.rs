@@ -16,8 +16,8 @@ pub enum Way {
 /// None: what is said there is not judged.
 #[must_use]
 pub fn way(session: &Session, endpoint: &Endpoint) -> Option<Way> {
-    let enabled = session.policy.llm.enabled.as_ref().map(|enabled| enabled.value);
-    let can_prove = || trust::can_prove(&session.context.env);
+    let enabled = session.facts.policy.llm.enabled.as_ref().map(|enabled| enabled.value);
+    let can_prove = || trust::can_prove(&session.facts.context.env);
     chosen(enabled, endpoint, can_prove)
 }
 
@@ -46,7 +46,7 @@ pub fn told(session: &Session, endpoints: &[Endpoint]) -> Option<Enforcement> {
     }
     let unread = unread.join(", ");
     // Who switched it off knows it.
-    let is_off = session.policy.llm.enabled.as_ref().is_some_and(|enabled| !enabled.value);
+    let is_off = session.facts.policy.llm.enabled.as_ref().is_some_and(|enabled| !enabled.value);
     let why = || format!("nobody reads what goes to {unread}; to judge it: `llm: {{enabled: true}}`");
     match (judged.is_empty(), unread.is_empty()) {
         _ if is_off => None,

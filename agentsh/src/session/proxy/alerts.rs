@@ -31,6 +31,6 @@ pub fn start(
     let url = url::Url::parse(address).map_err(|error| refused(error.to_string()))?;
     let secret = settings.webhook_secret.as_ref().map(|Secret(secret)| secret.clone().into_bytes());
     let client = client().map_err(refused)?;
-    let webhook = Webhook::new(webhook::Settings::new(url, secret), client, session.journal.clone());
-    Ok(Some(Alerts::start(session.journal.subscribe(), webhook)))
+    let webhook = Webhook::new(webhook::Settings::new(url, secret), client, session.record.journal.clone());
+    Ok(Some(Alerts::start(session.record.journal.subscribe(), webhook)))
 }

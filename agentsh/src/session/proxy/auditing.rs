@@ -35,7 +35,7 @@ pub fn of_file(
         return Ok(None);
     }
     let client = outgoing::client().map_err(RunError::Refused)?;
-    let auditors = Auditors::of_file(file, &session.context.env, client);
+    let auditors = Auditors::of_file(file, &session.facts.context.env, client);
     let auditors = auditors.map_err(|error| RunError::Refused(error.to_string()))?;
     Ok(auditors.map(|auditors| {
         let asked = Asked { auditors, content: Rc::clone(content), turns: Semaphore::new(AT_ONCE) };

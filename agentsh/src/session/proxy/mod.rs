@@ -68,16 +68,18 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             project_shown,
             hold_messages: false,
             learns: false,
+            is_reviewed: false,
+            tells_files: false,
         },
     )
     .await?;
-    session.policy.mcp = file.narrow(&session.policy.mcp);
+    session.facts.policy.mcp = file.narrow(&session.facts.policy.mcp);
     let session = Rc::new(session);
     for warning in &file.warnings {
-        session.note(&format!("{}: {}", warning.rule, warning.value));
+        session.record.note(&format!("{}: {}", warning.rule, warning.value));
     }
     let servers = servers(&session, &file);
-    session.neighbours.set(servers.len() > 1);
+    session.live.neighbours.set(servers.len() > 1);
     let order: Vec<ServerId> = servers.iter().map(|(id, _)| id.clone()).collect();
     let content = content(&session, &file, &settings).await?;
     let store = content.store();
@@ -85,7 +87,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let audit = auditing::of_file(&session, &file, &content)?;
     let mode = content.borrow().mode();
     let found = Rc::clone(&content);
-    let report = report::Report::new(session.id, settings.key.clone(), move || found.borrow_mut().report());
+    let report = report::Report::new(session.facts.id, settings.key.clone(), move || found.borrow_mut().report());
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
         None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
@@ -104,7 +106,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     };
     if let Some(alerts) = alerts {
         // Without the disk nobody is told; the end of the session says so.
-        let _ = session.journal.flush().await;
+        let _ = session.record.journal.flush().await;
         alerts.finish(alerts::LAST_WORDS).await;
     }
     Content::flush(store).await;
@@ -114,14 +116,14 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 
 /// Who looks into arguments and results. Always on: a proxy that was asked for and does not look would be a lie.
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
-    let policy = content::Settings::of_policy(&session.policy.mcp.exfiltration, Rc::clone(&session.labels));
+    let policy = content::Settings::of_policy(&session.facts.policy.mcp.exfiltration, Rc::clone(&session.live.labels));
     let asked = content::Settings {
         mode: settings.mode.unwrap_or(policy.mode),
         lifetime: settings.token_ttl,
         destinations: Some(Destinations::of(&file.allowed_domains, file.domains_rule.clone())),
         ..policy
     };
-    let journal = session.journal.clone();
+    let journal = session.record.journal.clone();
     match &settings.persist_path {
         None => Content::new(asked, journal).map_err(|source| RunError::Io { doing: "make a key", source }),
         Some(path) => Content::persistent(asked, journal, path).await.map_err(|error| {
@@ -146,7 +148,7 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Either)> {
                 Either::Program(Box::new(Server::new(session, declaration, ErrorOutput::Shown)))
             }
             Way::Url { url, headers } => {
-                let headers = remote::filled(&headers, &session.context.env);
+                let headers = remote::filled(&headers, &session.facts.context.env);
                 let (id, is_configured) = (id.clone(), false);
                 let declaration = remote::Declaration { id, url, headers, users_word, place, is_configured };
                 Either::Url(Box::new(Remote::new(session, declaration)))

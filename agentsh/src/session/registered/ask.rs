@@ -53,7 +53,7 @@ impl Asker {
     /// None: no registry is asked.
     #[must_use]
     pub fn new(session: &Rc<Session>) -> Option<Self> {
-        let known = session.registered.clone();
+        let known = session.live.registered.clone();
         let settings = known.settings()?.clone();
         Some(Self(Rc::new(Inner { session: Rc::clone(session), known, settings })))
     }
@@ -190,7 +190,7 @@ impl Inner {
 
     /// Whether two interfaces differ in nothing but what `version_pinning` lets change.
     fn may_differ(&self, server: &ServerId, before: &[String], recorded: &str, live: &Interface) -> bool {
-        let pinning = &self.session.policy.mcp.pinning;
+        let pinning = &self.session.facts.policy.mcp.pinning;
         if pinning.ignore.is_empty() && pinning.ignore_in.is_empty() {
             return false;
         }
@@ -206,11 +206,11 @@ impl Inner {
     }
 
     fn last(&self, server: &ServerId) -> Option<Last> {
-        answers::find(&self.session.context.state, &self.key(server))
+        answers::find(&self.session.facts.context.state, &self.key(server))
     }
 
     fn key(&self, server: &ServerId) -> String {
-        answers::key(&self.settings.base, &self.session.context.project, &server.0)
+        answers::key(&self.settings.base, &self.session.facts.context.project, &server.0)
     }
 
     /// Lets a person decide, for a bounded time.
@@ -227,7 +227,7 @@ impl Inner {
         self.record(&server, &offered.interface, InterfaceWord::Waiting, &format!("request {}", approval.id));
         let Settings { base, wait, host, .. } = &self.settings;
         let base = if host.is_some() { FLEET_REGISTRY } else { base.as_str() };
-        self.session.announce(&format!(
+        self.session.record.announce(&format!(
             "server '{server}' waits until a person decides about what it offers, for {} s at most: {why}\n{}  `agentsh \
              registry approvals approve {} --registry {base}`, or `reject`",
             wait.as_secs(),
@@ -299,7 +299,7 @@ impl Inner {
             OnUnreachable::Warn => {
                 self.known.note(server, &offered.seen, Standing::Good);
                 self.record(server, &offered.interface, InterfaceWord::Unreachable, why);
-                self.session.note(&format!(
+                self.session.record.note(&format!(
                     "nobody vouches for what server '{server}' offers: {}",
                     escape::line(why)
                 ));
@@ -323,13 +323,13 @@ impl Inner {
             }
             let (name, hash) = (offered.interface.name.clone(), offered.interface.hash());
             let now = Last { name, hash, at: since_1970().as_secs() };
-            let kept = answers::keep(&self.session.context.state, &self.key(server), &now);
+            let kept = answers::keep(&self.session.facts.context.state, &self.key(server), &now);
             if let Err(error) = kept {
                 self.session
-                    .note(&format!("what the registry said of server '{server}' cannot be kept: {error}"));
+                    .record.note(&format!("what the registry said of server '{server}' cannot be kept: {error}"));
             }
             if word == New {
-                self.session.note(&format!(
+                self.session.record.note(&format!(
                     "server '{server}' ('{}') is registered at {} with hash {}",
                     escape::line(&offered.interface.name),
                     self.settings.base,
@@ -344,7 +344,7 @@ impl Inner {
         } else {
             "is not vouched for"
         };
-        self.session.note(&format!(
+        self.session.record.note(&format!(
             "server '{server}' {then}: {} ({})",
             shown(&what).trim_end(),
             self.settings.rule
@@ -353,7 +353,7 @@ impl Inner {
     }
 
     fn record(&self, server: &ServerId, interface: &Interface, verdict: InterfaceWord, detail: &str) {
-        self.session.journal.record(Event::McpInterfaceChecked {
+        self.session.record.journal.record(Event::McpInterfaceChecked {
             server_id: server.clone(),
             name: interface.name.chars().take(256).collect(),
             hash: if interface.name.is_empty() { String::new() } else { interface.hash() },

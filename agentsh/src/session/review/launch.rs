@@ -26,12 +26,12 @@ impl Layers {
 /// # Errors
 /// When it cannot be made.
 pub fn begin(session: &Session, agent: &[String]) -> Result<Layer, RunError> {
-    let context = &session.context;
-    let unmasked = grants::unmasked(&session.policy.agent.filesystem, &session.paths());
+    let context = &session.facts.context;
+    let unmasked = grants::unmasked(&session.facts.policy.agent.filesystem, &session.facts.paths());
     forget_old(&context.state);
-    let guard_all = session.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
+    let guard_all = session.facts.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
     let command = crate::store::redact::arguments(agent);
-    begin_layer(context, &session.id.to_string(), &command, &unmasked, guard_all)
+    begin_layer(context, &session.facts.id.to_string(), &command, &unmasked, guard_all)
         .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
 }
 
@@ -44,22 +44,22 @@ pub fn share(session: &Session, agent: &Process) -> Result<(), RunError> {
     let namespaces =
         namespaces.ok_or_else(|| RunError::Refused("cannot share the layer with servers".to_owned()))?;
     // It is set once: a session has one agent.
-    let _ = session.layered.set(namespaces);
+    let _ = session.live.layered.set(namespaces);
     let got = "a copy-on-write layer, of servers too; nothing reaches it before `agentsh review --apply`";
-    session.record_enforcement(None, &[Enforcement::enforced("project", got)]);
+    session.record.enforcement(None, &[Enforcement::enforced("project", got)]);
     Ok(())
 }
 
 /// Says what waits for a person. A layer in which nothing was written is removed.
 pub fn tell(session: &Session) {
-    let context = &session.context;
-    let id = session.id.to_string();
+    let context = &session.facts.context;
+    let id = session.facts.id.to_string();
     let Ok(found) = find(&context.state, Some(&id), &context.project) else { return };
     match found.changes(context) {
         Ok((changes, _)) if changes.is_empty() => match found.discard() {
-            Ok(()) if session.layered.get().is_none() => {}
-            Ok(()) => session.note("nothing was changed in the project"),
-            Err(error) => session.note(&error.to_string()),
+            Ok(()) if session.live.layered.get().is_none() => {}
+            Ok(()) => session.record.note("nothing was changed in the project"),
+            Err(error) => session.record.note(&error.to_string()),
         },
         Ok((changes, _)) => {
             let guarded = changes.iter().filter(|change| change.guarded.is_some()).count();
@@ -74,8 +74,8 @@ pub fn tell(session: &Session) {
                 1 => "1 file".to_owned(),
                 files => format!("{files} files"),
             };
-            session.note(&format!("{what} changed{also}; agentsh review {id}"));
+            session.record.note(&format!("{what} changed{also}; agentsh review {id}"));
         }
-        Err(error) => session.note(&format!("{error}; agentsh review {id}")),
+        Err(error) => session.record.note(&format!("{error}; agentsh review {id}")),
     }
 }

@@ -50,16 +50,16 @@ pub struct Agent<'a> {
 /// # Errors
 /// Why the agent cannot be started.
 pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpec, Caches), RunError> {
-    let context = &session.context;
-    let policy = &session.policy.agent;
+    let context = &session.facts.context;
+    let policy = &session.facts.policy.agent;
     let io = |doing| move |source| RunError::Io { doing, source };
     // Where a policy lists what may run, it means to leave nothing to chance.
-    let is_listed = super::super::lists_programs(policy);
+    let is_listed = super::super::facts::lists_programs(policy);
     let toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
 
     let mut parts = network_parts(session, &agent.launch.endpoints).await;
     parts.extend([
-        grants::contribution(&policy.filesystem, &session.paths()).map_err(RunError::Refused)?,
+        grants::contribution(&policy.filesystem, &session.facts.paths()).map_err(RunError::Refused)?,
         toolchains.contribution(),
         repositories::contribution(context, agent.agree, agent.review)
             .map_err(io("remember what was agreed to"))?,
@@ -68,8 +68,8 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         of_program(agent.pinned.resolved.worded.clone().into_iter().chain(agent.pinned.resolved.env.clone())),
         of_sandbox(context, ProcessKind::Agent),
         git_identity::contribution(context),
-        agent.brokered.contribution(context, &session.policy.agent_only.credentials),
-        agent.keys.contribution(context, &session.policy.agent_only.ssh),
+        agent.brokered.contribution(context, &session.facts.policy.agent_only.credentials),
+        agent.keys.contribution(context, &session.facts.policy.agent_only.ssh),
     ]);
     if !toolchains.links.is_empty() {
         // Links may show what is hidden under another name.
@@ -120,15 +120,15 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     paths.program_roots = agent.pinned.resolved.read_roots.clone();
     paths.layer = agent.layer.clone().map(ProjectLayer::Own);
     paths.guard_all = policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
-    paths.execute = session.executable_paths(policy);
-    paths.shared_sockets = !session.neighbours.get();
+    paths.execute = session.facts.executable_paths(policy);
+    paths.shared_sockets = !session.live.neighbours.get();
     Ok((spec::merge(process, paths, &rules, parts), caches))
 }
 
 /// What the policy lets the agent do with the project.
 #[must_use]
 pub fn project_access(session: &Session) -> Option<Access> {
-    let (context, filesystem, paths) = (&session.context, &session.policy.agent.filesystem, session.paths());
+    let (context, filesystem, paths) = (&session.facts.context, &session.facts.policy.agent.filesystem, session.facts.paths());
     if filesystem.may_write(&context.project, &paths) {
         Some(Access::ReadWrite)
     } else {
@@ -138,12 +138,12 @@ pub fn project_access(session: &Session) -> Option<Access> {
 
 /// The features that open hosts. What the agent is told about its network comes from the same.
 pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Contribution> {
-    let context = &session.context;
+    let context = &session.facts.context;
     let mut parts = vec![
         of_endpoints(endpoints, |endpoint| places::way(session, endpoint) == Some(places::Way::EndsTls)),
         closed_hosts(session),
     ];
-    if !super::super::lists_programs(&session.policy.agent) {
+    if !super::super::facts::lists_programs(&session.facts.policy.agent) {
         let first = first_index::of_new_cargo(session).await;
         let known = Known::load(context);
         parts.extend([

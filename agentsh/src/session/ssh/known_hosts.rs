@@ -25,10 +25,10 @@ pub(super) async fn of(
             22 => host.host.clone(),
             port => format!("[{}]:{port}", host.host),
         };
-        let lines = lines(&session.context, &name).await;
+        let lines = lines(&session.facts.context, &name).await;
         if lines.is_empty() {
             let shown = escape::line(&name);
-            session.note(&format!(
+            session.record.note(&format!(
                 "no ssh key is used for '{shown}': your known_hosts has no host key of it, by {}; connect to it once outside",
                 entry.rule
             ));

@@ -86,11 +86,11 @@ pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
 /// # Errors
 /// When the socket cannot be made.
 pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Given> {
-    let asked = &session.policy.agent_only.ssh;
+    let asked = &session.facts.policy.agent_only.ssh;
     if asked.is_empty() {
         return Ok(Given::default());
     }
-    let mut holders = Holders::new(&session.context, directory).await;
+    let mut holders = Holders::new(&session.facts.context, directory).await;
     let (mut keys, mut known) = (Vec::new(), BTreeSet::new());
     let mut missing = BTreeSet::new();
     for entry in asked {
@@ -109,7 +109,7 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
                 }
                 Err(why) => {
                     missing.insert(text);
-                    session.note(&format!(
+                    session.record.note(&format!(
                         "the ssh key '{}' is not used: {}, by {}",
                         escape::line(text),
                         escape::line(&why),
@@ -122,9 +122,9 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
     // A key that several entries name is one key.
     let wanted = keys.len() + missing.len();
     let got = format!("{} of {wanted} keys: an agent inside, keys outside", keys.len());
-    session.record_enforcement(None, &[Enforcement::enforced("ssh agent", got)]);
+    session.record.enforcement(None, &[Enforcement::enforced("ssh agent", got)]);
     let git = signing(session, asked, &keys);
-    let home = &session.context.home;
+    let home = &session.facts.context.home;
     let config = format!(
         "Host *\n    IdentityAgent {}\n    UserKnownHostsFile {}\n    StrictHostKeyChecking yes\n",
         inside().display(),
@@ -158,10 +158,10 @@ async fn find(
         return found
             .ok_or_else(|| "your ssh agent does not hold it; `ssh-add -l` lists what it holds".to_owned());
     }
-    let path = policy::place::resolve(text, &session.paths());
+    let path = policy::place::resolve(text, &session.facts.paths());
     let path = path.to_string_lossy();
     let private = PathBuf::from(path.strip_suffix(".pub").unwrap_or(&path));
-    if private.starts_with(&session.context.project) {
+    if private.starts_with(&session.facts.context.project) {
         return Err("a key inside the project is the agent's own".to_owned());
     }
     let beside = PathBuf::from(format!("{}.pub", private.display()));
@@ -187,7 +187,7 @@ fn signing(session: &Session, asked: &[Ruled<SshAccess>], keys: &[(Key, Holder)]
     let kind = wire::Bytes(&key.public).text().unwrap_or_default();
     let public = STANDARD.encode(&key.public);
     let mut text = format!("[gpg]\n\tformat = ssh\n[user]\n\tsigningKey = \"key::{kind} {public}\"\n");
-    for section in git_identity::signed_by_ssh(&session.context) {
+    for section in git_identity::signed_by_ssh(&session.facts.context) {
         text.push_str(&format!("[{section}]\n\tgpgSign = true\n"));
     }
     text

@@ -178,7 +178,7 @@ async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
         }
     };
     // On disk before it is of use.
-    keys.session.journal.commit(used(key, &purpose)).await.ok()?;
+    keys.session.record.journal.commit(used(key, &purpose)).await.ok()?;
     let is_login = matches!(purpose.value, Purpose::Login { .. });
     let bind = bound.map(|_| server.message.as_slice()).filter(|_| is_login);
     let messages: Vec<&[u8]> = bind.into_iter().chain([message]).collect();
@@ -188,7 +188,7 @@ async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
         answer => {
             let why = answer.err().map_or("it refuses".to_owned(), |error| error.to_string());
             let shown = escape::line(&key.comment);
-            keys.session.note(&format!("the ssh agent outside did not sign with '{shown}': {why}"));
+            keys.session.record.note(&format!("the ssh agent outside did not sign with '{shown}': {why}"));
             None
         }
     }
@@ -214,19 +214,19 @@ impl Keys {
             let what = key.map_or("the ssh agent refuses a request".to_owned(), |key| {
                 format!("the ssh key '{}' is not used", escape::line(&key.comment))
             });
-            self.session.note(&format!("{what}: {}, by {rule}{change}", escape::line(&detail)));
+            self.session.record.note(&format!("{what}: {}, by {rule}{change}", escape::line(&detail)));
         } else if number == MOST_TOLD + 1 {
             let more = match about {
                 About::Key => "the ssh agent refuses more uses of keys",
                 About::Other => "the ssh agent refuses more requests that name no key of the policy",
             };
-            self.session.note(&format!("{more}; `agentsh mcp events --type ssh_key_refused` lists them"));
+            self.session.record.note(&format!("{more}; `agentsh mcp events --type ssh_key_refused` lists them"));
         }
         if number <= MOST_RECORDED {
             let key = key.map_or(String::new(), |key| key.fingerprint.clone());
             let event = Event::SshKeyRefused { key, reason: reason.to_owned(), detail, rule };
             // Without it nothing is signed either.
-            let _ = self.session.journal.commit(event).await;
+            let _ = self.session.record.journal.commit(event).await;
         }
     }
 
@@ -239,7 +239,7 @@ impl Keys {
                 About::Other => "of requests that name no key of the policy",
             };
             if count > 0 {
-                self.session.journal.record(Event::SshKeyRefused {
+                self.session.record.journal.record(Event::SshKeyRefused {
                     key: String::new(),
                     reason: "further-refusals".to_owned(),
                     detail: format!("{count} further refusals {what}"),

@@ -62,10 +62,10 @@ impl Before {
             identity: spec.process.identity,
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
-            baseline: Baseline::of(layout, &spec.paths, &session.context.host),
+            baseline: Baseline::of(layout, &spec.paths, &session.facts.context.host),
             copies: thread::copies(layout.guards.iter().take(MOST_COPIED_FIRST)),
             directories: layout.instructed.clone(),
-            instructions: changed::instructions(&layout.instructed, &session.context.host),
+            instructions: changed::instructions(&layout.instructed, &session.facts.context.host),
         }
     }
 }
@@ -117,22 +117,22 @@ impl Guards {
                 guards: before.guards,
                 executable: before.executable,
                 unfinished: unfinished::Unfinished::begin(
-                    &session.context.state,
-                    &session.id.to_string(),
+                    &session.facts.context.state,
+                    &session.facts.id.to_string(),
                     &before.directories,
                     &before.baseline,
                 )?,
                 baseline: before.baseline,
                 directories: before.directories,
                 instructions: before.instructions,
-                state: session.context.state.clone(),
-                aside: Aside::new(&session.context.state, &session.id.to_string()),
+                state: session.facts.context.state.clone(),
+                aside: Aside::new(&session.facts.context.state, &session.facts.id.to_string()),
                 sandbox: running.child.handle()?,
                 namespaces: namespaces.try_clone()?,
                 mounted: running.child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),
-                closer: session.context.zygote.closer(),
+                closer: session.facts.context.zygote.closer(),
                 host: crate::sandbox::host::RealHost::default(),
                 stand_ins: Vec::new(),
                 stop,
@@ -160,15 +160,15 @@ impl Guards {
                 guards.telling = Some(tokio::task::spawn_local(async move {
                     while let Some(Told { path, what, text }) = told.recv().await {
                         let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
-                        session.note(&lines.join("\n"));
-                        let context = &session.context;
+                        session.record.note(&lines.join("\n"));
+                        let context = &session.facts.context;
                         if matches!(what, GuardChange::Refused | GuardChange::SetAside)
                             && !refused_files::is_never_offered(&path, &context.home, &context.state)
                         {
-                            let shown = path.strip_prefix(&session.context.project).unwrap_or(&path);
-                            session.wanted.add(server.as_ref(), Key::Unmask, &format!("{shown:?}"));
+                            let shown = path.strip_prefix(&session.facts.context.project).unwrap_or(&path);
+                            session.live.wanted.add(server.as_ref(), Key::Unmask, &format!("{shown:?}"));
                         }
-                        session.journal.record(Event::GuardChanged {
+                        session.record.journal.record(Event::GuardChanged {
                             server_id: server.clone(),
                             path: path.to_string_lossy().into_owned(),
                             what,
@@ -182,7 +182,7 @@ impl Guards {
                 running.child.kill();
                 let why =
                     format!("{error}: what the host renames over could not be guarded again; it was ended");
-                session.note(&format!("the sandbox was ended: {why}"));
+                session.record.note(&format!("the sandbox was ended: {why}"));
                 let layer = crate::sandbox::Enforcement::less(
                     "guards",
                     "watched while it runs",
@@ -190,7 +190,7 @@ impl Guards {
                     State::Degraded,
                     why,
                 );
-                session.record_enforcement(server, &[layer]);
+                session.record.enforcement(server, &[layer]);
             }
         }
         guards
