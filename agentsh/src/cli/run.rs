@@ -179,7 +179,8 @@ const INCOMPLETE: &str =
 /// Writes down what a run needed. The record keeps it where that fails.
 async fn learned(session: &Session, file: &Path) {
     let id = session.facts.id.to_string();
-    let text = generate::of_session(&session.facts.context.state, &id).await.map_err(|error| error.to_string());
+    let text =
+        generate::of_session(&session.facts.context.state, &id).await.map_err(|error| error.to_string());
     let is_cut = session.live.looked_for.borrow().is_cut || session.live.refused_files.is_full();
     if is_cut {
         session.record.note(&format!("--learn: {INCOMPLETE}"));

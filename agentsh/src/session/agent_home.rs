@@ -2,21 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Session;
 use super::run_error::RunError;
 use crate::agent::{Access as StateAccess, Kind, Launch, StateKind};
 use crate::sandbox::plan::Access;
 use crate::sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
+use crate::session::Facts;
 
 /// The agent's own files of the home: bound, kept for each project, or copied where changes are to be thrown away.
 ///
 /// # Errors
 /// When one of them cannot be prepared.
-pub fn contribution(session: &Session, kind: Kind, launch: &Launch) -> Result<Contribution, RunError> {
+pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> Result<Contribution, RunError> {
     let (mut own, mut files, mut moved) = (Vec::new(), Vec::new(), Vec::<Elsewhere>::new());
     let at = |host: PathBuf, inside: PathBuf| Elsewhere { host, inside, access: Access::ReadWrite };
     for state in &launch.home_state {
-        let path = session.facts.context.home.join(&state.path);
+        let path = facts.context.home.join(&state.path);
         let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
         match state.access {
             StateAccess::Private if path.is_file() => {
@@ -27,10 +27,10 @@ pub fn contribution(session: &Session, kind: Kind, launch: &Launch) -> Result<Co
                 copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
             }
             StateAccess::Scratch => {
-                moved.push(at(scratch_of(session, kind, &path, &launch.hidden).map_err(io)?, path));
+                moved.push(at(scratch_of(facts, kind, &path, &launch.hidden).map_err(io)?, path));
             }
             StateAccess::PerProject => {
-                moved.push(at(kept_for_project(session, kind, &path, state.kind).map_err(io)?, path));
+                moved.push(at(kept_for_project(facts, kind, &path, state.kind).map_err(io)?, path));
             }
             // What hides below a directory of the project's own has to be mounted after it.
             StateAccess::ReadWrite if moved.iter().any(|above| path.starts_with(&above.inside)) => {
@@ -54,24 +54,19 @@ pub fn contribution(session: &Session, kind: Kind, launch: &Launch) -> Result<Co
 
 /// `STATE/agents/NAME/PROJECT`
 #[must_use]
-pub fn of_project(session: &Session, kind: Kind) -> PathBuf {
+pub fn of_project(facts: &Facts, kind: Kind) -> PathBuf {
     use sha2::{Digest, Sha256};
-    let hash = Sha256::digest(session.facts.context.project.as_os_str().as_encoded_bytes());
+    let hash = Sha256::digest(facts.context.project.as_os_str().as_encoded_bytes());
     let project: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    session.facts.context.state.join("agents").join(kind.name()).join(project)
+    facts.context.state.join("agents").join(kind.name()).join(project)
 }
 
 /// `STATE/agents/NAME/PROJECT/FILE`: what an agent keeps in one place for all projects, kept apart.
-fn kept_for_project(
-    session: &Session,
-    kind: Kind,
-    path: &Path,
-    wanted: StateKind,
-) -> std::io::Result<PathBuf> {
+fn kept_for_project(facts: &Facts, kind: Kind, path: &Path, wanted: StateKind) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let directory = of_project(session, kind);
+    let directory = of_project(facts, kind);
     // Two directories of one agent may have the same name, one for data and one for state.
-    let own = match path.strip_prefix(&session.facts.context.home) {
+    let own = match path.strip_prefix(&facts.context.home) {
         Ok(below) if below.components().count() > 2 => {
             directory.join(below.to_string_lossy().replace('/', "-").trim_matches(['.', '-']))
         }
@@ -86,11 +81,10 @@ fn kept_for_project(
 }
 
 /// A copy of a directory, made anew for this run. What is not copied is not there.
-fn scratch_of(session: &Session, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std::io::Result<PathBuf> {
+fn scratch_of(facts: &Facts, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let directory =
-        of_project(session, kind).join(format!("copies-{}", session.facts.id)).join(name.trim_matches('.'));
+    let directory = of_project(facts, kind).join(format!("copies-{}", facts.id)).join(name.trim_matches('.'));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let mut files = Vec::new();
     if path.is_dir() {

@@ -68,7 +68,7 @@ impl Bridges {
         if !declared.is_empty() {
             ContentScan::warm_up();
         }
-        let inventory = Inventory::new(&session);
+        let inventory = Inventory::new(&session.facts);
         let mut guard = Guard::of_declared(&session.facts.policy.mcp, order);
         // What a scan hides is not trusted at first sight.
         guard.add(Arc::new(ContentScan::new(&session.facts.policy.mcp)));
@@ -83,14 +83,15 @@ impl Bridges {
     /// With the lists and rates of the policy alone: for whoever wants to see what servers offer as they offer it.
     #[must_use]
     pub fn unscanned(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
-        let (guard, inventory) = (Guard::new(&session.facts.policy.mcp), Inventory::new(&session));
+        let (guard, inventory) = (Guard::new(&session.facts.policy.mcp), Inventory::new(&session.facts));
         Self::with(session, declared, guard, inventory)
     }
 
     /// The same without the lists of tools: what a registry knows of a server is all that it offers.
     #[must_use]
     pub fn as_offered(session: Rc<Session>) -> Self {
-        let (guard, inventory) = (Guard::of_servers(&session.facts.policy.mcp), Inventory::new(&session));
+        let (guard, inventory) =
+            (Guard::of_servers(&session.facts.policy.mcp), Inventory::new(&session.facts));
         Self::with(session, BTreeMap::new(), guard, inventory)
     }
 
@@ -248,7 +249,8 @@ impl Bridges {
         let shown: String = crate::store::escape::line(id).chars().take(80).collect();
         let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
         self.session
-            .record.note(&format!("a connection of the agent with server '{shown}' was refused{times}: {why}"));
+            .record
+            .note(&format!("a connection of the agent with server '{shown}' was refused{times}: {why}"));
         self.session.record.journal.record(Event::McpServerRefused {
             server_id: ServerId(shown),
             reason: reason.to_owned(),
@@ -344,7 +346,8 @@ impl Bridges {
         options.vouch =
             registered::Asker::new(&self.session).map(|asker| Rc::new(asker) as Rc<dyn mcp::Vouch>);
         let session = Rc::clone(&self.session);
-        options.note = Note(Rc::new(move |message| session.record.note(&crate::store::escape::line(message))));
+        options.note =
+            Note(Rc::new(move |message| session.record.note(&crate::store::escape::line(message))));
         options
     }
 }

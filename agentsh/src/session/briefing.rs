@@ -7,7 +7,8 @@ use crate::sandbox::spec::{Contribution, Feature, network_rules};
 use crate::store::escape;
 
 use super::project_sources::Known;
-use super::{Session, credentials, registries, remotes, ssh};
+use super::{credentials, registries, remotes, ssh};
+use crate::session::Facts;
 
 /// Hosts that are named one by one.
 const MOST_HOSTS: usize = 12;
@@ -16,12 +17,12 @@ const MOST_PATHS: usize = 8;
 
 /// None where the policy says that nothing is to be told.
 #[must_use]
-pub fn text(session: &Session) -> Option<String> {
-    if session.facts.policy.agent_only.tell_sandbox.as_ref().is_some_and(|tell| !tell.value) {
+pub fn text(facts: &Facts) -> Option<String> {
+    if facts.policy.agent_only.tell_sandbox.as_ref().is_some_and(|tell| !tell.value) {
         return None;
     }
-    let process = &session.facts.policy.agent;
-    let project = escape::line(&session.facts.context.project.display().to_string()).into_owned();
+    let process = &facts.policy.agent;
+    let project = escape::line(&facts.context.project.display().to_string()).into_owned();
     let names = |list: &[crate::policy::Ruled<String>]| {
         let names: Vec<String> = list
             .iter()
@@ -33,15 +34,15 @@ pub fn text(session: &Session) -> Option<String> {
         if names.is_empty() { "nothing else".to_owned() } else { names.join(", ") }
     };
     let mut parts = vec![Contribution {
-        hosts: credentials::hosts(&session.facts.policy.agent_only.credentials),
+        hosts: credentials::hosts(&facts.policy.agent_only.credentials),
         ..Contribution::new(Feature::Credentials)
     }];
-    parts.push(ssh::hosts(&session.facts.policy.agent_only.ssh));
+    parts.push(ssh::hosts(&facts.policy.agent_only.ssh));
     if !super::facts::lists_programs(process) {
-        let known = Known::load(&session.facts.context);
+        let known = Known::load(&facts.context);
         parts.extend([
-            registries::contribution(&session.facts.context, &[], &known),
-            remotes::contribution(&session.facts.context, &known),
+            registries::contribution(&facts.context, &[], &known),
+            remotes::contribution(&facts.context, &known),
         ]);
     }
     let rules = network_rules(&process.network, &parts);
@@ -54,7 +55,7 @@ pub fn text(session: &Session) -> Option<String> {
     }
     hosts.extend(rules.loopback.iter().take(MOST_HOSTS).map(|port| format!("localhost:{}", port.value)));
     let hosts = if hosts.is_empty() { "nothing else".to_owned() } else { hosts.join(", ") };
-    let guarded = if session.facts.is_reviewed {
+    let guarded = if facts.is_reviewed {
         "The project is a copy-on-write layer: everything in it can be written, and the user looks at it before it reaches \
          the real one (renaming a directory that was there before may say EXDEV: copy it instead)"
     } else {

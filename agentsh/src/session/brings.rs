@@ -9,8 +9,9 @@ use crate::agent::Kind;
 use crate::agent::project::{Brings, look};
 use crate::store::escape;
 
+use super::agent_home;
 use super::copies::write_anew;
-use super::{Session, agent_home};
+use crate::session::{Facts, Record};
 
 /// Entries of a project that are looked at before every start; `agentsh scan project` looks at all.
 const MOST: usize = 5_000;
@@ -21,30 +22,30 @@ const NAME: &str = "brought.json";
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Compares with the last start, and tells what is new.
-pub fn tell(session: &Session, kind: Kind) {
+pub fn tell(facts: &Facts, record: &Record, kind: Kind) {
     if kind.is_unknown() {
         return;
     }
-    let brings = look(&session.facts.context.project, MOST);
+    let brings = look(&facts.context.project, MOST);
     let now: BTreeMap<String, String> = brings
         .files
         .iter()
         .map(|file| (file.path.to_string_lossy().into_owned(), file.hash.clone()))
         .collect();
-    let directory = agent_home::of_project(session, kind);
+    let directory = agent_home::of_project(facts, kind);
     let file = directory.join(NAME);
     let before = read(&file);
     if before.as_ref() == Some(&now) || before.is_none() && now.is_empty() {
         return;
     }
-    session.record.note(&line(&brings, &now, before.as_ref()));
+    record.note(&line(&brings, &now, before.as_ref()));
     let kept = fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&directory)
         .and_then(|()| write_anew(&file, &serde_json::to_vec(&now)?, 0o600));
     if let Err(error) = kept {
-        session.record.note(&format!("what the project brings will be told again: it cannot be kept: {error}"));
+        record.note(&format!("what the project brings will be told again: it cannot be kept: {error}"));
     }
 }
 

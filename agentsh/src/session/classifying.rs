@@ -16,6 +16,7 @@ use crate::types::ServerId;
 
 use super::Session;
 use super::run_error::RunError;
+use crate::session::{Facts, Record};
 
 /// Members below which the protocol puts content, from the answer on.
 const TO_CONTENT: [&str; 5] = ["result", "content", "contents", "messages", "resource"];
@@ -94,7 +95,13 @@ impl Classify for Asking {
             if unseen > 0 {
                 // Whoever sends it chooses its length.
                 let why = format!("{unseen} bytes at its end are more than is looked at");
-                said.findings.extend(unclassified(&session, &about.server, &about.name, &why));
+                said.findings.extend(unclassified(
+                    &session.facts,
+                    &session.record,
+                    &about.server,
+                    &about.name,
+                    &why,
+                ));
             }
             match given.missing {
                 None => told.set(false),
@@ -178,19 +185,22 @@ fn unavailable(
     name: &str,
     why: &str,
 ) -> Classified {
-    let findings: Vec<Finding> = unclassified(session, server, name, why).into_iter().collect();
+    let findings: Vec<Finding> =
+        unclassified(&session.facts, &session.record, server, name, why).into_iter().collect();
     if !told.replace(true) {
         let became = if findings.is_empty() { "pass unseen" } else { "are refused" };
-        session.record.note(&format!("the classifier gives no answer ({why}): texts that it should see {became}"));
+        session
+            .record
+            .note(&format!("the classifier gives no answer ({why}): texts that it should see {became}"));
     }
     Classified { findings, ..Classified::default() }
 }
 
 /// Puts on record that a text has no score, or not for all of it; what refuses it, where the policy does.
-fn unclassified(session: &Session, server: &ServerId, name: &str, why: &str) -> Option<Finding> {
-    let policy = &session.facts.policy.mcp.classifier;
+fn unclassified(facts: &Facts, record: &Record, server: &ServerId, name: &str, why: &str) -> Option<Finding> {
+    let policy = &facts.policy.mcp.classifier;
     let is_refused = policy.on_unavailable() == OnUnavailable::Block;
-    session.record.journal.record(Event::McpClassifierUnavailable {
+    record.journal.record(Event::McpClassifierUnavailable {
         server_id: server.clone(),
         tool_name: name.to_owned(),
         detail: why.to_owned(),

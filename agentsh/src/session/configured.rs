@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 use super::context::Context;
 use super::declared::{Declaration, Declared};
 use super::run_error::RunError;
-use super::{Session, agreements, briefing, remote};
+use super::{agreements, briefing, remote};
 use crate::agent::{self, Kind, Launch, Transport};
 use crate::policy::{self, Policy};
 use crate::sandbox::layout::OWN_DIRECTORY;
+use crate::session::Facts;
 use crate::types::ServerId;
 
 /// What a start of this agent needs here.
 ///
 /// # Errors
 /// When its configuration cannot be read.
-pub fn adapt(session: &Session, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
-    let told = briefing::text(session);
-    adapt_by(&session.facts.context, &session.facts.policy, kind, argv, told.as_deref())
+pub fn adapt(facts: &Facts, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
+    let told = briefing::text(facts);
+    adapt_by(&facts.context, &facts.policy, kind, argv, told.as_deref())
 }
 
 fn adapt_by(

@@ -14,7 +14,8 @@ use crate::egress::resolve::Resolver;
 use crate::egress::target::Rules;
 
 use super::registries::{self, Found};
-use super::{Session, host_programs, network};
+use super::{host_programs, network};
+use crate::session::{Facts, Record};
 
 /// How an index over HTTP is written.
 const MARK: &[u8] = b"sparse+https://";
@@ -28,24 +29,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_ANSWER: usize = 64 << 10;
 
 /// The index that the installed cargo has built in, and where that says its packages are. Empty where cargo has a registry.
-pub async fn of_new_cargo(session: &Session) -> Vec<Found> {
-    if !registries::cargo_is_new(&session.facts.context) {
+pub async fn of_new_cargo(facts: &Facts, record: &Record) -> Vec<Found> {
+    if !registries::cargo_is_new(&facts.context) {
         return Vec::new();
     }
-    let known = cargos(session).into_iter().find_map(|program| Some((built_in(&program)?, program)));
+    let known = cargos(facts).into_iter().find_map(|program| Some((built_in(&program)?, program)));
     let Some((host, program)) = known else { return Vec::new() };
     let index = format!("https://{host}/");
     let mut found = vec![Found { url: index.clone(), said_by: program.display().to_string() }];
-    match packages(session, &index).await {
+    match packages(facts, record, &index).await {
         Ok(url) => found.push(Found { url, said_by: format!("{index}config.json") }),
-        Err(why) => session.record.note(&format!("where the packages of {host} are is not known: {why}")),
+        Err(why) => record.note(&format!("where the packages of {host} are is not known: {why}")),
     }
     found
 }
 
 /// The cargo of PATH, and those that a manager of toolchains starts in its place.
-fn cargos(session: &Session) -> Vec<PathBuf> {
-    let context = &session.facts.context;
+fn cargos(facts: &Facts) -> Vec<PathBuf> {
+    let context = &facts.context;
     let managed = context.env.get("RUSTUP_HOME").map_or_else(|| context.home.join(".rustup"), PathBuf::from);
     let managed =
         registries::directories(&managed.join("toolchains")).into_iter().map(|one| one.join("bin/cargo"));
@@ -70,10 +71,10 @@ fn host(bytes: &[u8]) -> Option<String> {
     (host.contains('.') && host.bytes().all(is_host)).then(|| host.to_owned())
 }
 
-async fn packages(session: &Session, index: &str) -> Result<String, String> {
+async fn packages(facts: &Facts, record: &Record, index: &str) -> Result<String, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let lookup = Resolver::system_lookup().map_err(|error| text(&error))?;
-    let proxy = network::proxy(session, &session.facts.policy.agent.network)?;
+    let proxy = network::proxy(facts, record, &facts.policy.agent.network)?;
     let limits = Limits {
         connect: PATIENCE,
         first_byte: Some(PATIENCE),

@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 use crate::guard::anomaly::{Anomalies, Profile};
 use crate::types::ServerId;
 
-use super::Session;
 use super::content::since_1970;
 use super::copies::write_anew;
+use crate::session::Facts;
 
 /// Below the directory of the records.
 const NAME: &str = "inventory";
@@ -43,12 +43,12 @@ pub struct Inventory {
 impl Inventory {
     /// Its time counts from now.
     #[must_use]
-    pub fn new(session: &Session) -> Self {
-        let check = Anomalies::new(&session.facts.policy.mcp.anomaly, since_1970().as_secs());
+    pub fn new(facts: &Facts) -> Self {
+        let check = Anomalies::new(&facts.policy.mcp.anomaly, since_1970().as_secs());
         Self {
             check: Rc::new(RefCell::new(check)),
-            directory: session.facts.context.state.join(NAME),
-            project: session.facts.context.project.display().to_string(),
+            directory: facts.context.state.join(NAME),
+            project: facts.context.project.display().to_string(),
         }
     }
 

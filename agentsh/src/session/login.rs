@@ -147,7 +147,7 @@ async fn log_out(session: &Rc<Session>, meant: Vec<Grant>) -> Result<(), RunErro
             Err(why) => format!("its tokens stay good until their end: {}", escape::line(&why)),
         };
         session.record.announce(&format!("logged out of '{}': {detail}", escape::line(&grant.name)));
-        record(session, &id, &grant.url, LoginWord::LoggedOut, (Some(&grant.issuer), detail));
+        record(&session.record, &id, &grant.url, LoginWord::LoggedOut, (Some(&grant.issuer), detail));
     }
     Ok(())
 }

@@ -30,6 +30,7 @@ use super::run_error::{RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
 use super::standard;
 use super::{Opening, Session, SessionError, load_policy, search, signals};
+use crate::session::{Facts, Record};
 
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -75,7 +76,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let Opened { session, id, declared } = open(request, true).await?;
     let session = &session;
     if std::io::stdin().is_terminal()
-        && let Some(code) = missing(session, command.as_deref())
+        && let Some(code) = missing(&session.facts, &session.record, command.as_deref())
     {
         // Nobody types the protocol, and so nobody would be told by an answer.
         session.close(code).await?;
@@ -92,7 +93,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let code = tokio::select! {
         ended = serve(bridges, session, streams, declared, id.clone(), &failure) => match ended.exit {
             Some(exit) => exit.code,
-            None => failure.get().or_else(|| missing(session, command.as_deref())).unwrap_or(0),
+            None => failure.get().or_else(|| missing(&session.facts, &session.record, command.as_deref())).unwrap_or(0),
         },
         code = end => code,
     };
@@ -169,12 +170,12 @@ type Failure = Rc<Cell<Option<u8>>>;
 
 /// For a client that went away before it asked for anything: nobody else has told that there is no such program, or
 /// that it cannot be executed.
-fn missing(session: &Session, program: Option<&str>) -> Option<u8> {
+fn missing(facts: &Facts, record: &Record, program: Option<&str>) -> Option<u8> {
     use std::os::unix::fs::PermissionsExt;
     let program = program?;
-    let path = session.facts.context.env.get("PATH").map(String::as_str).unwrap_or_default();
+    let path = facts.context.env.get("PATH").map(String::as_str).unwrap_or_default();
     let found = if program.contains('/') {
-        Some(session.facts.context.directory.join(program)).filter(|file| file.exists())
+        Some(facts.context.directory.join(program)).filter(|file| file.exists())
     } else {
         std::env::split_paths(path).map(|directory| directory.join(program)).find(|file| file.exists())
     };
@@ -185,7 +186,7 @@ fn missing(session: &Session, program: Option<&str>) -> Option<u8> {
         Some(path) if !executable(&path) => crate::pin::PinError::NotExecutable { path },
         Some(_) => return None,
     };
-    session.record.note(&error.to_string());
+    record.note(&error.to_string());
     Some(exit_code_of(&error.into()))
 }
 

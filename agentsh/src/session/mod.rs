@@ -104,9 +104,9 @@ use std::time::Instant;
 
 use crate::guard::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, Search};
+use crate::sandbox::Tier;
 use crate::sandbox::cgroup::Bound;
 use crate::sandbox::spec::SandboxSpec;
-use crate::sandbox::Tier;
 use crate::store::pins::PinStore;
 use crate::store::words::{BundleState, LayerState};
 use crate::store::{Event, Journal, StoreError, running};
@@ -341,7 +341,8 @@ impl Session {
         };
         let session = Self { facts, record, live };
         // Before the first event: nobody hears what was recorded before.
-        let telemetry = telemetry::start(&session, || session.record.journal.subscribe());
+        let telemetry =
+            telemetry::start(&session.facts, &session.record, || session.record.journal.subscribe());
         session.live.ending.telemetry.replace(telemetry);
         session.record.journal.record(Event::SessionStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -360,7 +361,10 @@ impl Session {
         session.record.enforcement(None, &session.facts.context.notes);
         session.report_policy();
         session.report_flags(&flags);
-        let sentinel = sentinel::Sentinel::start(session.record.journal.clone(), session.facts.policy.mcp.max_line_bytes);
+        let sentinel = sentinel::Sentinel::start(
+            session.record.journal.clone(),
+            session.facts.policy.mcp.max_line_bytes,
+        );
         let sentinel = sentinel.map_err(|error| {
             SessionError::Policy(format!("cannot watch over the session: no thread for it: {error}"))
         })?;
@@ -410,7 +414,8 @@ impl Session {
         let Ok(text) = flags.text() else { return };
         let file = self.facts.context.config.join("agentsh/policy.yaml");
         for line in text.lines() {
-            self.record.note(&format!("for this start alone; to make it last, add to {}: {line}", file.display()));
+            self.record
+                .note(&format!("for this start alone; to make it last, add to {}: {line}", file.display()));
         }
     }
 

@@ -27,6 +27,7 @@ use super::Session;
 use super::approvals::Hosts;
 use super::publish::{Asked, Published};
 use super::wanted::Key;
+use crate::session::{Facts, Record};
 use policed::{Loading, Policed};
 use unanswered::Unanswered;
 
@@ -162,7 +163,7 @@ pub async fn open(
         }
         Err(why) => (None, Some(why)),
     };
-    let asks = session.facts.learns || (server.is_none() && asks(session, rules));
+    let asks = session.facts.learns || (server.is_none() && asks(&session.facts, rules));
     let allow = Allowlist::new(rules).asking(asks);
     let plan = if policed.is_some() {
         match kernel::listeners(&allow) {
@@ -182,7 +183,7 @@ pub async fn open(
             )
         },
     };
-    let proxy = proxy(session, rules)?.map(Rc::new);
+    let proxy = proxy(&session.facts, &session.record, rules)?.map(Rc::new);
     if let (Some(proxy), false) = (&proxy, matches!(plan, plan::Network::Closed)) {
         let by = format!(
             "; by the proxy '{}', which resolves names: what is not public is its to refuse",
@@ -216,14 +217,14 @@ pub async fn open(
             unadvised: Some(unadvised),
         },
         plan,
-        published: published(session, rules, &publish)?,
+        published: published(&session.facts, rules, &publish)?,
         enforcement,
     })
 }
 
 /// Makes servers inside reachable from this machine.
-fn published(session: &Session, rules: &NetworkPolicy, asked: &[Asked]) -> Result<Vec<Published>, String> {
-    if session.facts.context.tier == Tier::Container && !asked.is_empty() {
+fn published(facts: &Facts, rules: &NetworkPolicy, asked: &[Asked]) -> Result<Vec<Published>, String> {
+    if facts.context.tier == Tier::Container && !asked.is_empty() {
         return Err(
             "nothing can be published with `--tier container`: programs cannot listen there".to_owned()
         );
@@ -241,13 +242,13 @@ fn published(session: &Session, rules: &NetworkPolicy, asked: &[Asked]) -> Resul
 }
 
 /// Whether a person is asked about what no rule of the agent names.
-fn asks(session: &Session, rules: &NetworkPolicy) -> bool {
+fn asks(facts: &Facts, rules: &NetworkPolicy) -> bool {
     // Whose organisation locks the network cannot open it by saying yes.
-    let can = super::approvals::can_ask(session) && !session.facts.policy.is_locked("agent.network");
+    let can = super::approvals::can_ask(facts) && !facts.policy.is_locked("agent.network");
     match &rules.unknown {
         Some(asks) => asks.value && can,
         // Where a policy lists what may run, it means to leave nothing to chance.
-        None => can && session.facts.executable_paths(&session.facts.policy.agent).is_empty(),
+        None => can && facts.executable_paths(&facts.policy.agent).is_empty(),
     }
 }
 
@@ -287,8 +288,8 @@ fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
 ///
 /// # Errors
 /// When the policy names one that cannot be used. One of the environment is told, and not used then.
-pub fn proxy(session: &Session, rules: &NetworkPolicy) -> Result<Option<Proxy>, String> {
-    let variable = |name: &str| session.facts.context.env.get(name).cloned();
+pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Option<Proxy>, String> {
+    let variable = |name: &str| facts.context.env.get(name).cloned();
     match rules.proxy.as_ref().map(|choice| (&choice.value, &choice.rule)) {
         Some((ProxyChoice::Off, _)) => Ok(None),
         Some((ProxyChoice::Url(url), rule)) => {
@@ -297,7 +298,7 @@ pub fn proxy(session: &Session, rules: &NetworkPolicy) -> Result<Option<Proxy>, 
         }
         Some((ProxyChoice::Environment, _)) | None => {
             Ok(Proxy::of_environment(variable).unwrap_or_else(|why| {
-                session.record.note_lack(&format!(
+                record.note_lack(&format!(
                     "HTTPS_PROXY is not used: {why}; `network: {{proxy: off}}` says so for good"
                 ));
                 None
@@ -445,7 +446,7 @@ fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal)
         std::cmp::Ordering::Less => {
             let line = line(server, refusal, behind);
             if shown < MOST_HINTS {
-                super::approvals::hint(session, &line);
+                super::approvals::hint(&session.record, &line);
             }
             session.record.note_refusal(&line);
         }

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use super::declared::{Declaration, Declared};
 use super::resolving::{Command, Pinned, resolve, shell_status};
 use super::{Session, fetch, installed};
+use crate::session::{Facts, Record};
 
 /// Changed files that an event and a message name.
 const MOST_NAMED: usize = 20;
@@ -26,14 +27,14 @@ const MOST_NAMED: usize = 20;
 pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<Pinned, StartError> {
     let id = &declaration.id;
     let pinning = &session.facts.policy.mcp.pinning;
-    let scope = scope(session, declaration);
+    let scope = scope(&session.facts, declaration);
     let pins = &session.live.pins;
     let stored =
         pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
-    let mut command = command(session, declaration);
+    let mut command = command(&session.facts, declaration);
     if stored.is_none() && session.record.agent_runs() {
         // Whatever package lies there now, the agent may have put it there.
-        command.not_below = Some(repository(session));
+        command.not_below = Some(repository(&session.facts));
     }
     let command = command;
     // Whoever forgets a pin asks for what the registry has now.
@@ -93,7 +94,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
                 action: on_record(action),
             };
             if action == Action::Refuse {
-                commit(session, event).await?;
+                commit(&session.record, event).await?;
                 return Err(recorded(format!(
                     "server '{id}' is not pinned, and {} wants every server pinned first; look at it with \
                      `agentsh mcp pins diff --server {id}`, accept it with `agentsh mcp pins trust --server {id}`",
@@ -117,7 +118,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
                 changed: changed.clone(),
             };
             if action == Action::Refuse {
-                commit(session, event).await?;
+                commit(&session.record, event).await?;
                 let more = change.changed.len().saturating_sub(changed.len());
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 return Err(recorded(format!(
@@ -148,11 +149,11 @@ pub async fn ahead(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared
     }
     for (id, declared) in declared {
         let Declared::Command(declaration) = declared else { continue };
-        let scope = scope(session, declaration);
+        let scope = scope(&session.facts, declaration);
         if !matches!(session.live.pins.load(id, &scope).await, Ok(None)) {
             continue;
         }
-        let outcome = match resolve(session, command(session, declaration), None).await {
+        let outcome = match resolve(session, command(&session.facts, declaration), None).await {
             Ok(pinned) => pin_now(session, declaration, &scope, &pinned.resolved).await,
             Err(PinError::PackageNotInstalled { wanted: Some(_), .. }) => Ok(()),
             Err(error) => Err(error.to_string()),
@@ -186,31 +187,31 @@ async fn pin_now(
     Ok(())
 }
 
-fn command(session: &Session, declaration: &Declaration) -> Command {
-    let mut env = session.facts.context.env.clone();
+fn command(facts: &Facts, declaration: &Declaration) -> Command {
+    let mut env = facts.context.env.clone();
     // What the process will not have does not lead to its program either.
     let counts = |name: &str| declaration.users_word || !crate::policy::env::is_loader(name);
     env.extend(declaration.env.clone().into_iter().filter(|(name, _)| counts(name)));
     Command {
         program: declaration.command.clone(),
         args: declaration.args.clone(),
-        cwd: declaration.cwd.clone().unwrap_or_else(|| session.facts.context.directory.clone()),
+        cwd: declaration.cwd.clone().unwrap_or_else(|| facts.context.directory.clone()),
         env,
-        not_below: foreign_packages(session, declaration),
+        not_below: foreign_packages(facts, declaration),
     }
 }
 
 /// Where packages lie that a command of the user does not mean: in the repository around the project, unless the user
 /// named a working directory there.
-fn foreign_packages(session: &Session, declaration: &Declaration) -> Option<PathBuf> {
-    let around = repository(session);
+fn foreign_packages(facts: &Facts, declaration: &Declaration) -> Option<PathBuf> {
+    let around = repository(facts);
     let is_named = declaration.cwd.as_ref().is_some_and(|cwd| cwd.starts_with(&around));
-    (declaration.users_word && !is_named && session.facts.project_shown).then_some(around)
+    (declaration.users_word && !is_named && facts.project_shown).then_some(around)
 }
 
 /// The repository around the project, else the project.
-fn repository(session: &Session) -> PathBuf {
-    let start = &session.facts.context.directory;
+fn repository(facts: &Facts) -> PathBuf {
+    let start = &facts.context.directory;
     let found = start.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok());
     found.unwrap_or(start).to_owned()
 }
@@ -225,7 +226,7 @@ async fn resolve_or_fetch(
     renew: bool,
 ) -> Result<Pinned, (String, u8)> {
     let id = &declaration.id;
-    let store = fetch::store(session, id, scope);
+    let store = fetch::store(&session.facts, id, scope);
     let first = resolve(session, command.clone(), (!renew).then(|| store.clone())).await;
     let wanted = match first {
         Err(PinError::PackageNotInstalled { wanted: Some(wanted), .. }) => wanted,
@@ -283,8 +284,8 @@ fn texts(resolved: &Resolved) -> Texts {
 }
 
 /// A pin of the user's own server holds everywhere; one that came with a project holds in that project.
-pub fn scope(session: &Session, declaration: &Declaration) -> String {
-    if declaration.users_word { String::new() } else { session.facts.context.project.display().to_string() }
+pub fn scope(facts: &Facts, declaration: &Declaration) -> String {
+    if declaration.users_word { String::new() } else { facts.context.project.display().to_string() }
 }
 
 fn on_record(action: Action) -> words::Action {
@@ -295,8 +296,8 @@ fn on_record(action: Action) -> words::Action {
     }
 }
 
-async fn commit(session: &Session, event: Event) -> Result<(), StartError> {
-    session.record.journal.commit(event).await.map_err(|error| refuse(format!("cannot record the refusal: {error}")))
+async fn commit(record: &Record, event: Event) -> Result<(), StartError> {
+    record.journal.commit(event).await.map_err(|error| refuse(format!("cannot record the refusal: {error}")))
 }
 
 fn refuse(message: String) -> StartError {

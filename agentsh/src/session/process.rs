@@ -68,7 +68,7 @@ pub async fn start(
         // Before the stand-ins, which may stand in a directory that was pinned.
         resolved.unchanged_since().map_err(ProcessError::Changed)?;
         let stand_ins = launch::stand_ins(context, layout).map_err(ProcessError::StandIns)?;
-        Ok::<_, ProcessError>((Before::new(session, spec, layout), stand_ins))
+        Ok::<_, ProcessError>((Before::new(&session.facts, spec, layout), stand_ins))
     });
     let (mut running, (before, stand_ins)) = assembled.await?;
     // The guards take them along.
@@ -142,7 +142,7 @@ impl Process {
         drop((child, refused_calls));
         drop(cgroup);
         if let Some(place) = place {
-            place.put_back(&session, server.as_ref());
+            place.put_back(&session.facts, &session.record, server.as_ref());
         }
         guards.finish().await;
         session.close_elsewhere(inside.map(Namespaces::into_descriptors).unwrap_or_default());

@@ -18,6 +18,7 @@ use crate::store::words::LayerState;
 use super::address::Address;
 use super::declared::Declaration;
 use super::{Session, grants};
+use crate::session::{Facts, Record};
 
 /// What one server may touch, all of its policies taken together.
 #[derive(Debug, Default)]
@@ -38,17 +39,18 @@ pub struct Given {
 pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) -> Result<Given, StartError> {
     let id = &declaration.id;
     let mcp = &session.facts.policy.mcp;
-    let (package, found) = find(session, declaration, resolved)?;
+    let (package, found) = find(&session.facts, &session.record, declaration, resolved)?;
     session
-        .live.labels
+        .live
+        .labels
         .borrow_mut()
-        .insert(id.clone(), labels(vouched(session, declaration), package.as_ref(), found.as_ref()));
+        .insert(id.clone(), labels(vouched(&session.facts, declaration), package.as_ref(), found.as_ref()));
     let process = if declaration.has_grants_by_name() {
         mcp.process_of(id, found.as_ref())
     } else {
         let process = mcp.process_of_foreign(id, found.as_ref());
         if process != mcp.process_of(id, found.as_ref()) {
-            tell_withheld(session, declaration);
+            tell_withheld(&session.facts, &session.record, declaration);
         }
         process
     };
@@ -57,8 +59,8 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
     let entry = mcp.servers.get(id);
     if declaration.users_word {
         for opened in &profile.opened {
-            for value in values(session, declaration, &opened.value) {
-                open(session, entry, opened, &value, &mut given);
+            for value in values(&session.facts, declaration, &opened.value) {
+                open(&session.facts, &session.record, entry, opened, &value, &mut given);
             }
         }
     } else {
@@ -82,7 +84,7 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
         }
     }
     if let Some(state) = &profile.state {
-        let directory = state_directory(session, declaration)?;
+        let directory = state_directory(&session.facts, declaration)?;
         for (name, file) in &state.value.env {
             let path = if file.is_empty() { directory.clone() } else { directory.join(file) };
             given.env.insert(name.clone(), path.display().to_string());
@@ -102,16 +104,16 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
 }
 
 /// What the user's policy says of a name, when it was meant for this server.
-fn vouched<'s>(session: &'s Session, declaration: &Declaration) -> Option<&'s ServerPolicy> {
-    session.facts.policy.mcp.servers.get(&declaration.id).filter(|_| declaration.has_grants_by_name())
+fn vouched<'s>(facts: &'s Facts, declaration: &Declaration) -> Option<&'s ServerPolicy> {
+    facts.policy.mcp.servers.get(&declaration.id).filter(|_| declaration.has_grants_by_name())
 }
 
-fn tell_withheld(session: &Session, declaration: &Declaration) {
+fn tell_withheld(facts: &Facts, record: &Record, declaration: &Declaration) {
     let id = &declaration.id;
-    let Some(entry) = session.facts.policy.mcp.servers.get(id) else { return };
+    let Some(entry) = facts.policy.mcp.servers.get(id) else { return };
     let place = declaration.place.as_deref().unwrap_or_default();
     let file = place.rsplit_once(':').map_or(place, |(file, _)| file);
-    session.record.note(&format!(
+    record.note(&format!(
         "server '{id}' came with the project ({place}) and bears the name of an entry of your policy ({}): that entry \
          takes away and gives nothing; to agree: {}",
         entry.rule,
@@ -122,12 +124,13 @@ fn tell_withheld(session: &Session, declaration: &Declaration) {
 /// A program out of the project is no well-known package, whatever its `package.json` says: a cloned repository
 /// could bring anything under that name.
 fn find(
-    session: &Session,
+    facts: &Facts,
+    record: &Record,
     declaration: &Declaration,
     resolved: &Resolved,
 ) -> Result<(Option<Package>, Option<ServerProfile>), StartError> {
     let Some(package) = Package::of_identity(&resolved.identity) else { return Ok((None, None)) };
-    let context = &session.facts.context;
+    let context = &facts.context;
     let of_project = |path: &Path| path.starts_with(&context.project) && !path.starts_with(&context.data);
     let own = resolved.trees.iter().map(|tree| tree.root.as_path());
     let files = resolved.files.iter().map(|file| file.path.as_path());
@@ -142,7 +145,7 @@ fn find(
         let why =
             if inside { "its program lies in the project" } else { "the project adds code to its program" };
         let (id, profile) = (&declaration.id, &found.name);
-        session.record.note(&format!("server '{id}' does not get the profile {profile}: {why}"));
+        record.note(&format!("server '{id}' does not get the profile {profile}: {why}"));
         return Ok((None, None));
     }
     Ok(((!inside && !added).then_some(package), found))
@@ -163,11 +166,11 @@ pub fn labels(
 }
 
 /// What stands at a place of the server's configuration.
-fn values(session: &Session, declaration: &Declaration, opened: &Opened) -> Vec<String> {
+fn values(facts: &Facts, declaration: &Declaration, opened: &Opened) -> Vec<String> {
     let args = &declaration.args;
     match &opened.from {
         Place::Env(name) => {
-            let value = declaration.env.get(name).or_else(|| session.facts.context.env.get(name));
+            let value = declaration.env.get(name).or_else(|| facts.context.env.get(name));
             value.cloned().into_iter().collect()
         }
         Place::Option(option) => {
@@ -188,7 +191,8 @@ fn values(session: &Session, declaration: &Declaration, opened: &Opened) -> Vec<
 }
 
 fn open(
-    session: &Session,
+    facts: &Facts,
+    record: &Record,
     entry: Option<&ServerPolicy>,
     opened: &Ruled<Opened>,
     value: &str,
@@ -214,7 +218,7 @@ fn open(
         }
         What::Path | What::Directory if is_written("filesystem.write") => {}
         what => {
-            let paths = session.facts.paths();
+            let paths = facts.paths();
             let path = crate::policy::place::resolve(value, &paths);
             let path = match what {
                 What::Directory => path.parent().map_or_else(PathBuf::new, Path::to_owned),
@@ -223,7 +227,7 @@ fn open(
             // A place that holds everything is not what anybody meant by naming a file in it.
             if paths.home.starts_with(&path) || ["/tmp", "/var/tmp"].iter().any(|all| path == Path::new(all))
             {
-                session.record.note(&format!(
+                record.note(&format!(
                     "the directory of '{value}' is not opened: too much else lies in it; give the file a directory of its own"
                 ));
                 return;
@@ -231,7 +235,7 @@ fn open(
             let (granted, refused) =
                 grants::from_arguments(&[path.display().to_string()], &paths.project, &paths, true);
             given.grants.extend(granted);
-            refused.iter().for_each(|line| session.record.note(&format!("not opened: {line}")));
+            refused.iter().for_each(|line| record.note(&format!("not opened: {line}")));
         }
     }
 }
@@ -243,7 +247,7 @@ fn pattern(host: &str) -> Option<HostPattern> {
 
 /// `$XDG_STATE_HOME/agentsh/servers/ID`: one directory for a server of the user, one per project for a server that
 /// came with a project.
-fn state_directory(session: &Session, declaration: &Declaration) -> Result<PathBuf, StartError> {
+fn state_directory(facts: &Facts, declaration: &Declaration) -> Result<PathBuf, StartError> {
     use std::os::unix::fs::DirBuilderExt;
     let mut name: String = declaration
         .id
@@ -253,16 +257,13 @@ fn state_directory(session: &Session, declaration: &Declaration) -> Result<PathB
         .take(64)
         .collect();
     if name != declaration.id.0 || !declaration.users_word {
-        let scope = if declaration.users_word {
-            String::new()
-        } else {
-            session.facts.context.project.display().to_string()
-        };
+        let scope =
+            if declaration.users_word { String::new() } else { facts.context.project.display().to_string() };
         let hash = Sha256::digest(format!("{}\0{scope}", declaration.id.0));
         name.push('-');
         hash.iter().take(8).for_each(|byte| name.push_str(&format!("{byte:02x}")));
     }
-    let directory = session.facts.context.state.join("servers").join(name);
+    let directory = facts.context.state.join("servers").join(name);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
         refuse(format!("cannot make the state directory {}: {error}", directory.display()))
     })?;

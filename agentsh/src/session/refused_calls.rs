@@ -12,6 +12,7 @@ use super::draining::{Next, serve};
 use crate::sandbox::seccomp::listener::{Listener, Refused};
 use crate::sandbox::seccomp::{Call, Wanted, calls};
 use crate::sandbox::spawn;
+use crate::session::Record;
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
@@ -202,26 +203,26 @@ fn answer(
     if let Some((session, server)) = told
         && let Some(number) = session.live.refused_calls.add(program, purpose)
     {
-        tell(session, server.as_ref(), program, purpose, number);
+        tell(&session.record, server.as_ref(), program, purpose, number);
     }
     listener.refuse(refused);
 }
 
-fn tell(session: &Session, server: Option<&ServerId>, program: &str, purpose: &Purpose, number: usize) {
+fn tell(record: &Record, server: Option<&ServerId>, program: &str, purpose: &Purpose, number: usize) {
     let Purpose { what, why, instead } = purpose;
     let who = server.map_or(String::new(), |id| format!(" of server '{}'", escape::line(&id.0)));
     let shown = escape::line(program);
     match number.cmp(&MOST_SHOWN) {
-        std::cmp::Ordering::Less | std::cmp::Ordering::Equal => session.record.note(&format!(
+        std::cmp::Ordering::Less | std::cmp::Ordering::Equal => record.note(&format!(
             "{what} is refused to '{shown}'{who}: {why}, by {}; no policy allows it: {instead}",
             rule()
         )),
         std::cmp::Ordering::Greater if number == MOST_SHOWN + 1 => {
-            session.record.note("more system calls are refused; `agentsh report` lists them all");
+            record.note("more system calls are refused; `agentsh report` lists them all");
         }
         std::cmp::Ordering::Greater => {}
     }
-    session.record.journal.record(Event::CallRefused {
+    record.journal.record(Event::CallRefused {
         server_id: server.cloned(),
         program: program.to_owned(),
         what: (*what).to_owned(),

@@ -147,7 +147,8 @@ pub fn tell(session: &Session, refusal: &Refusal) {
     };
     let answer = session.facts.policy.ask(owner.as_ref(), &question, &session.facts.paths());
     let paths = session.facts.paths();
-    let is_offered = !answer.allow && !is_never_offered(Path::new(path), &paths.home, &session.facts.context.state);
+    let is_offered =
+        !answer.allow && !is_never_offered(Path::new(path), &paths.home, &session.facts.context.state);
     let change = answer.change.filter(|_| is_offered);
     let entry = change.as_deref().and_then(|change| Some(change.split_once(": [")?.1.split_once(']')?.0));
     if let Some(entry) = entry {

@@ -15,8 +15,9 @@ use crate::agent::{Format, InjectedFile, Key, Kind, Launch, Remembered, Shape, j
 use crate::sandbox::mend::Namespaces;
 use crate::sandbox::visit;
 
+use super::agent_home;
 use super::copies::write_anew;
-use super::{Session, agent_home};
+use crate::session::{Facts, Record};
 
 /// Longest file that is read, in bytes.
 const MOST_BYTES: u64 = 16 << 20;
@@ -36,8 +37,8 @@ pub struct Given(Vec<(Remembered, Value)>);
 
 /// Puts what was kept of earlier runs into the agent's copies.
 #[must_use]
-pub fn give(session: &Session, kind: Kind, launch: &mut Launch) -> Given {
-    let kept = kept(session, kind);
+pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> Given {
+    let kept = kept(facts, kind);
     let mut given = Vec::new();
     for remembered in std::mem::take(&mut launch.remembered) {
         let own = kept.get(&*remembered.path.to_string_lossy());
@@ -59,7 +60,7 @@ pub fn give(session: &Session, kind: Kind, launch: &mut Launch) -> Given {
                 Some(file) => file.content = content,
                 None => {
                     let path = remembered.path.clone();
-                    let home = &session.facts.context.home;
+                    let home = &facts.context.home;
                     launch.home_state.retain(|state| home.join(&state.path) != path);
                     launch.files.push(InjectedFile { path, content, mode: 0o600 });
                 }
@@ -72,12 +73,12 @@ pub fn give(session: &Session, kind: Kind, launch: &mut Launch) -> Given {
 }
 
 /// Keeps what the agent changed. What is not possible is told: it costs a question the next time.
-pub fn keep(session: &Session, kind: Kind, given: &Given, inside: &Namespaces) {
-    let mut kept = kept(session, kind);
+pub fn keep(facts: &Facts, record: &Record, kind: Kind, given: &Given, inside: &Namespaces) {
+    let mut kept = kept(facts, kind);
     let before = kept.clone();
     for (remembered, was) in &given.0 {
         let Remembered { path, format, .. } = remembered;
-        let Some(now) = left(session, inside, path).and_then(|text| read(*format, &text)) else { continue };
+        let Some(now) = left(facts, inside, path).and_then(|text| read(*format, &text)) else { continue };
         let changed = |key: &&Key| at(&now, &key.at).is_some_and(|value| at(was, &key.at) != Some(value));
         let changes: Vec<(&Key, Value)> = remembered
             .keys
@@ -91,29 +92,29 @@ pub fn keep(session: &Session, kind: Kind, given: &Given, inside: &Namespaces) {
             of_file.extend(own.into_iter().map(|(key, value)| (name(key), value)));
         }
         if !back.is_empty()
-            && let Err(error) = merge(session, path, *format, &back)
+            && let Err(error) = merge(facts, path, *format, &back)
         {
             let shown = crate::store::escape::line(&path.to_string_lossy()).into_owned();
-            session.record.note(&format!("{shown} does not remember what {} was told: {error}", kind.title()));
+            record.note(&format!("{shown} does not remember what {} was told: {error}", kind.title()));
         }
     }
     if kept != before
-        && let Err(error) = write_kept(session, kind, &kept)
+        && let Err(error) = write_kept(facts, kind, &kept)
     {
-        session.record.note(&format!("what {} was told in this project is not kept: {error}", kind.title()));
+        record.note(&format!("what {} was told in this project is not kept: {error}", kind.title()));
     }
 }
 
 /// By file, and by the name of the key.
 type Kept = BTreeMap<String, BTreeMap<String, Value>>;
 
-fn kept(session: &Session, kind: Kind) -> Kept {
-    let Ok((text, _)) = users(&agent_home::of_project(session, kind).join(NAME)) else { return Kept::new() };
+fn kept(facts: &Facts, kind: Kind) -> Kept {
+    let Ok((text, _)) = users(&agent_home::of_project(facts, kind).join(NAME)) else { return Kept::new() };
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-fn write_kept(session: &Session, kind: Kind, kept: &Kept) -> std::io::Result<()> {
-    let directory = agent_home::of_project(session, kind);
+fn write_kept(facts: &Facts, kind: Kind, kept: &Kept) -> std::io::Result<()> {
+    let directory = agent_home::of_project(facts, kind);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     write_anew(&directory.join(NAME), &serde_json::to_vec_pretty(kept)?, 0o600)
 }
@@ -123,8 +124,8 @@ fn name(key: &Key) -> String {
 }
 
 /// What the agent left at a path.
-fn left(session: &Session, inside: &Namespaces, path: &Path) -> Option<String> {
-    let file = visit::open(&session.facts.context.zygote, inside, path).ok().flatten()?;
+fn left(facts: &Facts, inside: &Namespaces, path: &Path) -> Option<String> {
+    let file = visit::open(&facts.context.zygote, inside, path).ok().flatten()?;
     let mut text = String::new();
     file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
@@ -150,13 +151,13 @@ fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
 }
 
 /// Writes the keys into the user's own file as it is now, and nothing else of the agent's copy.
-fn merge(session: &Session, path: &Path, format: Format, changes: &[(&Key, Value)]) -> std::io::Result<()> {
+fn merge(facts: &Facts, path: &Path, format: Format, changes: &[(&Key, Value)]) -> std::io::Result<()> {
     // Where a link leads is written; what lies in the project, the agent writes itself.
     let real = match path.canonicalize() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => path.to_owned(),
         other => other?,
     };
-    if real.starts_with(&session.facts.context.project) || !real.parent().is_some_and(Path::is_dir) {
+    if real.starts_with(&facts.context.project) || !real.parent().is_some_and(Path::is_dir) {
         return Ok(());
     }
     for _ in 0..TRIES {

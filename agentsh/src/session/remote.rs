@@ -72,8 +72,12 @@ impl Remote {
         let Declaration { id, url, users_word, .. } = &self.declaration;
         let headers = self.headers()?;
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
-        let rules = rules(&self.session, id, url, *users_word);
-        let proxy = super::network::proxy(&self.session, &self.session.facts.policy.agent.network)?;
+        let rules = rules(&self.session.facts, id, url, *users_word);
+        let proxy = super::network::proxy(
+            &self.session.facts,
+            &self.session.record,
+            &self.session.facts.policy.agent.network,
+        )?;
         let (journal, failing) = (self.session.record.journal.clone(), id.clone());
         let (session, max) = (Rc::clone(&self.session), self.session.facts.policy.mcp.max_line_bytes);
         Ok(Settings {

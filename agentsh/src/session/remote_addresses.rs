@@ -2,17 +2,17 @@
 
 use url::{Host, Url};
 
-use super::Session;
 use crate::egress::target::Rules;
+use crate::session::Facts;
 use crate::types::ServerId;
 
 /// Public addresses over TLS; and this machine where the user says so, and the networks that the server's rules name.
-pub fn rules(session: &Session, id: &ServerId, url: &str, users_word: bool) -> Rules {
+pub fn rules(facts: &Facts, id: &ServerId, url: &str, users_word: bool) -> Rules {
     let mut rules = Rules::default();
     let Ok(url) = Url::parse(url) else { return rules };
     let port = url.port_or_known_default().unwrap_or(443);
     rules.loopback = users_word && is_here(&url);
-    if let Some(server) = session.facts.policy.mcp.servers.get(id) {
+    if let Some(server) = facts.policy.mcp.servers.get(id) {
         let network = &server.process.network;
         rules.loopback |= is_here(&url) && network.loopback.iter().any(|open| open.value == port);
         let host = url.host_str().unwrap_or_default();

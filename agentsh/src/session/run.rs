@@ -34,6 +34,7 @@ use super::{
     grants, network, pinning, project_sources, remember, remotes, review, socket_directory, specify, ssh,
     trees, unknown,
 };
+use crate::session::{Facts, Record};
 
 /// The command line of `run`.
 #[derive(Clone, Debug)]
@@ -111,18 +112,20 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let argv = &request.agent.words;
     let io = |doing| move |source| RunError::Io { doing, source };
     let sockets = RemoveOnDrop(
-        socket_directory(&session.facts.context, session.facts.id).map_err(io("make the socket directory"))?,
+        socket_directory(&session.facts.context, session.facts.id)
+            .map_err(io("make the socket directory"))?,
     );
     let (listener, socket) = bridges::listen(sockets.path()).map_err(io("make the bridge socket"))?;
     // It gets ready while there is other work.
     let mut terminal = GuardedTerminal::begin();
     // Before anything is opened, or told to the agent.
-    let sources =
-        remotes::named(&session.facts.context).into_iter().chain(go_modules::named_sources(&session.facts.context));
+    let sources = remotes::named(&session.facts.context)
+        .into_iter()
+        .chain(go_modules::named_sources(&session.facts.context));
     let new = project_sources::note(&session.facts.context, &sources.collect::<Vec<_>>(), request.agree);
     new.map_err(io("remember what the project names"))?.iter().for_each(|line| session.record.note(line));
-    let mut launch = configured::adapt(session, kind, argv)?;
-    let given = remember::give(session, kind, &mut launch);
+    let mut launch = configured::adapt(&session.facts, kind, argv)?;
+    let given = remember::give(&session.facts, kind, &mut launch);
     for (id, reason) in &launch.refused {
         session.record.journal.record(Event::McpServerRefused {
             server_id: id.clone(),
@@ -136,7 +139,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         session.record.note(note);
     }
     let declared = configured::declarations(&session.facts.context, &session.facts.policy, &launch);
-    brings::tell(session, kind);
+    brings::tell(&session.facts, &session.record, kind);
     session.live.neighbours.set(!declared.is_empty());
 
     let command = Command {
@@ -175,16 +178,16 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     if let Some(terminal) = approvals::Terminal::of(is_headless, process.child().pid, process.group()) {
         approvals.ask_on(terminal);
     }
-    let code = until_exit(session, process, signals, &approvals).await?;
+    let code = until_exit(&session.record, process, signals, &approvals).await?;
     drop(keys);
     if launch.home_state.iter().any(|state| state.access == StateAccess::Scratch) {
         // What is left of it is a directory that nobody reads.
         let _ = std::fs::remove_dir_all(
-            agent_home::of_project(session, kind).join(format!("copies-{}", session.facts.id)),
+            agent_home::of_project(&session.facts, kind).join(format!("copies-{}", session.facts.id)),
         );
     }
     if let Some(inside) = inside {
-        remember::keep(session, kind, &given, &inside);
+        remember::keep(&session.facts, &session.record, kind, &given, &inside);
         // The last descriptor of a mount namespace takes a grace period of the kernel.
         session.close_elsewhere(inside.into_descriptors());
     }
@@ -214,7 +217,7 @@ async fn start_agent(
     socket: &Path,
     (request, approvals, guard): (&Request, Approvals, Rc<RefCell<Guard>>),
 ) -> Result<Kept, RunError> {
-    let brokered = credentials::read(session).await;
+    let brokered = credentials::read(&session.facts, &session.record).await;
     let keys = ssh::open(session, socket.parent().unwrap_or(socket))
         .await
         .map_err(|source| RunError::Io { doing: "serve ssh keys", source })?;
@@ -227,8 +230,9 @@ async fn start_agent(
             word.rule
         )));
     }
-    let is_layered = request.review && specify::project_access(session).is_some();
-    let layer = is_layered.then(|| review::launch::begin(session, &request.agent.words)).transpose()?;
+    let is_layered = request.review && specify::project_access(&session.facts).is_some();
+    let layer =
+        is_layered.then(|| review::launch::begin(&session.facts, &request.agent.words)).transpose()?;
     let agent = specify::Agent {
         kind,
         given: &request.agent,
@@ -253,15 +257,15 @@ async fn start_agent(
         spec.process.descriptors.push((number, descriptors.len()));
         descriptors.push(open);
     }
-    specify::report(session, None, &spec);
+    specify::report(&session.record, None, &spec);
     if kind.is_unknown() {
-        unknown::tell(session, launch, &spec.stripped);
+        unknown::tell(&session.facts, &session.record, launch, &spec.stripped);
     }
     let of_agent = OfAgent {
         approvals: Some(approvals),
         broker: brokered.broker.clone(),
         channel: model.clone().map(|model| model as Rc<dyn crate::net::channel::Channel>),
-        publish: to_publish(session, &request.publish),
+        publish: to_publish(&session.facts, &request.publish),
     };
     let egress = network::open(session, None, &spec.network, of_agent)
         .await
@@ -294,8 +298,8 @@ async fn start_agent(
 }
 
 /// What the command line says of a port goes before what the policy says.
-fn to_publish(session: &Session, asked: &[Asked]) -> Vec<Asked> {
-    let of_policy = session.facts.policy.agent_only.publish.iter().map(|port| port.value);
+fn to_publish(facts: &Facts, asked: &[Asked]) -> Vec<Asked> {
+    let of_policy = facts.policy.agent_only.publish.iter().map(|port| port.value);
     let of_policy = of_policy.map(|port| Asked { port, host_port: port });
     let is_new = |one: &Asked| !asked.iter().any(|other| other.port == one.port);
     asked.iter().copied().chain(of_policy.filter(is_new)).collect()
@@ -307,7 +311,7 @@ const MOST_REQUESTS: u32 = 3;
 
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
 async fn until_exit(
-    session: &Session,
+    record: &Record,
     process: Process,
     mut signals: Signals,
     approvals: &Approvals,
@@ -351,7 +355,7 @@ async fn until_exit(
     drop(over);
     let ended = process.finish(code, cause).await;
     if ended.cause == ExitCause::MemoryLimit {
-        session.record.note(OUT_OF_MEMORY);
+        record.note(OUT_OF_MEMORY);
     }
     ended.error.map_or(Ok(code), |error| Err(error.into()))
 }

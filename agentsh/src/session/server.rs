@@ -59,7 +59,8 @@ impl Server {
     #[must_use]
     pub fn new(session: Rc<Session>, declaration: Declaration, error_output: ErrorOutput) -> Self {
         let process = session
-            .facts.policy
+            .facts
+            .policy
             .mcp
             .servers
             .get(&declaration.id)
@@ -105,12 +106,13 @@ impl Server {
         let session = Rc::clone(&self.session);
         let id = &self.declaration.id;
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
-        let scope = pinning::scope(&session, &self.declaration);
+        let scope = pinning::scope(&session.facts, &self.declaration);
         advisories::check(&session, id, &scope, advisories::What::Command(&resolved)).await?;
         // Other arguments make another server: what it offers may follow from them.
         let basis = interface_pins::basis(&resolved.digest, &self.declaration.args);
         session
-            .live.interfaces
+            .live
+            .interfaces
             .expect(&session.live.pins, id, &scope, &basis)
             .await
             .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
@@ -160,7 +162,7 @@ impl Server {
             pinned: files,
         };
         let limits = self.process.limits.resolve_for_server();
-        let mut process = specify::process(&session, ProcessKind::Server, &id.0, limits, program);
+        let mut process = specify::process(&session.facts, ProcessKind::Server, &id.0, limits, program);
         process.raw_environment = environment::raw(&self.process.env, context);
         let filesystem = &self.process.filesystem;
         let paths = PathRules {
@@ -174,7 +176,7 @@ impl Server {
         };
         let section = format!("sandbox.mcp.servers[{id}]");
         let spec = merge(process, paths, &specify::rules(&self.process, &section, &context.env), parts);
-        specify::report(&session, Some(id), &spec);
+        specify::report(&session.record, Some(id), &spec);
         let egress = network::open(&session, Some(id.clone()), &spec.network, OfAgent::default())
             .await
             .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
@@ -185,7 +187,8 @@ impl Server {
             stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
             reports_to: Some((Rc::clone(&session), Some(id.clone()))),
         };
-        let is_there = |path: &std::path::Path| session.facts.project_shown || path != session.facts.context.project;
+        let is_there =
+            |path: &std::path::Path| session.facts.project_shown || path != session.facts.context.project;
         let lacks = |path: &std::path::Path, why: &str| {
             if is_there(path) {
                 session.record.note(&format!("server '{id}' does not get {}: {why}", path.display()));
@@ -242,7 +245,9 @@ fn supervised(
             && let Ok(Ok(text)) = said
             && !text.is_empty()
         {
-            session.record.note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
+            session
+                .record
+                .note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
         }
         ExitInfo { code, cause: cause.as_str().to_owned() }
     });

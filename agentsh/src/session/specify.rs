@@ -20,6 +20,7 @@ use crate::store::Event;
 use crate::types::ServerId;
 
 use super::{Context, Session, environment, fleet, user_git};
+use crate::session::{Facts, Record};
 
 pub use agent::{Agent, of_endpoints, project_access, specify};
 
@@ -34,20 +35,20 @@ pub struct Pinning<'a> {
 /// Who and what runs.
 #[must_use]
 pub fn process(
-    session: &Session,
+    facts: &Facts,
     kind: ProcessKind,
     label: &str,
     limits: ResolvedLimits,
     program: Pinning<'_>,
 ) -> Process {
-    let context = &session.facts.context;
+    let context = &facts.context;
     Process {
         program: program.resolved.program.clone(),
         argv: program.argv,
         workdir: program.workdir,
         pinned: program.pinned,
-        allow_degraded: session.facts.allow_degraded,
-        reports_files: session.facts.tells_files,
+        allow_degraded: facts.allow_degraded,
+        reports_files: facts.tells_files,
         ..bare_process(context, kind, label, limits)
     }
 }
@@ -160,11 +161,11 @@ pub fn rules<'a>(
 }
 
 /// Tells the user and the record what was decided while the specification was made.
-pub fn report(session: &Session, server: Option<&ServerId>, spec: &SandboxSpec) {
-    spec.notices.iter().for_each(|notice| session.record.note(notice));
-    session.record.enforcement(server, &spec.enforcement);
+pub fn report(record: &Record, server: Option<&ServerId>, spec: &SandboxSpec) {
+    spec.notices.iter().for_each(|notice| record.note(notice));
+    record.enforcement(server, &spec.enforcement);
     if !spec.stripped.is_empty() {
-        session.record.journal.record(Event::McpServerEnvFiltered {
+        record.journal.record(Event::McpServerEnvFiltered {
             server_id: server.cloned(),
             stripped_vars: spec.stripped.clone(),
             passed_count: spec.environment.len(),

@@ -7,11 +7,11 @@ use std::time::Duration;
 use hyper::header::{HeaderName, HeaderValue};
 use url::Url;
 
-use super::Session;
 use super::outgoing;
 use crate::agent::expand;
 use crate::egress::target::{Rules, Target};
 use crate::policy::{EventWebhook, OtlpProtocol, Ruled, TelemetryPolicy, place};
+use crate::session::{Facts, Record};
 use crate::store::Subscription;
 use crate::telemetry::file::Lines;
 use crate::telemetry::otlp::{self, Addresses, Encoding};
@@ -25,30 +25,34 @@ const MOST_TIMEOUT: u64 = 60_000;
 type Environment = BTreeMap<String, String>;
 
 /// Tells everybody of every event from now on; None where nobody is named.
-pub fn start(session: &Session, subscription: impl FnOnce() -> Subscription) -> Option<Subscriber> {
-    let policy = &session.facts.policy.telemetry;
+pub fn start(
+    facts: &Facts,
+    record: &Record,
+    subscription: impl FnOnce() -> Subscription,
+) -> Option<Subscriber> {
+    let policy = &facts.policy.telemetry;
     let mut problems = Vec::new();
-    let settings = settings(policy, session, &mut problems);
+    let settings = settings(policy, facts, &mut problems);
     let subscriber = (!settings.is_empty())
-        .then(|| Subscriber::start(subscription(), session.facts.id, settings, outgoing::client));
+        .then(|| Subscriber::start(subscription(), facts.id, settings, outgoing::client));
     let subscriber = subscriber.transpose().unwrap_or_else(|error| {
         problems.push(format!("no thread for it: {error}"));
         None
     });
     for problem in problems {
-        session.record.note(&format!("telemetry: {problem}"));
+        record.note(&format!("telemetry: {problem}"));
     }
     subscriber
 }
 
-fn settings(policy: &TelemetryPolicy, session: &Session, problems: &mut Vec<String>) -> Settings {
-    let env = &session.facts.context.env;
+fn settings(policy: &TelemetryPolicy, facts: &Facts, problems: &mut Vec<String>) -> Settings {
+    let env = &facts.context.env;
     let mut settings = Settings::default();
     match otlp(policy, env) {
         Ok(otlp) => settings.otlp = otlp,
         Err(why) => problems.push(format!("nothing goes to the OTLP receiver: {why}")),
     }
-    let resolved = |path: &str| place::resolve(path, &session.facts.paths());
+    let resolved = |path: &str| place::resolve(path, &facts.paths());
     if let Some(Ruled { value, rule }) = &policy.file {
         match Lines::open(&resolved(value)) {
             Ok(lines) => settings.file = Some(lines),

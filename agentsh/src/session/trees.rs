@@ -14,6 +14,7 @@ use crate::types::ServerId;
 
 use super::Session;
 use super::logins::word;
+use crate::session::Facts;
 
 /// Trees that one line names, and files of each that the record does.
 const MOST_NAMED: usize = 4;
@@ -112,11 +113,13 @@ async fn compare(
             Ok(content) => content,
             Err(error) => {
                 let name = escape::line(&tree.name).into_owned();
-                session.record.note(&format!("'{name}' cannot be compared with its pin: {}", escape::line(&error)));
+                session
+                    .record
+                    .note(&format!("'{name}' cannot be compared with its pin: {}", escape::line(&error)));
                 continue;
             }
         };
-        let state = state(session, &tree, &content);
+        let state = state(&session.facts, &tree, &content);
         let pinned =
             pins.iter().find(|pin| pin.state.server_id == state.server_id && pin.state.scope == state.scope);
         match pinned {
@@ -147,9 +150,9 @@ async fn compare(
     Ok(changed)
 }
 
-fn state(session: &Session, tree: &Tree, content: &Content) -> PinState {
+fn state(facts: &Facts, tree: &Tree, content: &Content) -> PinState {
     let scope = match tree.of_project {
-        true => session.facts.context.project.display().to_string(),
+        true => facts.context.project.display().to_string(),
         false => String::new(),
     };
     let identity = tree.name.split(':').next().unwrap_or_default().to_owned();

@@ -4,9 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::agent::Launch;
+use crate::session::{Facts, Record};
 use crate::store::escape;
-
-use super::Session;
 
 /// Named one by one.
 const MOST: usize = 8;
@@ -23,21 +22,21 @@ const OF_DISTRIBUTION: &[&str] = &["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/u
 const ACCOUNTS: &[&str] = &["API_KEY", "TOKEN", "BASE_URL", "API_BASE", "API_HOST", "_MODEL"];
 
 /// Says what was taken from the agent's environment and what of its home it does not see.
-pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
+pub fn tell(facts: &Facts, record: &Record, launch: &Launch, stripped: &[String]) {
     let typed = launch.argv.first().map(String::as_str).unwrap_or_default();
     let Some(name) = Path::new(typed).file_name().and_then(|name| name.to_str()) else { return };
     let is_of_distribution =
-        OF_DISTRIBUTION.iter().any(|place| directory_of(session, typed).as_deref() == Some(Path::new(place)));
+        OF_DISTRIBUTION.iter().any(|place| directory_of(facts, typed).as_deref() == Some(Path::new(place)));
     if is_of_distribution || ORDINARY.contains(&name) {
         return;
     }
     // A script may be called by what it is written in.
     let stem = name.split('.').next().unwrap_or(name);
     let shown = escape::line(stem).into_owned();
-    let hidden = own_files(session, stem);
+    let hidden = own_files(facts, stem);
     if !hidden.is_empty() {
         let options: Vec<String> = hidden.iter().map(|path| format!("--write {path}")).collect();
-        session.record.note(&escape::line(&format!(
+        record.note(&escape::line(&format!(
             "'{shown}' keeps its own files in {}, which it does not see: add `{}`",
             hidden.join(", "),
             options.join(" ")
@@ -51,7 +50,7 @@ pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
     let own: Vec<&str> = stripped.iter().filter(|one| one.starts_with(&prefix)).map(String::as_str).collect();
     if !own.is_empty() {
         let options: Vec<String> = own.iter().take(MOST).map(|name| format!("--env {name}")).collect();
-        session.record.note(&escape::line(&format!(
+        record.note(&escape::line(&format!(
             "'{shown}' does not get its own variables {}: add `{}`",
             own.iter().take(MOST).copied().collect::<Vec<_>>().join(", "),
             options.join(" ")
@@ -62,7 +61,7 @@ pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
     let accounts: Vec<&str> = stripped.iter().filter(is_account).take(MOST).map(String::as_str).collect();
     if !accounts.is_empty() {
         // No line that could be pasted: with it, every vendor's key would be the program's.
-        session.record.note(&escape::line(&format!(
+        record.note(&escape::line(&format!(
             "'{shown}' does not get {}; `--env NAME` passes the one that it needs",
             accounts.join(", ")
         )));
@@ -70,8 +69,8 @@ pub fn tell(session: &Session, launch: &Launch, stripped: &[String]) {
 }
 
 /// Where a command lies, with links followed.
-fn directory_of(session: &Session, typed: &str) -> Option<PathBuf> {
-    let context = &session.facts.context;
+fn directory_of(facts: &Facts, typed: &str) -> Option<PathBuf> {
+    let context = &facts.context;
     let on_path = || {
         let path = context.env.get("PATH")?;
         std::env::split_paths(path).map(|directory| directory.join(typed)).find(|file| file.is_file())
@@ -81,7 +80,7 @@ fn directory_of(session: &Session, typed: &str) -> Option<PathBuf> {
 }
 
 /// What stands in the home under the name of the program, in the places where programs keep their own.
-fn own_files(session: &Session, name: &str) -> Vec<String> {
+fn own_files(facts: &Facts, name: &str) -> Vec<String> {
     if name.is_empty() || name.contains(char::is_whitespace) {
         return Vec::new();
     }
@@ -92,10 +91,10 @@ fn own_files(session: &Session, name: &str) -> Vec<String> {
         format!(".local/share/{name}"),
         format!(".local/state/{name}"),
     ];
-    let paths = session.facts.paths();
+    let paths = facts.paths();
     let is_hidden = |place: &String| {
-        let path = session.facts.context.home.join(place);
-        let filesystem = &session.facts.policy.agent.filesystem;
+        let path = facts.context.home.join(place);
+        let filesystem = &facts.policy.agent.filesystem;
         path.symlink_metadata().is_ok()
             && !filesystem.may_read(&path, &paths)
             && !filesystem.may_write(&path, &paths)

@@ -16,6 +16,7 @@ use crate::types::ServerId;
 use super::Session;
 use super::refused_calls;
 use super::wanted::Key;
+use crate::session::Facts;
 
 /// How long the answer may take to be read.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +36,7 @@ fn text(session: &Session, word: &str) -> String {
         return "-that is neither a path, a host nor a command\n".to_owned();
     }
     if LIMITS.contains(&word) {
-        return limits(session);
+        return limits(&session.facts);
     }
     let mut text = String::new();
     let mut allow = true;
@@ -70,8 +71,8 @@ fn text(session: &Session, word: &str) -> String {
 const LIMITS: [&str; 6] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM"];
 
 /// Each limit of the agent's sandbox, with its rule.
-fn limits(session: &Session) -> String {
-    let limits = session.facts.policy.agent.limits.clone().or(policy::limits::limits_for_agent());
+fn limits(facts: &Facts) -> String {
+    let limits = facts.policy.agent.limits.clone().or(policy::limits::limits_for_agent());
     let mut text = "+".to_owned();
     for (what, key, limit) in [
         ("open files", "open_files", &limits.open_files),
@@ -84,7 +85,7 @@ fn limits(session: &Session) -> String {
             let _ = writeln!(text, "{what}: {} at most, by {} (limits.{key})", limit.value, limit.rule);
         }
     }
-    let file = session.facts.context.config.join("agentsh/policy.yaml");
+    let file = facts.context.config.join("agentsh/policy.yaml");
     let _ = writeln!(
         text,
         "only the user can raise one, outside: `agent: {{limits: {{open_files: 8192}}}}` in {}",

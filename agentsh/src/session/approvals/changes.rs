@@ -51,7 +51,8 @@ impl Approvals {
         let server = ServerId(item.server.clone());
         let (entry, for_good) = ((changed.kind, changed.name.as_str()), scope == ApprovalScope::Always);
         // What the person could look at stands in the store: first that, then the session.
-        let kept = session.live.interfaces.confirm(&session.live.pins, &server, (entry, hash), for_good).await;
+        let kept =
+            session.live.interfaces.confirm(&session.live.pins, &server, (entry, hash), for_good).await;
         let kept = kept.and_then(|()| match session.live.interfaces.accept(&server, entry, hash) {
             true => Ok(()),
             false => Err("the server has changed it again since".to_owned()),

@@ -15,9 +15,10 @@ use crate::fleet::{Client, ClientError};
 use crate::store::words::ApprovalScope;
 
 use super::super::content::since_1970;
+use super::super::fleet;
 use super::super::outgoing;
-use super::super::{Session, fleet};
 use super::{Approvals, Item};
+use crate::session::{Facts, Record};
 
 /// Between two looks for an answer.
 const LOOK: Duration = Duration::from_secs(2);
@@ -40,13 +41,13 @@ pub struct Asked {
 impl Fleet {
     /// None: the fleet is not asked. What cannot be used is told.
     #[must_use]
-    pub fn of(session: &Session) -> Option<Self> {
-        let approvals = &session.facts.policy.mcp.approvals;
+    pub fn of(facts: &Facts, record: &Record) -> Option<Self> {
+        let approvals = &facts.policy.mcp.approvals;
         let written = approvals.fleet.as_ref().filter(|_| approvals.asks_the_fleet())?;
-        match client(session) {
+        match client(facts) {
             Ok(client) => Some(Self(Rc::new(client))),
             Err(why) => {
-                session.record.note(&format!("the fleet is not asked, as {} wants: {why}", written.rule));
+                record.note(&format!("the fleet is not asked, as {} wants: {why}", written.rule));
                 None
             }
         }
@@ -85,8 +86,8 @@ impl Fleet {
     }
 }
 
-fn client(session: &Session) -> Result<Client, String> {
-    let host = fleet::host(&session.facts.context.state)
+fn client(facts: &Facts) -> Result<Client, String> {
+    let host = fleet::host(&facts.context.state)
         .ok_or("this host is not enrolled: `agentsh fleet enrol --url URL --token TOKEN`")?;
     Client::host(outgoing::client()?, &host).map_err(|error| error.to_string())
 }

@@ -32,6 +32,7 @@ use crate::types::{RuleRef, ServerId};
 
 use super::Session;
 use super::content::{self, since_1970};
+use crate::session::Facts;
 
 pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
@@ -198,8 +199,8 @@ impl std::fmt::Debug for Approvals {
 impl Approvals {
     #[must_use]
     pub fn new(session: Rc<Session>) -> Self {
-        let hook = webhook::Hook::of(&session);
-        let fleet = fleet::Fleet::of(&session);
+        let hook = webhook::Hook::of(&session.facts, &session.record);
+        let fleet = fleet::Fleet::of(&session.facts, &session.record);
         Self(Rc::new(Inner { session, hook, fleet, terminal: OnceCell::new(), state: RefCell::default() }))
     }
 
@@ -276,7 +277,7 @@ impl Approvals {
         self.0.hook.is_some()
             || self.0.fleet.is_some()
             || self.0.terminal.get().is_some_and(|terminal| terminal.is_free())
-            || can_ask(&self.0.session)
+            || can_ask(&self.0.session.facts)
     }
 
     /// Puts a question where a person finds it. None: nobody can be asked.
@@ -290,7 +291,10 @@ impl Approvals {
                 Ok(door) => state.door = Some(door),
                 Err(error) => {
                     drop(state);
-                    self.0.session.record.note(&format!("nobody can be asked: cannot make the socket: {error}"));
+                    self.0
+                        .session
+                        .record
+                        .note(&format!("nobody can be asked: cannot make the socket: {error}"));
                     return None;
                 }
             }
@@ -308,7 +312,7 @@ impl Approvals {
         let terminal = self.0.terminal.get().filter(|_| is_for_anywhere);
         let shown = terminal.and_then(|terminal| terminal.ask(self, &item));
         if shown.is_none() {
-            tell::tell(&self.0.session, &item);
+            tell::tell(&self.0.session.facts, &self.0.session.record, &item);
         }
         state.open.insert(
             item.id.clone(),
@@ -482,18 +486,18 @@ impl Approve for Approvals {
 
 /// Whether a person seems to be there, or is to be waited for all the same.
 #[must_use]
-pub fn can_ask(session: &Session) -> bool {
-    session.facts.policy.mcp.approvals.waits_headless()
-        || asks_elsewhere(session)
+pub fn can_ask(facts: &Facts) -> bool {
+    facts.policy.mcp.approvals.waits_headless()
+        || asks_elsewhere(facts)
         || std::io::stderr().is_terminal()
         || std::io::stdin().is_terminal()
 }
 
 /// Whether a webhook is written down with what signs for it.
-fn asks_elsewhere(session: &Session) -> bool {
-    let approvals = &session.facts.policy.mcp.approvals;
+fn asks_elsewhere(facts: &Facts) -> bool {
+    let approvals = &facts.policy.mcp.approvals;
     (approvals.webhook.is_some() && approvals.webhook_secret_env.is_some())
-        || (approvals.asks_the_fleet() && super::fleet::host(&session.facts.context.state).is_some())
+        || (approvals.asks_the_fleet() && super::fleet::host(&facts.context.state).is_some())
 }
 
 /// What a person may see of arguments.

@@ -4,17 +4,18 @@ use std::io::{IsTerminal, Write};
 
 use crate::store::escape;
 
-use super::super::{Session, host_programs};
+use super::super::host_programs;
 use super::Item;
+use crate::session::{Facts, Record};
 
 /// Tells the user at once, whatever draws on the terminal.
-pub fn tell(session: &Session, item: &Item) {
-    notice(session, &what(item), &how(item));
+pub fn tell(facts: &Facts, record: &Record, item: &Item) {
+    notice(facts, record, &what(item), &how(item));
 }
 
 /// The desktop alone: the question stands on the terminal.
-pub fn tell_desktop(session: &Session, item: &Item) {
-    notify(session, &what(item), &how(item));
+pub fn tell_desktop(facts: &Facts, item: &Item) {
+    notify(facts, &what(item), &how(item));
 }
 
 /// What waits.
@@ -33,16 +34,16 @@ fn how(item: &Item) -> String {
 }
 
 /// Tells the user what waits for him and what he can do, whatever draws on the terminal.
-pub fn notice(session: &Session, what: &str, how: &str) {
-    if session.record.draws_on_terminal() {
+pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
+    if record.draws_on_terminal() {
         // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
         // What became of it is told when the agent has ended.
         beside(what, "\x07");
     } else {
-        session.record.announce(what);
-        session.record.announce(&format!("  {how}"));
+        record.announce(what);
+        record.announce(&format!("  {how}"));
     }
-    notify(session, what, how);
+    notify(facts, what, how);
 }
 
 /// What terminals show beside what a program draws, and then this.
@@ -57,15 +58,15 @@ pub fn beside(what: &str, then: &str) {
 
 /// Says of something refused, while the agent draws on the terminal, that it was; the whole text comes when the agent has
 /// ended. Without the bell: nobody has to do anything.
-pub fn hint(session: &Session, what: &str) {
-    if session.record.draws_on_terminal() {
+pub fn hint(record: &Record, what: &str) {
+    if record.draws_on_terminal() {
         beside(what, "");
     }
 }
 
 /// A notification of the desktop, where there is one.
-fn notify(session: &Session, what: &str, how: &str) {
-    if !session.facts.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
+fn notify(facts: &Facts, what: &str, how: &str) {
+    if !facts.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
         return;
     }
     // Without the program there is no notification, and the question stands all the same.

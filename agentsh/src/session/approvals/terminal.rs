@@ -99,7 +99,7 @@ impl Terminal {
     pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<Asked> {
         free()?;
         let (terminal, approvals, item) = (self.clone(), approvals.clone(), item.clone());
-        tell::tell_desktop(&approvals.0.session, &item);
+        tell::tell_desktop(&approvals.0.session.facts, &item);
         let task = tokio::task::spawn_local(async move {
             let turn = terminal.0.turn.lock().await;
             let answer = terminal.until_answered(&approvals, &item).await;
@@ -108,7 +108,7 @@ impl Terminal {
                 Some((is_yes, scope, by)) => {
                     approvals.answer(&item.id, is_yes, scope, by);
                 }
-                None => tell::tell(&approvals.0.session, &item),
+                None => tell::tell(&approvals.0.session.facts, &approvals.0.session.record, &item),
             }
         });
         Some(Asked(task.abort_handle()))

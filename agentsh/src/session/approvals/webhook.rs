@@ -16,10 +16,10 @@ use crate::store::escape;
 use crate::store::words::ApprovalScope;
 use crate::telemetry::webhook::headers;
 
-use super::super::Session;
 use super::super::content::since_1970;
 use super::super::outgoing;
 use super::{Approvals, Item};
+use crate::session::{Facts, Record};
 
 /// Between two requests about the same question.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -62,22 +62,22 @@ struct Reply {
 impl Hook {
     /// None: nobody is asked this way. What cannot be used is told.
     #[must_use]
-    pub fn of(session: &Session) -> Option<Self> {
-        let written = session.facts.policy.mcp.approvals.webhook.as_ref()?;
-        match Self::read(session, &written.value) {
+    pub fn of(facts: &Facts, record: &Record) -> Option<Self> {
+        let written = facts.policy.mcp.approvals.webhook.as_ref()?;
+        match Self::read(facts, &written.value) {
             Ok(hook) => Some(hook),
             Err(why) => {
-                session.record.note(&format!("nobody is asked by the webhook of {}: {why}", written.rule));
+                record.note(&format!("nobody is asked by the webhook of {}: {why}", written.rule));
                 None
             }
         }
     }
 
-    fn read(session: &Session, url: &str) -> Result<Self, String> {
+    fn read(facts: &Facts, url: &str) -> Result<Self, String> {
         let url = Url::parse(url).map_err(|error| error.to_string())?;
-        let name = session.facts.policy.mcp.approvals.webhook_secret_env.as_ref();
+        let name = facts.policy.mcp.approvals.webhook_secret_env.as_ref();
         let name = &name.ok_or("`webhook_secret_env` does not say what signs")?.value;
-        let secret = session.facts.context.env.get(name).filter(|secret| !secret.is_empty());
+        let secret = facts.context.env.get(name).filter(|secret| !secret.is_empty());
         let secret = secret.ok_or_else(|| format!("the variable {name} is not set"))?.clone().into_bytes();
         Ok(Self { url, secret, client: outgoing::client()? })
     }
@@ -93,7 +93,11 @@ impl Hook {
                 }
                 Err(why) => {
                     let id = &item.id;
-                    approvals.0.session.record.note(&format!("the webhook did not answer question {id}: {why}"));
+                    approvals
+                        .0
+                        .session
+                        .record
+                        .note(&format!("the webhook did not answer question {id}: {why}"));
                 }
             }
         });

@@ -14,7 +14,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::Session;
 use super::copies::{Copy, make_directories_above, set_aside, write_anew};
 use super::undo::Aside;
 use crate::net::EgressContext;
@@ -27,6 +26,7 @@ use crate::sandbox::network::Sockets;
 use crate::sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, Program, Source, What};
 use crate::sandbox::seccomp::listener::Listener;
 use crate::sandbox::spec::SandboxSpec;
+use crate::session::{Facts, Record};
 use crate::store::words::GuardChange;
 use crate::store::{Event, Journal};
 use crate::types::ServerId;
@@ -212,11 +212,11 @@ impl Place {
     }
 
     /// To be called when all processes are gone: what they changed of what is guarded is set aside, and put back.
-    pub fn put_back(self, session: &Session, server: Option<&ServerId>) {
-        let aside = Aside::new(&session.facts.context.state, &session.facts.id.to_string());
+    pub fn put_back(self, facts: &Facts, record: &Record, server: Option<&ServerId>) {
+        let aside = Aside::new(&facts.context.state, &facts.id.to_string());
         let tell = |path: &Path, what, detail: String| {
-            session.record.note(&detail);
-            session.record.journal.record(Event::GuardChanged {
+            record.note(&detail);
+            record.journal.record(Event::GuardChanged {
                 server_id: server.cloned(),
                 path: path.display().to_string(),
                 what,

@@ -18,7 +18,8 @@ use crate::store::escape;
 pub(super) use source::run as ask_program;
 
 use super::content::random_bytes;
-use super::{Context, Session, git_identity, network, registries};
+use super::{Context, git_identity, network, registries};
+use crate::session::{Facts, Record};
 
 /// A secret that is shorter is not looked for in the values of variables.
 const FEWEST_SCRUBBED: usize = 8;
@@ -45,14 +46,14 @@ pub(super) struct Secret {
 }
 
 /// Reads every secret that the policy names. One that cannot be had is told, and the agent does without.
-pub async fn read(session: &Session) -> Brokered {
-    let asked = &session.facts.policy.agent_only.credentials;
+pub async fn read(facts: &Facts, record: &Record) -> Brokered {
+    let asked = &facts.policy.agent_only.credentials;
     if asked.is_empty() {
         return Brokered::default();
     }
     let mut brokered = Brokered::default();
     let Ok(random) = random_bytes::<8>() else {
-        session.record.note("no credential is used: the system gives no random numbers");
+        record.note("no credential is used: the system gives no random numbers");
         return brokered;
     };
     let mut mark = "agentsh_".to_owned();
@@ -66,14 +67,14 @@ pub async fn read(session: &Session) -> Brokered {
     for ruled in asked {
         let credential = &ruled.value;
         if let CredentialSource::File(path) = &credential.source {
-            brokered.hidden.push(policy::place::resolve(path, &session.facts.paths()));
+            brokered.hidden.push(policy::place::resolve(path, &facts.paths()));
         }
-        let found = match source::read(session, credential).await {
+        let found = match source::read(facts, credential).await {
             Ok(found) => found,
             Err(why) => {
                 let host = escape::line(&credential.host);
                 let why = escape::line(&why);
-                session.record.note(&format!("there is no credential for '{host}': {why}, by {}", ruled.rule));
+                record.note(&format!("there is no credential for '{host}': {why}, by {}", ruled.rule));
                 continue;
             }
         };
@@ -95,24 +96,24 @@ pub async fn read(session: &Session) -> Brokered {
             rule: ruled.rule.clone(),
         });
     }
-    if let Some(host) = host_of_gh(session) {
+    if let Some(host) = host_of_gh(facts) {
         brokered.variables.entry("GH_HOST".to_owned()).or_insert(host);
     }
-    brokered.tools(session, &credentials);
+    brokered.tools(facts, &credentials);
     let got = format!("{} of {}: placeholders inside, secrets on the wire", credentials.len(), asked.len());
-    session.record.enforcement(None, &[Enforcement::enforced("credentials", got)]);
+    record.enforcement(None, &[Enforcement::enforced("credentials", got)]);
     brokered.broker = Some(Rc::new(Broker::new(credentials, &mark)));
     brokered
 }
 
 /// What `gh` speaks with where nothing else says it: the user's own choice, or the server without which it would ask github.com.
-fn host_of_gh(session: &Session) -> Option<String> {
-    let all = session.facts.policy.agent_only.credentials.iter().map(|ruled| &ruled.value);
+fn host_of_gh(facts: &Facts) -> Option<String> {
+    let all = facts.policy.agent_only.credentials.iter().map(|ruled| &ruled.value);
     let hosts: Vec<String> = all
         .filter(|one| one.source == CredentialSource::Gh && policy::forge_of(&one.host) == one.host)
         .map(|one| place(&one.host, one.port))
         .collect();
-    let chosen = session.facts.context.env.get("GH_HOST").filter(|host| hosts.contains(host)).cloned();
+    let chosen = facts.context.env.get("GH_HOST").filter(|host| hosts.contains(host)).cloned();
     let is_own = |host: &&String| !policy::is_github(host);
     chosen.or_else(|| hosts.iter().all(|host| is_own(&host)).then(|| hosts.first().cloned()).flatten())
 }
@@ -151,8 +152,8 @@ impl Brokered {
     }
 
     /// Says the placeholders where tools look for secrets.
-    fn tools(&mut self, session: &Session, credentials: &[Credential]) {
-        let (mut netrc, mut npmrc) = (String::new(), registries::of_npmrc(&session.facts.context));
+    fn tools(&mut self, facts: &Facts, credentials: &[Credential]) {
+        let (mut netrc, mut npmrc) = (String::new(), registries::of_npmrc(&facts.context));
         for one in credentials {
             let user = one.user.as_deref().unwrap_or("x-access-token");
             let placeholder = &one.placeholder;
@@ -160,12 +161,12 @@ impl Brokered {
             // Writing to a string cannot fail.
             let _ = writeln!(netrc, "machine {} login {user} password {placeholder}", one.host);
             let _ = writeln!(npmrc, "//{place}/:_authToken={placeholder}");
-            for path in registries::npm_paths(&session.facts.context, &place) {
+            for path in registries::npm_paths(&facts.context, &place) {
                 let _ = writeln!(npmrc, "//{place}/{path}/:_authToken={placeholder}");
             }
             self.git.push_str(&git(&one.host, &place, user, placeholder));
         }
-        let home = &session.facts.context.home;
+        let home = &facts.context.home;
         self.files =
             vec![(home.join(".netrc"), netrc.into_bytes()), (home.join(".npmrc"), npmrc.into_bytes())];
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crate::policy::{self, Credential, CredentialSource};
 
-use super::super::{Context, Session, host_programs};
+use super::super::{Context, host_programs};
 use super::{Secret, netrc, private};
+use crate::session::Facts;
 
 /// A program that asks the user something would wait without end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,8 +22,8 @@ const LONGEST: usize = 8 << 10;
 
 /// # Errors
 /// Why it cannot be had. The message does not hold it.
-pub(super) async fn read(session: &Session, credential: &Credential) -> Result<Secret, String> {
-    let context = &session.facts.context;
+pub(super) async fn read(facts: &Facts, credential: &Credential) -> Result<Secret, String> {
+    let context = &facts.context;
     let host = &credential.host;
     let found = match &credential.source {
         CredentialSource::Env(name) => {
@@ -30,7 +31,7 @@ pub(super) async fn read(session: &Session, credential: &Credential) -> Result<S
             Secret { user: None, secret: value.ok_or_else(|| format!("the variable {name} is not set"))? }
         }
         CredentialSource::File(path) => {
-            let path = policy::place::resolve(path, &session.facts.paths());
+            let path = policy::place::resolve(path, &facts.paths());
             Secret { user: None, secret: private(&path)?.trim().to_owned() }
         }
         CredentialSource::Netrc => {

@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::pin::{NoCache, Store, Wanted};
 use crate::policy::profile::{self, Package, Registry};
+use crate::session::Facts;
 use crate::session::declared::Declaration;
 use crate::types::{RuleRef, ServerId};
 
@@ -87,8 +88,8 @@ struct Job<'a> {
 
 /// Where the packages of this user are kept.
 #[must_use]
-pub fn store(session: &Session, id: &ServerId, scope: &str) -> Store {
-    Store { root: session.facts.context.data.join("store"), owner: format!("{id}\0{scope}") }
+pub fn store(facts: &Facts, id: &ServerId, scope: &str) -> Store {
+    Store { root: facts.context.data.join("store"), owner: format!("{id}\0{scope}") }
 }
 
 /// Fetches a package and notes that it answers this request.
@@ -102,7 +103,7 @@ pub async fn fetch(
     wanted: &Wanted,
 ) -> Result<(), FetchError> {
     let id = &declaration.id;
-    let run_scripts = may_run_scripts(session, declaration, wanted);
+    let run_scripts = may_run_scripts(&session.facts, declaration, wanted);
     let shared = session.live.fetched.of(wanted, run_scripts);
     let mut shared = shared.lock().await;
     if let Some(name) = shared.name.clone().filter(|name| store.trees().join(name).is_dir())
@@ -126,7 +127,7 @@ pub async fn fetch(
         () = tokio::time::sleep(Duration::from_secs(1)) => {
             let message =
                 format!("fetching {} for server '{id}' (once; later starts need no registry) ...", wanted.text());
-            approvals::hint(session, &message);
+            approvals::hint(&session.record, &message);
             session.record.note(&message);
             work.await?;
             true
@@ -136,7 +137,11 @@ pub async fn fetch(
     record(store, wanted, &name)?;
     *shared = Shared { name: Some(name), owners: BTreeSet::from([store.owner.clone()]) };
     if told {
-        session.record.note(&format!("fetched {} in {:.1} s", wanted.text(), started.elapsed().as_secs_f64()));
+        session.record.note(&format!(
+            "fetched {} in {:.1} s",
+            wanted.text(),
+            started.elapsed().as_secs_f64()
+        ));
     }
     Ok(())
 }
@@ -203,15 +208,15 @@ fn record(store: &Store, wanted: &Wanted, name: &str) -> Result<(), FetchError> 
 }
 
 /// The user's policy decides, then the profile; nobody's word is no. A name that a project chose only takes away.
-fn may_run_scripts(session: &Session, declaration: &Declaration, wanted: &Wanted) -> bool {
-    let entry = session.facts.policy.mcp.servers.get(&declaration.id);
+fn may_run_scripts(facts: &Facts, declaration: &Declaration, wanted: &Wanted) -> bool {
+    let entry = facts.policy.mcp.servers.get(&declaration.id);
     let written = entry.and_then(|server| server.install_scripts.as_ref());
     if let Some(written) = written.filter(|written| !written.value || declaration.has_grants_by_name()) {
         return written.value;
     }
     let spec = wanted.specs.first().map(String::as_str).unwrap_or_default();
     let package = Package::of_spec(wanted.registry, spec);
-    let found = profile::of_package(&package, &session.facts.context.config).ok().flatten();
+    let found = profile::of_package(&package, &facts.context.config).ok().flatten();
     found.and_then(|profile| profile.install_scripts).is_some_and(|scripts| scripts.value)
 }
 

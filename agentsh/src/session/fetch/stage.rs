@@ -108,7 +108,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         shared_sockets: true,
         ..specify::path_rules(context, ProcessKind::Fetch, &limits)
     };
-    let process = specify::process(session, ProcessKind::Fetch, &label, limits, program);
+    let process = specify::process(&session.facts, ProcessKind::Fetch, &label, limits, program);
     let spec = merge(process, paths, &rules, parts);
     let egress = network::open(session, Some(job.id.clone()), &spec.network, OfAgent::default())
         .await
@@ -151,7 +151,8 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     match ended.cause {
         ExitCause::MemoryLimit => {
             let rule = session
-                .facts.policy
+                .facts
+                .policy
                 .agent
                 .limits
                 .memory

@@ -18,6 +18,7 @@ use crate::login::callback::Callback;
 use crate::login::flow::Login;
 use crate::login::grant::Grant;
 use crate::login::{LoginError, discovery, registration};
+use crate::session::Facts;
 use crate::store::{escape, words::LoginWord};
 use crate::types::ServerId;
 
@@ -53,7 +54,7 @@ pub(in super::super) async fn log_in(
     let shown = shown_url(url);
     let failed = |error: LoginError| {
         let why = escape::line(&error.to_string()).into_owned();
-        record(session, id, &shown, LoginWord::Refused, (None, why.clone()));
+        record(&session.record, id, &shown, LoginWord::Refused, (None, why.clone()));
         RunError::Refused(format!("cannot log in to '{}': {why}", escape::line(&id.0)))
     };
     match attempt(session, request, (id, url, secret), out).await {
@@ -69,9 +70,17 @@ pub(in super::super) async fn log_in(
             ));
             if grant.refresh_token.is_none() && grant.expires_at.is_some() {
                 let minutes = grant.expires_at.unwrap_or_default().saturating_sub(grant.obtained_at) / 60;
-                session.record.announce(&format!("this login cannot be renewed: it is over in {minutes} minutes"));
+                session
+                    .record
+                    .announce(&format!("this login cannot be renewed: it is over in {minutes} minutes"));
             }
-            record(session, id, &shown, LoginWord::LoggedIn, (Some(&grant.issuer), grant.scopes.join(" ")));
+            record(
+                &session.record,
+                id,
+                &shown,
+                LoginWord::LoggedIn,
+                (Some(&grant.issuer), grant.scopes.join(" ")),
+            );
             Ok(())
         }
         Ok(Err(error)) => Err(error),
@@ -122,7 +131,8 @@ impl Write for Told<'_> {
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim().to_owned();
         let server = escape::line(&self.server.0);
         notice(
-            self.session,
+            &self.session.facts,
+            &self.session.record,
             &format!("log in to server '{server}' with further rights"),
             &escape::line(&line),
         );
@@ -154,7 +164,7 @@ async fn attempt(
     };
     let issuer = found.server.issuer.clone();
     let login = Login::begin(found, client, callback, scopes)?;
-    let opened = request.browser && open_browser(session, login.url());
+    let opened = request.browser && open_browser(&session.facts, login.url());
     let where_to = if opened { "a browser opens this address" } else { "open this address in a browser" };
     session.record.announce(&format!("{where_to}, and log in at {}:", escape::line(&issuer)));
     // Without standard output the address was opened, or nobody can be asked.
@@ -178,8 +188,8 @@ fn scopes(request: &Request, found: &discovery::Found, before: Option<&Grant>) -
 }
 
 /// The user's browser, where there is one. It is his, and outside.
-fn open_browser(session: &Session, url: &Url) -> bool {
-    let context = &session.facts.context;
+fn open_browser(facts: &Facts, url: &Url) -> bool {
+    let context = &facts.context;
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| context.env.contains_key(*name));
     let own = context.env.get("BROWSER").filter(|browser| !browser.is_empty());
     let program = match own {

@@ -267,7 +267,7 @@ impl Inner {
     }
 
     fn record(&self, what: LoginWord, issuer: Option<&str>, detail: String) {
-        record(&self.session, &self.id, &self.url, what, (issuer, detail));
+        record(&self.session.record, &self.id, &self.url, what, (issuer, detail));
     }
 }
 

@@ -19,6 +19,7 @@ use crate::types::ServerId;
 use super::approvals::{Approvals, Elsewhere, notice};
 use super::remote_addresses::{is_here, rules};
 use super::{Session, network};
+use crate::session::Record;
 
 pub use kept::Kept;
 pub use store::Store;
@@ -50,7 +51,7 @@ impl Logins {
     fn ask(session: &Session, what: &str, how: &str) -> bool {
         let is_new = session.live.logins.is_new(format!("{what} {how}"));
         if is_new {
-            notice(session, &escape::line(what), how);
+            notice(&session.facts, &session.record, &escape::line(what), how);
         }
         is_new
     }
@@ -63,13 +64,13 @@ impl Logins {
 }
 
 pub(super) fn record(
-    session: &Session,
+    record: &Record,
     id: &ServerId,
     url: &str,
     what: LoginWord,
     (issuer, detail): (Option<&str>, String),
 ) {
-    session.record.journal.record(Event::ServerLogin {
+    record.journal.record(Event::ServerLogin {
         server_id: id.clone(),
         url: url.to_owned(),
         issuer: issuer.map(str::to_owned),
@@ -90,11 +91,11 @@ pub fn clients(
     users_word: bool,
 ) -> Result<Clients, String> {
     let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
-    let proxy = network::proxy(session, &session.facts.policy.agent.network)?;
+    let proxy = network::proxy(&session.facts, &session.record, &session.facts.policy.agent.network)?;
     let here = users_word && url::Url::parse(server).is_ok_and(|url| is_here(&url));
     let (session, id) = (Rc::clone(session), id.clone());
     Ok(Rc::new(move |url: &str| {
-        let rules = rules(&session, &id, url, here);
+        let rules = rules(&session.facts, &id, url, here);
         Ok(Client::new(lookup.clone(), rules).with_proxy(proxy.clone()))
     }))
 }

@@ -95,7 +95,8 @@ impl SessionJudge {
     /// A stream that does not go on.
     pub(super) fn withheld(&self, provider: Provider, why: &str) {
         self.session
-            .record.journal
+            .record
+            .journal
             .record(Event::ModelAnswerWithheld { provider: word(provider), reason: why.to_owned() });
     }
 
@@ -133,8 +134,13 @@ impl Judge for SessionJudge {
                 (server, tool, decision)
             }
             None => {
-                let denied =
-                    self.session.facts.policy.mcp.own_tool_denied(&call.name).filter(|answer| answer.enforced);
+                let denied = self
+                    .session
+                    .facts
+                    .policy
+                    .mcp
+                    .own_tool_denied(&call.name)
+                    .filter(|answer| answer.enforced);
                 let Some(denied) = denied else { return Ruling::Allow };
                 let mut report = Report::default();
                 report.rule(Verdict::new(Outcome::Block, Reason::ToolDenied, denied.rule));

@@ -97,7 +97,7 @@ impl Model {
         let policy = &session.facts.policy.llm;
         let places: Vec<(Host, u16)> = endpoints
             .iter()
-            .filter(|endpoint| places::way(session, endpoint).is_some())
+            .filter(|endpoint| places::way(&session.facts, endpoint).is_some())
             .filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
             .collect();
         if places.is_empty() {
@@ -406,7 +406,8 @@ impl Model {
     /// In the shape of the provider's own errors, so that the agent shows it.
     fn withheld(&self, provider: Provider, status: StatusCode, why: &str) -> Reply {
         self.session
-            .record.journal
+            .record
+            .journal
             .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
         answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
     }

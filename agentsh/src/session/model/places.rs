@@ -2,6 +2,7 @@
 
 use crate::agent::{Endpoint, Judged, Scheme};
 use crate::sandbox::{Enforcement, State};
+use crate::session::Facts;
 use crate::session::{Session, trust};
 
 /// How the session gets at what goes to and fro.
@@ -15,9 +16,9 @@ pub enum Way {
 
 /// None: what is said there is not judged.
 #[must_use]
-pub fn way(session: &Session, endpoint: &Endpoint) -> Option<Way> {
-    let enabled = session.facts.policy.llm.enabled.as_ref().map(|enabled| enabled.value);
-    let can_prove = || trust::can_prove(&session.facts.context.env);
+pub fn way(facts: &Facts, endpoint: &Endpoint) -> Option<Way> {
+    let enabled = facts.policy.llm.enabled.as_ref().map(|enabled| enabled.value);
+    let can_prove = || trust::can_prove(&facts.context.env);
     chosen(enabled, endpoint, can_prove)
 }
 
@@ -38,7 +39,7 @@ pub fn told(session: &Session, endpoints: &[Endpoint]) -> Option<Enforcement> {
     let (mut judged, mut unread) = (Vec::new(), Vec::new());
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.judged != Judged::Never) {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
-        match way(session, endpoint) {
+        match way(&session.facts, endpoint) {
             Some(Way::Plain) => judged.push(format!("{place} (without TLS)")),
             Some(Way::EndsTls) => judged.push(format!("{place} (TLS ends at the session's authority)")),
             None => unread.push(place),

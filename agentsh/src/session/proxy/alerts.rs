@@ -6,11 +6,11 @@ use crate::store::Journal;
 use crate::telemetry::alerts::Alerts;
 use crate::telemetry::webhook::{self, Webhook};
 
-use super::super::Session;
 use super::super::outgoing::client;
 use super::super::run_error::RunError;
 use super::settings::{Secret, Settings};
 use crate::policy::OnFlow;
+use crate::session::Record;
 
 /// How long the end of a session waits for alerts that are on their way.
 pub const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ pub const LAST_WORDS: Duration = Duration::from_secs(5);
 /// # Errors
 /// An address that is none, or a host whose resolver cannot be used.
 pub fn start(
-    session: &Session,
+    record: &Record,
     settings: &Settings,
     mode: OnFlow,
 ) -> Result<Option<Alerts<Journal>>, RunError> {
@@ -31,6 +31,6 @@ pub fn start(
     let url = url::Url::parse(address).map_err(|error| refused(error.to_string()))?;
     let secret = settings.webhook_secret.as_ref().map(|Secret(secret)| secret.clone().into_bytes());
     let client = client().map_err(refused)?;
-    let webhook = Webhook::new(webhook::Settings::new(url, secret), client, session.record.journal.clone());
-    Ok(Some(Alerts::start(session.record.journal.subscribe(), webhook)))
+    let webhook = Webhook::new(webhook::Settings::new(url, secret), client, record.journal.clone());
+    Ok(Some(Alerts::start(record.journal.subscribe(), webhook)))
 }

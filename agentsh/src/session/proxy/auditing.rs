@@ -14,10 +14,10 @@ use crate::policy::proxy_file::ProxyFile;
 use crate::store::words::AuditVerdict;
 use crate::types::ServerId;
 
-use super::super::Session;
 use super::super::content::Content;
 use super::super::outgoing;
 use super::super::run_error::RunError;
+use crate::session::Facts;
 
 /// Calls that are asked about at once; more wait for their turn.
 const AT_ONCE: usize = 16;
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 16;
 /// # Errors
 /// A key that is not there, an address that is none, or a host whose resolver cannot be used.
 pub fn of_file(
-    session: &Session,
+    facts: &Facts,
     file: &ProxyFile,
     content: &Rc<RefCell<Content>>,
 ) -> Result<Option<Rc<dyn Audit>>, RunError> {
@@ -35,7 +35,7 @@ pub fn of_file(
         return Ok(None);
     }
     let client = outgoing::client().map_err(RunError::Refused)?;
-    let auditors = Auditors::of_file(file, &session.facts.context.env, client);
+    let auditors = Auditors::of_file(file, &facts.context.env, client);
     let auditors = auditors.map_err(|error| RunError::Refused(error.to_string()))?;
     Ok(auditors.map(|auditors| {
         let asked = Asked { auditors, content: Rc::clone(content), turns: Semaphore::new(AT_ONCE) };

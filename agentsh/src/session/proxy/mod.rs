@@ -84,15 +84,16 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let content = content(&session, &file, &settings).await?;
     let store = content.store();
     let content = Rc::new(RefCell::new(content));
-    let audit = auditing::of_file(&session, &file, &content)?;
+    let audit = auditing::of_file(&session.facts, &file, &content)?;
     let mode = content.borrow().mode();
     let found = Rc::clone(&content);
-    let report = report::Report::new(session.facts.id, settings.key.clone(), move || found.borrow_mut().report());
+    let report =
+        report::Report::new(session.facts.id, settings.key.clone(), move || found.borrow_mut().report());
     let own: Box<dyn Own> = match path {
         Some(_) => Box::new(report),
         None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
     };
-    let alerts = alerts::start(&session, &settings, mode)?;
+    let alerts = alerts::start(&session.record, &settings, mode)?;
     ContentScan::warm_up();
     let bridges =
         Bridges::in_order(Rc::clone(&session), BTreeMap::new(), &order).with_check(content).with_audit(audit);
@@ -116,7 +117,8 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 
 /// Who looks into arguments and results. Always on: a proxy that was asked for and does not look would be a lie.
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
-    let policy = content::Settings::of_policy(&session.facts.policy.mcp.exfiltration, Rc::clone(&session.live.labels));
+    let policy =
+        content::Settings::of_policy(&session.facts.policy.mcp.exfiltration, Rc::clone(&session.live.labels));
     let asked = content::Settings {
         mode: settings.mode.unwrap_or(policy.mode),
         lifetime: settings.token_ttl,

@@ -326,7 +326,8 @@ impl Inner {
             let kept = answers::keep(&self.session.facts.context.state, &self.key(server), &now);
             if let Err(error) = kept {
                 self.session
-                    .record.note(&format!("what the registry said of server '{server}' cannot be kept: {error}"));
+                    .record
+                    .note(&format!("what the registry said of server '{server}' cannot be kept: {error}"));
             }
             if word == New {
                 self.session.record.note(&format!(

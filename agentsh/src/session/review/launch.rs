@@ -3,6 +3,7 @@
 
 use super::{Layer, begin as begin_layer, find, forget_old};
 use crate::sandbox::report::Enforcement;
+use crate::session::Facts;
 use crate::session::process::Process;
 use crate::session::run_error::RunError;
 use crate::session::toolchains::Caches;
@@ -25,13 +26,13 @@ impl Layers {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn begin(session: &Session, agent: &[String]) -> Result<Layer, RunError> {
-    let context = &session.facts.context;
-    let unmasked = grants::unmasked(&session.facts.policy.agent.filesystem, &session.facts.paths());
+pub fn begin(facts: &Facts, agent: &[String]) -> Result<Layer, RunError> {
+    let context = &facts.context;
+    let unmasked = grants::unmasked(&facts.policy.agent.filesystem, &facts.paths());
     forget_old(&context.state);
-    let guard_all = session.facts.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
+    let guard_all = facts.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
     let command = crate::store::redact::arguments(agent);
-    begin_layer(context, &session.facts.id.to_string(), &command, &unmasked, guard_all)
+    begin_layer(context, &facts.id.to_string(), &command, &unmasked, guard_all)
         .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
 }
 

@@ -13,6 +13,7 @@ use crate::sandbox::spec::{
 use crate::types::RuleRef;
 
 use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules};
+use crate::session::Facts;
 use crate::session::credentials::Brokered;
 use crate::session::given::{self, Given};
 use crate::session::model::{Model, places};
@@ -63,7 +64,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         toolchains.contribution(),
         repositories::contribution(context, agent.agree, agent.review)
             .map_err(io("remember what was agreed to"))?,
-        agent_home::contribution(session, agent.kind, agent.launch)?,
+        agent_home::contribution(&session.facts, agent.kind, agent.launch)?,
         of_adapter(agent.kind, agent.launch, agent.socket),
         of_program(agent.pinned.resolved.worded.clone().into_iter().chain(agent.pinned.resolved.env.clone())),
         of_sandbox(context, ProcessKind::Agent),
@@ -96,7 +97,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     });
 
     let limits = policy.limits.resolve_for_agent();
-    let access = project_access(session);
+    let access = project_access(&session.facts);
     let as_typed = access
         .map(|_| given::scripts(&context.project, &context.directory, &agent.launch.argv))
         .unwrap_or_default();
@@ -109,7 +110,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         argv: argv.collect(),
         workdir: context.directory.clone(),
     };
-    let mut process = super::process(session, ProcessKind::Agent, "agent", limits, program);
+    let mut process = super::process(&session.facts, ProcessKind::Agent, "agent", limits, program);
     process.raw_environment = environment::raw(&policy.env, context);
     let is_headless = agent.kind.is_headless(agent.launch.argv.get(1..).unwrap_or_default());
     if signals::may_have_the_terminal(is_headless) {
@@ -127,8 +128,8 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
 
 /// What the policy lets the agent do with the project.
 #[must_use]
-pub fn project_access(session: &Session) -> Option<Access> {
-    let (context, filesystem, paths) = (&session.facts.context, &session.facts.policy.agent.filesystem, session.facts.paths());
+pub fn project_access(facts: &Facts) -> Option<Access> {
+    let (context, filesystem, paths) = (&facts.context, &facts.policy.agent.filesystem, facts.paths());
     if filesystem.may_write(&context.project, &paths) {
         Some(Access::ReadWrite)
     } else {
@@ -140,11 +141,13 @@ pub fn project_access(session: &Session) -> Option<Access> {
 pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Contribution> {
     let context = &session.facts.context;
     let mut parts = vec![
-        of_endpoints(endpoints, |endpoint| places::way(session, endpoint) == Some(places::Way::EndsTls)),
+        of_endpoints(endpoints, |endpoint| {
+            places::way(&session.facts, endpoint) == Some(places::Way::EndsTls)
+        }),
         closed_hosts(session),
     ];
     if !super::super::facts::lists_programs(&session.facts.policy.agent) {
-        let first = first_index::of_new_cargo(session).await;
+        let first = first_index::of_new_cargo(&session.facts, &session.record).await;
         let known = Known::load(context);
         parts.extend([
             registries::contribution(context, &first, &known),

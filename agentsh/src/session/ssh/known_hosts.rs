@@ -9,13 +9,15 @@ use base64::engine::general_purpose::STANDARD;
 use crate::policy::{Ruled, SshAccess, SshHost};
 use crate::store::escape;
 
-use super::super::{Context, Session, credentials, host_programs};
+use super::super::{Context, credentials, host_programs};
+use crate::session::{Facts, Record};
 
 type Lines = Vec<(String, String)>;
 
 /// The host keys of an entry's servers. `known` gets the lines that the agent sees of it.
 pub(super) async fn of(
-    session: &Session,
+    facts: &Facts,
+    record: &Record,
     entry: &Ruled<SshAccess>,
     known: &mut BTreeSet<String>,
 ) -> BTreeMap<Vec<u8>, Ruled<SshHost>> {
@@ -25,10 +27,10 @@ pub(super) async fn of(
             22 => host.host.clone(),
             port => format!("[{}]:{port}", host.host),
         };
-        let lines = lines(&session.facts.context, &name).await;
+        let lines = lines(&facts.context, &name).await;
         if lines.is_empty() {
             let shown = escape::line(&name);
-            session.record.note(&format!(
+            record.note(&format!(
                 "no ssh key is used for '{shown}': your known_hosts has no host key of it, by {}; connect to it once outside",
                 entry.rule
             ));

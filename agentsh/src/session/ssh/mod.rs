@@ -24,6 +24,7 @@ use crate::sandbox::spec::{Contribution, Elsewhere, Feature, File};
 use crate::store::escape;
 
 use super::{Context, Session, git_identity, network};
+use crate::session::Facts;
 use holder::{Holder, Holders};
 use request::Key;
 
@@ -94,9 +95,9 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
     let (mut keys, mut known) = (Vec::new(), BTreeSet::new());
     let mut missing = BTreeSet::new();
     for entry in asked {
-        let hosts = known_hosts::of(session, entry, &mut known).await;
+        let hosts = known_hosts::of(&session.facts, &session.record, entry, &mut known).await;
         for text in &entry.value.keys {
-            match find(session, &mut holders, text).await {
+            match find(&session.facts, &mut holders, text).await {
                 Ok((holder, public, comment)) => {
                     let key = Key {
                         fingerprint: fingerprint(&public),
@@ -123,7 +124,7 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
     let wanted = keys.len() + missing.len();
     let got = format!("{} of {wanted} keys: an agent inside, keys outside", keys.len());
     session.record.enforcement(None, &[Enforcement::enforced("ssh agent", got)]);
-    let git = signing(session, asked, &keys);
+    let git = signing(&session.facts, asked, &keys);
     let home = &session.facts.context.home;
     let config = format!(
         "Host *\n    IdentityAgent {}\n    UserKnownHostsFile {}\n    StrictHostKeyChecking yes\n",
@@ -148,20 +149,16 @@ fn add(keys: &mut Vec<(Key, Holder)>, key: Key, holder: Holder) {
 }
 
 /// The key that an entry of the policy means, and who holds it.
-async fn find(
-    session: &Session,
-    holders: &mut Holders,
-    text: &str,
-) -> Result<(Holder, Vec<u8>, String), String> {
+async fn find(facts: &Facts, holders: &mut Holders, text: &str) -> Result<(Holder, Vec<u8>, String), String> {
     if text.starts_with("SHA256:") {
         let found = holders.of_user(|public| fingerprint(public) == text);
         return found
             .ok_or_else(|| "your ssh agent does not hold it; `ssh-add -l` lists what it holds".to_owned());
     }
-    let path = policy::place::resolve(text, &session.facts.paths());
+    let path = policy::place::resolve(text, &facts.paths());
     let path = path.to_string_lossy();
     let private = PathBuf::from(path.strip_suffix(".pub").unwrap_or(&path));
-    if private.starts_with(&session.facts.context.project) {
+    if private.starts_with(&facts.context.project) {
         return Err("a key inside the project is the agent's own".to_owned());
     }
     let beside = PathBuf::from(format!("{}.pub", private.display()));
@@ -181,13 +178,13 @@ fn fingerprint(public: &[u8]) -> String {
 }
 
 /// Commits are signed by the first key that may.
-fn signing(session: &Session, asked: &[Ruled<SshAccess>], keys: &[(Key, Holder)]) -> String {
+fn signing(facts: &Facts, asked: &[Ruled<SshAccess>], keys: &[(Key, Holder)]) -> String {
     let signs = |key: &&(Key, Holder)| key.0.signs("git").is_some();
     let Some((key, _)) = keys.iter().find(signs).filter(|_| !asked.is_empty()) else { return String::new() };
     let kind = wire::Bytes(&key.public).text().unwrap_or_default();
     let public = STANDARD.encode(&key.public);
     let mut text = format!("[gpg]\n\tformat = ssh\n[user]\n\tsigningKey = \"key::{kind} {public}\"\n");
-    for section in git_identity::signed_by_ssh(&session.facts.context) {
+    for section in git_identity::signed_by_ssh(&facts.context) {
         text.push_str(&format!("[{section}]\n\tgpgSign = true\n"));
     }
     text

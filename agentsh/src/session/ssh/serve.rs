@@ -220,7 +220,9 @@ impl Keys {
                 About::Key => "the ssh agent refuses more uses of keys",
                 About::Other => "the ssh agent refuses more requests that name no key of the policy",
             };
-            self.session.record.note(&format!("{more}; `agentsh mcp events --type ssh_key_refused` lists them"));
+            self.session
+                .record
+                .note(&format!("{more}; `agentsh mcp events --type ssh_key_refused` lists them"));
         }
         if number <= MOST_RECORDED {
             let key = key.map_or(String::new(), |key| key.fingerprint.clone());

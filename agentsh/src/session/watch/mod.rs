@@ -34,6 +34,7 @@ use crate::sandbox::placeholders::Placeholders;
 use crate::sandbox::plan::{Executable, Identity, Mount};
 use crate::sandbox::spec::{PathRules, SandboxSpec};
 use crate::sandbox::{State, Zygote};
+use crate::session::Facts;
 use crate::store::Event;
 use crate::store::words::GuardChange;
 use crate::types::ServerId;
@@ -56,16 +57,16 @@ const MOST_COPIED_FIRST: usize = 200;
 impl Before {
     /// To be called before the program runs: it may change what instructs at once.
     #[must_use]
-    pub fn new(session: &Session, spec: &SandboxSpec, layout: &Layout) -> Self {
+    pub fn new(facts: &Facts, spec: &SandboxSpec, layout: &Layout) -> Self {
         Self {
             rules: spec.paths.clone(),
             identity: spec.process.identity,
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
-            baseline: Baseline::of(layout, &spec.paths, &session.facts.context.host),
+            baseline: Baseline::of(layout, &spec.paths, &facts.context.host),
             copies: thread::copies(layout.guards.iter().take(MOST_COPIED_FIRST)),
             directories: layout.instructed.clone(),
-            instructions: changed::instructions(&layout.instructed, &session.facts.context.host),
+            instructions: changed::instructions(&layout.instructed, &facts.context.host),
         }
     }
 }
