@@ -7,6 +7,15 @@ use super::style::{HEADING, QUIET, paint};
 /// The words of a verb, and what somebody would type, with a remark behind `#`.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
+        "",
+        &[
+            "agentsh run claude",
+            "agentsh run --review codex   # `agentsh review` then shows and applies its changes",
+            "agentsh mcp run -- npx -y @modelcontextprotocol/server-filesystem .",
+            "agentsh report               # what the last session ran, and what was refused",
+        ],
+    ),
+    (
         "run",
         &[
             "agentsh run claude",

@@ -15,6 +15,7 @@ pub mod exit;
 mod flags;
 mod fleet;
 pub mod gateway;
+mod help;
 mod inventory;
 mod login;
 mod man;
@@ -66,59 +67,59 @@ struct Arguments {
 enum Verb {
     /// Run an agent and its MCP servers, each in a sandbox of its own
     Run(run::RunArgs),
-    /// Run one MCP server, and ask what servers and tools did
+    /// Run one MCP server; list servers, tools, calls and pins
     Mcp(mcp::McpArgs),
-    /// Start an agent protected wherever its plain name is typed
+    /// Make `claude`, `codex` and so on always start in the sandbox
     Enable(shim::EnableArgs),
-    /// Start an agent as it is again
+    /// Start an agent without agentsh again
     Disable(shim::DisableArgs),
-    /// Say which agents are enabled
+    /// List the agents that always start in the sandbox
     Status,
-    /// Print what puts a server behind agentsh into the configuration of a client, or put it there
+    /// Print or install client configuration that routes a server through agentsh
     ClientConfig(client_config::ClientConfigArgs),
-    /// Keep servers under a name, with their secrets where only you read them
+    /// Store servers under a name, with their secrets
     Profile(profile::ProfileArgs),
-    /// Log in to an MCP server behind a URL; agents use the access, and never see it
+    /// Log in to a remote MCP server; agents use the token without seeing it
     Login(login::LoginArgs),
-    /// Forget a login, and revoke it
+    /// Revoke and delete a login
     Logout(login::LogoutArgs),
-    /// Run several MCP servers as one, on standard input and output
+    /// Serve several MCP servers as one over stdio
     Proxy(proxy::ProxyArgs),
     /// Serve MCP servers over HTTP, for clients on other machines
     Gateway(gateway::GatewayArgs),
-    /// Read what others warn about, and list what of it is about your servers
+    /// Download security advisories and list those that concern your servers
     Advisories(advisories::AdvisoriesArgs),
-    /// Answer what running sessions ask a person about
+    /// List and answer the questions of running sessions
     Approvals(approvals::ApprovalsArgs),
-    /// Show what agents did, and answer what sessions ask, on a page of this machine
+    /// Show sessions and answer their questions in the browser
     Ui(ui::UiArgs),
     /// Check, show, explain and test policies
     Policy(policy::PolicyArgs),
-    /// Say what a session ran, what was refused and by which rule, and what was not enforced
+    /// Show what a session ran, and what was refused by which rule
     Report(report::ReportArgs),
-    /// List the sessions that are on record
+    /// List recorded sessions
     Sessions(sessions::SessionsArgs),
-    /// Show what a run with `--review` changed, apply it to the project, or throw it away
+    /// Show, apply or discard the changes of a run with `--review`
     Review(review::ReviewArgs),
-    /// Give a file back as it was before a session, or as it was found
+    /// Restore a file to its state before a session
     Undo(undo::UndoArgs),
-    /// Check the record of events
+    /// Verify the record of events
     Events(events::EventsArgs),
-    /// Scan definitions, results or arguments, given as lines of JSON, for what would make a model do something
+    /// Scan tool definitions, results or arguments for injected instructions and secrets
     Scan(scan::ScanArgs),
-    /// Keep the records of many hosts on one server, and ask it
+    /// Collect the records of many hosts on one server, and query it
     Fleet(fleet::FleetArgs),
-    /// Hash, compare, register and approve what MCP servers offer, and serve a registry of it
+    /// Hash, compare and approve the tools of MCP servers; serve a registry of them
     Registry(registry::RegistryArgs),
-    /// Try every layer of protection on this machine, for real
+    /// Test every layer of protection on this machine
     Doctor(doctor::DoctorArgs),
-    /// Give agentsh what AppArmor keeps from programs without a profile, and try whether it works
+    /// Install the AppArmor profile that agentsh needs, and test it
     Setup(setup::SetupArgs),
-    /// Say whether agentsh would connect to a URL in its own name
+    /// Tell whether agentsh itself would connect to a URL
     VetUrl(vet_url::VetUrlArgs),
     /// Run a hostile server and a scripted agent under full protection: no key, no network
     Demo(demo::DemoArgs),
-    /// Inside a sandbox: call one tool of a server, and print what it answers
+    /// Inside a sandbox: call one tool of an MCP server and print its result
     Call(call::CallArgs),
     /// Inside a sandbox: say whether a path, host or command is allowed, by which rule, and what would change it
     Why {
@@ -126,12 +127,12 @@ enum Verb {
         #[arg(value_name = "PATH|HOST|COMMAND")]
         word: String,
     },
-    /// Print what makes a shell complete command lines of agentsh
+    /// Print a completion script for a shell
     Completions {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write those of all verbs
+    /// Print the manual page, or write the manual pages of all commands
     Man(man::ManArgs),
     /// In place of an agent that is enabled; not for people
     #[command(hide = true)]
@@ -162,7 +163,7 @@ pub fn main() -> ExitCode {
         Some(demo::AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
-    let matches = examples::add(Arguments::command()).try_get_matches();
+    let matches = help::on_one_screen(examples::add(Arguments::command())).try_get_matches();
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -173,6 +174,9 @@ pub fn main() -> ExitCode {
             }
             // Nor is a closed standard error.
             let _ = write!(style::stderr(), "{}", error.render().ansi());
+            if let Some(hint) = help::agent_for_verb(std::env::args().skip(1)) {
+                let _ = writeln!(style::stderr(), "\n{hint}");
+            }
             return misused().into();
         }
     };

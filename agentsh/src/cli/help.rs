@@ -1,0 +1,88 @@
+//! `agentsh --help` on one screen: ten commands with what they do, the others by name and group. Every command has its own help.
+
+use std::fmt::Write;
+
+use clap::Command;
+
+use crate::agent::Kind;
+
+use super::style::{HEADING, HELP, QUIET, paint};
+
+/// In the order in which somebody meets them.
+const FIRST: [&str; 10] =
+    ["run", "mcp", "review", "policy", "report", "ui", "approvals", "doctor", "enable", "help"];
+
+/// All others.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Agents", &["disable", "status", "client-config", "undo", "demo"]),
+    ("MCP servers", &["profile", "login", "logout", "proxy", "gateway", "scan", "advisories"]),
+    ("Records", &["sessions", "events"]),
+    ("Teams", &["fleet", "registry"]),
+    ("Inside a sandbox", &["call", "why"]),
+    ("This machine", &["setup", "vet-url", "completions", "man"]),
+];
+
+/// The command with this help in place of clap's list of everything.
+pub(super) fn on_one_screen(command: Command) -> Command {
+    let mut text =
+        format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n", paint(HEADING, "Commands:"));
+    for name in FIRST {
+        let about = match command.find_subcommand(name).and_then(Command::get_about) {
+            Some(about) => about.to_string(),
+            None => "Show the help of a command".to_owned(),
+        };
+        let name = format!("{name:<10}");
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {} {about}", paint(*HELP.get_literal(), &name));
+    }
+    let _ = writeln!(text, "\n{}", paint(HEADING, "Further commands:"));
+    for (group, names) in GROUPS {
+        let group = format!("{group:<17}");
+        let _ = writeln!(text, "  {} {}", paint(QUIET, &group), names.join(", "));
+    }
+    let _ = write!(text, "\n{}\n{{options}}{{after-help}}", paint(HEADING, "Options:"));
+    command.help_template(text)
+}
+
+/// What somebody probably meant who typed the name of an agent where a command stands.
+pub(super) fn agent_for_verb(words: impl Iterator<Item = String>) -> Option<String> {
+    let words: Vec<String> = words.collect();
+    let name = words.first()?;
+    if Kind::of(name).is_unknown() {
+        return None;
+    }
+    Some(format!("To start it in a sandbox: agentsh run -- {}", words.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_named_once() {
+        let command = super::super::Arguments::command();
+        let visible: BTreeSet<&str> =
+            command.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name).collect();
+        let named: Vec<&str> = FIRST
+            .into_iter()
+            .filter(|name| *name != "help")
+            .chain(GROUPS.into_iter().flat_map(|(_, names)| names.iter().copied()))
+            .collect();
+        assert_eq!(named.len(), visible.len());
+        assert_eq!(named.into_iter().collect::<BTreeSet<_>>(), visible);
+    }
+
+    #[test]
+    fn the_name_of_an_agent_is_understood() {
+        let hint = |words: &[&str]| agent_for_verb(words.iter().map(|&word| word.to_owned()));
+        assert_eq!(
+            hint(&["claude", "-p", "hi"]).as_deref(),
+            Some("To start it in a sandbox: agentsh run -- claude -p hi")
+        );
+        assert_eq!(hint(&["rnu"]), None);
+    }
+}
