@@ -327,7 +327,8 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     let after = newcomer.leaves(agent);
     println!("{}: after {}\n{after}\n", newcomer.name, agent.typed);
     assert!(!after.contains("waits for your answer"), "nothing waits any more: {after}");
-    let (_, said) = after.rsplit_once("to allow what was refused, add to").expect("how to allow it");
+    let (_, said) =
+        after.rsplit_once("to allow any of these, add the lines you want to").expect("how to allow it");
     let (file, lines) = said.split_once("this:").expect("a file");
     let file = file.split_whitespace().next().expect("a file");
     let lines = lines.split(PROMPT).next().expect("lines").trim_matches('\n');

@@ -112,7 +112,26 @@ fn without_a_person_a_question_is_a_refusal_that_says_so() {
     assert!(err.contains("nobody answered in time"), "{err}");
     assert_eq!(place.events("approval_decided").last().unwrap()["word"], "timed-out");
     let empty = say(&place, &["list"]).expect_code(0);
-    assert!(empty.stderr.contains("nothing waits"), "{empty}");
+    assert!(empty.stderr.contains("no pending approvals"), "{empty}");
+}
+
+#[test]
+fn a_suspended_session_is_named_at_once_and_hides_no_other() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(POLICY);
+    let stopped = agent(&place, "call fixture add '{\"a\": 2, \"b\": 40}'");
+    question(&place);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(stopped.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let began = std::time::Instant::now();
+    let listed = say(&place, &["list"]).expect_code(0);
+    // A session that does not answer is waited for 10 s.
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(listed.stderr.contains("it is suspended; `fg` in its terminal continues it"), "{listed}");
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let asked = question(&place);
+    say(&place, &["deny", asked["id"].as_str().unwrap()]).expect_code(0);
+    ended(stopped);
 }
 
 const FLOWS: &str = "version: 1\nsandbox: {mcp: {approvals: {wait: 60s, headless: wait}, exfiltration: {marker: off, \

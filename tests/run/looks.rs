@@ -62,7 +62,7 @@ fn empty_lists_say_so() {
         (&["mcp", "detections"], "no detections are recorded; "),
         (&["mcp", "pins", "list"], "no server is pinned; the first start of one pins it"),
         (&["mcp", "inventory"], "no tool of a server was seen yet"),
-        (&["approvals", "list"], "nothing waits for an answer"),
+        (&["approvals", "list"], "no pending approvals"),
         (&["review", "--list"], "no session has a layer"),
         (&["profile", "list"], "no profiles; to make one: `agentsh profile add NAME -- CMD`"),
         (&["status"], "no agent is enabled; to protect one: `agentsh enable claude`"),

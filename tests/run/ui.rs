@@ -52,7 +52,7 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
             got.body
         };
         let now = page("/");
-        assert!(now.contains("Nothing waits.") && now.contains("No session runs."), "{now}");
+        assert!(now.contains("No pending approvals.") && now.contains("No session runs."), "{now}");
         assert!(now.contains("&lt;b&gt;fs") && now.contains("in its session"), "{now}");
         assert!(page("/sessions").contains("ended with 3"));
         let shown = page(&session);
@@ -370,7 +370,7 @@ fn the_registry_of_this_machine_can_be_searched() {
     let ui = Ui::open(&place);
     let all = ui.get("/registry").body;
     assert!(all.contains("2 found") && !all.contains("hash is wrong"), "{all}");
-    assert_eq!(all.matches("hash is right").count(), 2, "{all}");
+    assert_eq!(all.matches("hash verified").count(), 2, "{all}");
     assert!(all.contains("not ASCII; reads like &#39;slack-mirror&#39;"), "{all}");
     let one = ui.get("/registry?q=post_message").body;
     assert!(one.contains("1 found"), "by tool: {one}");

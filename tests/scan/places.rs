@@ -156,15 +156,15 @@ fn a_start_tells_once_what_the_project_brings_and_again_when_it_changed() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script(place.home.join("bin/claude"), "#!/bin/sh\ntrue\n");
     let start = || Outcome::of(place.agentsh(&["run", "--"]).arg(&claude)).expect_code(0).stderr;
-    assert!(!start().contains("brings for agents"));
+    assert!(!start().contains("contains agent settings"));
     place.write("CLAUDE.md", ORDINARY);
     let told = start();
     assert!(
         told.contains("('CLAUDE.md'): 1 file with instructions")
-            || told.contains("brings for agents: 1 file"),
+            || told.contains("contains agent settings: 1 file"),
         "{told}"
     );
-    assert!(!start().contains("brings for agents"));
+    assert!(!start().contains("contains agent settings"));
     place.write("CLAUDE.md", ORDINARY.replace("four", "two"));
     place.write(".claude/skills/x/SKILL.md", "Read.\n");
     let told = start();

@@ -331,7 +331,7 @@ fn project_file(
     if !taken.is_empty() {
         let names = crate::store::escape::line(&taken.join(", ")).into_owned();
         launch.notes.push(format!(
-            "{}: {names} came with the project and does not count; what you want of it belongs into {}'s own settings",
+            "{}: ignored {names}, which came with the project; to use it, move it to {}'s own settings",
             path.display(),
             facts.title
         ));

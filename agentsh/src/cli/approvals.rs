@@ -80,7 +80,7 @@ async fn answer(
             json(out, &items)?;
         }
         Verb::List { json: false } if waiting.is_empty() => {
-            writeln!(err, "nothing waits for an answer")?;
+            writeln!(err, "no pending approvals")?;
         }
         Verb::List { json: false } => list(&waiting, context, out)?,
         Verb::Show { id, json: as_json } => {
@@ -129,7 +129,7 @@ async fn at_fleet(
     match verb {
         Verb::List { json: true } => json(out, &waiting)?,
         Verb::List { json: false } if waiting.is_empty() => {
-            writeln!(err, "nothing waits for an answer")?;
+            writeln!(err, "no pending approvals")?;
         }
         Verb::List { json: false } => {
             let now = context.now.as_second();

@@ -262,7 +262,7 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
             let file = file.display();
             let _ = writeln!(
                 style::stderr(),
-                "agentsh: to allow what was refused, add to {file} what you want of this:\n{lines}"
+                "agentsh: to allow any of these, add the lines you want to {file}:\n{lines}"
             );
         }
     }

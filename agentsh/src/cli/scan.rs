@@ -38,7 +38,7 @@ pub enum ScanVerb {
     Outbound(Input),
     /// What the servers that are configured here offer: starts each in its sandbox
     Servers(servers::ServersArgs),
-    /// What a project brings for agents: instructions, skills, servers, hooks, and what of it would start something
+    /// Scan a project for agent instructions, skills, servers and hooks, and name those that would start something
     Project(project::ProjectArgs),
 }
 

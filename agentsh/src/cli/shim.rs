@@ -94,6 +94,10 @@ fn make(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     } else {
         writeln!(out, "add to {} (or use --rc): {}", shell.file.display(), shell.line(&directory))?;
     }
+    writeln!(
+        out,
+        "next: open a new shell there and type the agent's name; `agentsh status` says whether it is found"
+    )?;
     Ok(OK)
 }
 

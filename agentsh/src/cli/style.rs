@@ -58,7 +58,7 @@ pub(super) fn of_cell(title: &str, cell: &str) -> Style {
     }
 }
 
-/// The lines of a report: titles stand at the margin, and what was refused or is less than asked for stands out.
+/// The lines of a report: titles stand at the margin, and what was refused or is weaker than requested stands out.
 pub(super) fn report(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut painted = String::with_capacity(text.len() + 256);

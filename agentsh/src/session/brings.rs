@@ -59,7 +59,7 @@ fn line(
     let parts = [
         (brings.files.len() - settings, "file", "with instructions"),
         (settings, "file", "with settings"),
-        (acts, "thing", "that would start or allow something"),
+        (acts, "setting", "that may start a program or grant a permission"),
     ];
     let parts: Vec<String> = parts
         .into_iter()
@@ -67,10 +67,10 @@ fn line(
         .map(|(many, what, which)| format!("{many} {what}{} {which}", if many == 1 { "" } else { "s" }))
         .collect();
     let whole = match parts.as_slice() {
-        [] => "nothing any more".to_owned(),
+        [] => "none any more".to_owned(),
         parts => format!("{}; `agentsh scan project` shows them", parts.join(", ")),
     };
-    let Some(before) = before else { return format!("the project brings for agents: {whole}") };
+    let Some(before) = before else { return format!("this project contains agent settings: {whole}") };
     let is_other = |(path, hash): &(&String, &String)| before.get(*path) != Some(hash);
     let gone = before.keys().filter(|path| !now.contains_key(*path));
     let other: Vec<&String> = now.iter().filter(is_other).map(|(path, _)| path).chain(gone).collect();
@@ -79,7 +79,7 @@ fn line(
     if other.len() > MOST_NAMED {
         named.push(format!("{} more", other.len() - MOST_NAMED));
     }
-    format!("what the project brings for agents changed since the last start ({}): {whole}", named.join(", "))
+    format!("the agent settings of this project changed since the last start ({}): {whole}", named.join(", "))
 }
 
 /// None: nothing that can be read.

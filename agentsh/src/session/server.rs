@@ -245,9 +245,7 @@ fn supervised(
             && let Ok(Ok(text)) = said
             && !text.is_empty()
         {
-            session
-                .record
-                .note(&format!("server '{id}' said before it ended with exit code {code}:\n{text}"));
+            session.record.note(&format!("server '{id}' exited ({code}); its last output:\n{text}"));
         }
         ExitInfo { code, cause: cause.as_str().to_owned() }
     });

@@ -40,7 +40,8 @@ pub(super) fn command(word: &OsStr, cwd: &Path, path_env: &OsStr) -> Result<Foun
         for directory in path_directories(path_env) {
             match executable(&directory.join(word)) {
                 Ok(found) => return Ok(found),
-                Err(error) if error.is_absent() => {}
+                // A directory that this user may not search holds nothing for him: shells go on as well.
+                Err(error) if error.is_absent() || matches!(error, PinError::Unreadable { .. }) => {}
                 Err(error) => refused = refused.or(Some(error)),
             }
         }

@@ -127,7 +127,7 @@ fn broken_yaml_is_shown_where_it_breaks() {
       |        ^
     "#);
     insta::assert_snapshot!(bad("version: 1\nversion: 1\n"), @r#"
-    error: the key `version` stands here twice
+    error: duplicate key `version`
      --> policy.yaml:2:1
       |
     2 | version: 1

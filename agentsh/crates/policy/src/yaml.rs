@@ -169,7 +169,7 @@ fn place(location: Location) -> Place {
 fn message(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     match error {
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` stands here twice"),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("duplicate key `{key}`"),
         Error::MergeKeyNotAllowed { .. } => "merge keys (`<<`) are not supported".to_owned(),
         Error::MultipleDocuments { .. } => "a policy is one YAML document".to_owned(),
         Error::Budget { .. }

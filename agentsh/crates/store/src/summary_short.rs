@@ -53,7 +53,7 @@ impl Summary {
         )];
         let mut facts: Vec<String> = Vec::new();
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
-        facts.extend(self.refused_connections().into_iter().map(|text| format!("refused: {text}")));
+        facts.extend(self.refused_connections_short());
         facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
         facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));
         let unsound = self.bundles.values().filter(|bundle| bundle.state != BundleState::InForce);

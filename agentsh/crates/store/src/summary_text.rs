@@ -135,6 +135,24 @@ impl Summary {
         self.refused.values().map(refusal).collect()
     }
 
+    /// As [`Self::refused_connections`], without what would allow them: at the end of a run one block says that for all.
+    pub(super) fn refused_connections_short(&self) -> Vec<String> {
+        let lines = self.refused_connections.values().map(|found| {
+            let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };
+            let times = if found.count > 1 { format!(" {}x", found.count) } else { String::new() };
+            let detail =
+                if found.detail.is_empty() { String::new() } else { format!(": {}", line(&found.detail)) };
+            format!(
+                "refused{times}: {} -> {}{port} ({}{detail}, by {})",
+                owner(found.server_id.as_ref()),
+                line(&found.host),
+                line(&found.reason).replace('-', " "),
+                line(&found.rule.to_string()),
+            )
+        });
+        lines.collect()
+    }
+
     pub(super) fn refused_connections(&self) -> Vec<String> {
         let lines = self.refused_connections.values().map(|found| {
             let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };

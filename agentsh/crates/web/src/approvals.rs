@@ -50,7 +50,7 @@ pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
                 html.leaf("p", "note", silent);
             }
             if approvals.waiting.is_empty() {
-                html.leaf("p", "empty", "Nothing waits.");
+                html.leaf("p", "empty", "No pending approvals.");
             } else {
                 questions(html, &frame.token, &approvals.waiting);
             }

@@ -173,9 +173,13 @@ pub fn fleet_server(frame: &Frame, history: &[Row], older: Option<&Href>) -> Str
 #[must_use]
 pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
     frame.around(|html| {
-        list_part(html, ("approvals", "Waiting for an answer"), "Nothing waits.", waiting, |html, items| {
-            questions(html, &frame.token, items)
-        });
+        list_part(
+            html,
+            ("approvals", "Waiting for an answer"),
+            "No pending approvals.",
+            waiting,
+            |html, items| questions(html, &frame.token, items),
+        );
     })
 }
 

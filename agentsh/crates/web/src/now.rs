@@ -19,7 +19,7 @@ pub fn now(frame: &Frame, now: &Now) -> String {
         list_part(
             html,
             ("approvals", "Waiting for your answer"),
-            "Nothing waits.",
+            "No pending approvals.",
             &now.waiting,
             |html, items| questions(html, &frame.token, items),
         );

@@ -87,14 +87,14 @@ pub fn policy(frame: &Frame, policy: &Policy) -> String {
 fn ask(html: &mut Html, asked: &Asked) {
     html.element("form", &[("method", "get"), ("action", "/policy"), ("class", "ask")], |html| {
         html.element("div", &[], |html| {
-            html.element("label", &[("for", "server")], |html| html.text("May server (empty: the agent)"));
+            html.element("label", &[("for", "server")], |html| html.text("Who (a server; empty: the agent)"));
             html.void(
                 "input",
                 &[("id", "server"), ("name", "server"), ("value", &asked.server), ("autocomplete", "off")],
             );
         });
         html.element("div", &[], |html| {
-            html.element("label", &[("for", "kind")], |html| html.text("do this"));
+            html.element("label", &[("for", "kind")], |html| html.text("Action"));
             html.element("select", &[("id", "kind"), ("name", "kind")], |html| {
                 for (value, text) in KINDS {
                     let chosen = [("value", value), ("selected", "")];
@@ -104,7 +104,7 @@ fn ask(html: &mut Html, asked: &Asked) {
             });
         });
         html.element("div", &[], |html| {
-            html.element("label", &[("for", "about")], |html| html.text("with this"));
+            html.element("label", &[("for", "about")], |html| html.text("Target"));
             html.void(
                 "input",
                 &[

@@ -170,7 +170,7 @@ impl Settings {
         let names = names.join(", ");
         let names = crate::store::escape::line(&names);
         self.notes.push(format!(
-            "{}: {names} came with the project and does not count; what you want of it belongs into \
+            "{}: ignored {names}, which came with the project; to use it, move it to \
              ~/.claude/settings.json, or agree to the file: {}",
             path.display(),
             agreement::command(path)

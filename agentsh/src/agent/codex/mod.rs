@@ -176,7 +176,7 @@ fn cover_other_layers(
             let names = taken.join(", ");
             let names = crate::store::escape::line(&names);
             launch.notes.push(format!(
-                "{}: {names} came with the project and does not count; what you want of it belongs into {}, or agree to the \
+                "{}: ignored {names}, which came with the project; to use it, move it to {}, or agree to the \
                  file: {}",
                 layer.path.display(),
                 own.display(),

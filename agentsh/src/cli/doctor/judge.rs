@@ -252,7 +252,7 @@ pub fn memory(probed: &Probed) -> Layer {
         Ended::ByTheMemoryWatchdog => Layer::new(
             layer,
             &asked,
-            "ended by the watchdog, which looks the more often the less is left",
+            "enforced by a watchdog that polls faster as memory runs out",
             State::Degraded,
         )
         .because(NO_CGROUP)
@@ -312,12 +312,12 @@ pub fn pinned(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
         return row;
     }
     if answers.get("pinned").and_then(|answer| answer.facts.get("bytes")) != Some(&host.pinned_text) {
-        return Layer::new(layer, asked, "other bytes than the checked ones inside", State::Absent)
+        return Layer::new(layer, asked, "runs other bytes than the pinned ones", State::Absent)
             .remedy(REPORT);
     }
     let why = match tampered {
         Some(message) if message.contains("changed after it was checked") => {
-            let got = "the checked bytes where they are copied; changed ones refused where they are bound";
+            let got = "runs the pinned copy; modified files are refused";
             return Layer::enforced(layer, asked, got);
         }
         Some(message) => format!("refused for another reason: {message}"),

@@ -119,8 +119,8 @@ pub fn render(layers: &[Layer], width: Option<u16>) -> String {
         ([], []) => paint(GOOD, "every layer that `agentsh run` needs is enforced"),
         ([], settled) => {
             format!(
-                "{}; nothing else can be had here",
-                paint(LESS, &format!("less than asked for: {}", names(settled)))
+                "{}; this machine offers nothing stronger",
+                paint(LESS, &format!("weaker than requested: {}", names(settled)))
             )
         }
         (open, _) => paint(BAD, &format!("not fully enforced here: {}", names(open))),
@@ -287,7 +287,7 @@ mod tests {
         settled[1].remedy.clear();
         let text = plain(&settled, 100);
         assert!(
-            text.ends_with("less than asked for: memory-limit; nothing else can be had here\n"),
+            text.ends_with("weaker than requested: memory-limit; this machine offers nothing stronger\n"),
             "{text}"
         );
         let text = plain(&some()[..1], 100);

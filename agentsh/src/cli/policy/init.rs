@@ -21,6 +21,7 @@ pub(super) fn init(
     match write(&path) {
         Ok(()) => {
             writeln!(out, "{}", path.display())?;
+            writeln!(err, "next: edit it, then `agentsh policy check` and `agentsh policy show`")?;
             Ok(0)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

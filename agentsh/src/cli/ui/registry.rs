@@ -83,7 +83,7 @@ fn line(found: &Registered) -> Found {
             other => Word::new(other, Tone::Quiet),
         },
         checked: if found.is_right {
-            Word::new("hash is right", Tone::Good)
+            Word::new("hash verified", Tone::Good)
         } else {
             Word::new("hash is wrong", Tone::Bad)
         },

@@ -102,6 +102,24 @@ fn a_directory_or_plain_file_in_path_does_not_hide_the_program_behind_it() {
 }
 
 #[test]
+fn a_directory_in_path_that_may_not_be_searched_holds_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    if rustix::process::geteuid().is_root() {
+        // Root may search every directory; the suite tries this as a user.
+        return;
+    }
+    let mut machine = Machine::new();
+    machine.program("shut/server", "hidden");
+    let good = machine.program("opt/bin/server", "good");
+    let shut = machine.at("shut");
+    fs::set_permissions(&shut, fs::Permissions::from_mode(0)).unwrap();
+    machine.path = std::env::join_paths([shut.clone(), machine.at("opt/bin")]).unwrap();
+    assert_eq!(machine.ok(&["server"]).program, good);
+    assert!(matches!(machine.err(&["absent"]), PinError::NotFound { .. }));
+    fs::set_permissions(&shut, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
 fn an_empty_program_has_the_digest_of_nothing() {
     let machine = Machine::new();
     machine.program("project/empty", "");
