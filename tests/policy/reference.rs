@@ -61,7 +61,8 @@ fn the_schema_has_every_key_of_the_examples() {
 fn the_starter_file_is_good_as_it_is_and_with_its_examples() {
     let place = Place::new(Mode::Invoker);
     let file = place.home.join(".config/agentsh/policy.yaml");
-    assert_eq!(policy(&place, &["init"]), "ROOT/home/.config/agentsh/policy.yaml\nexit 0");
+    let next = "next: edit it, then `agentsh policy check` and `agentsh policy show`";
+    assert_eq!(policy(&place, &["init"]), format!("ROOT/home/.config/agentsh/policy.yaml\n{next}\nexit 0"));
     assert!(policy(&place, &["check"]).contains("policy.yaml: ok"), "{}", policy(&place, &["check"]));
     assert!(policy(&place, &["init"]).contains("is there already and stays as it is"));
     let text = std::fs::read_to_string(&file).unwrap();

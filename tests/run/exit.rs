@@ -1,6 +1,6 @@
 //! Exit codes: the agent's own, and those of agentsh.
 
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Place, commands};
 
 #[test]
 fn the_agents_own_passes_through() {
@@ -223,13 +223,8 @@ fn a_wrong_command_line_gives_what_the_document_says() {
     let named: Vec<&str> =
         named.split('`').skip(1).step_by(2).filter(|word| !word.contains(' ') && *word != "2").collect();
     let help = Outcome::of(&mut place.agentsh(&["--help"])).expect_code(0).stdout;
-    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let verbs: Vec<&str> = list
-        .lines()
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|verb| *verb != "help")
-        .collect();
+    let verbs = commands(&help);
+    let verbs: Vec<&str> = verbs.iter().map(String::as_str).collect();
     assert!(verbs.len() > 30, "{help}");
     for verb in &named {
         assert!(verbs.contains(verb), "the document names `{verb}`, which is no verb");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::support::{Mode, Outcome, Peer, Place, Pty, without_colour};
+use crate::support::{Mode, Outcome, Peer, Place, Pty, commands, without_colour};
 
 /// Answers that are the same on every machine, once what is volatile is replaced.
 const ASKED: &[&[&str]] = &[
@@ -61,13 +61,8 @@ fn below(place: &Place, words: &[String], found: &mut Vec<Vec<String>>) {
     asked.push("--help");
     let help = Outcome::of(&mut place.agentsh(&asked)).expect_code(0).stdout;
     found.push(words.to_vec());
-    let Some((_, list)) = help.split_once("\nCommands:\n") else { return };
-    for line in list.split("\n\n").next().unwrap().lines() {
-        let is_name = line.starts_with("  ") && !line.starts_with("   ");
-        let name = line.split_whitespace().next().filter(|name| is_name && *name != "help");
-        if let Some(name) = name {
-            below(place, &[words, &[name.to_owned()]].concat(), found);
-        }
+    for name in commands(&help) {
+        below(place, &[words, &[name]].concat(), found);
     }
 }
 

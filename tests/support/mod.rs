@@ -63,3 +63,23 @@ pub fn within(limit: std::time::Duration, condition: impl Fn() -> bool) -> bool 
     }
     true
 }
+
+/// The commands that a help lists, those of the second list of `agentsh --help` too (`  Records    sessions, events`).
+pub fn commands(help: &str) -> Vec<String> {
+    let block = |title: &str| {
+        let (_, rest) = help.split_once(title).unwrap_or_default();
+        rest.split("\n\n").next().unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut names = Vec::new();
+    for line in block("\nCommands:\n") {
+        let is_name = line.starts_with("  ") && !line.starts_with("   ");
+        names.extend(
+            line.split_whitespace().next().filter(|name| is_name && *name != "help").map(str::to_owned),
+        );
+    }
+    for line in block("\nFurther commands:\n") {
+        let (_, list) = line.trim().split_once("  ").unwrap();
+        names.extend(list.split(", ").map(|name| name.trim().to_owned()));
+    }
+    names
+}

@@ -37,7 +37,7 @@ pub(super) fn on_one_screen(command: Command) -> Command {
     }
     let _ = writeln!(text, "\n{}", paint(HEADING, "Further commands:"));
     for (group, names) in GROUPS {
-        let group = format!("{group:<17}");
+        let group = format!("{group:<17} ");
         let _ = writeln!(text, "  {} {}", paint(QUIET, &group), names.join(", "));
     }
     let _ = write!(text, "\n{}\n{{options}}{{after-help}}", paint(HEADING, "Options:"));

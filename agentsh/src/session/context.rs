@@ -12,6 +12,7 @@ use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::plan::{FileKey, Identity};
 use crate::sandbox::{Enforcement, State, Tier, Zygote};
 
+use super::host_programs::Usable;
 use super::user_git::{Scope, Setting};
 
 /// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
@@ -55,8 +56,8 @@ pub struct Context {
     pub config: PathBuf,
     /// Where fetched packages live.
     pub data: PathBuf,
-    /// What sandboxes of this session may write beside the project, by its policy.
-    pub writable: Vec<PathBuf>,
+    /// What sandboxes of this session may write beside the project, by its policy. See [`Context::set_writable`].
+    pub(super) writable: Vec<PathBuf>,
     /// The invoking environment. Values stay here: only names are ever recorded.
     pub env: BTreeMap<String, String>,
     /// Those of it whose values are not UTF-8: nothing here reads them, programs get them as they are.
@@ -71,6 +72,8 @@ pub struct Context {
     pub zygote: Zygote,
     /// What they are made of.
     pub tier: Tier,
+    /// Directories of PATH in which no sandbox may write, once they were asked for.
+    pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// What the user's git answered, once it was asked.
     pub(super) git_says: OnceLock<Option<Vec<(Scope, Setting)>>>,
     /// What was found wanting while looking.
@@ -78,6 +81,12 @@ pub struct Context {
 }
 
 impl Context {
+    /// Takes over what sandboxes of this session may write beside the project. What was found out before counts no more.
+    pub fn set_writable(&mut self, writable: Vec<PathBuf>) {
+        self.writable = writable;
+        self.usable_path = OnceLock::new();
+    }
+
     /// What paths of a policy are relative to.
     #[must_use]
     pub fn paths(&self) -> PathContext {
@@ -166,6 +175,7 @@ impl Context {
             host: RealHost::default(),
             zygote: Zygote::default(),
             tier: Tier::default(),
+            usable_path: OnceLock::new(),
             git_says: OnceLock::new(),
             notes,
             home,

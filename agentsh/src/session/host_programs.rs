@@ -15,21 +15,21 @@ use crate::sandbox::layout::is_system;
 #[must_use]
 pub fn find(context: &Context, name: &str) -> Option<PathBuf> {
     let writable = writable(context);
-    let may_be = |path: &Path| !is_writable_inside(path, &writable);
     if Path::new(name).is_absolute() {
-        return Path::new(name).canonicalize().ok().filter(|real| may_be(real));
+        return Path::new(name).canonicalize().ok().filter(|real| !is_writable_inside(real, &writable));
     }
-    find_in(context.env.get("PATH")?, name, &may_be)
+    all_in(usable(context), name, &writable, &|path| !is_writable_inside(path, &writable)).next()
 }
 
 /// Every different file behind a name in PATH, as [`find`] would find it if the ones before were not there.
 #[must_use]
 pub fn all(context: &Context, name: &str) -> Vec<PathBuf> {
     let writable = writable(context);
-    let may_be = |path: &Path| !is_writable_inside(path, &writable);
-    let mut found = Vec::new();
-    for directory in context.env.get("PATH").map(String::as_str).unwrap_or_default().split(':') {
-        found.extend(find_in(directory, name, &may_be).filter(|program| !found.contains(program)));
+    let mut found: Vec<PathBuf> = Vec::new();
+    for program in all_in(usable(context), name, &writable, &|path| !is_writable_inside(path, &writable)) {
+        if !found.contains(&program) {
+            found.push(program);
+        }
     }
     found
 }
@@ -37,10 +37,10 @@ pub fn all(context: &Context, name: &str) -> Vec<PathBuf> {
 /// The user's environment for such a program: what it starts itself is found where no sandbox may write, too.
 #[must_use]
 pub fn environment(context: &Context) -> BTreeMap<String, String> {
-    let writable = writable(context);
     let mut env = context.env.clone();
     if let Some(path) = env.get_mut("PATH") {
-        *path = only(path, &|path| !is_writable_inside(path, &writable));
+        let directories: Vec<_> = usable(context).iter().map(|one| one.written.to_string_lossy()).collect();
+        *path = directories.join(":");
     }
     env
 }
@@ -63,11 +63,12 @@ pub fn command(program: &Path, env: &BTreeMap<String, String>) -> Command {
 #[must_use]
 pub fn command_of_system(name: &str) -> Option<Command> {
     let may_be = |path: &Path| is_system(path) && !is_writable_inside(path, &[]);
-    let path = std::env::var("PATH").ok()?;
-    let program = find_in(&path, name, &may_be)?;
+    let directories = usable_of(&std::env::var("PATH").ok()?, &may_be);
+    let program = all_in(&directories, name, &[], &may_be).next()?;
     #[expect(clippy::disallowed_methods, reason = "a program of the system, which no sandbox may write")]
     let mut command = Command::new(program);
-    command.env("PATH", only(&path, &may_be));
+    let directories: Vec<_> = directories.iter().map(|one| one.written.to_string_lossy()).collect();
+    command.env("PATH", directories.join(":"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Some(command)
 }
@@ -77,17 +78,49 @@ fn writable(context: &Context) -> Vec<&Path> {
     own.chain(&context.writable).map(PathBuf::as_path).collect()
 }
 
-/// The directories of PATH that may be used.
-fn only(path: &str, may_be: &dyn Fn(&Path) -> bool) -> String {
-    let directories = path.split(':').filter(|directory| directory.starts_with('/'));
-    directories.filter(|directory| may_be(Path::new(directory))).collect::<Vec<_>>().join(":")
+/// A directory of PATH in which no sandbox may write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usable {
+    /// As PATH names it.
+    written: PathBuf,
+    /// Links followed.
+    real: PathBuf,
 }
 
-fn find_in(path: &str, name: &str, may_be: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+/// The directories of PATH that may be used. Looked at once: who may write there is settled before the first sandbox starts.
+fn usable(context: &Context) -> &[Usable] {
+    context.usable_path.get_or_init(|| {
+        let writable = writable(context);
+        let path = context.env.get("PATH").map(String::as_str).unwrap_or_default();
+        usable_of(path, &|path| !is_writable_inside(path, &writable))
+    })
+}
+
+fn usable_of(path: &str, may_be: &dyn Fn(&Path) -> bool) -> Vec<Usable> {
     let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
-    directories.filter(|directory| may_be(directory)).find_map(|directory| {
-        let real = directory.join(name).canonicalize().ok()?;
-        (real.is_file() && may_be(&real)).then_some(real)
+    let usable = directories.filter(|directory| may_be(directory)).filter_map(|directory| {
+        Some(Usable { written: directory.to_owned(), real: directory.canonicalize().ok()? })
+    });
+    usable.collect()
+}
+
+/// The files behind a name in these directories, in order.
+fn all_in<'f>(
+    directories: &'f [Usable],
+    name: &'f str,
+    granted: &'f [&Path],
+    may_be: &'f dyn Fn(&Path) -> bool,
+) -> impl Iterator<Item = PathBuf> + 'f {
+    directories.iter().filter_map(move |directory| {
+        let path = directory.real.join(name);
+        let found = path.symlink_metadata().ok()?;
+        if found.is_symlink() {
+            let real = path.canonicalize().ok()?;
+            return (real.is_file() && may_be(&real)).then_some(real);
+        }
+        // Its directory was judged. What is left is the file: a policy may grant it alone.
+        let is_own = !is_writable_by_others(&path) && !granted.iter().any(|root| path.starts_with(root));
+        (found.is_file() && is_own && Path::new(name).components().count() == 1).then_some(path)
     })
 }
 
@@ -145,10 +178,14 @@ mod tests {
             !real.starts_with(&project)
         };
         let path = format!("bin:.:{}:{}", root.join("project/bin").display(), root.join("own").display());
-        assert_eq!(find_in(&path, "tool", &may_be), Some(real));
-        assert_eq!(find_in(&path, "linked", &may_be), None, "a link into the project is the project's");
-        assert_eq!(find_in("bin:.", "tool", &may_be), None, "a relative directory is the project's");
-        assert_eq!(only(&path, &may_be), root.join("own").display().to_string());
+        let usable = usable_of(&path, &may_be);
+        let first = |name| all_in(&usable, name, &[], &may_be).next();
+        assert_eq!(first("tool"), Some(real));
+        assert_eq!(first("linked"), None, "a link into the project is the project's");
+        let granted = root.join("own/tool");
+        assert_eq!(all_in(&usable, "tool", &[&granted], &may_be).next(), None, "a policy grants the file");
+        assert_eq!(usable_of("bin:.", &may_be), [], "a relative directory is the project's");
+        assert_eq!(usable, [Usable { written: root.join("own"), real: root.join("own") }]);
     }
 
     #[test]

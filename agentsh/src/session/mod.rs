@@ -225,11 +225,7 @@ const PART_FOR_OTHERS: u64 = 10;
 
 /// What all sandboxes of a session may hold together.
 fn most_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
-    total.map_or(u64::MAX >> 1, |kibibytes: u64| (kibibytes << 10) / PART_FOR_OTHERS * (PART_FOR_OTHERS - 1))
+    crate::memory::total().map_or(u64::MAX >> 1, |bytes| bytes / PART_FOR_OTHERS * (PART_FOR_OTHERS - 1))
 }
 
 /// How a session is opened.
@@ -279,7 +275,7 @@ impl Session {
         let id = SessionId(uuid::Uuid::now_v7());
         let (policy, journal) = tokio::join!(reading, Journal::open(&context.state, id));
         let policy = policy.map_err(|error| SessionError::Policy(error.to_string()))??;
-        context.writable = writable(&policy, &context.paths());
+        context.set_writable(writable(&policy, &context.paths()));
         let journal = journal?;
         let locked = ["agent.network", "sandbox.mcp.servers"].into_iter().find(|path| policy.is_locked(path));
         if let Some(path) = locked.filter(|_| opening.learns) {

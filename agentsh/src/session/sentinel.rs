@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
 use tokio::sync::Notify;
 
+use crate::base::proc_file;
 use crate::store::{Event, Journal};
 
 /// Between two looks.
@@ -145,14 +146,14 @@ impl Watch {
 
 /// Changes whenever the thread does anything: processor time, and how often it began or ceased to run.
 fn steps(thread: Pid) -> String {
-    let read = |file: &str| std::fs::read_to_string(format!("/proc/self/task/{thread}/{file}"));
+    let read = |file: &str| proc_file::read(format!("/proc/self/task/{thread}/{file}"));
     let status = read("status").unwrap_or_default();
     let switches: String = status.lines().filter(|line| line.contains("ctxt_switches")).collect();
     switches + &read("schedstat").unwrap_or_default()
 }
 
 fn resident() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let statm = proc_file::read("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 

@@ -149,6 +149,10 @@ fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut found = Vec::new();
     for directory in path.split(':').map(PathBuf::from) {
+        // What everybody sees anyway, and what is installed around it.
+        if directory.canonicalize().is_ok_and(|real| is_system(&real)) {
+            continue;
+        }
         // Where it is, not how it is called: a link to the `bin` of an installation lies in another directory.
         found.extend(links::end(&directory, around).iter().flat_map(|real| installed_around(real, around)));
         let packages = directory.parent().filter(|_| directory.ends_with("node_modules/.bin"));
@@ -178,7 +182,8 @@ const MARKERS: &[(&str, &[&str])] = &[
 fn installed_around(directory: &Path, around: &Around<'_>) -> Vec<PathBuf> {
     let above = directory.parent().filter(|_| directory.ends_with("bin"));
     let is_own = |above: &&Path| {
-        **above != around.home.join(".local")
+        !is_system(above)
+            && **above != around.home.join(".local")
             && !around.home.starts_with(above)
             && !around.project.starts_with(above)
     };

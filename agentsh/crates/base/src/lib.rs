@@ -8,6 +8,7 @@ pub mod json;
 pub mod memory;
 pub mod missing;
 pub mod paragraph;
+pub mod proc_file;
 pub mod random;
 pub mod site;
 pub mod types;

@@ -1,6 +1,21 @@
 //! Giving memory back. A process of agentsh lives as long as its agent; the heap that it needed only to start, the
 //! kernel may have.
 
+use std::sync::OnceLock;
+
+use crate::proc_file;
+
+/// Bytes of this machine's memory, or of the container's where `/proc/meminfo` says that. Read once.
+#[must_use]
+pub fn total() -> Option<u64> {
+    static TOTAL: OnceLock<Option<u64>> = OnceLock::new();
+    *TOTAL.get_or_init(|| {
+        let text = proc_file::read("/proc/meminfo").ok()?;
+        let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        kibibytes.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    })
+}
+
 /// Returns freed heap pages to the kernel. Worth calling after hashing a large package tree.
 #[expect(unsafe_code, reason = "the allocator offers this only as a C function")]
 pub fn trim_heap() {

@@ -20,10 +20,7 @@ const MEMORY_WITHOUT_WORD: u64 = 2900 << 20;
 
 /// Half of the machine's memory.
 fn half_of_the_machine() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = total.and_then(|rest| rest.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok());
-    kibibytes.map_or(MEMORY_WITHOUT_WORD, |kibibytes| kibibytes.saturating_mul(1024) / 2)
+    agentsh_base::memory::total().map_or(MEMORY_WITHOUT_WORD, |bytes| bytes / 2)
 }
 
 /// What a process tree may use: the policy's limits, and defaults where it has none.

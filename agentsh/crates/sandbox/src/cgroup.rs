@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 mod home;
 
+use crate::proc_file;
 pub use home::Settled;
 use home::{Rights, enable_controllers, hands_down};
 
@@ -47,8 +48,8 @@ impl Hierarchies {
     /// Reads what is mounted and where this process stands.
     #[must_use]
     pub fn find() -> Self {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mounts = proc_file::read("/proc/self/mountinfo").unwrap_or_default();
+        let memberships = proc_file::read("/proc/self/cgroup").unwrap_or_default();
         Self::from_text(&mounts, &memberships)
     }
 

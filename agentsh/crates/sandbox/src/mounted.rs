@@ -43,9 +43,10 @@ impl Mounted {
     /// # Errors
     /// When it cannot be read.
     pub fn points(&mut self) -> io::Result<Vec<PathBuf>> {
-        let mut text = Vec::new();
+        // As `agentsh_base::proc_file`: with room from the start, and without asking for its size.
+        let mut text = Vec::with_capacity(16 << 10);
         self.0.seek(SeekFrom::Start(0))?;
-        self.0.read_to_end(&mut text)?;
+        (&mut self.0).take(u64::MAX).read_to_end(&mut text)?;
         let lines = text.split(|byte| *byte == b'\n');
         Ok(lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescaped).collect())
     }
