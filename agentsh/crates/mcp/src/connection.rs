@@ -23,6 +23,7 @@ use super::listing::Listing;
 use super::options::Options;
 use super::outbox::Outbox;
 use super::pending::Pending;
+use super::reject::Doubt;
 use super::relist::Relisting;
 use super::reply::{self, ErrorReply};
 use super::vouch::Vouching;
@@ -59,6 +60,8 @@ pub(super) struct Connection<R> {
     /// Who asks, as far as the client said.
     pub audience: String,
     pub serial: u64,
+    /// What came may have been its answer.
+    pub doubted: Option<Doubt>,
     /// Messages of the server that were refused, as far as the user was told of them.
     pub told_faults: u32,
     /// What is kept from the client, as far as the user was told of it.
@@ -131,6 +134,7 @@ impl<R: Recorder> Connection<R> {
             handshake: Handshake::default(),
             audience: String::new(),
             serial: 0,
+            doubted: None,
             told_faults: 0,
             told_hidden: BTreeSet::new(),
         }

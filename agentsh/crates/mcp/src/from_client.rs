@@ -39,7 +39,7 @@ impl<R: Recorder> Connection<R> {
             Err(error) => return self.reject(client, Side::Client, Fault::unreadable(line, &error)).await,
         };
         match jsonrpc::classify(&tree) {
-            Err(error) => self.reject(client, Side::Client, Fault::envelope(line, &tree, error)).await,
+            Err(error) => self.reject(client, Side::Client, Fault::envelope(line, error)).await,
             Ok(Message::Request { id, method, params }) => {
                 self.client_request(client, line.len(), &tree, id, &method, params).await;
             }
@@ -378,6 +378,9 @@ impl<R: Recorder> Connection<R> {
             return;
         }
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
+        let own = answer.own_id(id.as_ref());
+        let renamed = own.as_ref().map(|own| jsonrpc::with_id(tree.clone(), own));
+        let (id, tree) = (own.clone().or(id), renamed.as_ref().unwrap_or(tree));
         let method = match &answer {
             Answer::Open(entry) => entry.method.clone(),
             // The server takes it back and gets it all the same.
@@ -413,7 +416,7 @@ impl<R: Recorder> Connection<R> {
                 self.to_server.push(|out| tree.write(out));
             }
             Answer::Open(_) | Answer::Cancelled(_) | Answer::Expired => {}
-            Answer::Unknown => {
+            Answer::Unknown | Answer::Repeated => {
                 let detail = "an answer to a request that the server did not send".to_owned();
                 let fault = Fault::invalid(bytes, "unasked-response", detail, None, Shape::Response);
                 self.reject(client, Side::Client, fault).await;

@@ -146,6 +146,7 @@ impl<R: Recorder> Connection<R> {
     /// model call), the client's requests get another term.
     pub async fn expire_requests(&mut self, client: &mut impl Client) {
         let now = Instant::now();
+        self.end_doubt(client);
         while let Some(key) = self.from_client.overdue(now) {
             if self.listing.is_own(&key) {
                 self.expire_listing(client, &key);

@@ -413,7 +413,8 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
 
     fn next_timer(&self) -> Option<Instant> {
         let stop_at = self.live.as_ref().and_then(|live| live.stop_at);
-        [stop_at, self.connection.from_client.next_deadline()].into_iter().flatten().min()
+        let doubted = self.connection.doubted.as_ref().map(|doubt| doubt.at);
+        [stop_at, doubted, self.connection.from_client.next_deadline()].into_iter().flatten().min()
     }
 }
 

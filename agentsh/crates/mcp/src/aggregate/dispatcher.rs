@@ -40,7 +40,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         };
         match jsonrpc::classify(&tree) {
             Err(error) => {
-                let fault = Fault::envelope(line, &tree, error);
+                let fault = Fault::envelope(line, error);
                 self.reject(fault).await;
             }
             Ok(Message::Request { id, method, .. }) => self.on_request(line.len(), tree, id, &method).await,
