@@ -129,7 +129,9 @@ pub(super) fn head(query: &Query) -> &'static [&'static str] {
             "hash",
             "description",
         ],
-        Query::Servers(_) => &["server", "status", "at", "calls", "refused", "dropped", "program", "hash", "project"],
+        Query::Servers(_) => {
+            &["server", "status", "at", "calls", "refused", "dropped", "program", "hash", "project"]
+        }
         Query::Calls(_) => &["time", "server", "tool", "action", "reason", "rule", "input"],
         Query::Events(_) => &["time", "type", "server", "tool", "details"],
         Query::Detections(_) => &[

@@ -60,6 +60,8 @@ pub(super) struct Connection<R> {
     /// Who asks, as far as the client said.
     pub audience: String,
     pub serial: u64,
+    /// The client sends nothing more, and its requests may finish.
+    pub input_ended: bool,
     /// What came may have been its answer.
     pub doubted: Option<Doubt>,
     /// Messages of the server that were refused, as far as the user was told of them.
@@ -134,6 +136,7 @@ impl<R: Recorder> Connection<R> {
             handshake: Handshake::default(),
             audience: String::new(),
             serial: 0,
+            input_ended: false,
             doubted: None,
             told_faults: 0,
             told_hidden: BTreeSet::new(),

@@ -14,7 +14,7 @@ use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
 use super::identify::tool_name;
 use super::jsonrpc::{self, Id, Message, Shape};
-use super::pending::{Answer, InsertError, Kind, MAX_PENDING};
+use super::pending::{Answer, InsertError, Kind, MAX_PENDING, SUBSCRIPTION};
 use super::record::{Judged, Word};
 use super::reject::Fault;
 use super::reply::{self, ErrorReply};
@@ -198,9 +198,8 @@ impl<R: Recorder> Connection<R> {
         if self.options.vouch.is_some() {
             self.vouching.note_request(&id, &kind, params);
         }
-        // A subscription has no answer until it ends.
-        let deadline = self.deadline().filter(|_| method != "subscriptions/listen");
-        let token = deadline.and_then(|_| progress_token(params));
+        let deadline = self.deadline().filter(|_| method != SUBSCRIPTION);
+        let token = progress_token(params);
         self.from_client.insert(id, method, kind, token.map(|token| token.key), deadline);
         self.forward_to_server(tree);
     }

@@ -20,6 +20,7 @@ use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind};
 use super::record::Judged;
 use super::reject::Fault;
+use super::reply;
 
 /// What a line asks the proxy to do besides forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,9 @@ impl<R: Recorder> Connection<R> {
     ) {
         if let Some(error) = self.store_error() {
             return self.error_to_server(Some(&id.spelled), &error);
+        }
+        if self.input_ended {
+            return self.error_to_server(Some(&id.spelled), &reply::client_ended());
         }
         if let Err(error) = self.from_server.check(&id.key) {
             let (reason, detail) = match error {

@@ -187,7 +187,9 @@ impl Key {
     pub fn twin(&self) -> Option<Self> {
         match self {
             Self::Number(raw) => Some(Self::Text(raw.clone())),
-            Self::Text(text) => text.trim().parse::<i64>().ok().map(|number| Self::Number(number.to_string().into())),
+            Self::Text(text) => {
+                text.trim().parse::<i64>().ok().map(|number| Self::Number(number.to_string().into()))
+            }
         }
     }
 

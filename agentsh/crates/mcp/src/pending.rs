@@ -15,6 +15,9 @@ const MAX_CLOSED: usize = 4096;
 /// As much of a method's name as events and errors show.
 const MAX_METHOD: usize = 256;
 
+/// Has no answer until it ends.
+pub const SUBSCRIPTION: &str = "subscriptions/listen";
+
 /// What has to be done with the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -199,6 +202,19 @@ impl Pending {
     /// One request whose time is over.
     pub fn overdue(&self, now: Instant) -> Option<Key> {
         self.deadlines.first_key_value().filter(|((at, _), _)| *at <= now).map(|(_, key)| key.clone())
+    }
+
+    /// Gives every request a deadline that has none; a subscription has no answer to wait for.
+    pub fn limit_all(&mut self, at: Instant) {
+        let lasts = |entry: &Entry| entry.deadline.is_some() || &*entry.method == SUBSCRIPTION;
+        let keys: Vec<Key> =
+            self.open.iter().filter(|(_, entry)| !lasts(entry)).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            let deadline = self.add_deadline(at, &key);
+            if let Some(entry) = self.open.get_mut(&key) {
+                entry.deadline = Some(deadline);
+            }
+        }
     }
 
     /// Moves the deadline of the request that has this progress token.

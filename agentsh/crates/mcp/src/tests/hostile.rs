@@ -305,8 +305,14 @@ fn an_answer_that_fits_no_request_ends_the_only_one_after_a_while() {
         let sent = Instant::now();
         server.peer.send(misfit).await;
         let error = rig.client.next_json().await;
-        assert_eq!((&error["id"], &error["error"]["data"]["reason"]), (&json!(2), &json!("unasked-response")));
-        assert!(error["error"]["message"].as_str().unwrap().contains("a request that the client did not send"), "{error}");
+        assert_eq!(
+            (&error["id"], &error["error"]["data"]["reason"]),
+            (&json!(2), &json!("unasked-response"))
+        );
+        assert!(
+            error["error"]["message"].as_str().unwrap().contains("a request that the client did not send"),
+            "{error}"
+        );
         assert!((900..2500).contains(&sent.elapsed().as_millis()), "{:?}", sent.elapsed());
         // Of two nobody can say which one was meant.
         ask(&mut rig, &mut server, "3").await;

@@ -115,17 +115,23 @@ fn has_ended(connection: &Connection, session: SessionId) -> Result<bool, StoreE
 fn totals(connection: &Connection, scope: &EventFilter) -> Result<Vec<(Key, [u64; 4])>, StoreError> {
     // By session first: a project is looked up once for each, not once for each call.
     let mut query = Query::new("SELECT server_id, ");
-    query.push(PROJECT).push(", sum(calls), sum(blocked), sum(refusals), sum(dropped) FROM (SELECT server_id, session, ");
+    query
+        .push(PROJECT)
+        .push(", sum(calls), sum(blocked), sum(refusals), sum(dropped) FROM (SELECT server_id, session, ");
     query.push(CALLS).push(" AS calls, ").push(BLOCKED).push(" AS blocked, ");
     query.push("sum(CASE WHEN type = 'mcp_server_refused' THEN 1 ELSE 0 END) AS refusals, ");
-    query.push("sum(CASE WHEN type = 'mcp_message_rejected' AND body ->> '$.from' = 'server' THEN 1 ELSE 0 END) ");
+    query.push(
+        "sum(CASE WHEN type = 'mcp_message_rejected' AND body ->> '$.from' = 'server' THEN 1 ELSE 0 END) ",
+    );
     query.push("AS dropped FROM events WHERE type IN ('mcp_tool_called', 'mcp_tool_call_intercepted', ");
     query.push("'mcp_server_refused', 'mcp_message_rejected') ");
     query.push("AND server_id IS NOT NULL");
     scope.push_to(&mut query);
     query.push(" GROUP BY server_id, session) AS events GROUP BY 1, 2");
     query
-        .rows(connection, |row| Ok(((row.get(0)?, row.get(1)?), [row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?])))
+        .rows(connection, |row| {
+            Ok(((row.get(0)?, row.get(1)?), [row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?]))
+        })
         .map_err(|error| StoreError::sql("counting calls", &error))
 }
 
