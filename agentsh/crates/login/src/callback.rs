@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::error::LoginError;
+use super::metadata::same_issuer;
 use super::registration::shown;
 
 /// Longest request, in bytes: a code may be long.
@@ -145,7 +146,7 @@ pub fn judge(query: &str, expected: &Expected) -> Option<Result<String, LoginErr
         return None;
     }
     let is_other = match value("iss") {
-        Some(issuer) => issuer != expected.issuer,
+        Some(issuer) => !same_issuer(&issuer, &expected.issuer),
         None => expected.names_itself || query.contains("iss="),
     };
     if is_other {
