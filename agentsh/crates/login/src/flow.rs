@@ -232,9 +232,9 @@ fn plain(body: &[u8]) -> Result<Vec<u8>, LoginError> {
             Value::String(text) => text.trim().parse::<f64>().ok(),
             other => other.as_f64(),
         };
-        let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
-        // A fraction of a second is nothing to anybody.
-        *life = Value::from(seconds.ok_or_else(|| no("`expires_in` of its answer is no number of seconds"))? as u64);
+        let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let wrong = || no("`expires_in` of its answer is no number of seconds");
+        *life = Value::from(seconds.ok_or_else(wrong)?.as_secs());
     }
     if let Some(scope) = answer.get_mut("scope") {
         let words = scope.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
