@@ -78,12 +78,34 @@ fn tokens_that_are_none() {
         ("token_type", json!("mac"), "no bearer token"),
         ("access_token", json!("a\r\nX-Evil: 1"), "not one word of ASCII"),
         ("access_token", json!(""), "not one word of ASCII"),
-        ("access_token", json!(7), "not what the specification has"),
+        ("access_token", json!(7), "no text `access_token`"),
+        ("token_type", json!(7), "`token_type`"),
+        ("refresh_token", json!({}), "`refresh_token`"),
+        ("expires_in", json!("soon"), "`expires_in`"),
+        ("expires_in", json!(-1), "`expires_in`"),
+        ("scope", json!([1]), "`scope`"),
         ("access_token", json!("x".repeat(20_000)), "not one word of ASCII"),
     ] {
         let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
         authority.state().tokens.insert(name, value);
         fails(&authority, &place, part);
+    }
+}
+
+/// What other clients take as well.
+#[test]
+fn tokens_that_are_spelled_in_another_way() {
+    for (name, value) in [
+        ("expires_in", json!("3600")),
+        ("expires_in", json!(3600.0)),
+        ("expires_in", Value::Null),
+        ("scope", json!(["files:read", "files:write"])),
+        ("token_type", Value::Null),
+        ("token_type", json!("bearer")),
+    ] {
+        let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
+        authority.state().tokens.insert(name, value);
+        log_in(&place, &[&authority.mcp.url()]).expect_code(0);
     }
 }
 

@@ -1,5 +1,7 @@
 //! One server alone: `agentsh mcp run -- CMD`, for clients that agentsh did not start.
 
+use std::io::{BufRead, Write};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -162,6 +164,96 @@ fn it_ends_with_its_client() {
     let start = std::time::Instant::now();
     assert_eq!(peer.finish().0, 0);
     assert!(start.elapsed() < Duration::from_secs(4));
+}
+
+/// The end of a file says nothing about who reads the answers.
+#[test]
+fn calls_of_a_file_finish_before_the_server_ends() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let file =
+            place.write("calls.jsonl", format!("{OPENING}{}\n", call(5, "slow", &json!({"ms": 4000}))));
+        let mut command = place.agentsh(&["mcp", "run", "--id", "x", "--"]);
+        command.arg(place.program("fixture_server")).stdin(std::fs::File::open(file).unwrap());
+        let output = command.output().unwrap();
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned());
+        assert!(text.contains("slept"), "{mode:?} {text} {errors}");
+        assert_eq!(output.status.code(), Some(0), "{mode:?} {errors}");
+    }
+}
+
+/// A server that goes on after the end of its input may finish what it was asked, as long as somebody reads that; and one that
+/// does not end by itself hears SIGTERM before it is killed.
+#[test]
+fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
+    let script = r#"trap 'echo terminated >&2; exit 7' TERM; while read -r line; do case $line in *'"id":5'*) break;; *'"id":1,'*)
+        echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}';;
+        esac; done; cat >/dev/null; sleep 3.5; echo '{"jsonrpc":"2.0","id":5,"result":{"done":true}}'; while :; do sleep 0.1; done"#;
+    let place = Place::new(Mode::Invoker);
+    let start = |place: &Place| {
+        let mut peer =
+            Peer::start(&mut place.agentsh(&["mcp", "run", "--id", "s", "--", "sh", "-c", script]));
+        peer.shake_hands();
+        peer.send_line(call(5, "any", &json!({})).as_bytes());
+        peer
+    };
+    let mut reads = start(&place);
+    reads.close();
+    assert_eq!(reads.next()["result"]["done"], true, "{}", reads.errors());
+    let (_, errors) = reads.finish();
+    assert!(errors.contains("[s] terminated"), "{errors}");
+    // Nobody reads: there is nothing to wait for.
+    let mut command = place.agentsh(&["mcp", "run", "--id", "s", "--", "sh", "-c", script]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    write!(input, "{OPENING}{}\n", call(5, "any", &json!({}))).unwrap();
+    let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    drop((input, output));
+    let start = std::time::Instant::now();
+    crate::support::outcome::wait(&mut child);
+    assert!(start.elapsed() < Duration::from_millis(3400), "{:?}", start.elapsed());
+}
+
+/// What a server asks a client that has closed its input is answered in its place.
+#[test]
+fn a_server_is_told_that_its_client_has_ended() {
+    let place = Place::new(Mode::Invoker);
+    let ask = json!({"method": "ping", "params": {}});
+    let file = place.write("calls.jsonl", format!("{OPENING}{}\n", call(5, "ask", &ask)));
+    let mut command = place.agentsh(&["mcp", "run", "--id", "x", "--"]);
+    command.arg(place.program("fixture_server")).stdin(std::fs::File::open(file).unwrap());
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("the client closed its input and cannot answer"), "{text}");
+}
+
+const OPENING: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\
+                       \"capabilities\":{},\"clientInfo\":{\"name\":\"x\",\"version\":\"1\"}}}\n\
+                       {\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+
+fn call(id: u32, tool: &str, arguments: &Value) -> String {
+    let params = json!({"name": tool, "arguments": arguments});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
+
+/// Lines of a log on standard output, and ids as text: both official clients live with that.
+#[test]
+fn a_server_that_logs_to_its_output_answers_all_the_same() {
+    let script = r#"read -r line; echo 'Listening'; echo '{"level":"info","msg":"up"}'; echo '{}'
+        echo '{"jsonrpc":"2.0","id":"1","result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}'
+        read -r line; read -r line; echo '{"level":"info","msg":"called"}'; sleep 1.5
+        echo '{"jsonrpc":"2.0","id":2.0,"result":{"content":[]}}'; cat >/dev/null"#;
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::start(&mut place.agentsh(&["mcp", "run", "--id", "s", "--", "sh", "-c", script]));
+    assert_eq!(peer.shake_hands()["id"], 1);
+    assert_eq!(peer.call("any", json!({}))["result"], json!({"content": []}));
+    assert!(peer.aside.is_empty(), "{:?}", peer.aside);
+    peer.finish();
+    let servers = place.listed(&["mcp", "servers", "--json"]);
+    assert_eq!(servers[0]["dropped"], 4, "{servers:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::http_server::{HttpServer, Reply, handshake};
+use crate::support::http_server::{End, HttpServer, Reply, handshake};
 use crate::support::sandbox::script;
 use crate::support::{Mode, Peer, Place};
 
@@ -162,11 +162,165 @@ fn a_lost_session_begins_anew() {
     });
     let mut peer = peer(&place, &server, &[]);
     peer.shake_hands();
-    let lost = peer.call("x", json!({}));
-    assert!(lost["error"]["message"].as_str().unwrap().contains("ended the session"), "{lost}");
     assert_eq!(peer.text("x", json!({})), "again");
+    // It may offer something else now.
+    assert_eq!(peer.aside[0]["method"], "notifications/tools/list_changed");
     let begun = server.asked().iter().filter(|asked| asked.rpc() == "initialize").count();
     assert_eq!(begun, 2);
+}
+
+/// Once for each message: a server that knows no session at all is not asked for ever.
+#[test]
+fn a_session_that_is_lost_again_ends() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| handshake(asked).unwrap_or_else(|| Reply::status(404)));
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    let lost = peer.call("x", json!({}));
+    assert!(lost["error"]["message"].as_str().unwrap().contains("ended the session"), "{lost}");
+    let begun = server.asked().iter().filter(|asked| asked.rpc() == "initialize").count();
+    assert_eq!(begun, 2);
+}
+
+/// A server may answer a notification with anything; nobody reads it, and nobody waits for its end.
+#[test]
+fn what_a_notification_is_answered_with_delays_nobody() {
+    for answer in [
+        || Reply::json("{}"),
+        || Reply::events(&[": hello\n\n"]).open(),
+        || Reply { pieces: vec!["OK".into()], ..Reply::status(200) }.open(),
+        || Reply::status(204),
+        || Reply::nothing().ending(End::Open),
+    ] {
+        let place = Place::new(Mode::Invoker);
+        let server = HttpServer::start(move |asked| match asked.rpc().starts_with("notifications/") {
+            true => answer(),
+            false => handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "fine"))),
+        });
+        let mut peer = peer(&place, &server, &[]);
+        peer.shake_hands();
+        let began = std::time::Instant::now();
+        peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}));
+        assert_eq!(peer.text("any", json!({})), "fine");
+        assert!(began.elapsed() < std::time::Duration::from_secs(3), "{:?}", began.elapsed());
+        assert!(peer.aside.is_empty(), "{:?}", peer.aside);
+        peer.finish();
+    }
+}
+
+/// The stream by which a server speaks unasked is its own choice.
+#[test]
+fn a_server_without_a_stream_of_its_own_keeps_its_session() {
+    for status in [404, 405, 400] {
+        let place = Place::new(Mode::Invoker);
+        let server = HttpServer::start(move |asked| match asked.method.as_str() {
+            "GET" => Reply::status(status),
+            _ => handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "fine"))),
+        });
+        let mut peer = peer(&place, &server, &[]);
+        peer.shake_hands();
+        for _ in 0..2 {
+            assert_eq!(peer.text("any", json!({})), "fine", "{status}");
+        }
+        assert_eq!(peer.finish().1, "", "{status}");
+        let begun = server.asked().iter().filter(|asked| asked.rpc() == "initialize").count();
+        assert_eq!(begun, 1, "{status}");
+    }
+}
+
+#[test]
+fn answers_may_come_by_the_stream_for_everything_else() {
+    let place = Place::new(Mode::Invoker);
+    let (sender, receiver) = std::sync::mpsc::channel::<String>();
+    let (sender, receiver) = (std::sync::Mutex::new(sender), std::sync::Mutex::new(Some(receiver)));
+    let server = HttpServer::start(move |asked| match asked.method.as_str() {
+        "GET" => match receiver.lock().unwrap().take() {
+            Some(receiver) => Reply::events(&[": here\n\n"]).fed(receiver),
+            None => Reply::status(405),
+        },
+        _ => handshake(asked).unwrap_or_else(|| {
+            let id = asked.message()["id"].clone();
+            let mut sender = sender.lock().unwrap();
+            if asked.body.contains("last") {
+                // The stream ends without an answer.
+                *sender = std::sync::mpsc::channel().0;
+            } else {
+                sender.send(text(&json!(id.to_string()), "by the stream")).unwrap();
+            }
+            Reply::status(202)
+        }),
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    // It is there once it was asked for.
+    crate::support::eventually(|| server.asked().iter().any(|asked| asked.method == "GET"));
+    assert_eq!(peer.text("any", json!({})), "by the stream");
+    let refused = peer.call("last", json!({}));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("ended the answer"), "{refused}");
+}
+
+/// A balancer finds the process that has the session by a cookie, and nobody else is shown it.
+#[test]
+fn cookies_are_kept_for_the_session() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        let reply = handshake(asked);
+        match (asked.rpc().as_str(), asked.header("cookie")) {
+            ("initialize", _) => reply.unwrap().with("Set-Cookie", "node=7; Path=/; HttpOnly"),
+            (_, Some("node=7")) => reply.unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "mine"))),
+            _ => Reply::status(404),
+        }
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    assert_eq!(peer.text("any", json!({})), "mine");
+    assert!(peer.aside.is_empty(), "{:?}", peer.aside);
+}
+
+#[test]
+fn what_an_error_says_is_quoted() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| Reply {
+            pieces: vec![format!("quota \u{1b}[2J used up\n{}", "x".repeat(5000))],
+            ..Reply::status(if asked.body.contains("late") { 503 } else { 418 })
+        })
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    for (tool, status) in [("any", "HTTP 418"), ("late", "HTTP 503")] {
+        let answer = peer.call(tool, json!({}));
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains(status) && message.contains("'quota \\u{1b}[2J used up\\nxxx"), "{message}");
+        assert!(message.len() < 700, "{message}");
+    }
+}
+
+/// In the same words over both transports.
+#[test]
+fn two_members_of_one_name_are_refused_with_that_reason() {
+    let place = Place::new(Mode::Invoker);
+    let twice =
+        |id: &Value| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[],"a":1,"a":2}}}}"#);
+    let server = HttpServer::start(move |asked| {
+        handshake(asked).unwrap_or_else(|| match asked.body.contains("streamed") {
+            true => Reply::events(&[&event(&twice(&asked.message()["id"]))]),
+            false => Reply::json(twice(&asked.message()["id"])),
+        })
+    });
+    let mut far = peer(&place, &server, &[]);
+    far.shake_hands();
+    let mut near = Peer::ready(&place, &[]);
+    let id = near.ask("tools/call", json!({"name": "hang", "arguments": {}}));
+    near.ask("tools/call", json!({"name": "say", "arguments": {"line": twice(&id)}}));
+    let expected = near.answer(&id);
+    assert_eq!(expected["error"]["data"]["reason"], "duplicate-key", "{expected}");
+    for tool in ["whole", "streamed"] {
+        let mut refused = far.call(tool, json!({}));
+        let message = refused["error"]["message"].as_str().unwrap().replace("'far'", "'fixture'");
+        refused["error"]["message"] = message.into();
+        assert_eq!(refused["error"], expected["error"], "{tool}");
+    }
 }
 
 #[test]
@@ -194,7 +348,8 @@ fn the_transport_of_2024_is_found_by_asking() {
     let server = HttpServer::start(move |asked| match (asked.method.as_str(), asked.path.as_str()) {
         ("GET", _) => {
             let first = "event: endpoint\ndata: /messages?s=1\n\n".to_owned();
-            Reply::events(&[&first]).fed(receiver.lock().unwrap().take().unwrap())
+            Reply::events(&[": hello\n\n", "event: ping\ndata: 1\n\n", &first])
+                .fed(receiver.lock().unwrap().take().unwrap())
         }
         ("POST", "/messages?s=1") => {
             let message = asked.message();

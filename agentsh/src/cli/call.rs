@@ -149,7 +149,7 @@ impl Client {
             if let Some(listed) = page["tools"].as_array_mut() {
                 tools.append(listed);
             }
-            match page["nextCursor"].as_str() {
+            match page["nextCursor"].as_str().filter(|next| !next.is_empty()) {
                 Some(next) => cursor = json!({ "cursor": next }),
                 None => return Ok(tools),
             }

@@ -129,7 +129,9 @@ pub(super) fn head(query: &Query) -> &'static [&'static str] {
             "hash",
             "description",
         ],
-        Query::Servers(_) => &["server", "status", "at", "calls", "refused", "program", "hash", "project"],
+        Query::Servers(_) => {
+            &["server", "status", "at", "calls", "refused", "dropped", "program", "hash", "project"]
+        }
         Query::Calls(_) => &["time", "server", "tool", "action", "reason", "rule", "input"],
         Query::Events(_) => &["time", "type", "server", "tool", "details"],
         Query::Detections(_) => &[
@@ -175,6 +177,7 @@ pub(super) async fn listed(
                 context.time(&server.last_at.unwrap_or_default()),
                 server.calls.to_string(),
                 server.refused.to_string(),
+                server.dropped.to_string(),
                 server.program.unwrap_or_default(),
                 context.hash(server.hash.as_deref()),
                 server.project.unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! The socket on which the agent's bridges arrive, and the proxy that serves each of them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use super::inventory::Inventory;
 use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
-use super::{Session, registered, why};
+use super::{Session, registered, standard, why};
 
 /// How a server is reached, as the record of its tools shows it.
 pub const STDIO: ServerType = ServerType::Stdio;
@@ -45,6 +45,9 @@ pub struct Bridges {
     approvals: Rc<Approvals>,
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<Places>,
+    /// Of the one client that has our standard input and output.
+    reader: Option<mcp::HasReader>,
+    holds_input: bool,
     /// Of connections that are not served, by reason.
     unserved: RefCell<BTreeMap<&'static str, Repeats>>,
 }
@@ -115,6 +118,8 @@ impl Bridges {
             approvals,
             declared,
             places,
+            reader: None,
+            holds_input: false,
             unserved: RefCell::default(),
         }
     }
@@ -174,6 +179,14 @@ impl Bridges {
     pub fn with_classifier(self) -> Result<Self, super::run_error::RunError> {
         let classify = super::classifying::of_policy(&self.session)?;
         Ok(Self { classify, ..self })
+    }
+
+    /// For the one client that has our standard input and output: what it asked for may finish when its input has ended,
+    /// unless everything is to end.
+    #[must_use]
+    pub fn with_standard_client(self, is_over: Rc<Cell<bool>>) -> Self {
+        let reader = mcp::HasReader(Rc::new(move || !is_over.get() && standard::has_reader()));
+        Self { reader: Some(reader), holds_input: standard::input_is_file(), ..self }
     }
 
     /// With one check more, which is asked after those of the lists and rates.
@@ -284,6 +297,8 @@ impl Bridges {
     ) -> mcp::Ended {
         let mut options = self.options(id);
         options.server_type = kind;
+        // The end of the input of a server behind a URL ends its streams, and what comes by them.
+        options.holds_input |= kind == HTTP;
         let record = self.session.record.journal.clone();
         let ended = mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
         self.session.keep_interfaces().await;
@@ -338,6 +353,8 @@ impl Bridges {
         options.released = Some(self.session.live.interfaces.released(&options.server));
         let interfaces = self.session.live.interfaces.clone();
         options.displaced = mcp::Displaced(Rc::new(move |tool| interfaces.relist(&tool.server)));
+        options.has_reader.clone_from(&self.reader);
+        options.holds_input = self.holds_input;
         options.audit.clone_from(&self.audit);
         options.classify.clone_from(&self.classify);
         let (session, server) = (Rc::clone(&self.session), options.server.clone());

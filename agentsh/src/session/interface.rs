@@ -62,7 +62,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                 return Err(format!("it answered {section}/list with an error: {reason}"));
             }
             let next = value.member("result").and_then(|result| result.member("nextCursor"));
-            let next = next.and_then(Json::as_text).map(|next| format!("\"cursor\":\"{}\"", spell(&next)));
+            let next = next
+                .and_then(Json::as_text)
+                .filter(|next| !next.is_empty())
+                .map(|next| format!("\"cursor\":\"{}\"", spell(&next)));
             pages.extend_from_slice(page.trim_ascii());
             pages.push(b'\n');
             match next {

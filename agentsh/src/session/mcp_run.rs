@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -84,18 +85,31 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     }
     ContentScan::warm_up();
     let bridges = Bridges::new(Rc::clone(session), BTreeMap::new()).with_policy();
-    let bridges =
-        &bridges.map_err(|source| RunError::Io { doing: "make a key", source })?.with_classifier()?;
+    let bridges = bridges.map_err(|source| RunError::Io { doing: "make a key", source })?;
+    let is_over = Rc::new(Cell::new(false));
+    let bridges = &bridges.with_classifier()?.with_standard_client(Rc::clone(&is_over));
     let io = |source| RunError::Io { doing: "use standard input and output", source };
-    let streams = standard::streams().map_err(io)?;
+    let (input, output) = standard::streams().map_err(io)?;
+    let (input, end_of_input) = standard::Endable::new(input);
     let end = signals::end()?;
     let failure = Failure::default();
+    let mut serving = pin!(serve(bridges, session, (input, output), declared, id.clone(), &failure));
     let code = tokio::select! {
-        ended = serve(bridges, session, streams, declared, id.clone(), &failure) => match ended.exit {
+        ended = &mut serving => match ended.exit {
             Some(exit) => exit.code,
             None => failure.get().or_else(|| missing(&session.facts, &session.record, command.as_deref())).unwrap_or(0),
         },
-        code = end => code,
+        code = end => {
+            // The server ends as it does when its client has gone. Who asks once more does not wait for that.
+            is_over.set(true);
+            drop(end_of_input);
+            let again = signals::end()?;
+            tokio::select! {
+                _ended = serving => {}
+                _code = again => {}
+            }
+            code
+        }
     };
     if learn {
         session.record.note(&network::learned(session));
@@ -146,7 +160,7 @@ pub async fn capture_all(
     all.retain(|id, _| only.is_empty() || only.contains(&id.0));
     let session = open_in(context, &request, &id, false).await?;
     let bridges = Bridges::unscanned(Rc::clone(&session), BTreeMap::new());
-    let mut end = std::pin::pin!(signals::end()?);
+    let mut end = pin!(signals::end()?);
     let mut answers = Vec::new();
     for (id, declared) in all {
         let (ours, theirs) = tokio::io::duplex(64 << 10);

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::net::unix::pipe;
 
 use crate::mcp::{ExitInfo, Running, StartError, Upstream};
@@ -26,6 +27,8 @@ use super::{
     specify, trust,
 };
 
+/// How long a server may take to end after SIGTERM before it is killed.
+const LAST_GRACE: Duration = Duration::from_secs(1);
 /// How long an ended server's last words are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
@@ -224,12 +227,18 @@ fn supervised(
 ) -> Running<pipe::Sender, pipe::Receiver> {
     let (kill, mut killed) = tokio::sync::mpsc::unbounded_channel::<()>();
     let exit = tokio::task::spawn_local(async move {
+        let is_ended = Cell::new(false);
         let (code, cause) = process
             .exit(async {
                 killed.recv().await;
+                is_ended.set(true);
+                // Its input was closed before.
+                process.child().signal(Signal::TERM);
+                tokio::time::sleep(LAST_GRACE).await;
                 ExitCause::Killed
             })
             .await;
+        let cause = if is_ended.get() { ExitCause::Killed } else { cause };
         let Ended { cause, error } = process.finish(code, cause).await;
         if cause == ExitCause::MemoryLimit {
             session.record.note(&format!(

@@ -5,9 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context as Poller, Poll};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
 
 use crate::mcp::lazy_writer::LazyWriter;
 
@@ -32,6 +34,20 @@ pub fn streams() -> io::Result<(impl AsyncRead + Unpin, impl AsyncWrite + Unpin)
     Ok((input, output))
 }
 
+/// Whether standard input is a file, whose end says nothing about who wrote it.
+pub fn input_is_file() -> bool {
+    let status = rustix::fs::fstat(io::stdin());
+    status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile)
+}
+
+/// Whether somebody can still read what is written to standard output.
+pub fn has_reader() -> bool {
+    let output = io::stdout();
+    let mut polled = [PollFd::new(&output, PollFlags::empty())];
+    let _unknown_is_yes = poll(&mut polled, Some(&Timespec::default()));
+    !polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
 /// A pipe or socket, which does not block from here on. Anything else (a file, a terminal) is served by a blocking thread.
 fn can_be_watched(descriptor: &OwnedFd) -> io::Result<bool> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(descriptor)?.st_mode);
@@ -40,6 +56,34 @@ fn can_be_watched(descriptor: &OwnedFd) -> io::Result<bool> {
         rustix::io::ioctl_fionbio(descriptor, true)?;
     }
     Ok(can)
+}
+
+/// Standard input that also ends when somebody says so.
+pub struct Endable<R> {
+    input: R,
+    end: oneshot::Receiver<()>,
+}
+
+impl<R> Endable<R> {
+    /// It ends when the sender is dropped.
+    pub fn new(input: R) -> (Self, oneshot::Sender<()>) {
+        let (sender, end) = oneshot::channel();
+        (Self { input, end }, sender)
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Endable<R> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        poller: &mut Poller<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { input, end } = self.get_mut();
+        if end.is_terminated() || Pin::new(end).poll(poller).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(input).poll_read(poller, buffer)
+    }
 }
 
 enum Input {

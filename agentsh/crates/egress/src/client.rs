@@ -149,6 +149,7 @@ impl Client {
         Ok(Response {
             status: head.status,
             headers: head.headers,
+            from_origin: true,
             body,
             idle: self.limits.idle,
             max: self.limits.max_body,
@@ -170,7 +171,8 @@ impl Client {
             if first.same_origin(&target) {
                 all.extend(credentials.clone());
             }
-            let answer = self.send(method.clone(), &target, all, whole(body.clone())).await?;
+            let mut answer = self.send(method.clone(), &target, all, whole(body.clone())).await?;
+            answer.from_origin = first.same_origin(&target);
             let Some(location) = redirection(&answer) else { return Ok(answer) };
             let keeps =
                 matches!(answer.status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
@@ -222,6 +224,8 @@ pub fn whole(bytes: impl Into<Bytes>) -> RequestBody {
 pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
+    /// Of the origin that was asked first; false behind a redirection to another.
+    pub from_origin: bool,
     body: Incoming,
     idle: Option<Duration>,
     max: Option<usize>,

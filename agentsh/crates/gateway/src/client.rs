@@ -265,7 +265,8 @@ impl Client {
                     .and_then(|page| page.member("nextCursor"))
                     .map(json::Json::to_compact);
             }
-            cursor = format!("\"cursor\":{},", next.filter(|next| next != "null")?);
+            cursor =
+                format!("\"cursor\":{},", next.filter(|next| !matches!(next.as_str(), "null" | "\"\""))?);
         }
         None
     }

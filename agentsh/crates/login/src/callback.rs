@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 
 use super::error::LoginError;
+use super::metadata::same_issuer;
 use super::registration::shown;
 
 /// Longest request, in bytes: a code may be long.
@@ -145,7 +146,7 @@ pub fn judge(query: &str, expected: &Expected) -> Option<Result<String, LoginErr
         return None;
     }
     let is_other = match value("iss") {
-        Some(issuer) => issuer != expected.issuer,
+        Some(issuer) => !same_issuer(&issuer, &expected.issuer),
         None => expected.names_itself || query.contains("iss="),
     };
     if is_other {
@@ -191,8 +192,10 @@ mod tests {
     #[test]
     fn an_answer_to_this_login() {
         assert_eq!(judged("code=a%2Bb&state=s+t", false), Some(Ok("a+b".to_owned())));
-        let iss = "&iss=https%3A%2F%2Fa.example%2Fx";
-        assert_eq!(judged(&format!("code=c&state=s%20t{iss}"), true), Some(Ok("c".to_owned())));
+        for iss in ["https%3A%2F%2Fa.example%2Fx", "https%3A%2F%2Fa.example%2Fx%2F"] {
+            let query = format!("code=c&state=s%20t&iss={iss}");
+            assert_eq!(judged(&query, true), Some(Ok("c".to_owned())), "{iss}");
+        }
     }
 
     #[test]
@@ -208,7 +211,7 @@ mod tests {
     fn somebody_elses_answer_is_not_even_shown() {
         for (query, names_itself) in [
             ("state=s+t&code=c&iss=https%3A%2F%2Fevil.example", false),
-            ("state=s+t&code=c&iss=https%3A%2F%2Fa.example%2Fx%2F", false),
+            ("state=s+t&code=c&iss=https%3A%2F%2Fa.example%2Fx%2F%2F", false),
             ("state=s+t&error=evil&iss=x", false),
             ("state=s+t&code=c&iss=https%3A%2F%2Fa.example%2Fx&iss=y", false),
             ("state=s+t&code=c", true),

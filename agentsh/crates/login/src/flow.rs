@@ -11,6 +11,7 @@ use oauth2::{
     HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken,
     RequestTokenError, Scope, StandardRevocableToken, TokenResponse, TokenUrl,
 };
+use serde_json::Value;
 use url::Url;
 
 use super::ask::{Clients, bounded, place};
@@ -203,9 +204,47 @@ pub(crate) async fn send(clients: &Clients, request: HttpRequest) -> Result<Http
         // Later it may say something else.
         return Err(http(HttpError::Broken(format!("HTTP {}", answer.status.as_u16()))));
     }
-    let mut response = HttpResponse::new(answer.body);
+    let body = if answer.status.is_success() { plain(&answer.body)? } else { answer.body };
+    let mut response = HttpResponse::new(body);
     *response.status_mut() = answer.status;
     Ok(response)
+}
+
+/// An answer with tokens as the specification spells it. Servers give a life as text, rights as a list, and say nothing of the
+/// kind where there is one only; other clients take that.
+fn plain(body: &[u8]) -> Result<Vec<u8>, LoginError> {
+    let Ok(Value::Object(mut answer)) = serde_json::from_slice(body) else {
+        return Err(no("its answer is no JSON object"));
+    };
+    answer.retain(|_, value| !value.is_null());
+    if !answer.get("access_token").is_some_and(Value::is_string) {
+        return Err(no("its answer has no text `access_token`"));
+    }
+    if answer.get("refresh_token").is_some_and(|token| !token.is_string()) {
+        return Err(no("`refresh_token` of its answer is no text"));
+    }
+    let kind = answer.entry("token_type").or_insert_with(|| Value::from("Bearer"));
+    if !kind.is_string() {
+        return Err(no("`token_type` of its answer is no text"));
+    }
+    if let Some(life) = answer.get_mut("expires_in") {
+        let seconds = match &*life {
+            Value::String(text) => text.trim().parse::<f64>().ok(),
+            other => other.as_f64(),
+        };
+        let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let wrong = || no("`expires_in` of its answer is no number of seconds");
+        *life = Value::from(seconds.ok_or_else(wrong)?.as_secs());
+    }
+    if let Some(scope) = answer.get_mut("scope") {
+        let words = scope.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+        match (&*scope, words) {
+            (Value::String(_), _) => {}
+            (_, Some(Some(words))) => *scope = Value::from(words.join(" ")),
+            _ => return Err(no("`scope` of its answer is neither text nor a list of texts")),
+        }
+    }
+    Ok(Value::Object(answer).to_string().into_bytes())
 }
 
 type Answered<T> = Result<T, RequestTokenError<LoginError, BasicErrorResponse>>;

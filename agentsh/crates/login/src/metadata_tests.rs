@@ -74,13 +74,14 @@ fn an_authorization_server_is_who_was_asked() {
     assert_eq!((found.issuer.as_str(), found.names_itself, found.takes_documents), (ISSUER, false, false));
     for other in [
         "https://evil.example/tenant",
-        "https://auth.example.com/tenant/",
+        "https://auth.example.com/tenant//",
         "https://auth.example.com/Tenant",
         "https://auth.example.com",
     ] {
         assert!(matches!(with("issuer", json!(other)), Err(Lie::OtherIssuer { .. })), "{other}");
     }
     // One address in two spellings.
+    assert!(with("issuer", json!(format!("{ISSUER}/"))).is_ok());
     let bare = json!({"issuer": "https://a.example", "authorization_endpoint": "x", "token_endpoint": "y",
         "code_challenge_methods_supported": ["S256"]});
     assert!(AuthorizationServer::read(bare.to_string().as_bytes(), "https://a.example/").is_ok());

@@ -23,6 +23,7 @@ use super::listing::Listing;
 use super::options::Options;
 use super::outbox::Outbox;
 use super::pending::Pending;
+use super::reject::Doubt;
 use super::relist::Relisting;
 use super::reply::{self, ErrorReply};
 use super::vouch::Vouching;
@@ -59,6 +60,10 @@ pub(super) struct Connection<R> {
     /// Who asks, as far as the client said.
     pub audience: String,
     pub serial: u64,
+    /// The client sends nothing more, and its requests may finish.
+    pub input_ended: bool,
+    /// What came may have been its answer.
+    pub doubted: Option<Doubt>,
     /// Messages of the server that were refused, as far as the user was told of them.
     pub told_faults: u32,
     /// What is kept from the client, as far as the user was told of it.
@@ -131,6 +136,8 @@ impl<R: Recorder> Connection<R> {
             handshake: Handshake::default(),
             audience: String::new(),
             serial: 0,
+            input_ended: false,
+            doubted: None,
             told_faults: 0,
             told_hidden: BTreeSet::new(),
         }

@@ -14,7 +14,7 @@ use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
 use super::identify::tool_name;
 use super::jsonrpc::{self, Id, Message, Shape};
-use super::pending::{Answer, InsertError, Kind, MAX_PENDING};
+use super::pending::{Answer, InsertError, Kind, MAX_PENDING, SUBSCRIPTION};
 use super::record::{Judged, Word};
 use super::reject::Fault;
 use super::reply::{self, ErrorReply};
@@ -39,7 +39,7 @@ impl<R: Recorder> Connection<R> {
             Err(error) => return self.reject(client, Side::Client, Fault::unreadable(line, &error)).await,
         };
         match jsonrpc::classify(&tree) {
-            Err(error) => self.reject(client, Side::Client, Fault::envelope(line, &tree, error)).await,
+            Err(error) => self.reject(client, Side::Client, Fault::envelope(line, error)).await,
             Ok(Message::Request { id, method, params }) => {
                 self.client_request(client, line.len(), &tree, id, &method, params).await;
             }
@@ -198,9 +198,8 @@ impl<R: Recorder> Connection<R> {
         if self.options.vouch.is_some() {
             self.vouching.note_request(&id, &kind, params);
         }
-        // A subscription has no answer until it ends.
-        let deadline = self.deadline().filter(|_| method != "subscriptions/listen");
-        let token = deadline.and_then(|_| progress_token(params));
+        let deadline = self.deadline().filter(|_| method != SUBSCRIPTION);
+        let token = progress_token(params);
         self.from_client.insert(id, method, kind, token.map(|token| token.key), deadline);
         self.forward_to_server(tree);
     }
@@ -378,6 +377,9 @@ impl<R: Recorder> Connection<R> {
             return;
         }
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_server.answer(&id.key));
+        let own = answer.own_id(id.as_ref());
+        let renamed = own.as_ref().map(|own| jsonrpc::with_id(tree.clone(), own));
+        let (id, tree) = (own.clone().or(id), renamed.as_ref().unwrap_or(tree));
         let method = match &answer {
             Answer::Open(entry) => entry.method.clone(),
             // The server takes it back and gets it all the same.
@@ -413,7 +415,7 @@ impl<R: Recorder> Connection<R> {
                 self.to_server.push(|out| tree.write(out));
             }
             Answer::Open(_) | Answer::Cancelled(_) | Answer::Expired => {}
-            Answer::Unknown => {
+            Answer::Unknown | Answer::Repeated => {
                 let detail = "an answer to a request that the server did not send".to_owned();
                 let fault = Fault::invalid(bytes, "unasked-response", detail, None, Shape::Response);
                 self.reject(client, Side::Client, fault).await;

@@ -20,6 +20,7 @@ use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind};
 use super::record::Judged;
 use super::reject::Fault;
+use super::reply;
 
 /// What a line asks the proxy to do besides forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl<R: Recorder> Connection<R> {
         };
         let plan = match jsonrpc::classify(&tree) {
             Err(error) => {
-                let fault = Fault::envelope(line, &tree, error);
+                let fault = Fault::envelope(line, error);
                 self.reject(client, Side::Server, fault).await;
                 self.close_batched(client, &tree).await;
                 return Step::Done;
@@ -83,6 +84,9 @@ impl<R: Recorder> Connection<R> {
     ) {
         if let Some(error) = self.store_error() {
             return self.error_to_server(Some(&id.spelled), &error);
+        }
+        if self.input_ended {
+            return self.error_to_server(Some(&id.spelled), &reply::client_ended());
         }
         if let Err(error) = self.from_server.check(&id.key) {
             let (reason, detail) = match error {
@@ -150,7 +154,6 @@ impl<R: Recorder> Connection<R> {
         id: Option<Id>,
         is_error: bool,
     ) -> Step {
-        let mut tree: Json<'_> = tree;
         if let (Phase::Replaying(replay), Some(id)) = (&self.phase, &id)
             && *replay == id.key
         {
@@ -159,6 +162,15 @@ impl<R: Recorder> Connection<R> {
         }
         let mut is_wanted = true;
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_client.answer(&id.key));
+        if let Answer::Open(entry) = &answer {
+            self.doubted.take_if(|doubt| doubt.key == entry.id.key);
+        }
+        let own = answer.own_id(id.as_ref());
+        let mut tree = match &own {
+            Some(own) => jsonrpc::with_id(tree, own),
+            None => tree,
+        };
+        let id = own.clone().or(id);
         let kind = match answer {
             Answer::Open(entry) if entry.kind == Kind::OwnList => {
                 for (id, message) in self.on_own_page(client, &entry, &mut tree) {
@@ -180,10 +192,17 @@ impl<R: Recorder> Connection<R> {
             }
             Answer::Expired => return Step::Done,
             // An error without an id belongs to no request, but the client may want to know of it.
-            Answer::Unknown if id.is_none() && self.from_client.len() > 0 => Kind::Content("error".into()),
-            Answer::Unknown => {
-                let detail = "an answer to a request that the client did not send".to_owned();
-                let fault = Fault::invalid(bytes, "unasked-response", detail, id, Shape::Response);
+            Answer::Unknown if id.is_none() && self.from_client.len() > 0 => {
+                self.doubt("unasked-response", "it is an error that names no request");
+                Kind::Content("error".into())
+            }
+            Answer::Unknown | Answer::Repeated => {
+                let (detail, shape) = match answer {
+                    Answer::Repeated => ("a request that was answered already", Shape::Unknown),
+                    _ => ("a request that the client did not send", Shape::Response),
+                };
+                let fault =
+                    Fault::invalid(bytes, "unasked-response", format!("an answer to {detail}"), id, shape);
                 self.reject(client, Side::Server, fault).await;
                 return Step::Done;
             }
@@ -340,7 +359,7 @@ impl<R: Recorder> Connection<R> {
     async fn close_batched(&mut self, client: &mut impl Client, tree: &Json<'_>) {
         for member in tree.as_array().unwrap_or_default() {
             let Some(Ok(id)) = member.member("id").map(Id::from_json) else { continue };
-            if member.member("method").is_none() && self.from_client.is_open(&id.key) {
+            if member.member("method").is_none() && self.from_client.find(&id.key).is_some() {
                 let detail = "it came in a batch".to_owned();
                 self.reject(
                     client,

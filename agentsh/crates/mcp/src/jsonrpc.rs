@@ -11,7 +11,7 @@ pub const MAX_ID_BYTES: usize = 256;
 
 const RESERVED: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// What makes two ids the same: `1` and `"1"` differ, `"a\/b"` and `"a/b"` do not.
+/// What makes two ids the same: `1` and `1.0` are, `"a\/b"` and `"a/b"` too; `1` and `"1"` are not, but see [`Key::twin`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     Number(Box<str>),
@@ -51,6 +51,8 @@ pub enum Shape {
     Request,
     Response,
     Unknown,
+    /// Neither a method nor an answer: a line of a log, a banner.
+    Noise,
 }
 
 /// Why a message is not a well-formed one.
@@ -75,7 +77,8 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
             Json::Array(_) => ("batch", "batches are not part of this protocol"),
             _ => ("invalid-request", "a message is an object"),
         };
-        return Err(EnvelopeError { reason, detail, id: None, shape: Shape::Unknown });
+        let shape = if reason == "batch" { Shape::Unknown } else { Shape::Noise };
+        return Err(EnvelopeError { reason, detail, id: None, shape });
     };
     let id = tree.member("id");
     let method = tree.member("method");
@@ -83,7 +86,8 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
     let shape = match (method, result.is_some() || error.is_some()) {
         (Some(_), false) => Shape::Request,
         (None, true) => Shape::Response,
-        _ => Shape::Unknown,
+        (Some(_), true) => Shape::Unknown,
+        (None, false) => Shape::Noise,
     };
     let known_id = id.and_then(|id| Id::from_json(id).ok());
     let fail = |reason, detail| Err(EnvelopeError { reason, detail, id: known_id.clone(), shape });
@@ -131,19 +135,30 @@ impl Id {
     /// Reads an id or a progress token.
     ///
     /// # Errors
-    /// Anything but a string or an integer, or longer than [`MAX_ID_BYTES`].
+    /// Anything but a string or an integer, or longer than [`MAX_ID_BYTES`]. `1.0` is the integer 1, as readers have it that
+    /// know one kind of number.
     pub fn from_json(value: &Json<'_>) -> Result<Self, &'static str> {
         let (key, spelled) = match value {
             Json::Number(raw) | Json::String(raw) if raw.len() > MAX_ID_BYTES => {
                 return Err("an `id` has at most 256 bytes");
             }
-            Json::Number(raw) if !raw.contains(['.', 'e', 'E']) => {
-                (Key::Number((*raw).into()), (*raw).to_owned())
-            }
+            Json::Number(raw) => match integer(raw) {
+                Some(number) => (Key::Number(number.as_ref().into()), (*raw).to_owned()),
+                None => return Err("an `id` is a string or an integer"),
+            },
             Json::String(raw) => (Key::Text(crate::json::unescape(raw).into()), format!("\"{raw}\"")),
             _ => return Err("an `id` is a string or an integer"),
         };
         Ok(Self { key, spelled: spelled.into() })
+    }
+
+    /// As a member of a message.
+    #[must_use]
+    pub fn to_json(&self) -> Json<'_> {
+        match self.spelled.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+            Some(raw) => Json::String(raw),
+            None => Json::Number(&self.spelled),
+        }
     }
 
     /// For the event log: integers that fit 64 bits as numbers, everything else as text.
@@ -154,6 +169,48 @@ impl Id {
             Key::Text(text) => Value::String(text.to_string()),
         }
     }
+}
+
+/// The message under the id that whoever asked gave it.
+#[must_use]
+pub fn with_id<'a>(mut tree: Json<'a>, id: &'a Id) -> Json<'a> {
+    if let Some(place) = tree.member_mut("id") {
+        *place = id.to_json();
+    }
+    tree
+}
+
+impl Key {
+    /// The other way to write the same number: 1 for `"1"`, `"1"` for 1. Servers that keep ids as text answer so, and the
+    /// official clients look for the number that a text spells.
+    #[must_use]
+    pub fn twin(&self) -> Option<Self> {
+        match self {
+            Self::Number(raw) => Some(Self::Text(raw.clone())),
+            Self::Text(text) => {
+                text.trim().parse::<i64>().ok().map(|number| Self::Number(number.to_string().into()))
+            }
+        }
+    }
+
+    /// Whether an answer with `other` is the answer to a request with this id.
+    #[must_use]
+    pub fn fits(&self, other: &Self) -> bool {
+        self == other || other.twin().as_ref() == Some(self)
+    }
+}
+
+/// The integer that a number is, without fraction and exponent. Above 2^53 a fraction has no exact value everywhere.
+fn integer(raw: &str) -> Option<Cow<'_, str>> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if raw == "-0" {
+        return Some(Cow::Borrowed("0"));
+    }
+    if !raw.contains(['.', 'e', 'E']) {
+        return Some(Cow::Borrowed(raw));
+    }
+    let number: f64 = raw.parse().ok()?;
+    (number.fract() == 0.0 && number.abs() < EXACT).then(|| Cow::Owned(format!("{:.0}", number + 0.0)))
 }
 
 fn looks_reserved(raw: &str) -> bool {

@@ -1,6 +1,6 @@
 //! What the messages of a connection have to do with the server starting, ending and being late.
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use crate::guard::Matter;
 use crate::store::{Event, Recorder};
@@ -12,6 +12,10 @@ use super::jsonrpc::Key;
 use super::pending::{Entry, Kind};
 use super::reply::{self, ErrorReply};
 use super::upstream::ExitInfo;
+
+/// How long a request whose client has closed its input may stay without an answer or progress, where policy sets no limit:
+/// as long as the official clients wait.
+const LAST_LIMIT: Duration = Duration::from_secs(60);
 
 /// What the end of a server means for its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,10 +146,22 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
+    /// The client sends nothing more but reads on: what it asked for has a limit from here on, and what the server asks is
+    /// answered in its place.
+    pub fn finish_requests(&mut self) {
+        self.input_ended = true;
+        let limit = *self.options.request_timeout.get_or_insert(LAST_LIMIT);
+        self.from_client.limit_all(Instant::now() + limit);
+        for entry in self.from_server.give_up_all() {
+            self.error_to_server(Some(&entry.id.spelled), &reply::client_ended());
+        }
+    }
+
     /// Ends requests whose time is over. While the server itself waits for the client (a question to the user, a
     /// model call), the client's requests get another term.
     pub async fn expire_requests(&mut self, client: &mut impl Client) {
         let now = Instant::now();
+        self.end_doubt(client);
         while let Some(key) = self.from_client.overdue(now) {
             if self.listing.is_own(&key) {
                 self.expire_listing(client, &key);

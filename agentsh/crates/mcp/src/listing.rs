@@ -160,7 +160,7 @@ impl<R: Recorder> Connection<R> {
         }
         self.listing.own = None;
         self.inspect_tools(client, answer);
-        let next = answer.member("result").and_then(cursor);
+        let next = answer.member("result").and_then(cursor).map(|cursor| format!("\"{cursor}\""));
         if let Some(cursor) = next.filter(|_| self.listing.pages < MOST_PAGES && !self.listing.is_idle()) {
             self.ask_for_page(Some(&cursor));
             return Vec::new();
@@ -215,8 +215,11 @@ fn meta(tree: &Json<'_>) -> Option<String> {
     (!own.is_empty()).then(|| Json::Object(own).to_compact())
 }
 
-/// Where the listing goes on, as JSON.
-fn cursor(result: &Json<'_>) -> Option<String> {
-    let cursor = result.member("nextCursor")?;
-    matches!(cursor, Json::String(_)).then(|| cursor.to_compact())
+/// Where a listing goes on, between the quotes. An empty text is its end, as clients have it that ask for more while there is
+/// something to ask with.
+pub(super) fn cursor<'a>(result: &Json<'a>) -> Option<&'a str> {
+    match result.member("nextCursor") {
+        Some(Json::String(cursor)) if !cursor.is_empty() => Some(cursor),
+        _ => None,
+    }
 }

@@ -32,6 +32,12 @@ pub struct Options {
     pub request_timeout: Option<Duration>,
     /// How long a server may go on after its input was closed.
     pub exit_grace: Duration,
+    /// Says whether somebody reads what goes to the client. With it, the end of the client's input lets open requests finish,
+    /// which have 60 s from then on where `request_timeout` is None; without it a server has `exit_grace` for them.
+    pub has_reader: Option<HasReader>,
+    /// The end of the client's input says nothing about the client: it is a file. The server's is closed only when its calls
+    /// are done, as some servers give them up then.
+    pub holds_input: bool,
     /// Turns a call's arguments into what the event log may show.
     pub redact: fn(&Json<'_>) -> Value,
     /// Hashes of tools that earlier connections saw.
@@ -57,6 +63,16 @@ pub struct Options {
     pub displaced: Displaced,
     /// Tells the user what a server does wrong.
     pub note: Note,
+}
+
+/// Says whether somebody can still read what is written to a client.
+#[derive(Clone)]
+pub struct HasReader(pub Rc<dyn Fn() -> bool>);
+
+impl std::fmt::Debug for HasReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HasReader")
+    }
 }
 
 /// Hears of tools that were shown and may not be used any more.
@@ -126,6 +142,8 @@ impl Options {
             server_lines: Budget::default(),
             request_timeout: None,
             exit_grace: Duration::from_secs(2),
+            has_reader: None,
+            holds_input: false,
             redact: |_| Value::Null,
             known: KnownTools(Rc::new(|_| None)),
             has_trusted: HasTrusted(Rc::new(|| false)),

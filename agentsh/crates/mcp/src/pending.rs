@@ -15,6 +15,9 @@ const MAX_CLOSED: usize = 4096;
 /// As much of a method's name as events and errors show.
 const MAX_METHOD: usize = 256;
 
+/// Has no answer until it ends.
+pub const SUBSCRIPTION: &str = "subscriptions/listen";
+
 /// What has to be done with the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -52,7 +55,25 @@ pub enum Answer {
     Cancelled(Kind),
     /// The asking side was already told that there is no answer.
     Expired,
+    /// It was answered already.
+    Repeated,
     Unknown,
+}
+
+impl Answer {
+    /// The id of the request, where the answer has another one: two numbers that are spelled differently are that to some.
+    pub fn own_id(&self, answered: Option<&Id>) -> Option<Id> {
+        match self {
+            Self::Open(Entry { id, .. }) => {
+                let differs = |answered: &Id| match &id.key {
+                    Key::Number(_) => answered.spelled != id.spelled,
+                    Key::Text(_) => answered.key != id.key,
+                };
+                answered.is_some_and(differs).then(|| id.clone())
+            }
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -65,6 +86,7 @@ pub enum InsertError {
 enum Closed {
     Cancelled(Kind),
     Expired,
+    Answered,
 }
 
 #[derive(Debug, Default)]
@@ -106,16 +128,30 @@ impl Pending {
         self.open.insert(key, Entry { id, method, kind, token, deadline });
     }
 
-    /// Takes the request that an answer belongs to.
+    /// Takes the request that an answer belongs to, by its id or by the other way to write that.
     pub fn answer(&mut self, key: &Key) -> Answer {
-        if let Some(entry) = self.take(key) {
+        if let Some(key) = self.find(key)
+            && let Some(entry) = self.take(&key)
+        {
+            self.close(key, Closed::Answered);
             return Answer::Open(entry);
         }
-        match self.closed.remove(key) {
+        let key = if self.closed.contains_key(key) { Some(key.clone()) } else { key.twin() };
+        let closed = key.and_then(|key| self.closed.get_mut(&key));
+        match closed.map(|closed| std::mem::replace(closed, Closed::Answered)) {
             Some(Closed::Cancelled(kind)) => Answer::Cancelled(kind),
             Some(Closed::Expired) => Answer::Expired,
+            Some(Closed::Answered) => Answer::Repeated,
             None => Answer::Unknown,
         }
+    }
+
+    /// The open request that an answer with this id belongs to.
+    pub fn find(&self, key: &Key) -> Option<Key> {
+        if self.is_open(key) {
+            return Some(key.clone());
+        }
+        key.twin().filter(|twin| self.is_open(twin))
     }
 
     /// The asking side does not want the answer any more.
@@ -168,9 +204,23 @@ impl Pending {
         self.deadlines.first_key_value().filter(|((at, _), _)| *at <= now).map(|(_, key)| key.clone())
     }
 
+    /// Gives every request a deadline that has none; a subscription has no answer to wait for.
+    pub fn limit_all(&mut self, at: Instant) {
+        let lasts = |entry: &Entry| entry.deadline.is_some() || &*entry.method == SUBSCRIPTION;
+        let keys: Vec<Key> =
+            self.open.iter().filter(|(_, entry)| !lasts(entry)).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            let deadline = self.add_deadline(at, &key);
+            if let Some(entry) = self.open.get_mut(&key) {
+                entry.deadline = Some(deadline);
+            }
+        }
+    }
+
     /// Moves the deadline of the request that has this progress token.
     pub fn extend_by_token(&mut self, token: &Key, deadline: Instant) {
-        if let Some(key) = self.tokens.get(token).cloned() {
+        let key = self.tokens.get(token).or_else(|| self.tokens.get(&token.twin()?));
+        if let Some(key) = key.cloned() {
             self.extend(&key, deadline);
         }
     }

@@ -2,21 +2,26 @@
 //! cannot come.
 //!
 //! Whose request is it? A malformed request is answered to its sender. A malformed answer closes the request it
-//! belongs to, with an error to the side that asked. Where the id cannot be told and exactly one of the client's
-//! requests is in flight, a message-like line of the server closes that one; otherwise the request's timeout decides.
+//! belongs to, with an error to the side that asked. An answer that belongs to no request puts the only one that is in
+//! flight in doubt: unless its own answer comes within [`GRACE`], it ends with an error that says what came instead.
+//! Where several are in flight, each one's timeout decides. What is neither a request nor an answer ends nothing.
 
-use crate::json::{Json, JsonError};
+use tokio::time::{Duration, Instant};
+
+use crate::json::JsonError;
 use crate::store::{Event, Recorder};
 
 use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
-use super::jsonrpc::{EnvelopeError, Id, Shape};
+use super::jsonrpc::{EnvelopeError, Id, Key, Shape};
 use super::options::Options;
 use super::pending::Answer;
 use super::reply::{self, ErrorReply};
 use super::salvage::{self, Salvage};
 
+/// How long an answer is still waited for after one came that belongs to no request.
+const GRACE: Duration = Duration::from_secs(1);
 /// Faults of one connection's server that the user is told of.
 const MOST_TOLD: u32 = 3;
 
@@ -28,22 +33,19 @@ pub(super) struct Fault {
     pub bytes: u64,
     pub id: Option<Id>,
     pub shape: Shape,
-    /// It looks like a message, and nothing tells which request it belongs to.
-    pub could_answer_any: bool,
     /// JSON-RPC code for the sender.
     pub code: i32,
 }
 
 impl Fault {
     pub fn unreadable(line: &[u8], error: &JsonError) -> Self {
-        let Salvage { id, shape, is_object } = salvage::from_line(line);
+        let Salvage { id, shape } = salvage::from_line(line);
         Self {
             reason: error.kind.code(),
             detail: error.to_string(),
             bytes: line.len() as u64,
             id,
             shape,
-            could_answer_any: is_object,
             code: reply::PARSE_ERROR,
         }
     }
@@ -51,7 +53,7 @@ impl Fault {
     /// None for a frame that is not oversized.
     pub fn oversized(frame: &Frame<'_>, limit: usize) -> Option<Self> {
         let Frame::Oversized { bytes, head, tail } = frame else { return None };
-        let Salvage { id, shape, is_object } = salvage::from_ends(head, tail, *bytes);
+        let Salvage { id, shape } = salvage::from_ends(head, tail, *bytes);
         Some(Self {
             reason: "oversized-line",
             detail: if *bytes > limit as u64 {
@@ -64,20 +66,17 @@ impl Fault {
             bytes: *bytes,
             id,
             shape,
-            could_answer_any: is_object,
             code: reply::PARSE_ERROR,
         })
     }
 
-    pub fn envelope(line: &[u8], tree: &Json<'_>, error: EnvelopeError) -> Self {
-        let could_answer_any = tree.as_object().is_some() && tree.member("id").is_none();
-        let detail = error.detail.to_owned();
-        Self { could_answer_any, ..Self::invalid(line.len(), error.reason, detail, error.id, error.shape) }
+    pub fn envelope(line: &[u8], error: EnvelopeError) -> Self {
+        Self::invalid(line.len(), error.reason, error.detail.to_owned(), error.id, error.shape)
     }
 
     pub fn invalid(bytes: usize, reason: &'static str, detail: String, id: Option<Id>, shape: Shape) -> Self {
         let (bytes, code) = (bytes as u64, reply::INVALID_REQUEST);
-        Self { reason, detail, bytes, id, shape, could_answer_any: false, code }
+        Self { reason, detail, bytes, id, shape, code }
     }
 
     pub fn to_sender(&self) -> ErrorReply {
@@ -101,17 +100,21 @@ impl Fault {
 
 impl<R: Recorder> Connection<R> {
     pub async fn reject(&mut self, client: &mut impl Client, from: Side, fault: Fault) {
-        self.commit(Event::McpMessageRejected {
+        let event = Event::McpMessageRejected {
             server_id: self.options.server.clone(),
             from: from.sender(),
             reason: fault.reason.to_owned(),
             detail: fault.detail.clone(),
             bytes: fault.bytes,
-        })
-        .await;
+        };
         if from == Side::Server {
             self.tell_fault(&fault);
+            if fault.shape == Shape::Noise {
+                // Nobody hears of it, and so nobody has to wait until it is on disk: a log may have many lines.
+                return self.record.record(event);
+            }
         }
+        self.commit(event).await;
         match from {
             Side::Client => self.answer_client_fault(client, &fault),
             Side::Server => self.answer_server_fault(client, &fault),
@@ -162,14 +165,50 @@ impl<R: Recorder> Connection<R> {
             // The proxy bounds the handshake by time; nothing is to be answered here.
             return;
         }
-        let asked = match &fault.id {
-            Some(id) => self.from_client.is_open(&id.key).then(|| id.key.clone()),
-            None if fault.could_answer_any => self.from_client.sole(),
-            None => None,
-        };
-        if let Some(entry) = asked.and_then(|key| self.from_client.give_up(&key)) {
+        if let Some(id) = &fault.id
+            && let Some(entry) = self.from_client.find(&id.key).and_then(|key| self.from_client.give_up(&key))
+        {
             let who = format!("server '{}'", self.options.server);
-            self.close(client, &entry, &fault.to_asker(&who));
+            return self.close(client, &entry, &fault.to_asker(&who));
+        }
+        if fault.shape == Shape::Response {
+            self.doubt(fault.reason, &fault.detail);
         }
     }
+
+    /// An answer came that belongs to no request; see the head of this file.
+    pub fn doubt(&mut self, reason: &'static str, detail: &str) {
+        if self.doubted.is_some() {
+            return;
+        }
+        let Some(key) = self.from_client.sole() else { return };
+        let error = ErrorReply {
+            code: reply::BAD_ANSWER,
+            message: format!(
+                "the only answer that server '{}' gave while this request was running was not forwarded: {detail}",
+                self.options.server
+            ),
+            reason,
+            rule: None,
+        };
+        self.doubted = Some(Doubt { at: Instant::now() + GRACE, key, error });
+    }
+
+    /// Ends the request that is in doubt once its time is over.
+    pub fn end_doubt(&mut self, client: &mut impl Client) {
+        let Some(Doubt { key, error, .. }) = self.doubted.take_if(|doubt| doubt.at <= Instant::now()) else {
+            return;
+        };
+        if let Some(entry) = self.from_client.give_up(&key) {
+            self.close(client, &entry, &error);
+        }
+    }
+}
+
+/// A request that may have been answered by something that cannot be told to be its answer.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    pub at: Instant,
+    pub key: Key,
+    error: ErrorReply,
 }

@@ -29,6 +29,12 @@ pub struct ErrorReply {
     pub rule: Option<String>,
 }
 
+/// For a server that asks a client which has closed its input.
+pub fn client_ended() -> ErrorReply {
+    let message = "the client closed its input and cannot answer".to_owned();
+    ErrorReply { code: BAD_ANSWER, message, reason: "client-ended", rule: None }
+}
+
 /// Appends a response; `id` is JSON text, None is `null`.
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &ErrorReply) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");

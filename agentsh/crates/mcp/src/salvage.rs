@@ -13,8 +13,6 @@ const TAIL: usize = super::framing::TAIL_BYTES;
 pub struct Salvage {
     pub id: Option<Id>,
     pub shape: Shape,
-    /// Whether the line starts like a message at all; a server's stray log line does not.
-    pub is_object: bool,
 }
 
 /// From a line that is here as a whole.
@@ -35,6 +33,8 @@ pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> Salvage {
     let shape = match (seen.method, seen.answer) {
         (true, false) => Shape::Request,
         (false, true) => Shape::Response,
+        // What tells may stand in the part that is gone.
+        (false, false) if !(is_object && is_cut) => Shape::Noise,
         _ => Shape::Unknown,
     };
     let id = match seen.ids {
@@ -43,7 +43,7 @@ pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> Salvage {
         1 => seen.id,
         _ => None,
     };
-    Salvage { id, shape, is_object }
+    Salvage { id, shape }
 }
 
 #[derive(Default)]
@@ -144,32 +144,32 @@ fn string_length(bytes: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn found(line: &str) -> (Option<String>, Shape, bool) {
+    fn found(line: &str) -> (Option<String>, Shape) {
         let salvage = from_line(line.as_bytes());
-        (salvage.id.map(|id| id.spelled.into()), salvage.shape, salvage.is_object)
+        (salvage.id.map(|id| id.spelled.into()), salvage.shape)
     }
 
     #[test]
     fn finds_the_id_of_the_outermost_object_only() {
         let id = |text: &str| Some(text.to_owned());
         for (line, expected) in [
-            (r#"{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}"#, (id("7"), Shape::Response, true)),
-            (r#"{"id":"a\"b","method":"x","params":{"#, (id(r#""a\"b""#), Shape::Request, true)),
-            (r#"{"result":{"id":5},"jsonrpc":"2.0","id":9}"#, (id("9"), Shape::Response, true)),
-            (r#"{"result":{"id":5}}"#, (None, Shape::Response, true)),
-            ("\u{feff}{\"id\":7,\"method\":\"x\"}", (id("7"), Shape::Request, true)),
-            (r#"{"id":1,"id":2,"method":"x"}"#, (None, Shape::Request, true)),
-            (r#"{"method":"x","text":"\"id\":5"#, (None, Shape::Request, true)),
-            (r#"{"method":"x","params":{"id":5}"#, (None, Shape::Request, true)),
-            (r#"{"id":1.5,"method":"x"}"#, (None, Shape::Request, true)),
-            (r#"{"id":12"#, (None, Shape::Unknown, true)),
-            (r#"{"id":"#, (None, Shape::Unknown, true)),
-            ("Server listening on 8080", (None, Shape::Unknown, false)),
-            (r#"["id",7]"#, (None, Shape::Unknown, false)),
-            (r#"{"method":"m","result":1,"id":3,}"#, (id("3"), Shape::Unknown, true)),
-            ("{", (None, Shape::Unknown, true)),
-            ("{\"", (None, Shape::Unknown, true)),
-            ("{\"\\", (None, Shape::Unknown, true)),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}"#, (id("7"), Shape::Response)),
+            (r#"{"id":"a\"b","method":"x","params":{"#, (id(r#""a\"b""#), Shape::Request)),
+            (r#"{"result":{"id":5},"jsonrpc":"2.0","id":9}"#, (id("9"), Shape::Response)),
+            (r#"{"result":{"id":5}}"#, (None, Shape::Response)),
+            ("\u{feff}{\"id\":7,\"method\":\"x\"}", (id("7"), Shape::Request)),
+            (r#"{"id":1,"id":2,"method":"x"}"#, (None, Shape::Request)),
+            (r#"{"method":"x","text":"\"id\":5"#, (None, Shape::Request)),
+            (r#"{"method":"x","params":{"id":5}"#, (None, Shape::Request)),
+            (r#"{"id":1.5,"method":"x"}"#, (None, Shape::Request)),
+            (r#"{"id":12"#, (None, Shape::Noise)),
+            (r#"{"id":"#, (None, Shape::Noise)),
+            ("Server listening on 8080", (None, Shape::Noise)),
+            (r#"["id",7]"#, (None, Shape::Noise)),
+            (r#"{"method":"m","result":1,"id":3,}"#, (id("3"), Shape::Unknown)),
+            ("{", (None, Shape::Noise)),
+            ("{\"", (None, Shape::Noise)),
+            ("{\"\\", (None, Shape::Noise)),
         ] {
             assert_eq!(found(line), expected, "{line}");
         }
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn finds_an_id_behind_a_result_that_is_too_long_to_keep() {
         let line = format!(r#"{{"result":{{"text":"{}"}},"jsonrpc":"2.0","id":"z-1"}}"#, "x".repeat(10_000));
-        assert_eq!(found(&line), (Some("\"z-1\"".to_owned()), Shape::Response, true));
+        assert_eq!(found(&line), (Some("\"z-1\"".to_owned()), Shape::Response));
         let nested = format!(r#"{{"result":{{"text":"{}","id":4}}}}"#, "x".repeat(10_000));
         assert_eq!(found(&nested).0, None);
         let in_text = format!(r#"{{"result":{{"text":"{},\"id\":4}}"#, "x".repeat(10_000));

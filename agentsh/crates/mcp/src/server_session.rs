@@ -19,6 +19,7 @@ use super::connection::{Connection, Phase};
 use super::framing::LineReader;
 use super::from_server::Step;
 use super::lifecycle::ServerEnd;
+use super::options::Options;
 use super::outbox::Outbox;
 use super::proxy::Ended;
 use super::relist::Released;
@@ -30,7 +31,9 @@ const REPLAY_LIMIT: Duration = Duration::from_secs(60);
 /// How long the output of a server is still read after it exited, and how long a server may live on after it closed
 /// its input or output.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
-/// How long a killed server may take to be gone.
+/// How often it is looked whether somebody still reads the answers that are waited for.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a server that is ended may take to be gone: it is asked before it is killed.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
 /// One server connection without its client's streams.
@@ -196,15 +199,24 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
 
     /// Starts the server if somebody waits for it, and closes its input after the client's last message.
     pub fn settle(&mut self) {
+        if self.client_ended
+            && !self.client_gone
+            && self.options().has_reader.as_ref().is_some_and(|has| !(has.0)())
+        {
+            self.lose_client();
+        }
         self.start_if_needed();
         self.close_if_done();
     }
 
     /// The client will not send any more.
     pub async fn end_input(&mut self, client: &mut impl Client) {
-        self.client_ended = true;
+        let is_first = !std::mem::replace(&mut self.client_ended, true);
         self.connection.drop_audits(client).await;
         self.connection.stop_waiting(client).await;
+        if is_first && self.options().has_reader.is_some() {
+            self.connection.finish_requests();
+        }
     }
 
     /// The client does not read any more.
@@ -392,28 +404,44 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         self.ended.exit = Some(exit);
     }
 
-    /// After the client's last message is delivered, the server's input is closed and its time runs.
+    /// Whether the client wants answers that will come or run out of time, though it sends nothing more.
+    fn awaits_answers(&self) -> bool {
+        self.options().has_reader.is_some()
+            && !self.client_gone
+            && self.connection.from_client.next_deadline().is_some()
+    }
+
+    fn options(&self) -> &Options {
+        &self.connection.options
+    }
+
+    /// After the client's last message is delivered, the server's input is closed; its time runs once nobody waits for
+    /// an answer.
     fn close_if_done(&mut self) {
         if !self.client_ended {
             return;
         }
-        let grace = self.connection.options.exit_grace;
+        let (awaits, Options { exit_grace, holds_input, .. }) = (self.awaits_answers(), self.options());
+        let (grace, holds) = (*exit_grace, *holds_input && awaits);
         let Connection { to_server, held, listing, vouching, .. } = &self.connection;
         let delivered = to_server.is_idle() && held.is_empty() && listing.is_idle() && vouching.is_idle();
         if let Some(live) = &mut self.live {
-            if !live.closing {
+            if !holds {
                 live.closing = true;
-                live.limit_patience(grace);
+                live.stdin.take_if(|_| delivered);
             }
-            if delivered {
-                live.stdin = None;
+            if !awaits {
+                live.limit_patience(grace);
             }
         }
     }
 
     fn next_timer(&self) -> Option<Instant> {
+        let looks = self.client_ended && self.awaits_answers();
+        let look = looks.then(|| Instant::now() + LOOK);
         let stop_at = self.live.as_ref().and_then(|live| live.stop_at);
-        [stop_at, self.connection.from_client.next_deadline()].into_iter().flatten().min()
+        let doubted = self.connection.doubted.as_ref().map(|doubt| doubt.at);
+        [stop_at, look, doubted, self.connection.from_client.next_deadline()].into_iter().flatten().min()
     }
 }
 

@@ -21,6 +21,7 @@ use super::connection::Connection;
 use super::from_client::{cancelled_id, progress_token};
 use super::jsonrpc::{Id, Key};
 use super::lifecycle::private_id;
+use super::listing::cursor;
 use super::pending::Kind;
 use super::reply::{self, ErrorReply};
 
@@ -393,7 +394,7 @@ impl<R: Recorder> Connection<R> {
             self.vouching.captured.opening = text;
             return self.list_from(0);
         };
-        let next = result.member("nextCursor").filter(|cursor| matches!(cursor, Json::String(_)));
+        let next = cursor(result).map(|cursor| format!("\"{cursor}\""));
         let captured = &mut self.vouching.captured;
         let place = match which {
             Section::Prompts => &mut captured.prompts,
@@ -403,7 +404,7 @@ impl<R: Recorder> Connection<R> {
         place.extend_from_slice(&text);
         place.push(b'\n');
         let is_long = place.len() > MAX_BYTES;
-        match next.map(Json::to_compact) {
+        match next {
             _ if is_long => self.end_round(Err("it lists too much".to_owned())),
             None => self.list_from(at + 1),
             Some(cursor) if cursor == before => {

@@ -74,7 +74,8 @@ impl Link {
     /// Sends a request with the credentials of the moment; once more where they were not taken and there are others.
     pub async fn send(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Result<Response, Failure> {
         let Some(credentials) = &self.settings.credentials else {
-            return Ok(self.settings.client.follow(self.request(method, headers, body)).await?);
+            let answer = self.settings.client.follow(self.request(method, headers, body)).await?;
+            return Ok(self.noted(answer));
         };
         let mut used = credentials.current().await.map_err(Failure::Login)?;
         let mut is_last = false;
@@ -104,6 +105,13 @@ impl Link {
         let mut request = self.request(method.clone(), headers.clone(), body.to_vec());
         value.iter().for_each(|value| self.secrets.add(value));
         request.credentials.extend(value.map(|value| (AUTHORIZATION, value)));
-        Ok(self.settings.client.follow(request).await?)
+        Ok(self.noted(self.settings.client.follow(request).await?))
+    }
+
+    fn noted(&self, answer: Response) -> Response {
+        if answer.from_origin {
+            self.cookies.borrow_mut().learn(&answer.headers);
+        }
+        answer
     }
 }

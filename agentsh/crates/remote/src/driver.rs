@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::Method;
-use hyper::header::{HeaderMap, HeaderValue};
+use hyper::header::{COOKIE, HeaderMap, HeaderValue};
 use tokio::io::{DuplexStream, duplex};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -21,17 +21,21 @@ use crate::mcp::repeated::Params;
 use crate::mcp::whole_lines::WholeLines;
 use crate::mcp::{ExitInfo, PauseSender, Running};
 
+use super::cookies::Cookies;
 use super::credentials::{Credentials, Secrets};
 use super::failure::{self, Failure};
 use super::headers;
 use super::message::Outgoing;
+use super::renew::Opening;
 
 /// Bytes that either side may be ahead of the other.
 const AHEAD: usize = 256 << 10;
 /// Requests that may wait for the server at once.
 const MOST_OPEN: usize = 1024;
 /// How long a message that has no answer may take to be accepted.
-const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
+/// How long what follows such a message waits for it, so that the server hears one after the other.
+const IN_ORDER: Duration = Duration::from_secs(1);
 /// How long the server may take to hear that the session is over.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -90,8 +94,14 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         secrets: Secrets::of(&settings.headers),
         session: RefCell::default(),
         version: RefCell::default(),
+        cookies: RefCell::default(),
+        opening: RefCell::default(),
+        renewing: Mutex::default(),
         lost: Notify::new(),
         open: RefCell::default(),
+        expected: RefCell::default(),
+        listener: RefCell::default(),
+        is_slow: Cell::new(false),
         streams: RefCell::default(),
     });
     let task = tokio::task::spawn_local(async move {
@@ -130,9 +140,18 @@ pub(crate) struct Link {
     pub secrets: Secrets,
     pub session: RefCell<Option<HeaderValue>>,
     pub version: RefCell<Option<HeaderValue>>,
+    pub cookies: RefCell<Cookies>,
+    pub opening: RefCell<Opening>,
+    pub renewing: Mutex<()>,
     /// The session is over at the server, or its only stream.
     pub lost: Notify,
     open: RefCell<HashMap<Key, Open>>,
+    /// Requests that were taken, and whose answers come by the stream for everything else.
+    pub expected: RefCell<HashMap<Key, Outgoing>>,
+    /// Reads that stream, as long as there is one.
+    pub listener: RefCell<Option<AbortHandle>>,
+    /// The server did not take a message without an answer at once.
+    is_slow: Cell<bool>,
     /// Streams that nobody asked for in particular. They end with the connection.
     pub streams: RefCell<JoinSet<()>>,
 }
@@ -182,26 +201,10 @@ impl Link {
         {
             return;
         }
-        let Some(id) = message.id.clone() else {
-            let starts = message.method == "notifications/initialized" && !self.is_legacy.get();
-            let sent = timeout(ACCEPT_LIMIT, self.exchange(&message)).await;
-            if let Ok(Err(failure)) = &sent {
-                self.complain(failure);
-            }
-            if starts {
-                self.listen();
-            }
-            return;
-        };
+        let Some(id) = message.id.clone() else { return self.pass_on(message).await };
         if message.is_initialize() {
             // What follows belongs to the session that this begins.
             if let Err(failure) = self.initialize(&message).await {
-                self.answer(&message, &failure).await;
-            }
-            return;
-        }
-        if self.is_legacy.get() {
-            if let Err(failure) = self.post_legacy(&message).await {
                 self.answer(&message, &failure).await;
             }
             return;
@@ -218,6 +221,33 @@ impl Link {
             link.open.borrow_mut().remove(&id.key);
         });
         self.open.borrow_mut().insert(key, Open { task, by_closing });
+    }
+
+    /// A message without an answer, which keeps its place before what follows unless the server is slow to take it.
+    async fn pass_on(self: &Rc<Self>, message: Outgoing) {
+        let starts = message.method == "notifications/initialized" && !self.is_legacy.get();
+        if starts {
+            self.opening.borrow_mut().initialized = Some(message.clone());
+        }
+        let link = Rc::clone(self);
+        let (taken, is_taken) = oneshot::channel::<()>();
+        let sending = async move {
+            if let Ok(Err(failure)) = timeout(ACCEPT_LIMIT, link.tell(&message)).await {
+                link.complain(&failure);
+            }
+            drop(taken);
+            if starts {
+                link.listen();
+            }
+        };
+        {
+            let mut streams = self.streams.borrow_mut();
+            while streams.try_join_next().is_some() {}
+            streams.spawn_local(sending);
+        }
+        if !self.is_slow.get() && timeout(IN_ORDER, is_taken).await.is_err() {
+            self.is_slow.set(true);
+        }
     }
 
     fn cancel(&self, key: &Key) -> bool {
@@ -245,10 +275,15 @@ impl Link {
         let _ = self.say(failure::reply(&text, id)).await;
     }
 
-    pub fn complain(&self, failure: &Failure) {
-        if matches!(failure, Failure::SessionLost) {
-            self.lost.notify_one();
+    /// The stream for everything else is over for good: what was to come by it does not come.
+    pub async fn end_expected(&self) {
+        let expected = std::mem::take(&mut *self.expected.borrow_mut());
+        for message in expected.into_values() {
+            self.answer(&message, &Failure::NoAnswer).await;
         }
+    }
+
+    pub fn complain(&self, failure: &Failure) {
         (self.settings.note)(&self.in_words(failure));
     }
 
@@ -273,6 +308,8 @@ impl Link {
     pub fn request(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Request {
         let mut credentials = self.settings.headers.clone();
         credentials.extend(self.session.borrow().clone().map(|session| (headers::SESSION, session)));
+        let cookies = self.cookies.borrow().header(credentials.get(COOKIE));
+        credentials.extend(cookies.map(|cookies| (COOKIE, cookies)));
         let target = self.endpoint.borrow().clone();
         Request { method, target, headers, credentials, body: body.into(), same_method: true }
     }

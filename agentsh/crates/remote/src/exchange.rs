@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Method, StatusCode};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::egress::client::Response;
+use crate::escape;
 use crate::json::{self, Json};
-use crate::mcp::jsonrpc::{Id, Message, classify};
+use crate::mcp::jsonrpc::{Key, Message, Shape, classify, with_id};
+use crate::mcp::salvage::{self, Salvage};
 
+use super::cookies::Cookies;
 use super::driver::Link;
 use super::failure::Failure;
 use super::headers;
@@ -22,41 +25,63 @@ const BUSY_TIMES: u32 = 3;
 const BUSY_LIMIT: Duration = Duration::from_secs(60);
 /// Longest explanation of an error, in bytes.
 const MAX_ERROR: usize = 1 << 20;
+/// How long the explanation is waited for.
+const ERROR_LIMIT: Duration = Duration::from_secs(2);
+/// As much of one that is none of the protocol as is quoted, in characters.
+const MAX_QUOTE: usize = 500;
 
 impl Link {
     /// The first request of a session. A server that knows nothing of it may speak the older transport.
     pub async fn initialize(self: &Rc<Self>, message: &Outgoing) -> Result<(), Failure> {
-        *self.session.borrow_mut() = None;
-        *self.version.borrow_mut() = None;
-        let answer = self.post(message).await?;
+        self.opening.borrow_mut().initialize = Some(message.clone());
+        let answer = self.first_post(message).await?;
         let is_unknown = matches!(
             answer.status,
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
         );
         if is_unknown && self.open_legacy().await? {
-            return self.post_legacy(message).await;
+            return self.tell(message).await;
         }
+        self.receive(answer, message).await
+    }
+
+    /// Posts the first message of a session, and notes which one that is.
+    pub async fn first_post(&self, message: &Outgoing) -> Result<Response, Failure> {
+        *self.session.borrow_mut() = None;
+        *self.version.borrow_mut() = None;
+        *self.cookies.borrow_mut() = Cookies::default();
+        let answer = self.post(message).await?;
         let session = answer.headers.get(headers::SESSION).cloned();
         *self.session.borrow_mut() = session.map(|mut session| {
             session.set_sensitive(true);
             session
         });
-        self.receive(answer, message).await
+        self.opening.borrow_mut().sessions += 1;
+        Ok(answer)
     }
 
     /// Posts a message and hands on what comes back until it is answered.
     pub async fn exchange(self: &Rc<Self>, message: &Outgoing) -> Result<(), Failure> {
         if self.is_legacy.get() {
-            return self.post_legacy(message).await;
+            return self.tell(message).await;
         }
+        let session = self.opening.borrow().sessions;
         let answer = self.post(message).await?;
-        self.receive(answer, message).await
+        match self.receive(answer, message).await {
+            Err(Failure::SessionLost) => {
+                self.renew(session).await?;
+                self.receive(self.post(message).await?, message).await
+            }
+            done => done,
+        }
     }
 
-    /// To the place that the older transport named; the answer comes by its stream.
-    pub async fn post_legacy(&self, message: &Outgoing) -> Result<(), Failure> {
+    /// Posts what has no answer, or one that comes by another way. Nobody reads what is said here instead.
+    pub async fn tell(&self, message: &Outgoing) -> Result<(), Failure> {
         let answer = self.post(message).await?;
-        if answer.status.is_success() { Ok(()) } else { Err(Failure::Status(answer.status)) }
+        // The next request begins a session anew where this one is lost.
+        let is_lost = answer.status == StatusCode::NOT_FOUND && self.session.borrow().is_some();
+        if answer.status.is_success() || is_lost { Ok(()) } else { Err(self.quoted(answer).await) }
     }
 
     async fn post(&self, message: &Outgoing) -> Result<Response, Failure> {
@@ -74,7 +99,6 @@ impl Link {
     async fn receive(self: &Rc<Self>, answer: Response, message: &Outgoing) -> Result<(), Failure> {
         let status = answer.status;
         if status == StatusCode::NOT_FOUND && message.version.is_none() && self.session.borrow().is_some() {
-            *self.session.borrow_mut() = None;
             return Err(Failure::SessionLost);
         }
         if let Some(how) = headers::packed(&answer.headers) {
@@ -87,12 +111,16 @@ impl Link {
         let answered = match kind.as_str() {
             headers::EVENTS => self.events(answer, Some(message)).await?,
             headers::JSON => self.texts(answer, message).await?,
-            // A message without an answer is accepted with nothing.
-            _ if message.id.is_none() => true,
-            _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => false,
+            _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
+                let id = message.id.as_ref().filter(|_| self.listener.borrow().is_some());
+                if let Some(id) = id {
+                    self.expected.borrow_mut().insert(id.key.clone(), message.clone());
+                }
+                id.is_some()
+            }
             other => return Err(Failure::Kind(other.chars().take(100).collect())),
         };
-        if answered || message.id.is_none() { Ok(()) } else { Err(Failure::NoAnswer) }
+        if answered { Ok(()) } else { Err(Failure::NoAnswer) }
     }
 
     /// One message, in as many lines as it likes; or, as servers without sessions say it that stream without events, one
@@ -136,29 +164,48 @@ impl Link {
                 return Err(Failure::TooLong(limit));
             }
         }
-        if !held.trim_ascii().is_empty() {
-            answered |= self.hand_on(&held, Some(asked)).await?;
+        let rest = held.trim_ascii();
+        if rest.is_empty() {
+            return Ok(answered);
         }
-        Ok(answered)
+        if self.hand_on(rest, Some(asked)).await? || answered {
+            return Ok(true);
+        }
+        json::read(rest).map_err(Failure::Unreadable)?;
+        Ok(false)
     }
 
     /// An HTTP error, which may hold one of the protocol.
     async fn refused(&self, answer: Response, message: &Outgoing) -> Result<(), Failure> {
-        let status = answer.status;
-        let (Some(id), headers::JSON) = (&message.id, headers::kind(&answer.headers).as_str()) else {
-            return Err(Failure::Status(status));
-        };
-        let body = answer.whole(MAX_ERROR).await.map_err(|_| Failure::Status(status))?;
-        let tree = json::read(body.trim_ascii()).map_err(|_| Failure::Status(status))?;
-        match classify(&tree) {
-            Ok(Message::Response { is_error: true, .. }) => self.say(with_id(tree, id)).await,
-            _ => Err(Failure::Status(status)),
+        let (status, is_json) = (answer.status, headers::kind(&answer.headers) == headers::JSON);
+        let body = body_of(answer).await;
+        if let Some(id) = message.id.as_ref().filter(|_| is_json)
+            && let Ok(tree) = json::read(body.trim_ascii())
+            && let Ok(Message::Response { is_error: true, .. }) = classify(&tree)
+        {
+            let mut line = Vec::new();
+            with_id(tree, id).write(&mut line);
+            return self.say(line).await;
         }
+        Err(self.refusal(status, &body))
+    }
+
+    /// What an answer that is none says.
+    async fn quoted(&self, answer: Response) -> Failure {
+        let status = answer.status;
+        self.refusal(status, &body_of(answer).await)
+    }
+
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> Failure {
+        let body = if self.secrets.stand_in(body) { &[][..] } else { body.trim_ascii() };
+        let said = String::from_utf8_lossy(body);
+        Failure::Status(status, escape::shorten(&escape::line(&said), MAX_QUOTE).into_owned())
     }
 
     /// Hands the messages of a text on. Whether the request was answered by one of them.
     pub async fn hand_on(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
-        let tree = json::read(text.trim_ascii()).map_err(|_| Failure::NotJson)?;
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii();
+        let Ok(tree) = json::read(text) else { return self.hand_on_unread(text, asked).await };
         // The revision of March 2025 has several messages in one text.
         let Json::Array(messages) = tree else { return self.hand_on_one(&tree, asked).await };
         let mut answered = false;
@@ -168,14 +215,48 @@ impl Link {
         Ok(answered)
     }
 
-    async fn hand_on_one(&self, tree: &Json<'_>, asked: Option<&Outgoing>) -> Result<bool, Failure> {
-        let answered = asked.and_then(|asked| asked.id.as_ref()).is_some_and(|id| answers(tree, id));
-        if answered && asked.is_some_and(Outgoing::is_initialize) {
-            let agreed = tree.member("result").and_then(|result| result.member("protocolVersion")?.as_text());
-            *self.version.borrow_mut() = agreed.and_then(|agreed| HeaderValue::from_str(&agreed).ok());
+    /// What cannot be read is refused by the proxy, which knows the words for that. Whether it closes the request with them.
+    async fn hand_on_unread(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
+        let Salvage { id, shape } = salvage::from_line(text);
+        let id = id.filter(|_| shape == Shape::Response);
+        let expected = id.as_ref().and_then(|id| self.take_expected(&id.key));
+        let asked = expected.as_ref().or(asked).and_then(|asked| asked.id.as_ref());
+        let answered = asked.zip(id).is_some_and(|(asked, id)| asked.key.fits(&id.key));
+        // A line break stands between tokens, or is wrong anyway.
+        let is_break = |byte: u8| matches!(byte, b'\n' | b'\r');
+        let line = text.iter().map(|byte| if is_break(*byte) { b' ' } else { *byte }).collect();
+        self.say(line).await?;
+        Ok(answered)
+    }
+
+    /// The request that a message by the stream for everything else is the answer to.
+    fn take_expected(&self, key: &Key) -> Option<Outgoing> {
+        let mut expected = self.expected.borrow_mut();
+        if expected.is_empty() {
+            return None;
         }
-        if answered
-            && asked.is_some_and(|asked| asked.method == "tools/list")
+        expected.remove(key).or_else(|| expected.remove(&key.twin()?))
+    }
+
+    /// What the server says of itself, in the answer to the handshake.
+    pub fn agree(&self, result: &Json<'_>) {
+        let agreed = result.member("protocolVersion").and_then(Json::as_text);
+        *self.version.borrow_mut() = agreed.and_then(|agreed| HeaderValue::from_str(&agreed).ok());
+    }
+
+    async fn hand_on_one(&self, tree: &Json<'_>, asked: Option<&Outgoing>) -> Result<bool, Failure> {
+        let expected = match classify(tree) {
+            Ok(Message::Response { id: Some(id), .. }) => self.take_expected(&id.key),
+            _ => None,
+        };
+        let answered = asked.and_then(|asked| asked.id.as_ref()).is_some_and(|id| answers(tree, id));
+        let asked = expected.as_ref().or(asked.filter(|_| answered));
+        if asked.is_some_and(Outgoing::is_initialize)
+            && let Some(result) = tree.member("result")
+        {
+            self.agree(result);
+        }
+        if asked.is_some_and(|asked| asked.method == "tools/list")
             && let Some(page) = tree.member("result")
         {
             self.params.borrow_mut().on_page(page);
@@ -187,16 +268,20 @@ impl Link {
     }
 }
 
-/// An error that may be about no request in particular, for the one that it was the answer to.
-fn with_id<'a>(mut tree: Json<'a>, id: &'a Id) -> Vec<u8> {
-    let spelled = id.spelled.trim_matches('"');
-    let own = if id.spelled.starts_with('"') { Json::String(spelled) } else { Json::Number(spelled) };
-    if let Some(place) = tree.member_mut("id") {
-        *place = own;
+/// What of a body comes soon, up to a limit.
+async fn body_of(mut answer: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    if headers::packed(&answer.headers).is_some() {
+        return body;
     }
-    let mut line = Vec::new();
-    tree.write(&mut line);
-    line
+    let until = Instant::now() + ERROR_LIMIT;
+    while body.len() < MAX_ERROR
+        && let Ok(Ok(Some(bytes))) = timeout_at(until, answer.chunk()).await
+    {
+        body.extend_from_slice(&bytes);
+    }
+    body.truncate(MAX_ERROR);
+    body
 }
 
 /// How long the server asks to be left alone.

@@ -3,13 +3,14 @@
 use hyper::StatusCode;
 
 use crate::egress::HttpError;
-use crate::json;
+use crate::json::{self, JsonError, JsonErrorKind};
 use crate::mcp::jsonrpc::Id;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
     Http(HttpError),
-    Status(StatusCode),
+    /// With the beginning of what the server says about it.
+    Status(StatusCode, String),
     /// It wants to see who the user is, and why that cannot be had.
     Login(String),
     /// It shows what it was sent as the user's credential.
@@ -19,7 +20,7 @@ pub(crate) enum Failure {
     Kind(String),
     /// Packed, though nobody asked for that: unpacked it may have any length.
     Packed(String),
-    NotJson,
+    Unreadable(JsonError),
     TooLong(usize),
     NoAnswer,
     TooMany,
@@ -39,12 +40,16 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Http(error) => write!(f, "{error}"),
-            Self::Status(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => write!(
-                f,
-                "it answered HTTP {status}: it wants credentials, or others; --header 'Authorization: Bearer ${{NAME}}' \
-                 sends what the variable NAME holds"
-            ),
-            Self::Status(status) => write!(f, "it answered HTTP {status}"),
+            Self::Status(status, said) => {
+                write!(f, "it answered HTTP {status}")?;
+                if matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                    f.write_str(
+                        ": it wants credentials, or others; --header 'Authorization: Bearer ${NAME}' sends what the \
+                         variable NAME holds",
+                    )?;
+                }
+                if said.is_empty() { Ok(()) } else { write!(f, "; it says: '{said}'") }
+            }
             Self::Login(why) => f.write_str(why),
             Self::Echo => {
                 f.write_str("its answer holds the credential that it was sent, and was not passed on")
@@ -52,7 +57,10 @@ impl std::fmt::Display for Failure {
             Self::SessionLost => f.write_str("it ended the session"),
             Self::Kind(kind) => write!(f, "its answer is neither JSON nor a stream of events, but '{kind}'"),
             Self::Packed(how) => write!(f, "its answer is compressed ({how}), which was not asked for"),
-            Self::NotJson => f.write_str("its answer is not JSON"),
+            Self::Unreadable(JsonError { kind: JsonErrorKind::InvalidJson, .. }) => {
+                f.write_str("its answer is not JSON")
+            }
+            Self::Unreadable(error) => write!(f, "its answer was not forwarded: {error}"),
             Self::TooLong(limit) => write!(f, "its message has more than {limit} bytes"),
             Self::NoAnswer => f.write_str("it ended the answer before the response"),
             Self::TooMany => f.write_str("too many of its answers are waited for"),

@@ -4,16 +4,18 @@
 //! answer, `streams` reads events and takes up a stream that broke off, `driver` is the life of one connection. A message is
 //! never read into types: what arrives is written on as it was spelled.
 
-use agentsh_base::json;
+use agentsh_base::{escape, json};
 use agentsh_egress as egress;
 use agentsh_mcp as mcp;
 
+mod cookies;
 mod credentials;
 mod driver;
 mod exchange;
 mod failure;
 mod headers;
 mod message;
+mod renew;
 pub mod sse;
 mod streams;
 

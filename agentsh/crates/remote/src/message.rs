@@ -58,5 +58,5 @@ impl Outgoing {
 
 /// Whether a message of the server answers the request with this id.
 pub(crate) fn answers(tree: &Json<'_>, id: &Id) -> bool {
-    matches!(classify(tree), Ok(Message::Response { id: Some(own), .. }) if own.key == id.key)
+    matches!(classify(tree), Ok(Message::Response { id: Some(own), .. }) if id.key.fits(&own.key))
 }

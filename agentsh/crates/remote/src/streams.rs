@@ -6,12 +6,12 @@ use std::time::Duration;
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::egress::client::Response;
 use crate::mcp::Pause;
 
-use super::driver::Link;
+use super::driver::{ACCEPT_LIMIT, Link};
 use super::failure::Failure;
 use super::headers;
 use super::message::Outgoing;
@@ -84,27 +84,36 @@ impl Link {
     /// Opens the stream by which the server speaks unasked, if it has one, for as long as the connection lives.
     pub fn listen(self: &Rc<Self>) {
         let link = Rc::clone(self);
-        self.streams.borrow_mut().spawn_local(async move {
-            let mut framer = Framer::new(link.settings.max_message);
-            let mut tries = 0;
-            loop {
-                let last = framer.last_id().and_then(|id| HeaderValue::from_str(id).ok());
-                match link.open_stream(last).await {
-                    Ok(Some(mut answer)) => {
-                        if let Err(failure) = link.read(&mut answer, &mut framer, None, &mut tries).await {
-                            return link.complain(&failure);
-                        }
-                        framer = framer.again();
-                    }
-                    // It has none, which is its right.
-                    Ok(None) => return,
-                    Err(Failure::SessionLost) => return link.lost.notify_one(),
-                    Err(_) => {}
-                }
-                sleep(wait(framer.retry(), tries)).await;
-                tries += 1;
-            }
+        let task = self.streams.borrow_mut().spawn_local(async move {
+            link.listen_on().await;
+            link.listener.borrow_mut().take();
+            link.end_expected().await;
         });
+        if let Some(before) = self.listener.borrow_mut().replace(task) {
+            before.abort();
+        }
+    }
+
+    /// Ends when the server has no such stream, or not any more.
+    async fn listen_on(self: &Rc<Self>) {
+        let mut framer = Framer::new(self.settings.max_message);
+        let mut tries = 0;
+        loop {
+            let last = framer.last_id().and_then(|id| HeaderValue::from_str(id).ok());
+            match self.open_stream(last).await {
+                Ok(Some(mut answer)) => {
+                    if let Err(failure) = self.read(&mut answer, &mut framer, None, &mut tries).await {
+                        return self.complain(&failure);
+                    }
+                    framer = framer.again();
+                }
+                // It has none, which is its right.
+                Ok(None) => return,
+                Err(_) => {}
+            }
+            sleep(wait(framer.retry(), tries)).await;
+            tries += 1;
+        }
     }
 
     /// The transport of 2024: one stream for everything, whose first event says where messages are posted. False when the
@@ -113,14 +122,18 @@ impl Link {
         let Some(mut answer) = self.open_stream(None).await? else { return Ok(false) };
         let mut framer = Framer::new(self.settings.max_message);
         let mut events = Vec::new();
-        while events.is_empty() {
-            let Some(bytes) = answer.chunk().await? else { return Ok(false) };
+        let until = Instant::now() + ACCEPT_LIMIT;
+        // Other events may come before: a ping, a greeting.
+        let place = loop {
+            if let Some(at) = events.iter().position(|event: &Event| event.name == b"endpoint") {
+                break events.remove(at);
+            }
+            let Ok(next) = timeout_at(until, answer.chunk()).await else { return Ok(false) };
+            let Some(bytes) = next? else { return Ok(false) };
             framer.push(&bytes, &mut events).map_err(|_| Failure::TooLong(self.settings.max_message))?;
-        }
-        let place = events.remove(0);
+        };
         let here = self.endpoint.borrow().clone();
-        let named = std::str::from_utf8(&place.data).ok().filter(|_| place.name == b"endpoint");
-        let Some(named) = named else { return Ok(false) };
+        let Ok(named) = std::str::from_utf8(&place.data) else { return Ok(false) };
         let endpoint = here.redirected(named, 0, self.settings.client.rules());
         let endpoint = endpoint.map_err(|why| crate::egress::HttpError::refused(here.name(), why))?;
         if !endpoint.same_origin(&here) {
@@ -157,10 +170,10 @@ impl Link {
         headers.extend(last.map(|last| (headers::LAST_EVENT, last)));
         let answer = self.send(Method::GET, headers, Vec::new()).await?;
         match answer.status {
-            StatusCode::NOT_FOUND if self.session.borrow().is_some() => Err(Failure::SessionLost),
             StatusCode::OK if headers::packed(&answer.headers).is_some() => Ok(None),
             StatusCode::OK if headers::kind(&answer.headers) == headers::EVENTS => Ok(Some(answer)),
-            status if status.is_server_error() => Err(Failure::Status(status)),
+            // 404, 405 and 400 say that there is none; a session that is lost is found out by the next request.
+            status if status.is_server_error() => Err(Failure::Status(status, String::new())),
             _ => Ok(None),
         }
     }

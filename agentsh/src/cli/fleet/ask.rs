@@ -365,6 +365,8 @@ impl Fleet {
                 context.time(&server.last_at),
                 server.calls.to_string(),
                 server.refused.to_string(),
+                // Not kept there.
+                String::new(),
                 server.program,
                 context.hash(Some(&server.hash)),
                 server.project,

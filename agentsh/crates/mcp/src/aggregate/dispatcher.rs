@@ -16,6 +16,7 @@ use super::super::framing::Frame;
 use super::super::from_client::{cancelled_id, progress_token};
 use super::super::jsonrpc::{self, Id, Message, Shape};
 use super::super::pending::MAX_PENDING;
+use super::super::pending::SUBSCRIPTION;
 use super::super::reject::Fault;
 use super::super::reply::{self, ErrorReply};
 use super::super::upstream::Upstream;
@@ -25,6 +26,8 @@ use super::{Aggregate, OWN_ID};
 
 /// How long a server may take before the others are answered for without it.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// The same for the first request: a server that comes later has its lists announced.
+const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 /// What may wait for one server, in bytes.
 const MAX_BACKLOG: usize = 64 << 20;
 
@@ -40,7 +43,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         };
         match jsonrpc::classify(&tree) {
             Err(error) => {
-                let fault = Fault::envelope(line, &tree, error);
+                let fault = Fault::envelope(line, error);
                 self.reject(fault).await;
             }
             Ok(Message::Request { id, method, .. }) => self.on_request(line.len(), tree, id, &method).await,
@@ -132,7 +135,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             errors: BTreeMap::new(),
         };
         // A subscription has no answer until it ends.
-        let deadline = (method != "subscriptions/listen").then(|| Instant::now() + PATIENCE);
+        let patience = if what == What::Initialize { HELLO_PATIENCE } else { PATIENCE };
+        let deadline = (method != SUBSCRIPTION).then(|| Instant::now() + patience);
         self.add(&id, method, tree.member("params"), Way::All(gather), deadline);
         if servers.is_empty() {
             return self.board.finish(&id.key);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::json::{self, Json, write_text};
 
+use super::super::listing::cursor;
 use super::names::{SEPARATOR, write_cursor};
 use super::owners::Owners;
 
@@ -77,8 +78,8 @@ pub fn write_list(
     let mut more = Vec::new();
     for (server, result) in trees.iter().filter_map(|(server, tree)| Some((*server, tree.member("result")?)))
     {
-        if let Some(Json::String(cursor)) = result.member("nextCursor") {
-            more.push((server, (*cursor).to_owned()));
+        if let Some(cursor) = cursor(result) {
+            more.push((server, cursor.to_owned()));
         }
         for item in result.member(list.member()).and_then(Json::as_array).unwrap_or_default() {
             let comma = out.len() > start;

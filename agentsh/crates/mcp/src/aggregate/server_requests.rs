@@ -30,7 +30,7 @@ impl ServerRequests {
 
     /// The request that an answer of the client belongs to; it is no longer open.
     pub fn take(&mut self, key: &Key) -> Option<(usize, Id)> {
-        let Question { server, id, .. } = self.open.remove(&number(key)?)?;
+        let Question { server, id, .. } = self.open.remove(&number(key).or_else(|| number(&key.twin()?))?)?;
         self.numbers.remove(&(server, id.key.clone()));
         Some((server, id))
     }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -380,6 +381,30 @@ fn a_server_that_does_not_start_is_missing_and_said_so() {
         assert!(journal.events.borrow().iter().any(is_told));
         client.send(r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__t"}}"#).await;
         assert!(client.next_json().await["error"]["message"].as_str().unwrap().contains("no such program"));
+    });
+}
+
+/// Who is there answers; who comes later has its lists announced.
+#[test]
+fn a_server_that_says_nothing_delays_nobody() {
+    run(async || {
+        let mut both = both().await;
+        let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}"#;
+        both.client.send(hello).await;
+        let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x"}}}"#;
+        both.a.peer.next().await.unwrap();
+        both.b.peer.next().await.unwrap();
+        both.a.peer.send(answer).await;
+        let began = Instant::now();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(both.client.next_json().await["result"]["serverInfo"]["name"], "agentsh");
+        assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+        both.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await;
+        both.a.peer.next().await.unwrap();
+        both.a.peer.send(r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"nextCursor":""}}"#).await;
+        assert_eq!(both.client.next_json().await["result"]["nextCursor"], Value::Null);
+        both.b.peer.send(answer).await;
+        assert_eq!(both.client.next_json().await["method"], "notifications/tools/list_changed");
     });
 }
 

@@ -1,5 +1,7 @@
 //! Bad input of every kind, from both sides: refused, recorded, answered, and the connection goes on.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::rig::{Rig, Server, run, setup};
@@ -211,7 +213,7 @@ fn answers_that_nobody_asked_for_are_dropped() {
         let mut server = rig.server().await;
         rig.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#).await;
         server.peer.next().await.unwrap();
-        for id in ["2", "\"1\"", "1.0", "-1", "0"] {
+        for id in ["2", "\"one\"", "1.5", "-1", "0"] {
             server.peer.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)).await;
         }
         rig.client.send(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).await;
@@ -222,6 +224,106 @@ fn answers_that_nobody_asked_for_are_dropped() {
         rig.round_trip(&mut server, 9).await;
         let unasked = rig.rejections().iter().filter(|(_, reason)| reason == "unasked-response").count();
         assert_eq!((unasked, rig.rejections().len()), (6, 7));
+    });
+}
+
+#[test]
+fn an_answer_finds_its_request_however_its_id_is_spelled() {
+    run(async || {
+        let mut rig = setup().open();
+        let mut server = rig.server().await;
+        for (asked, answered) in [("7", "\"7\""), ("7", "7.0"), ("7", "7e0"), ("\"7\"", "7")] {
+            ask(&mut rig, &mut server, asked).await;
+            ask(&mut rig, &mut server, "\"other\"").await;
+            server.peer.send(&format!(r#"{{"jsonrpc":"2.0","id":{answered},"result":{{"n":1.0}}}}"#)).await;
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{asked},"result":{{"n":1.0}}}}"#);
+            assert_eq!(rig.client.next().await.unwrap(), answer, "{answered}");
+            server.peer.send(r#"{"jsonrpc":"2.0","id":"other","result":{}}"#).await;
+            assert_eq!(rig.client.next_json().await["id"], "other");
+        }
+        // Two requests whose ids look alike: each has its own.
+        ask(&mut rig, &mut server, "1").await;
+        ask(&mut rig, &mut server, "\"1\"").await;
+        for id in ["\"1\"", "1"] {
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+            server.peer.send(&answer).await;
+            assert_eq!(rig.client.next().await.unwrap(), answer);
+        }
+        // The same the other way round.
+        server.peer.send(r#"{"jsonrpc":"2.0","id":3,"method":"roots/list"}"#).await;
+        rig.client.next().await.unwrap();
+        rig.client.send(r#"{"jsonrpc":"2.0","id":"3","result":{"roots":[]}}"#).await;
+        assert_eq!(server.peer.next().await.unwrap(), r#"{"jsonrpc":"2.0","id":3,"result":{"roots":[]}}"#);
+        assert_eq!(rig.rejections(), []);
+    });
+}
+
+/// Lines of a log that are objects, a banner, an answer that was there already: none of them is the answer.
+#[test]
+fn what_is_no_answer_ends_no_request() {
+    run(async || {
+        let mut rig = setup().open();
+        let mut server = rig.server().await;
+        rig.round_trip(&mut server, 5).await;
+        ask(&mut rig, &mut server, "1").await;
+        let noise = [
+            r#"{"level":"info","msg":"started"}"#,
+            r#"{"level":"error","Method":"GET","id":1}"#,
+            "{}",
+            r#"{"id":1}"#,
+            r#"{"jsonrpc":"2.0"}"#,
+            "Listening on stdio",
+            "[info] {",
+            "{ not json",
+            "42",
+            r#"{"jsonrpc":"2.0","id":5,"result":{}}"#,
+        ];
+        for line in noise {
+            server.peer.send(line).await;
+        }
+        tokio::time::sleep(Duration::from_millis(1300)).await;
+        let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        server.peer.send(answer).await;
+        assert_eq!(rig.client.next().await.unwrap(), answer);
+        assert_eq!(rig.rejections().len(), noise.len());
+    });
+}
+
+#[test]
+fn an_answer_that_fits_no_request_ends_the_only_one_after_a_while() {
+    run(async || {
+        let mut rig = setup().open();
+        let mut server = rig.server().await;
+        let misfit = r#"{"jsonrpc":"2.0","id":"what","result":{}}"#;
+        ask(&mut rig, &mut server, "1").await;
+        server.peer.send(misfit).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        server.peer.send(answer).await;
+        assert_eq!(rig.client.next().await.unwrap(), answer);
+        ask(&mut rig, &mut server, "2").await;
+        let sent = Instant::now();
+        server.peer.send(misfit).await;
+        let error = rig.client.next_json().await;
+        assert_eq!(
+            (&error["id"], &error["error"]["data"]["reason"]),
+            (&json!(2), &json!("unasked-response"))
+        );
+        assert!(
+            error["error"]["message"].as_str().unwrap().contains("a request that the client did not send"),
+            "{error}"
+        );
+        assert!((900..2500).contains(&sent.elapsed().as_millis()), "{:?}", sent.elapsed());
+        // Of two nobody can say which one was meant.
+        ask(&mut rig, &mut server, "3").await;
+        ask(&mut rig, &mut server, "4").await;
+        server.peer.send(misfit).await;
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        for id in [3, 4] {
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+            server.peer.send(&answer).await;
+            assert_eq!(rig.client.next().await.unwrap(), answer);
+        }
     });
 }
 

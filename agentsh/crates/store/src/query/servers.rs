@@ -33,6 +33,8 @@ pub struct Server {
     pub calls: u64,
     /// Refused calls, and refusals to start the server.
     pub refused: u64,
+    /// What it sent that was not forwarded: lines that are no messages, answers that nobody asked for.
+    pub dropped: u64,
     /// `started`, `exited`, `crashed`, `refused`, `mismatch`, `not-pinned`, `seen`; `ended` with its session, and `gone`
     /// where neither an end is on record nor the process there.
     pub last_status: String,
@@ -77,10 +79,11 @@ fn servers(connection: &Connection, filter: &EventFilter) -> Result<Vec<Server>,
             "gone".clone_into(&mut server.last_status);
         }
     }
-    for (key, [calls, blocked, refusals]) in totals(connection, &scope)? {
+    for (key, [calls, blocked, refusals, dropped]) in totals(connection, &scope)? {
         let server = servers.entry(key).or_insert_with_key(Server::new);
         server.calls += calls;
         server.refused += blocked + refusals;
+        server.dropped += dropped;
     }
     Ok(servers.into_values().take(usize::try_from(filter.limit).unwrap_or(usize::MAX)).collect())
 }
@@ -108,19 +111,27 @@ fn has_ended(connection: &Connection, session: SessionId) -> Result<bool, StoreE
     Ok(last.is_some_and(|record| matches!(record.event, Some(Event::SessionEnded { .. }))))
 }
 
-/// Calls, refused calls and refusals to start, by server and project.
-fn totals(connection: &Connection, scope: &EventFilter) -> Result<Vec<(Key, [u64; 3])>, StoreError> {
+/// Calls, refused calls, refusals to start and messages that were dropped, by server and project.
+fn totals(connection: &Connection, scope: &EventFilter) -> Result<Vec<(Key, [u64; 4])>, StoreError> {
     // By session first: a project is looked up once for each, not once for each call.
     let mut query = Query::new("SELECT server_id, ");
-    query.push(PROJECT).push(", sum(calls), sum(blocked), sum(refusals) FROM (SELECT server_id, session, ");
+    query
+        .push(PROJECT)
+        .push(", sum(calls), sum(blocked), sum(refusals), sum(dropped) FROM (SELECT server_id, session, ");
     query.push(CALLS).push(" AS calls, ").push(BLOCKED).push(" AS blocked, ");
-    query.push("sum(CASE WHEN type = 'mcp_server_refused' THEN 1 ELSE 0 END) AS refusals FROM events ");
-    query.push("WHERE type IN ('mcp_tool_called', 'mcp_tool_call_intercepted', 'mcp_server_refused') ");
+    query.push("sum(CASE WHEN type = 'mcp_server_refused' THEN 1 ELSE 0 END) AS refusals, ");
+    query.push(
+        "sum(CASE WHEN type = 'mcp_message_rejected' AND body ->> '$.from' = 'server' THEN 1 ELSE 0 END) ",
+    );
+    query.push("AS dropped FROM events WHERE type IN ('mcp_tool_called', 'mcp_tool_call_intercepted', ");
+    query.push("'mcp_server_refused', 'mcp_message_rejected') ");
     query.push("AND server_id IS NOT NULL");
     scope.push_to(&mut query);
     query.push(" GROUP BY server_id, session) AS events GROUP BY 1, 2");
     query
-        .rows(connection, |row| Ok(((row.get(0)?, row.get(1)?), [row.get(2)?, row.get(3)?, row.get(4)?])))
+        .rows(connection, |row| {
+            Ok(((row.get(0)?, row.get(1)?), [row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?]))
+        })
         .map_err(|error| StoreError::sql("counting calls", &error))
 }
 
@@ -132,6 +143,7 @@ impl Server {
             hash: None,
             calls: 0,
             refused: 0,
+            dropped: 0,
             last_status: "seen".to_owned(),
             last_at: None,
             project: project.clone(),
