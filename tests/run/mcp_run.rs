@@ -208,7 +208,7 @@ fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    write!(input, "{OPENING}{}\n", call(5, "any", &json!({}))).unwrap();
+    writeln!(input, "{OPENING}{}", call(5, "any", &json!({}))).unwrap();
     let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
     output.read_line(&mut String::new()).unwrap();
     drop((input, output));
