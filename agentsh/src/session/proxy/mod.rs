@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::mcp::aggregate::Own;
-use crate::policy::PolicyError;
 use crate::policy::proxy_file::{self, ProxyFile, Way};
+use crate::policy::{OnFlow, PolicyError};
 use crate::types::ServerId;
 
 use super::bridges::Bridges;
@@ -72,6 +72,11 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     )
     .await?;
     session.policy.mcp = file.narrow(&session.policy.mcp);
+    if path.is_none() {
+        // No server ever sees such a line: it is searched here.
+        let longest = &mut session.policy.mcp.max_line_bytes;
+        *longest = (*longest).max(standalone::LONGEST_LINE);
+    }
     let session = Rc::new(session);
     for warning in &file.warnings {
         session.note(&format!("{}: {}", warning.rule, warning.value));
@@ -115,10 +120,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 /// Who looks into arguments and results. Always on: a proxy that was asked for and does not look would be a lie.
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
     let policy = content::Settings::of_policy(&session.policy.mcp.exfiltration, Rc::clone(&session.labels));
+    let written = session.policy.mcp.exfiltration.is_written().then_some(policy.mode);
     let asked = content::Settings {
-        mode: settings.mode.unwrap_or(policy.mode),
+        // What a policy asks for holds; where neither it nor the environment says anything, detections are written down.
+        mode: settings.mode.or(written).unwrap_or(OnFlow::Allow),
         lifetime: settings.token_ttl,
-        destinations: Some(Destinations::of(&file.allowed_domains, file.domains_rule.clone())),
+        destinations: Some(Destinations::closed(&file.allowed_domains, file.domains_rule.clone())),
         ..policy
     };
     let journal = session.journal.clone();
