@@ -54,6 +54,8 @@ pub struct DetectionPolicy {
     /// What becomes of a definition with such a finding, where it was written.
     pub actions: BTreeMap<Level, Ruled<OnFinding>>,
     pub patterns: Vec<Ruled<CustomPattern>>,
+    /// The pattern set of the page is used beside the built-in scan: some section has `enabled: true`.
+    pub documented: bool,
     /// Of every sampling and elicitation request. Without it a scan decides: see `content.requests`.
     pub requests: Option<Ruled<OnRequest>>,
     pub requests_of: BTreeMap<ServerId, Ruled<OnRequest>>,
@@ -104,8 +106,9 @@ const DETECTION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "`false` is another way to write `content: {definitions: off}`.",
-        example: "false",
+        about: "`true` looks for the pattern set of the page too, in definitions and in results; `false` is another way to \
+            write `content: {definitions: off}`.",
+        example: "true",
         ..KEY
     },
     Key {
@@ -164,6 +167,7 @@ impl Section<McpPolicy> for Detection {
 
     fn merge(&self, below: &mut McpPolicy) {
         if let Some(enabled) = &self.enabled {
+            below.detection.documented = enabled.value;
             let in_force = &mut below.content;
             if enabled.value != (in_force.definitions != OnFinding::Off) {
                 in_force.definitions = if enabled.value { OnFinding::Alert } else { OnFinding::Off };
@@ -230,6 +234,7 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutputInspection {
+    enabled: Option<Ruled<bool>>,
     written: Option<Ruled<OnFinding>>,
 }
 
@@ -238,8 +243,8 @@ const OUTPUT_INSPECTION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "`false` is another way to write `content: {results: off}`.",
-        example: "false",
+        about: "`true` looks for the pattern set of the page too; `false` is another way to write `content: {results: off}`.",
+        example: "true",
         ..KEY
     },
     Key {
@@ -272,12 +277,14 @@ impl Section<McpPolicy> for OutputInspection {
             ("alert", OnFinding::Alert),
             ("allow", OnFinding::Off),
         ];
-        let off = reader.boolean(fields.find("enabled")).filter(|enabled| !enabled.value);
+        let enabled = reader.boolean(fields.find("enabled"));
+        let off = enabled.clone().filter(|enabled| !enabled.value);
         let action = reader.word(fields.find("on_detection"), &words);
-        Self { written: off.map(|off| Ruled { value: OnFinding::Off, rule: off.rule }).or(action) }
+        Self { written: off.map(|off| Ruled { value: OnFinding::Off, rule: off.rule }).or(action), enabled }
     }
 
     fn merge(&self, below: &mut McpPolicy) {
+        below.detection.documented |= self.enabled.as_ref().is_some_and(|enabled| enabled.value);
         if let Some(written) = &self.written {
             below.content.results = written.value;
             below.content.written.insert("results", written.rule.clone());
