@@ -38,7 +38,7 @@ fn the_examples_of_the_page_are_found_in_results_and_refused_where_that_is_writt
         assert!(message.contains("set sandbox.mcp.output_inspection.on_detection to `alert`"), "{message}");
     }
     assert_eq!(blocking.call("echo", json!({"text": ORDINARY}))["result"]["content"][0]["text"], ORDINARY);
-    drop(blocking);
+    blocking.finish();
     let found = place.events("mcp_output_inspection");
     for (category, severity, text) in EXAMPLES {
         let fits = |one: &Value| {
@@ -60,7 +60,7 @@ fn the_examples_of_the_page_are_found_in_results_and_refused_where_that_is_writt
     for (_, _, text) in EXAMPLES {
         assert_eq!(alerting.call("echo", json!({"text": text}))["result"]["content"][0]["text"], text);
     }
-    drop(alerting);
+    alerting.finish();
     assert!(place.events("mcp_output_inspection").iter().all(|event| event["action"] == "alert"));
     assert_eq!(place.events("mcp_output_inspection").len(), EXAMPLES.len());
 }
@@ -104,7 +104,7 @@ fn a_pattern_of_ones_own_shows_fifty_characters_on_each_side() {
     let mut peer = Peer::ready(&place, &[]);
     let text = format!("{}internal.corp.example{}", "a".repeat(60), "b".repeat(60));
     peer.call("echo", json!({"text": text}));
-    drop(peer);
+    peer.finish();
     let event = place.events("mcp_output_inspection").pop().unwrap();
     let context = format!("{}internal.corp.example{}", "a".repeat(50), "b".repeat(50));
     assert_eq!(
@@ -117,8 +117,9 @@ fn a_pattern_of_ones_own_shows_fifty_characters_on_each_side() {
 fn types_that_the_page_shares_with_the_record_have_its_fields_too() {
     let place = Place::new(Mode::Invoker);
     let mut peer = Peer::ready(&place, &[]);
+    peer.request("tools/list", json!({}));
     peer.call("echo", json!({"text": "x"}));
-    drop(peer);
+    peer.finish();
     let seen = place.events("mcp_tool_seen");
     assert_eq!((&seen[0]["serverID"], &seen[0]["toolName"]), (&seen[0]["server_id"], &seen[0]["tool_name"]));
     assert!(seen[0]["toolHash"].as_str().unwrap().starts_with("sha256:"), "{seen:?}");

@@ -132,10 +132,14 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a terminal does something at a text: C0 but tab and line ends, C1, delete, and what begins with an escape.
+/// Whether a terminal does something at a text: bell, backspace, other character sets, delete, C1, and what begins with an
+/// escape. Other control characters are data: files have them.
 #[must_use]
 pub fn moves_cursor(text: &str) -> bool {
-    ansi::has_control(text)
+    let acts = |letter: char| {
+        matches!(letter, '\u{7}' | '\u{8}' | '\u{e}' | '\u{f}' | '\u{1b}' | '\u{7f}'..='\u{9f}')
+    };
+    text.contains(acts)
 }
 
 /// The strings of a definition without terminal control, by their positions below it, and how many bytes go. Names stay:

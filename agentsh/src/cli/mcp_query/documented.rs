@@ -55,6 +55,9 @@ pub async fn events(filter: &EventFilter, reader: &mut Reader) -> Result<Option<
         };
         match events.last_mut().filter(is_same) {
             Some(last) => {
+                if field(&event, "action") == "block" {
+                    last["action"] = "block".into();
+                }
                 if let Some(list) = last.get_mut("detections").and_then(Value::as_array_mut) {
                     list.push(detection(&event));
                 }

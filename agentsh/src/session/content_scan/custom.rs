@@ -26,7 +26,7 @@ pub(super) struct Found<'p> {
 
 impl Custom {
     pub fn new(policy: &DetectionPolicy) -> Self {
-        Self { patterns: policy.patterns.clone(), documented: policy.documented }
+        Self { patterns: policy.patterns.clone(), documented: !policy.documented.is_empty() }
     }
 
     pub fn find(&self, value: &Json<'_>) -> Vec<Found<'_>> {

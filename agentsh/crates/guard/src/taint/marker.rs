@@ -117,7 +117,7 @@ pub fn unfit(text: &str, position: Position) -> Option<&'static str> {
         Some("it looks like a table")
     } else {
         let (letters, others) = weights(trimmed);
-        (others * 4 > letters).then_some("it is more signs and numbers than words")
+        (others * 2 > letters).then_some("it is more signs and numbers than words")
     }
 }
 

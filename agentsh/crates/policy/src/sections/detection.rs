@@ -54,8 +54,8 @@ pub struct DetectionPolicy {
     /// What becomes of a definition with such a finding, where it was written.
     pub actions: BTreeMap<Level, Ruled<OnFinding>>,
     pub patterns: Vec<Ruled<CustomPattern>>,
-    /// The pattern set of the page is used beside the built-in scan: some section has `enabled: true`.
-    pub documented: bool,
+    /// Sections that have `enabled: true`: with one of them the pattern set of the page is used beside the built-in scan.
+    pub documented: BTreeMap<&'static str, RuleRef>,
     /// Of every sampling and elicitation request. Without it a scan decides: see `content.requests`.
     pub requests: Option<Ruled<OnRequest>>,
     pub requests_of: BTreeMap<ServerId, Ruled<OnRequest>>,
@@ -167,7 +167,10 @@ impl Section<McpPolicy> for Detection {
 
     fn merge(&self, below: &mut McpPolicy) {
         if let Some(enabled) = &self.enabled {
-            below.detection.documented = enabled.value;
+            match enabled.value {
+                true => below.detection.documented.insert("detection", enabled.rule.clone()),
+                false => below.detection.documented.remove("detection"),
+            };
             let in_force = &mut below.content;
             if enabled.value != (in_force.definitions != OnFinding::Off) {
                 in_force.definitions = if enabled.value { OnFinding::Alert } else { OnFinding::Off };
@@ -199,6 +202,9 @@ impl Section<McpPolicy> for Detection {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        for (section, rule) in &policy.detection.documented {
+            lines.add(&format!("{name}.{section}.enabled"), "true", rule);
+        }
         for (level, action) in &policy.detection.actions {
             let level = LEVELS.iter().find(|(_, known)| known == level).map_or("", |(word, _)| *word);
             lines.add(&format!("{name}.detection.actions.{level}"), action.value.as_str(), &action.rule);
@@ -284,7 +290,9 @@ impl Section<McpPolicy> for OutputInspection {
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        below.detection.documented |= self.enabled.as_ref().is_some_and(|enabled| enabled.value);
+        if let Some(enabled) = self.enabled.as_ref().filter(|enabled| enabled.value) {
+            below.detection.documented.insert("output_inspection", enabled.rule.clone());
+        }
         if let Some(written) = &self.written {
             below.content.results = written.value;
             below.content.written.insert("results", written.rule.clone());
