@@ -4,6 +4,7 @@ mod approvals;
 mod arrival;
 mod bundle;
 mod clocks;
+mod database;
 mod inside;
 mod killed;
 mod offline;

@@ -105,7 +105,13 @@ fn a_tool_that_changes_between_sessions_is_hidden_and_refused_until_it_is_truste
         {
             assert!(shown.stdout.contains(part), "{part}: {shown}");
         }
-        pins(&place, &["trust", "--server", "s", "--tool", "read"]).expect_code(0);
+        // By its hash, with and without its prefix, and by no other.
+        let hash = changes[0]["new_hash"].as_str().unwrap();
+        let by = |hash: &str| pins(&place, &["trust", "--server", "s", "--tool", "read", "--hash", hash]);
+        assert!(by("abc123").expect_code(1).stderr.contains(hash));
+        for same in [hash.strip_prefix("sha256:").unwrap(), hash] {
+            assert!(by(same).expect_code(0).stdout.contains("trusted s: tool read"));
+        }
         let trusted = session(&place, &after, "be nice");
         assert_eq!(trusted.tools(), ["read", "list", "more"], "{}", trusted.errors);
         assert_eq!(trusted.answers[3]["result"]["content"][0]["text"], "ran");

@@ -59,7 +59,7 @@ fn command(place: &Place, auditors: &Value, action: &str) -> Command {
         "auditors": auditors, "audit_timeout_action": action,
     });
     let config = place.write("proxy.json", file.to_string());
-    let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);
+    let mut command = place.halting(&["proxy", "--config", config.to_str().unwrap()]);
     command.env("AUDITOR_KEY", "sk-of-the-auditors");
     command
 }

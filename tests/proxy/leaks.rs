@@ -20,7 +20,7 @@ fn config(place: &Place) -> String {
 
 pub fn command(place: &Place) -> Command {
     let config = config(place);
-    place.agentsh(&["proxy", "--config", &config])
+    place.halting(&["proxy", "--config", &config])
 }
 
 /// A proxy whose server `one` has just read the memo.
@@ -180,7 +180,7 @@ fn what_was_read_before_a_restart_is_known_after_it() {
 #[test]
 fn an_agent_may_ask_itself() {
     let place = Place::new(Mode::Invoker);
-    let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
+    let mut peer = Peer::start(&mut place.halting(&["proxy"]));
     peer.shake_hands();
     let answer = |answer: Value| -> (Value, bool) {
         let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
@@ -229,7 +229,7 @@ fn what_a_server_says_of_itself_only_raises_suspicion() {
         };
         let three = [entry("one", &None), entry("two", &hints[0]), entry("three", &hints[1])];
         let config = place.write("proxy.json", json!({"servers": three}).to_string());
-        let mut peer = informed(&place, &mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+        let mut peer = informed(&place, &mut place.halting(&["proxy", "--config", config.to_str().unwrap()]));
         peer.request("tools/list", json!({}));
         peer
     };

@@ -24,7 +24,7 @@ fn prose_is_marked_and_comes_back_as_it_was() {
         let file =
             json!({"servers": [{"id": "one", "command": place.program("fixture_server"), "args": [target]}]});
         let config = place.write("proxy.json", file.to_string());
-        let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+        let mut peer = Peer::start(&mut place.halting(&["proxy", "--config", config.to_str().unwrap()]));
         peer.shake_hands();
         let source = place.write("memo.txt", MEMO);
         let marked = peer.text("one__read_file", json!({"path": source}));
@@ -59,8 +59,7 @@ fn everything_else_stays_as_it_was() {
         format!("<note>{prose}</note>"),
         format!("{prose}\n```sh\necho {prose}\n```"),
         format!("a, {prose}\nb, {prose}\nc, {prose}"),
-        "Too short: the ferry leaves at nine, so please bring the tickets and something warm to wear."
-            .to_owned(),
+        "Too short: the ferry leaves at nine, at the pier.".to_owned(),
         "fn main() { let number = 1; println!(\"one two three four five six seven {}\", number); }"
             .to_owned(),
     ] {

@@ -2,6 +2,7 @@
 
 mod auditors;
 mod config;
+mod documented;
 mod leaks;
 mod markers;
 mod ordinary;

@@ -364,7 +364,7 @@ fn begun(place: &Place) -> Peer {
     let servers: Vec<Value> = SERVERS.iter().map(|id| json!({"id": id, "command": server})).collect();
     let file = json!({"servers": servers, "allowed_domains": ["forge.example", "blog.example"]});
     let config = place.write("proxy.json", file.to_string());
-    let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+    let mut peer = Peer::start(&mut place.halting(&["proxy", "--config", config.to_str().unwrap()]));
     peer.shake_hands();
     peer
 }

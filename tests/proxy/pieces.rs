@@ -14,7 +14,7 @@ fn three(place: &Place) -> Command {
     let entry = |id: &str| json!({"id": id, "command": server});
     let file = json!({"servers": [entry("one"), entry("two"), entry("three")]});
     let config = place.write("three.json", file.to_string());
-    place.agentsh(&["proxy", "--config", config.to_str().unwrap()])
+    place.halting(&["proxy", "--config", config.to_str().unwrap()])
 }
 
 fn read_key(place: &Place, peer: &mut Peer) {
@@ -129,7 +129,7 @@ fn what_has_arrived_counts_after_a_restart() {
 #[test]
 fn pieces_that_an_agent_asks_about_count() {
     let place = Place::new(Mode::Invoker);
-    let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
+    let mut peer = Peer::start(&mut place.halting(&["proxy"]));
     peer.shake_hands();
     let wrap =
         json!({"content": format!("secret_key={KEY}"), "source_type": "file_read", "source_server": "files"});

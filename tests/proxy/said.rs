@@ -25,7 +25,7 @@ fn start(place: &Place) -> Peer {
     let servers = json!([{"id": "one", "command": server, "args": ["answers", file]}, {"id": "two", "command": server}]);
     let config = place.write("proxy.json", json!({ "servers": servers }).to_string());
     place.policy("version: 1\nsandbox: {mcp: {exfiltration: {close_after: 100, marker: off}}}\n");
-    let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+    let mut peer = Peer::start(&mut place.halting(&["proxy", "--config", config.to_str().unwrap()]));
     peer.shake_hands();
     peer.request("tools/list", json!({}));
     peer

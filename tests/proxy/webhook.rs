@@ -32,7 +32,7 @@ fn command(place: &Place, port: u16) -> Command {
     let server = place.program("fixture_server");
     let file = json!({"servers": [{"id": "one", "command": server}, {"id": "two", "command": server}]});
     let config = place.write("proxy.json", file.to_string());
-    let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);
+    let mut command = place.halting(&["proxy", "--config", config.to_str().unwrap()]);
     command.env("CANARY_MCP_WEBHOOK_SECRET", "a shared secret");
     command.env("CANARY_MCP_ALERT_WEBHOOK", format!("https://127.0.0.1:{port}/hook?team=1"));
     command

@@ -64,6 +64,28 @@ fn pages_of_the_book_lead_to_files_that_exist() {
     }
 }
 
+/// A row of the table of promises stands on a test, and the test is there.
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let text = fs::read_to_string(documents().join("seeds.md")).unwrap();
+    let rows: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what ")).collect();
+    assert!(rows.len() > 15, "{rows:?}");
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        assert_eq!(cells.len(), 5, "{row}");
+        let (file, test) = cells[3].trim_matches('`').rsplit_once("::").unwrap();
+        let file = documents().join("../tests").join(file.replace("::", "/")).with_extension("rs");
+        let source = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert!(source.contains(&format!("#[test]\nfn {test}()")), "{row}");
+        let verdict = cells[4];
+        assert!(
+            ["same", "stricter, because ", "differs, because "].iter().any(|word| verdict.starts_with(word)),
+            "{row}"
+        );
+    }
+}
+
 #[test]
 fn every_recipe_is_a_policy() {
     let place = Place::new(Mode::Invoker);

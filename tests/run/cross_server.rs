@@ -25,7 +25,7 @@ fn tools(answers: &Answers, step: usize) -> usize {
 }
 
 #[test]
-fn the_later_of_two_tools_with_one_name_is_hidden_where_the_policy_asks_for_it() {
+fn of_two_tools_with_one_name_neither_is_used_where_the_policy_asks_for_it() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         servers(&place);
@@ -47,14 +47,20 @@ fn the_later_of_two_tools_with_one_name_is_hidden_where_the_policy_asks_for_it()
             "version: 1\nsandbox: {mcp: {cross_server: {enabled: true, burst: {enabled: false}}}}\n",
         );
         let asked = script(&place, &steps);
-        assert!(tools(&asked, 0) > 5, "{}", asked.outcome);
         assert_eq!(tools(&asked, 1), 0, "{}", asked.outcome);
-        assert_eq!(asked.text(2), "first");
-        let error = asked.error(3);
-        assert!(
-            error.contains("passes for 'echo' of server 'alpha'") && error.contains("policy.yaml:2"),
-            "{error}"
+        for (step, other) in [(2, "beta"), (3, "alpha")] {
+            let error = asked.error(step);
+            let passes = format!("passes for 'echo' of server '{other}'");
+            assert!(error.contains(&passes) && error.contains("policy.yaml:2"), "{error}");
+        }
+        let events = place.events("mcp_cross_server_blocked");
+        let blocked = events.iter().find(|event| event["action"] == "block").unwrap();
+        assert_eq!(
+            (&blocked["rule"], &blocked["severity"]),
+            (&json!("shadow_tool"), &json!("critical")),
+            "{blocked}"
         );
+        assert!(blocked["relatedCalls"][0]["serverID"].is_string(), "{blocked}");
         let detections = place.detections();
         assert!(
             detections
@@ -166,6 +172,42 @@ fn behind_the_proxy_the_first_listing_has_no_tool_that_passes_for_one_of_a_slow_
     assert!(peer.aside.is_empty(), "{:?}", peer.aside);
     let (code, errors) = peer.finish();
     assert!(code == 0 && errors.contains("which was declared first"), "{errors}");
+}
+
+/// In a file of one line too, where neither the alphabet nor a line says which was first.
+#[test]
+fn the_order_of_declaration_decides_and_not_the_alphabet() {
+    let place = Place::new(Mode::Invoker);
+    let [honest, quick] = look_alikes(&place, None);
+    let servers = json!({"mcpServers": {"zeta": honest, "alpha": quick}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    let answers = script(
+        &place,
+        &json!([
+            list("alpha"),
+            list("zeta"),
+            {"server": "zeta", "tool": "search", "arguments": {}},
+            {"server": "alpha", "tool": "se\u{430}rch", "arguments": {}},
+        ]),
+    );
+    assert_eq!(answers.text(2), "ran search", "{}", answers.outcome);
+    assert!(answers.error(3).contains("passes for 'search' of server 'zeta'"), "{}", answers.error(3));
+}
+
+#[test]
+fn a_server_whose_name_is_nearly_anothers_is_told_of_with_the_score() {
+    let place = Place::new(Mode::Invoker);
+    let entry = json!({"command": place.program("fixture_server"), "args": []});
+    let servers = json!({"mcpServers": {"notes-server": entry, "notes-servar": entry, "weather": entry}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    script(&place, &json!([list("notes-server"), list("notes-servar"), list("weather")]));
+    let found = place.events("mcp_server_name_similarity");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (&found[0]["serverID"], &found[0]["similarTo"], &found[0]["score"]),
+        (&json!("notes-servar"), &json!("notes-server"), &json!(0.92)),
+        "{found:?}"
+    );
 }
 
 #[test]

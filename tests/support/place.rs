@@ -215,6 +215,13 @@ impl Place {
         self.listed(&["mcp", "detections", "--json"])
     }
 
+    /// A proxy that refuses what it finds.
+    pub fn halting(&self, words: &[&str]) -> Command {
+        let mut command = self.agentsh(words);
+        command.env("CANARY_MCP_RESPONSE_MODE", "halt");
+        command
+    }
+
     pub fn agentsh(&self, words: &[&str]) -> Command {
         let verb = match words {
             ["run", ..] => 1,

@@ -71,6 +71,8 @@ pub struct Origin {
     pub file: PathBuf,
     /// Line of the server's key, counted from 1; 0 on the command line.
     pub line: u64,
+    /// How many stand in front of it in its file.
+    pub nth: usize,
     pub scope: Scope,
     /// It came with the project, and the user has agreed to the file as it is.
     pub agreed: bool,

@@ -66,8 +66,8 @@ pub(super) fn gather(
 ) -> Result<(), AgentError> {
     let problem = match entries {
         Value::Object(entries) if entries.len() <= MOST_SERVERS => {
-            for (name, entry) in entries {
-                gather_one(name, entry, place, kept, &mut expand, into)?;
+            for (nth, (name, entry)) in entries.iter().enumerate() {
+                gather_one((nth, name), entry, place, kept, &mut expand, into)?;
             }
             return Ok(());
         }
@@ -167,7 +167,7 @@ pub(super) fn credential_problem(lookups: &Lookups) -> Option<String> {
 }
 
 fn gather_one(
-    name: &str,
+    (nth, name): (usize, &str),
     entry: &Value,
     place: &Place<'_>,
     kept: &[&str],
@@ -176,7 +176,7 @@ fn gather_one(
 ) -> Result<(), AgentError> {
     let line = place.lines.get(name).copied().unwrap_or(0);
     let id = ServerId(name.to_owned());
-    let origin = Origin { file: place.file.to_owned(), line, scope: place.scope, agreed: place.agreed };
+    let origin = Origin { file: place.file.to_owned(), line, nth, scope: place.scope, agreed: place.agreed };
     let withhold = place.scope == Scope::Project && !place.agreed;
     let mut lookups = Lookups { withhold, ..Lookups::default() };
     let transport = match name_problem(name) {

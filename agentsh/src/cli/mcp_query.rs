@@ -11,6 +11,7 @@ use super::output::{Context, Failure, OK, finish, json, table, whole_table};
 use crate::store::{EventFilter, Reader, Record};
 use crate::types::SessionId;
 
+mod documented;
 mod filter;
 
 pub use filter::Filter;
@@ -197,17 +198,27 @@ pub(super) async fn listed(
                 call.input.map(|input| input.to_string()).unwrap_or_default(),
             ]
         }),
-        Query::Events(_) => Listed::new(head(query), whole(&reader.events(filter).await?), |event| {
-            let mut rest = event.clone();
-            if let Some(fields) = rest.as_object_mut() {
-                fields.retain(|name, _| {
-                    !matches!(name.as_str(), "session" | "seq" | "time" | "type" | "server_id" | "tool_name")
-                });
-            }
-            let time = context.time(&field(&event, "time"));
-            let [kind, server, tool] = ["type", "server_id", "tool_name"].map(|name| field(&event, name));
-            vec![time, kind, server, tool, rest.to_string()]
-        }),
+        Query::Events(_) => {
+            let documented = documented::events(filter, reader).await?;
+            let found = match documented {
+                Some(found) => found,
+                None => whole(&reader.events(filter).await?),
+            };
+            Listed::new(head(query), found, |event| {
+                let mut rest = event.clone();
+                if let Some(fields) = rest.as_object_mut() {
+                    fields.retain(|name, _| {
+                        !matches!(
+                            name.as_str(),
+                            "session" | "seq" | "time" | "type" | "server_id" | "tool_name"
+                        )
+                    });
+                }
+                let time = context.time(&field(&event, "time"));
+                let [kind, server, tool] = ["type", "server_id", "tool_name"].map(|name| field(&event, name));
+                vec![time, kind, server, tool, rest.to_string()]
+            })
+        }
         Query::Detections(_) => {
             let mut found = Vec::new();
             for kind in ["mcp_exfil_detected", "mcp_content_detected"] {

@@ -28,7 +28,7 @@ pub enum PinsVerb {
     Trust {
         #[command(flatten)]
         which: Which,
-        /// Only when the digest is this one
+        /// Only when the digest of the program is this one, or the hash of what --tool names; with `sha256:` or without
         #[arg(long, value_name = "DIGEST")]
         hash: Option<String>,
     },
@@ -197,6 +197,9 @@ async fn trust(
 ) -> Result<(), Failure> {
     let server = which.server.as_ref().ok_or_else(|| Failure::Usage("trust needs --server ID".to_owned()))?;
     let found = candidates(store, which).await?;
+    if let Some(asked) = hash.filter(|_| which.is_offered()) {
+        return offered::trust_hash(store, which, asked, out).await;
+    }
     // A digest names a program.
     if hash.is_none() && offered::trust(store, which, found.is_empty(), out).await? && found.is_empty() {
         return Ok(());

@@ -55,10 +55,7 @@ pub struct Bridges {
 impl Bridges {
     #[must_use]
     pub fn new(session: Rc<Session>, declared: BTreeMap<ServerId, Declared>) -> Self {
-        // A server that came with the project takes no name from one of the user's.
-        let mut order: Vec<ServerId> = declared.keys().cloned().collect();
-        order.sort_by_key(|id| declared.get(id).map(|server| (!server.is_users_word(), server.place())));
-        Self::in_order(session, declared, &order)
+        Self::in_order(session, declared, &[])
     }
 
     /// The same for servers that were declared in this order.

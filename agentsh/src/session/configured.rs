@@ -77,6 +77,7 @@ fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agent::Declared> {
         let origin = agent::Origin {
             file: PathBuf::from(&server.rule.file),
             line: server.rule.line,
+            nth: servers.len(),
             scope: agent::Scope::Policy,
             agreed: false,
         };
@@ -113,6 +114,17 @@ pub fn configured(context: &Context, policy: &Policy) -> Result<BTreeMap<ServerI
         found.extend(declarations(context, policy, &launch));
     }
     Ok(found)
+}
+
+/// The servers of an agent in the order in which they are declared: the user's before those that came with the project.
+#[must_use]
+pub fn in_order(launch: &Launch) -> Vec<ServerId> {
+    let mut servers: Vec<_> = launch.servers.iter().collect();
+    servers.sort_by_key(|(_, server)| {
+        let origin = &server.origin;
+        (origin.scope == agent::Scope::Project, &origin.file, origin.line, origin.nth)
+    });
+    servers.into_iter().map(|(id, _)| id.clone()).collect()
 }
 
 /// The servers of an agent, as they are started or asked.

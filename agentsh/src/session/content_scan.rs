@@ -46,7 +46,7 @@ impl ContentScan {
         Self {
             policy: policy.content.clone(),
             detection: policy.detection.clone(),
-            custom: Custom::new(&policy.detection.patterns),
+            custom: Custom::new(&policy.detection),
             secrets: Secrets::new(&policy.secrets),
         }
     }
@@ -58,22 +58,39 @@ impl ContentScan {
     }
 
     fn definition(&self, subject: &Subject<'_>, definition: &Json<'_>, report: &mut Report) {
+        if self.policy.sanitize {
+            let (rewrites, bytes) = scan::without_control(definition);
+            if bytes > 0 {
+                report.find(self.removed(subject, "ansi", bytes, String::new()));
+                report.rewrite(rewrites);
+            }
+        }
         let is_asked = !self.detection.actions.is_empty();
         if self.policy.definitions != OnFinding::Off || is_asked {
             let scan = scan::scan_definition(definition);
             let (action, rule) = self.of_definition(&scan);
+            let mut scan = scan;
+            // What was written of something this bad, or of anything, is meant for the worst there is.
+            if scan.verdict == Action::Alert
+                && scan
+                    .severity()
+                    .is_some_and(|worst| worst == scan::Severity::Critical || self.is_written(worst))
+            {
+                scan.verdict = Action::Block;
+            }
             tell(subject, &scan, action, &rule, "its definition", report);
         }
         for found in self.custom.find(definition) {
             let (action, rule) = self.of_level(found.severity);
-            report.find(found.tell(subject, action, rule, "its definition"));
+            let is_sure = self.is_written(found.severity);
+            report.find(found.surely(is_sure).tell(subject, action, rule, "its definition"));
         }
     }
 
     /// What becomes of a definition, and by which rule: by how bad the worst finding is, where that was written.
     fn of_definition(&self, scan: &Scan) -> (OnFinding, RuleRef) {
         let worst = scan.severity().unwrap_or(scan::Severity::Low);
-        if self.detection.actions.contains_key(&custom::level(worst)) {
+        if self.is_written(worst) {
             return self.of_level(worst);
         }
         // What no reader can see has no honest use in a definition; everything else is a guess.
@@ -83,6 +100,11 @@ impl ContentScan {
             other => other,
         };
         (action, self.policy.rule("definitions"))
+    }
+
+    /// Whether the policy says what becomes of definitions with a finding this bad.
+    fn is_written(&self, severity: scan::Severity) -> bool {
+        self.detection.actions.contains_key(&custom::level(severity))
     }
 
     fn of_level(&self, severity: scan::Severity) -> (OnFinding, RuleRef) {
@@ -153,7 +175,7 @@ impl ContentScan {
         let mut told: Vec<&str> = Vec::new();
         let mut moving = BTreeSet::new();
         if !hidden && scan.removals.iter().any(|removal| removal.kind == "ansi") {
-            custom::texts(value, &mut String::new(), &mut |pointer, text| {
+            custom::texts(value, &mut String::new(), &mut |pointer, text, _| {
                 if scan::moves_cursor(text) {
                     moving.insert(pointer.to_owned());
                 }
@@ -167,18 +189,23 @@ impl ContentScan {
             told.push(removal.kind);
             let all = scan.removals.iter().filter(|other| other.kind == removal.kind);
             let bytes: usize = all.map(|removal| removal.bytes).sum();
-            report.find(Finding {
-                verdict: Verdict::new(Outcome::Rewrite, Reason::TextCleaned, self.policy.rule("sanitize")),
-                category: Some("removed".to_owned()),
-                detector: removal.kind.to_owned(),
-                severity: Severity::Low,
-                source: Some(source(subject)),
-                destination: None,
-                context: format!("[{bytes} bytes]"),
-                pointer: removal.pointer.clone(),
-                decoded: Vec::new(),
-                what: format!("{bytes} bytes that nobody is shown were taken out ({})", removal.kind),
-            });
+            report.find(self.removed(subject, removal.kind, bytes, removal.pointer.clone()));
+        }
+    }
+
+    /// What is told of bytes that were taken out.
+    fn removed(&self, subject: &Subject<'_>, kind: &str, bytes: usize, pointer: String) -> Finding {
+        Finding {
+            verdict: Verdict::new(Outcome::Rewrite, Reason::TextCleaned, self.policy.rule("sanitize")),
+            category: Some("removed".to_owned()),
+            detector: kind.to_owned(),
+            severity: Severity::Low,
+            source: Some(source(subject)),
+            destination: None,
+            context: format!("[{bytes} bytes]"),
+            pointer,
+            decoded: Vec::new(),
+            what: format!("{bytes} bytes that nobody is shown were taken out ({kind})"),
         }
     }
 

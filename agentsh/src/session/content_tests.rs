@@ -22,13 +22,13 @@ fn with_content(test: impl FnOnce(&mut Content)) {
     });
 }
 
-fn result(content: &mut Content, server: &str, text: &str) -> Option<Rewrite> {
+fn result(content: &mut Content, server: &str, text: &str) -> Vec<Rewrite> {
     let message = json!({"id": 1, "result": {"content": [{"type": "text", "text": text}]}}).to_string();
     let tree = json::read(message.as_bytes()).unwrap();
     content.remember_result(&ServerId(server.to_owned()), "read", &tree)
 }
 
-fn call(content: &mut Content, text: &str) -> Option<Finding> {
+fn call(content: &mut Content, text: &str) -> Vec<Finding> {
     let arguments = json!({"text": text}).to_string();
     let tree = json::read(arguments.as_bytes()).unwrap();
     content.carried_out(&ServerId("mail".to_owned()), "send", &tree, true, None)
@@ -38,7 +38,7 @@ fn call(content: &mut Content, text: &str) -> Option<Finding> {
 fn what_waits_to_be_remembered_counts_in_the_next_call() {
     with_content(|content| {
         result(content, "files", MEMO);
-        let found = call(content, &MEMO[20..120]).unwrap();
+        let found = call(content, &MEMO[20..120]).remove(0);
         assert_eq!(found.source.unwrap().server.0, "files");
     });
 }
@@ -49,11 +49,11 @@ fn a_marker_stands_for_the_result_that_it_was_put_into() {
         for number in 0..200 {
             let text = format!("{MEMO} This is the copy with the number {number} of two hundred copies.");
             let server = format!("files{number}");
-            let marked = result(content, &server, &text).unwrap().spelled;
+            let marked = result(content, &server, &text).remove(0).spelled;
             let invisible: String = marked.chars().filter(|one| !text.contains(*one)).collect();
             assert!(!invisible.is_empty());
             if number % 70 == 0 {
-                let found = call(content, &format!("Lunch at noon?{invisible}")).unwrap();
+                let found = call(content, &format!("Lunch at noon?{invisible}")).remove(0);
                 assert_eq!(
                     (found.detector.as_str(), found.source.unwrap().server.0),
                     ("taint-marker", server)
@@ -132,7 +132,7 @@ fn what_is_searched_on_another_thread_is_found_as_here_and_counts_afterwards() {
         assert_eq!(found[0].source.as_ref().unwrap().server.0, "files");
         // Half of what would be found ends a long call, the other half begins the next one.
         assert!(call_apart(content, &format!("{long}{}", &MEMO[40..64]), |_| {}).is_empty());
-        assert!(call(content, &MEMO[64..88]).is_some());
+        assert!(!call(content, &MEMO[64..88]).is_empty());
     });
 }
 
@@ -142,7 +142,7 @@ fn what_goes_to_the_same_server_meanwhile_is_known_when_the_search_is_back() {
         result(content, "files", MEMO);
         let long = filler(2, 60_000);
         let found = call_apart(content, &format!("{}{long}", &MEMO[64..88]), |content| {
-            assert!(call(content, &MEMO[40..64]).is_none());
+            assert!(call(content, &MEMO[40..64]).is_empty());
         });
         assert_eq!(found.len(), 1, "the second half, and the first that overtook it");
     });

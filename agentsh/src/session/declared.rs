@@ -36,26 +36,3 @@ pub enum Declared {
     Command(Declaration),
     Url(remote::Declaration),
 }
-
-impl Declared {
-    /// The file that declares it, and the line in it; 0 where that is not known.
-    #[must_use]
-    pub fn place(&self) -> (&str, usize) {
-        let place = match self {
-            Self::Command(declaration) => declaration.place.as_deref(),
-            Self::Url(declaration) => declaration.place.as_deref(),
-        };
-        let place = place.unwrap_or_default();
-        let parted = place.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
-        parted.unwrap_or((place, 0))
-    }
-
-    /// The user wrote it, and no file that came with the project.
-    #[must_use]
-    pub fn is_users_word(&self) -> bool {
-        match self {
-            Self::Command(declaration) => declaration.users_word,
-            Self::Url(declaration) => declaration.users_word,
-        }
-    }
-}

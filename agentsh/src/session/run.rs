@@ -162,7 +162,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         ));
     }
     session.record.agent_starts();
-    let bridges = Bridges::new(Rc::clone(session), declared).with_policy();
+    let order = configured::in_order(&launch);
+    let bridges = Bridges::in_order(Rc::clone(session), declared, &order).with_policy();
     let bridges = Rc::new(bridges.map_err(io("make a key"))?.with_classifier()?);
     // Before the agent runs: a signal that came between its first step and ours would end us, and it with us.
     let signals = Signals::listen()?;

@@ -401,7 +401,7 @@ async fn metrics(State(app): Shared, headers: HeaderMap) -> Answer {
 
 /// Whether the database answers.
 async fn healthz(State(app): Shared) -> Answer {
-    app.ask(|db| db.rows("SELECT 1", &[]).map(drop)).await?;
+    app.ask(|db| db.rows("SELECT CAST(1 AS BIGINT)", &[]).map(drop)).await?;
     Ok("ok\n".into_response())
 }
 

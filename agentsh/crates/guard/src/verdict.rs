@@ -164,8 +164,7 @@ impl Verdict {
                 if self.rule.id.contains(".classifier") {
                     return "to let it through with an alert, set sandbox.mcp.classifier.action to `alert`".to_owned();
                 }
-                let key = self.rule.id.rsplit('.').next().unwrap_or_default();
-                format!("to let it through with an alert, set sandbox.mcp.content.{key} to `alert`")
+                format!("to let it through with an alert, set {} to `alert`", self.rule.id)
             }
             Reason::ToolShadowed => "to allow it, take one of the two servers away, or set \
                                      cross_server.shadow_tool.enabled to false"

@@ -277,6 +277,7 @@ impl<R: Recorder> Connection<R> {
         classified: Classified,
     ) {
         let rewrites;
+        let cleaned;
         let advice;
         let mut tree: Json<'_> = tree;
         let mut said: Option<Box<str>> = None;
@@ -284,18 +285,21 @@ impl<R: Recorder> Connection<R> {
         match kind {
             Kind::ToolsList => {
                 leave_out(&mut tree, "tools", &classified.left_out);
-                self.inspect_tools(client, &mut tree);
+                cleaned = self.inspect_tools(client, &mut tree);
+                clean(&cleaned, &mut tree, "tools");
                 listed = Some(("tools/list", "tools"));
             }
             Kind::Initialize => {
                 let is_error = tree.member("error").is_some();
                 self.handshake.agreed = !is_error;
-                self.inspect_offers(Offer::Instructions, &mut tree);
+                cleaned = self.inspect_offers(Offer::Instructions, &mut tree);
+                clean(&cleaned, &mut tree, "instructions");
                 said = is_error.then(|| "initialize".into());
             }
             Kind::Offers(offer) => {
                 leave_out(&mut tree, listing_of(offer).1, &classified.left_out);
-                self.inspect_offers(offer, &mut tree);
+                cleaned = self.inspect_offers(offer, &mut tree);
+                clean(&cleaned, &mut tree, listing_of(offer).1);
                 listed = Some(listing_of(offer));
             }
             Kind::ToolCall(tool) => {
@@ -424,5 +428,12 @@ fn says_more(answer: &Json<'_>) -> bool {
         Some(Json::Object(members)) => members.iter().any(more),
         Some(_) => true,
         None => answer.member("error").is_some(),
+    }
+}
+
+/// Replaces texts below a member of the result.
+fn clean<'a>(rewrites: &'a [Rewrite], tree: &mut Json<'a>, member: &str) {
+    if let Some(place) = tree.member_mut("result").and_then(|result| result.member_mut(member)) {
+        Rewrite::apply(rewrites, place);
     }
 }

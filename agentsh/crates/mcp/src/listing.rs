@@ -159,7 +159,8 @@ impl<R: Recorder> Connection<R> {
             return Vec::new();
         }
         self.listing.own = None;
-        self.inspect_tools(client, answer);
+        // Nobody is shown this page.
+        let _ = self.inspect_tools(client, answer);
         let next = answer.member("result").and_then(cursor).map(|cursor| format!("\"{cursor}\""));
         if let Some(cursor) = next.filter(|_| self.listing.pages < MOST_PAGES && !self.listing.is_idle()) {
             self.ask_for_page(Some(&cursor));

@@ -134,6 +134,7 @@ fn intercepted(
 }
 
 fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -> Event {
+    let other = found.source.as_ref().filter(|source| source.server != *server);
     if let Some(category) = &found.category {
         return Event::McpContentDetected {
             server_id: server.clone(),
@@ -147,6 +148,8 @@ fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -
             rule: found.verdict.rule.clone(),
             pointer: found.pointer.clone(),
             context: found.context.clone(),
+            other_server: other.map(|other| other.server.clone()),
+            other_tool: other.map(|other| other.tool.clone()).filter(|tool| !tool.is_empty()),
         };
     }
     let source = found.source.as_ref();

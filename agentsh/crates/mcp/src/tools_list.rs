@@ -1,6 +1,6 @@
 //! Answers to `tools/list`: what the server offers goes on record, what policy denies disappears.
 
-use crate::guard::{Decision, Matter, Offer, Reason, interface};
+use crate::guard::{Decision, Matter, Offer, Reason, Rewrite, interface};
 use crate::json::{self, Json};
 use crate::store::words::ToolStatus;
 use crate::store::{Event, Recorder};
@@ -23,22 +23,52 @@ const MOST_TOLD: usize = 16;
 /// Changes of tools that a connection records one by one: a server can make up others without end.
 const MOST_CHANGES: u64 = 4096;
 
+/// Entries of a list that stay, and what is changed in them, by their new places.
+#[derive(Default)]
+struct Kept {
+    count: usize,
+    rewrites: Vec<Rewrite>,
+}
+
+impl Kept {
+    /// Whether the entry stays.
+    fn note(&mut self, entry: Option<Vec<Rewrite>>) -> bool {
+        let Some(entry) = entry else { return false };
+        let at = self.count;
+        self.count += 1;
+        self.rewrites.extend(
+            entry.into_iter().map(|rewrite| Rewrite {
+                path: std::iter::once(at).chain(rewrite.path).collect(),
+                ..rewrite
+            }),
+        );
+        true
+    }
+}
+
 impl<R: Recorder> Connection<R> {
     /// Records every tool of a `tools/list` answer and takes out those that must not be seen.
-    pub fn inspect_tools(&mut self, client: &mut impl Client, answer: &mut Json<'_>) {
+    pub fn inspect_tools(&mut self, client: &mut impl Client, answer: &mut Json<'_>) -> Vec<Rewrite> {
         self.listing.on_page(answer);
         let Some(Json::Array(tools)) =
             answer.member_mut("result").and_then(|result| result.member_mut("tools"))
         else {
-            return;
+            return Vec::new();
         };
         let mut repeats = Repeats::default();
-        tools.retain(|tool| self.inspect_tool(client, tool, &mut repeats));
+        let mut kept = Kept::default();
+        tools.retain(|tool| kept.note(self.inspect_tool(client, tool, &mut repeats)));
         self.note_repeats(&repeats);
+        kept.rewrites
     }
 
-    /// Whether the tool may be seen.
-    fn inspect_tool(&mut self, client: &mut impl Client, tool: &Json<'_>, repeats: &mut Repeats) -> bool {
+    /// The changes with which the tool may be seen; None: it may not.
+    fn inspect_tool(
+        &mut self,
+        client: &mut impl Client,
+        tool: &Json<'_>,
+        repeats: &mut Repeats,
+    ) -> Option<Vec<Rewrite>> {
         let hash = interface::hash(tool);
         let name = match tool.member("name").and_then(Json::as_text) {
             Some(name) if name.len() <= MAX_TOOL_NAME && !is_ambiguous(tool) => name,
@@ -53,7 +83,7 @@ impl<R: Recorder> Connection<R> {
         }
         self.tell_hidden("tool", &name, &decision);
         self.take_back_displaced(client, &name, &decision);
-        !decision.is_block()
+        (!decision.is_block()).then_some(decision.rewrites)
     }
 
     /// Takes what a tool of this server displaces out of what the client is shown of other servers, however that was found.
@@ -101,37 +131,42 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    /// Takes prompts, resources, templates or the instructions out of an answer that must not be seen.
-    pub fn inspect_offers(&mut self, offer: Offer, answer: &mut Json<'_>) {
+    /// Takes prompts, resources, templates or the instructions out of an answer that must not be seen. Gives the changes
+    /// of what stays, below the list or the instructions.
+    pub fn inspect_offers(&mut self, offer: Offer, answer: &mut Json<'_>) -> Vec<Rewrite> {
         let (list, named) = match offer {
             Offer::Prompt => ("prompts", "name"),
             Offer::Resource => ("resources", "uri"),
             Offer::Template => ("resourceTemplates", "uriTemplate"),
             Offer::Instructions => ("instructions", ""),
         };
-        let Some(result) = answer.member_mut("result") else { return };
+        let Some(result) = answer.member_mut("result") else { return Vec::new() };
         if offer == Offer::Instructions {
-            let Some(text) = result.member(list).cloned() else { return };
-            if !self.is_offered(offer, "", &text)
+            let Some(text) = result.member(list).cloned() else { return Vec::new() };
+            let offered = self.offered(offer, "", &text);
+            if offered.is_none()
                 && let Json::Object(members) = result
             {
                 members.retain(|(raw, _)| json::unescape(raw) != list);
             }
-            return;
+            return offered.unwrap_or_default();
         }
-        let Some(Json::Array(entries)) = result.member_mut(list) else { return };
+        let Some(Json::Array(entries)) = result.member_mut(list) else { return Vec::new() };
+        let mut kept = Kept::default();
         entries.retain(|entry| {
             let name = entry.member(named).and_then(Json::as_text).unwrap_or_default();
-            self.is_offered(offer, &name, entry)
+            kept.note(self.offered(offer, &name, entry))
         });
+        kept.rewrites
     }
 
-    fn is_offered(&mut self, kind: Offer, name: &str, definition: &Json<'_>) -> bool {
+    /// The changes with which it may be seen; None: it may not.
+    fn offered(&mut self, kind: Offer, name: &str, definition: &Json<'_>) -> Option<Vec<Rewrite>> {
         let hash = interface::hash(definition);
         let decision = self.decide(Matter::Offer { kind, name, hash: &hash, definition });
         self.record_findings(name, &serde_json::Value::Null, &decision);
         self.tell_hidden(kind.as_str(), name, &decision);
-        !decision.is_block()
+        (!decision.is_block()).then_some(decision.rewrites)
     }
 
     fn note_tool(&mut self, name: &str, hash: &str, tool: &Json<'_>, repeats: &mut Repeats) -> Noted {

@@ -14,6 +14,7 @@ mod builtin_profiles;
 pub mod bundle;
 mod describe;
 pub mod diagnostic;
+mod documented_patterns;
 pub mod domain;
 #[cfg(test)]
 mod domain_tests;
@@ -69,6 +70,7 @@ pub use builtin::AGENTS;
 pub use bundle::{Bundle, BundleError};
 pub use describe::Line;
 pub use diagnostic::{Diagnostic, PolicyError};
+pub use documented_patterns::documented_patterns;
 pub use explain::{Answer, allow_entry, allow_line, ask_connect, ask_file, beware};
 pub use flags::Flags;
 pub use locks::Locks;

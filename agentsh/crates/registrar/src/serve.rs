@@ -72,7 +72,17 @@ impl Mounted {
 /// The client of PostgreSQL waits, which the thread of the server must not.
 async fn opened(database: Database) -> Result<(Pool, Writer), ServeError> {
     let opened = tokio::task::spawn_blocking(move || {
-        database.prepare(schema::WRITERS, &schema::TABLES)?;
+        database.prepare(schema::WRITERS, &schema::TABLES).map_err(|error| {
+            // Both have a table `servers`, of other columns.
+            let fleets = database.connect(None).and_then(|mut db| db.rows("SELECT version FROM fleet_schema", &[]));
+            match fleets {
+                Ok(_) => DbError(
+                    "the records of a fleet are kept in this database; give the registry one of its own with --database"
+                        .to_owned(),
+                ),
+                Err(_) => error,
+            }
+        })?;
         Ok::<_, DbError>((Pool::start(&database, "registry-reader", READERS)?, Writer::start(&database)?))
     });
     Ok(opened.await.map_err(|error| ServeError::Io(io::Error::other(error)))??)

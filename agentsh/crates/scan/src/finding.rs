@@ -137,6 +137,13 @@ impl Scan {
     }
 }
 
+/// The neighbourhood of a place in a text: at most 50 characters on each side, control characters shown as spaces, secrets
+/// replaced.
+#[must_use]
+pub fn around(text: &str, place: &Range<usize>) -> String {
+    context(text, place, &crate::secrets::redactions("", &crate::secrets::find(text)))
+}
+
 /// The neighbourhood of a place in a text, cut at characters, control characters shown as spaces. Secrets that reach
 /// into it are replaced.
 pub(crate) fn context(text: &str, place: &Range<usize>, secrets: &[Redaction]) -> String {

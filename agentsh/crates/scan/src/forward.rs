@@ -132,10 +132,55 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a terminal does something at a text. Other control characters are data.
+/// Whether a terminal does something at a text: bell, backspace, other character sets, delete, C1, and what begins with an
+/// escape. Other control characters are data: files have them.
 #[must_use]
 pub fn moves_cursor(text: &str) -> bool {
-    text.contains(|letter| letter == '\u{1b}' || ('\u{80}'..='\u{9f}').contains(&letter))
+    let acts = |letter: char| {
+        matches!(letter, '\u{7}' | '\u{8}' | '\u{e}' | '\u{f}' | '\u{1b}' | '\u{7f}'..='\u{9f}')
+    };
+    text.contains(acts)
+}
+
+/// The strings of a definition without terminal control, by their positions below it, and how many bytes go. Names stay:
+/// they are called as they are.
+#[must_use]
+pub fn without_control(definition: &Json<'_>) -> (Vec<Rewrite>, usize) {
+    let (mut rewrites, mut bytes) = (Vec::new(), 0);
+    strings(definition, &mut Vec::new(), "", &mut |path, name, text| {
+        let (clean, went) = ansi::strip(text);
+        if went > 0 && !is_identifier_at(name, Channel::Definition) {
+            bytes += went;
+            rewrites.push(Rewrite { path: path.to_vec(), spelled: spell(&clean) });
+        }
+    });
+    (rewrites, bytes)
+}
+
+/// Every string, with its positions and the name of the member that holds it. The depth is bounded by the reader.
+fn strings(value: &Json<'_>, path: &mut Vec<usize>, name: &str, see: &mut dyn FnMut(&[usize], &str, &str)) {
+    match value {
+        Json::String(_) => {
+            if let Some(text) = value.as_text() {
+                see(path, name, &text);
+            }
+        }
+        Json::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                path.push(at);
+                strings(item, path, name, see);
+                path.pop();
+            }
+        }
+        Json::Object(members) => {
+            for (at, (raw, member)) in members.iter().enumerate() {
+                path.push(at);
+                strings(member, path, &unescape(raw), see);
+                path.pop();
+            }
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
 }
 
 /// A tag in place of each place; of those that overlap, the first one's, for all of them.

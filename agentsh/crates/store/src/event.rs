@@ -258,6 +258,11 @@ pub enum Event {
         pointer: String,
         /// At most 50 characters on each side, secrets replaced.
         context: String,
+        /// What it was held against: the other server, and its tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        other_server: Option<ServerId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        other_tool: Option<String>,
     },
     /// Results that are not remembered, or not whole: copies of them may not be found.
     McpResultsForgotten {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::record::{Record, text_of};
-use super::words::{Action, ConnectionState, LayerState, Sender};
+use super::words::{Action, ConnectionState, ForgotReason, LayerState, Sender, Severity};
 use super::{Event, escape};
 use crate::types::{RuleRef, ServerId, SessionId};
 
@@ -14,7 +14,7 @@ mod rows;
 
 use rows::MAX_ENTRIES;
 pub use rows::{
-    Answers, Bundle, Connections, Crashes, Entries, Flowed, Layer, Mismatch, Process, Refusal,
+    Answers, Bundle, Connections, Crashes, Entries, Flowed, Forgotten, Layer, Mismatch, Process, Refusal,
     RefusedConnection, RefusedInside, Rejected, Stripped, Timeouts, ToolCalls, Unclassified, Undelivered,
     Warned,
 };
@@ -67,6 +67,10 @@ pub struct Summary {
     pub unclassified: Entries<(ServerId, Action), Unclassified>,
     /// What was found in arguments.
     pub flows: Entries<(Option<ServerId>, ServerId, Option<String>), Flowed>,
+    /// What servers said that was found, by how bad it is: the worst first.
+    pub detections: BTreeMap<std::cmp::Reverse<Severity>, u64>,
+    /// Results of which copies may not be found, by server.
+    pub forgotten: Entries<(Option<ServerId>, ForgotReason), Forgotten>,
     /// Of models, as the channel counted them.
     pub models: Entries<String, Answers>,
     /// Signed policies of an organisation.
@@ -111,6 +115,8 @@ impl Summary {
             advisories: Entries::default(),
             unclassified: Entries::default(),
             flows: Entries::default(),
+            detections: BTreeMap::new(),
+            forgotten: Entries::default(),
             models: Entries::default(),
             bundles: Entries::default(),
             not_listed: 0,
@@ -295,6 +301,22 @@ impl Summary {
                     if entry.details.len() < MAX_DETAILS || entry.details.contains_key(&entry.detail) {
                         *entry.details.entry(entry.detail.clone()).or_default() += 1;
                     }
+                }
+            }
+            Event::McpContentDetected { category, severity, .. } if category != "removed" => {
+                *self.detections.entry(std::cmp::Reverse(*severity)).or_default() += 1;
+            }
+            Event::McpResultsForgotten { server_id, reason, results, detail } => {
+                let key = (server_id.clone(), *reason);
+                let entry = self.forgotten.put(key, lost, || Forgotten {
+                    server_id: server_id.clone(),
+                    reason: *reason,
+                    results: 0,
+                    detail: String::new(),
+                });
+                if let Some(entry) = entry {
+                    entry.results += results;
+                    entry.detail = clip(detail);
                 }
             }
             Event::McpExfilDetected { server_id, source_server, destination, action, detector, .. } => {

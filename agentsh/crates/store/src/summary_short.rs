@@ -33,7 +33,7 @@ impl Summary {
         let refused =
             blocked + servers_refused().map(|entry| entry.count).sum::<u64>() + changed.count() as u64;
         let mut lines = vec![format!(
-            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}{}",
+            "agentsh: session {}: {}{list}, {}, {refused} refused{}{}{}{}",
             self.session,
             count(servers.len() as u64, "server"),
             count(calls, "tool call"),
@@ -49,6 +49,10 @@ impl Summary {
             match self.undelivered.values().map(|lost| lost.calls).sum::<u64>() {
                 0 => String::new(),
                 lost => format!(", {lost} reached no server"),
+            },
+            match self.by_severity() {
+                None => String::new(),
+                Some(found) => format!(", {found}"),
             },
         )];
         let mut facts: Vec<String> = Vec::new();

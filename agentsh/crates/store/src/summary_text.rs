@@ -24,11 +24,12 @@ impl Summary {
         let refused = self.refusals().into_iter().chain(self.refused_connections());
         let refused = refused.chain(self.refused_inside()).collect();
         sections.push(("refused", refused));
+        let found = self.by_severity().map(|found| format!("{found}: {}", self.detections()));
+        sections.push(("detections", found.into_iter().collect()));
         sections.push(("data", self.flowed()));
         sections.push(("model's answers", self.answers()));
         sections.push(("connections", self.connections()));
-        sections.push(("not enforced", self.layers()));
-        sections.push(("not classified", self.not_classified()));
+        sections.push(("not enforced", self.not_judged()));
         sections.push(("rejected messages", self.rejections()));
         sections.push(("changed programs", self.mismatches.values().map(mismatch).collect()));
         sections.push(("crashes and timeouts", self.failures()));
@@ -191,6 +192,32 @@ impl Summary {
             )
         });
         lines.collect()
+    }
+
+    /// What servers said that was found: `3 detections (1 critical, 2 high)`.
+    pub(super) fn by_severity(&self) -> Option<String> {
+        let each: Vec<String> =
+            self.detections.iter().map(|(severity, count)| format!("{count} {}", severity.0)).collect();
+        let all = self.detections.values().sum();
+        (all > 0).then(|| format!("{} ({})", count(all, "detection"), each.join(", ")))
+    }
+
+    /// What nobody looked at, or not with everything that should have been known.
+    fn not_judged(&self) -> Vec<String> {
+        let forgotten = self.forgotten.values().map(|found| {
+            format!(
+                "copies of results of {} may not be found ({}, {}): {}",
+                found.server_id.as_ref().map_or_else(|| "several servers".to_owned(), |id| owner(Some(id))),
+                found.reason,
+                count(found.results, "result"),
+                line(&found.detail)
+            )
+        });
+        self.layers()
+            .into_iter()
+            .chain(self.not_classified().into_iter().map(|text| format!("not classified: {text}")))
+            .chain(forgotten)
+            .collect()
     }
 
     /// From where to where, drawn as arrows; and where each of them stands.

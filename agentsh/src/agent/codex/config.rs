@@ -158,13 +158,14 @@ pub(super) fn servers(
             gathered.bad_file(layer.scope, layer.error("", "mcp_servers is not a table".to_owned()))?;
             continue;
         };
-        for (name, entry) in list {
+        for (nth, (name, entry)) in list.iter().enumerate() {
             let Some(entry) = entry.as_table() else {
                 layer.refuse(&mut gathered, name, "its entry is not a table".to_owned())?;
                 continue;
             };
             let line = layer.lines.get(name).copied().unwrap_or(0);
-            let origin = Origin { file: layer.path.clone(), line, scope: layer.scope, agreed: layer.agreed };
+            let origin =
+                Origin { file: layer.path.clone(), line, nth, scope: layer.scope, agreed: layer.agreed };
             match entries.get_mut(name) {
                 // It would get what the user gave to his own: variables, headers, the name in the policy.
                 Some((_, known)) if layer.scope == Scope::Project && known.scope != Scope::Project => {

@@ -73,8 +73,13 @@ impl World {
     }
 
     fn policy_server(&mut self, name: &str, command: &str) {
-        let origin =
-            Origin { file: PathBuf::from("policy.yaml"), line: 7, scope: Scope::Policy, agreed: false };
+        let origin = Origin {
+            file: PathBuf::from("policy.yaml"),
+            line: 7,
+            nth: 0,
+            scope: Scope::Policy,
+            agreed: false,
+        };
         let id = ServerId(name.to_owned());
         let transport =
             Transport::Stdio { command: command.to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };

@@ -80,6 +80,7 @@ impl Filter {
                 if let Some(kind) = &self.kind {
                     let mut kinds = reader.kinds().await?;
                     kinds.extend(Event::KINDS.iter().map(|kind| (*kind).to_owned()));
+                    kinds.extend(super::documented::NAMES.map(|(name, _)| name.to_owned()));
                     kinds.sort();
                     kinds.dedup();
                     let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();

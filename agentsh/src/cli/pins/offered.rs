@@ -84,6 +84,39 @@ pub(super) async fn trust(
     Ok(!trusted.is_empty())
 }
 
+/// Accepts what was offered where its hash is this one; one that is pinned already stays.
+pub(super) async fn trust_hash(
+    store: &PinStore,
+    which: &Which,
+    asked: &str,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let plain = |hash: &str| hash.strip_prefix("sha256:").unwrap_or(hash).to_ascii_lowercase();
+    let (pins, changed) = store.interfaces(which.interface()).await?;
+    if let Some(other) = changed.iter().find(|change| plain(&change.hash) != plain(asked)) {
+        let (name, hash) = (escape::line(&other.name), &other.hash);
+        return Err(Failure::No(format!("'{name}' was offered with the hash {hash}, and not with that one")));
+    }
+    if !changed.is_empty() {
+        return trust(store, which, true, out).await.map(|_| ());
+    }
+    let Some(pin) = pins.iter().find(|pin| plain(&pin.hash) == plain(asked)) else {
+        let known: Vec<&str> = pins.iter().map(|pin| pin.hash.as_str()).collect();
+        let known = if known.is_empty() {
+            "nothing of it is on record".to_owned()
+        } else {
+            format!("pinned is {}", known.join(", "))
+        };
+        return Err(Failure::No(format!("nothing with this hash was offered; {known}")));
+    };
+    if which.json {
+        return json(out, &[pin]);
+    }
+    let (server, name) = (escape::line(&pin.server_id.0), escape::line(&pin.name));
+    writeln!(out, "trusted {server}: {} {name} {}", pin.kind.as_str(), pin.hash)?;
+    Ok(())
+}
+
 /// From what was pinned to what was offered instead.
 #[derive(Debug, Serialize)]
 pub(in crate::cli) struct Change {

@@ -10,10 +10,11 @@ use crate::guard::{Finding, Outcome, Reason, Report, Rewrite, Severity, Subject,
 use crate::json::Json;
 use crate::policy::OnFlow;
 use crate::store::escape;
-use crate::types::{RuleRef, ServerId, ToolId};
+use crate::types::{ServerId, ToolId};
 
 use super::ahead::Searched;
 use super::pairs::{self, way_of_value, ways};
+use super::settings::Destinations;
 use super::{Content, outcome_of, since_1970};
 
 impl Content {
@@ -51,10 +52,11 @@ impl Content {
         (action != OnFlow::Allow).then_some(Finding { verdict, what, ..found })
     }
 
-    pub(super) fn of_place(&self, forbidden: Forbidden, rule: RuleRef) -> Finding {
+    pub(super) fn of_place(&self, forbidden: Forbidden, list: &Destinations) -> Finding {
         let host = escape::line(&forbidden.host).into_owned();
+        let outcome = if list.is_closed { Outcome::Block } else { self.outcome() };
         Finding {
-            verdict: Verdict::new(self.outcome(), Reason::DestinationNotAllowed, rule),
+            verdict: Verdict::new(outcome, Reason::DestinationNotAllowed, list.rule.clone()),
             category: None,
             detector: "destination".to_owned(),
             severity: Severity::High,
@@ -104,7 +106,7 @@ impl Content {
         arguments: &Json<'_>,
         may_name: bool,
         seen: Option<Searched>,
-    ) -> Option<Finding> {
+    ) -> Vec<Finding> {
         self.catch_up_now();
         let labels = self.labels(server);
         let list = self.settings.destinations.as_ref();
@@ -128,8 +130,13 @@ impl Content {
                 )
             }
         };
-        let rule = list.map(|list| list.rule.clone());
-        self.leak_of(judged, server).or_else(|| Some(self.of_place(place?, rule?)))
+        let place = place.zip(list).map(|(place, list)| self.of_place(place, list));
+        let leak = self.leak_of(judged, server);
+        // A copy says more than a name, unless only the name is refused.
+        let is_more =
+            |place: &Finding| leak.as_ref().is_none_or(|leak| place.verdict.outcome > leak.verdict.outcome);
+        let place = place.filter(is_more);
+        leak.into_iter().chain(place).collect()
     }
 
     /// What is handed to a server: judged as it is and as it is passed on. A marker that is taken out may have hidden
@@ -143,17 +150,18 @@ impl Content {
     ) {
         let (server, name) = (subject.server, subject.matter.name());
         let mut found = self.carried_out(server, name, carried, true, subject.seen.take());
-        if !markers.is_empty() && !found.as_ref().is_some_and(|found| found.verdict.is_block()) {
+        if !markers.is_empty() && !found.iter().any(|found| found.verdict.is_block()) {
             let mut clean = carried.clone();
             Rewrite::apply(&markers, &mut clean);
             // What was judged is not what is going to be sent.
             self.flow.not_sent(server);
-            found = self.carried_out(server, name, &clean, true, None).or(found);
+            let cleaned = self.carried_out(server, name, &clean, true, None);
+            found = if cleaned.is_empty() { found } else { cleaned };
         }
-        let outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
+        let outcome = found.iter().map(|found| found.verdict.outcome).max().unwrap_or(Outcome::Allow);
         // A copy that was found says more than that something was read.
         let by_label = self.judge_pair(server, name, carried).filter(|label| label.verdict.outcome > outcome);
-        let found: Vec<Finding> = found.into_iter().chain(by_label).collect();
+        found.extend(by_label);
         self.note_sent(server, &found);
         for found in found {
             self.note_refused(&found, server);
@@ -217,8 +225,8 @@ impl Content {
         report: &mut Report,
     ) {
         let found = self.carried_out(subject.server, name, said, false, subject.seen.take());
-        self.note_sent(subject.server, found.as_slice());
-        if let Some(found) = found {
+        self.note_sent(subject.server, &found);
+        for found in found {
             self.note_refused(&found, subject.server);
             self.keep(&found, subject.server, name);
             report.find(found);

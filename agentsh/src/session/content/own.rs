@@ -11,12 +11,14 @@ use super::{Content, since_1970};
 /// One text that the agent handed over.
 pub struct Wrapped {
     pub id: OriginId,
-    /// With the marker where it is prose, else as it was.
+    /// With the marker, or as it was.
     pub text: String,
+    /// Why it carries no marker.
+    pub unmarked: Option<&'static str>,
 }
 
 impl Content {
-    /// Remembers a text, and marks it when it is prose.
+    /// Remembers a text, and marks it unless the marker would break its format.
     pub fn wrap(&mut self, source: ToolId, content: &Json<'_>, position: marker::Position) -> Wrapped {
         let origin = Origin {
             private: Origin::is_private(self.labels(&source.server)),
@@ -30,7 +32,7 @@ impl Content {
         let text = content.as_text().unwrap_or_default().into_owned();
         let random = self.random.next();
         let marked = self.flow.mark(id, &text, position, random);
-        Wrapped { id, text: marked.unwrap_or(text) }
+        Wrapped { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
     }
 
     /// What of everything that is remembered stands in a text that is about to go to `target`, on record. Each

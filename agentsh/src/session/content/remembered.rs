@@ -104,8 +104,10 @@ impl Content {
         server: &ServerId,
         tool: &str,
         answer: &Json<'_>,
-    ) -> Option<Rewrite> {
-        let said = answer.member("result").or_else(|| answer.member("error"))?;
+    ) -> Vec<Rewrite> {
+        let Some(said) = answer.member("result").or_else(|| answer.member("error")) else {
+            return Vec::new();
+        };
         let call = match answer.member("id") {
             Some(Json::String(raw) | Json::Number(raw)) => (*raw).to_owned(),
             _ => String::new(),
@@ -125,11 +127,15 @@ impl Content {
             private: is_private,
         };
         let id = self.flow.next_id(self.later.len());
-        let marked = self.settings.marker.and_then(|position| {
-            let (item, text) = markable(said)?;
-            let text = self.flow.mark(id, &text, position, self.random.next())?;
+        let place = self.settings.marker;
+        let texts = place
+            .into_iter()
+            .flat_map(|place| markable(said, place).into_iter().map(move |text| (place, text)));
+        let marked = texts.filter_map(|(place, (item, text))| {
+            let text = self.flow.mark(id, &text, place, self.random.next())?;
             mark_of(answer, item, &text)
         });
+        let marked = marked.collect();
         self.later.push(origin, said);
         if self.later.is_full() {
             self.catch_up_now();

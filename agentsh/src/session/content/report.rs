@@ -1,5 +1,6 @@
 //! What a session remembers and found, for whoever asks. No value is in it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::guard::taint::OriginId;
 use crate::types::ServerId;
 
 use super::Content;
-use super::settings::action_taken;
+use super::settings::{action_taken, response_mode};
 
 /// Detections and results that a report shows.
 const SHOWN: usize = 1000;
@@ -25,7 +26,7 @@ impl Content {
             "detected_at": jiff::Timestamp::now().to_string(),
             "detector": found.detector,
             "severity": found.severity.as_str(),
-            "action_taken": action_taken(self.settings.mode),
+            "action_taken": action_taken(found.verdict.outcome),
             "source_server": found.source.as_ref().map(|source| source.server.clone()),
             "source_tool": found.source.as_ref().map(|source| source.tool.clone()),
             "target_server": server,
@@ -40,6 +41,7 @@ impl Content {
     /// Everything but what waits to be remembered.
     pub(super) fn shown(&self) -> Value {
         let (results, bytes) = self.flow.load();
+        let marked: BTreeSet<OriginId> = self.flow.marked().collect();
         let newest = self.flow.origins().skip(results.saturating_sub(SHOWN));
         let tokens: Vec<Value> = newest
             .map(|(id, origin)| {
@@ -50,13 +52,14 @@ impl Content {
                     "source_server": origin.server,
                     "source_tool": origin.tool,
                     "private": origin.private,
+                    "marked": marked.contains(&id),
                     "status": "active",
                 })
             })
             .collect();
         json!({
             "tracking": "on",
-            "response_mode": format!("{:?}", self.settings.mode).to_lowercase(),
+            "response_mode": response_mode(self.settings.mode),
             "token_count": results,
             "token_bytes": bytes,
             "evicted_count": self.evicted,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::guard::Outcome;
 use crate::guard::flow::Labels;
 use crate::policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnFlow, Ruled};
 use crate::types::{RuleRef, ServerId};
@@ -15,12 +16,19 @@ pub struct Destinations {
     pub allowed: Vec<Ruled<NetworkRule>>,
     /// Where the list stands.
     pub rule: RuleRef,
+    /// A host outside of the list is refused whatever becomes of other findings.
+    pub is_closed: bool,
 }
 
 impl Destinations {
     #[must_use]
+    pub fn closed(allowed: &[Ruled<NetworkRule>], rule: RuleRef) -> Self {
+        Self { is_closed: true, ..Self::of(allowed, rule) }
+    }
+
+    #[must_use]
     pub fn of(allowed: &[Ruled<NetworkRule>], rule: RuleRef) -> Self {
-        Self { allowed: allowed.to_vec(), rule }
+        Self { allowed: allowed.to_vec(), rule, is_closed: false }
     }
 }
 
@@ -88,11 +96,22 @@ pub const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// As the reports of `@exfil/canary` write it.
 #[must_use]
-pub fn action_taken(mode: OnFlow) -> &'static str {
+pub fn action_taken(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Allow | Outcome::Rewrite => "logged",
+        Outcome::Block => "halted",
+        Outcome::Ask => "asked",
+        Outcome::Alert => "alerted",
+    }
+}
+
+/// The words of `CANARY_MCP_RESPONSE_MODE`; `ask` is of policies alone.
+#[must_use]
+pub fn response_mode(mode: OnFlow) -> &'static str {
     match mode {
-        OnFlow::Allow => "logged",
-        OnFlow::Block => "halted",
-        OnFlow::Ask => "asked",
-        OnFlow::Alert => "alerted",
+        OnFlow::Allow => "log",
+        OnFlow::Block => "halt",
+        OnFlow::Ask => "ask",
+        OnFlow::Alert => "alert",
     }
 }

@@ -1,15 +1,17 @@
-//! Patterns of the policy's own, looked for in every string of a value.
+//! Patterns of the policy's own and those of the page, looked for in every string of a value.
 
 use crate::guard::{Finding, Outcome, Reason, Subject, Verdict};
 use crate::json::{Json, unescape};
-use crate::policy::{CustomPattern, Level, OnFinding, Ruled};
+use crate::policy::{CustomPattern, DetectionPolicy, Level, OnFinding, Ruled, documented_patterns};
 use crate::types::RuleRef;
 
-use agentsh_scan::{Action, Severity};
+use agentsh_scan::{self as scan, Action, Severity};
 
 #[derive(Debug)]
 pub(super) struct Custom {
     patterns: Vec<Ruled<CustomPattern>>,
+    /// The pattern set of the page is looked for.
+    documented: bool,
 }
 
 /// A pattern that fits, once for each value.
@@ -17,27 +19,42 @@ pub(super) struct Found<'p> {
     pattern: &'p CustomPattern,
     pub severity: Severity,
     pointer: String,
+    context: String,
+    /// It refuses wherever that was written, however bad it is.
+    is_sure: bool,
 }
 
 impl Custom {
-    pub fn new(patterns: &[Ruled<CustomPattern>]) -> Self {
-        Self { patterns: patterns.to_vec() }
+    pub fn new(policy: &DetectionPolicy) -> Self {
+        Self { patterns: policy.patterns.clone(), documented: !policy.documented.is_empty() }
     }
 
     pub fn find(&self, value: &Json<'_>) -> Vec<Found<'_>> {
         let mut found = Vec::new();
-        if self.patterns.is_empty() {
+        if self.patterns.is_empty() && !self.documented {
             return found;
         }
-        let mut missing: Vec<&CustomPattern> = self.patterns.iter().map(|pattern| &pattern.value).collect();
-        texts(value, &mut String::new(), &mut |pointer, text| {
-            missing.retain(|pattern| {
-                let fits = pattern.pattern.0.is_match(text);
-                if fits {
-                    let severity = severity(pattern.severity);
-                    found.push(Found { pattern, severity, pointer: pointer.to_owned() });
-                }
-                !fits
+        let own = self.patterns.iter().map(|pattern| (&pattern.value, false));
+        let documented = documented_patterns().iter().filter(|_| self.documented);
+        let mut missing: Vec<(&CustomPattern, bool)> = own.chain(documented.map(|one| (one, true))).collect();
+        texts(value, &mut String::new(), &mut |pointer, text, is_name| {
+            // A list of names of parameters says nothing to anybody.
+            let says_nothing = is_name || pointer.contains("/required/");
+            // Letters that only look like others are read as these.
+            let folded = (self.documented && !text.is_ascii()).then(|| scan::views::folded(text).text);
+            let views = [Some(text), folded.as_deref()];
+            missing.retain(|(pattern, is_documented)| {
+                let views = views.iter().flatten().take(if *is_documented { 2 } else { 1 });
+                let mut views = views.filter(|_| !(*is_documented && says_nothing));
+                let place = views.find_map(|view| Some((*view, pattern.pattern.0.find(view)?.range())));
+                found.extend(place.as_ref().map(|(view, place)| Found {
+                    pattern,
+                    severity: severity(pattern.severity),
+                    pointer: pointer.to_owned(),
+                    context: scan::around(view, place),
+                    is_sure: *is_documented || pattern.severity >= Level::High,
+                }));
+                place.is_none()
             });
         });
         found
@@ -45,9 +62,14 @@ impl Custom {
 }
 
 impl Found<'_> {
+    /// As it is, or sure.
+    pub fn surely(self, is_sure: bool) -> Self {
+        Self { is_sure: self.is_sure || is_sure, ..self }
+    }
+
     pub fn tell(&self, subject: &Subject<'_>, action: OnFinding, rule: RuleRef, what: &str) -> Finding {
         // What somebody wrote down as that bad is no guess.
-        let verdict = if self.severity >= Severity::High { Action::Block } else { Action::Alert };
+        let verdict = if self.is_sure { Action::Block } else { Action::Alert };
         let outcome = super::outcome(verdict, action).unwrap_or(Outcome::Allow);
         Finding {
             verdict: Verdict::new(outcome, Reason::ContentSuspicious, rule),
@@ -56,10 +78,15 @@ impl Found<'_> {
             severity: super::severity(self.severity),
             source: Some(super::source(subject)),
             destination: None,
-            context: String::new(),
+            context: self.context.clone(),
             pointer: self.pointer.clone(),
             decoded: Vec::new(),
-            what: format!("{what} fits the pattern '{}'", self.pattern.name),
+            what: format!(
+                "{what} fits the pattern '{}' ({}, {})",
+                self.pattern.name,
+                self.pattern.category,
+                self.severity.as_str()
+            ),
         }
     }
 }
@@ -82,13 +109,13 @@ fn severity(level: Level) -> Severity {
     }
 }
 
-/// Every string and every name of a member, with its JSON pointer. The depth is bounded by the reader.
-pub(super) fn texts(value: &Json<'_>, pointer: &mut String, see: &mut dyn FnMut(&str, &str)) {
+/// Every string and every name of a member, with its JSON pointer, and whether it is a name. The depth is bounded by the reader.
+pub(super) fn texts(value: &Json<'_>, pointer: &mut String, see: &mut dyn FnMut(&str, &str, bool)) {
     let length = pointer.len();
     match value {
         Json::String(_) => {
             if let Some(text) = value.as_text() {
-                see(pointer, &text);
+                see(pointer, &text, false);
             }
         }
         Json::Array(items) => {
@@ -103,7 +130,7 @@ pub(super) fn texts(value: &Json<'_>, pointer: &mut String, see: &mut dyn FnMut(
                 let name = unescape(raw);
                 pointer.push('/');
                 pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
-                see(pointer, &name);
+                see(pointer, &name, true);
                 texts(member, pointer, see);
                 pointer.truncate(length);
             }

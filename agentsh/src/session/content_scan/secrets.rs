@@ -104,7 +104,7 @@ impl Secrets {
         if self.policy.custom.is_empty() {
             return;
         }
-        super::custom::texts(value, &mut String::new(), &mut |pointer, text| {
+        super::custom::texts(value, &mut String::new(), &mut |pointer, text, _| {
             for Ruled { value: CustomSecret { kind, pattern, action }, rule } in &self.policy.custom {
                 let mut values = pattern.0.find_iter(text);
                 let Some(value) = values.next() else { continue };

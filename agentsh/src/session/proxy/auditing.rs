@@ -79,7 +79,9 @@ impl Asked {
         let name = by.name.clone();
         let found = (!passes).then(|| {
             let mut content = self.content.borrow_mut();
-            let found = exfiltration(content.outcome(), reason, by, why, server);
+            // A flag is a detection as others are. That nobody judged is decided by `audit_timeout_action` alone.
+            let outcome = if reason == Reason::AuditFlagged { content.outcome() } else { Outcome::Block };
+            let found = exfiltration(outcome, reason, by, why, server);
             content.keep(&found, server, tool);
             found
         });

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::mcp::aggregate::Own;
-use crate::policy::PolicyError;
 use crate::policy::proxy_file::{self, ProxyFile, Way};
+use crate::policy::{OnFlow, PolicyError};
 use crate::types::ServerId;
 
 use super::bridges::Bridges;
@@ -74,6 +74,11 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     )
     .await?;
     session.facts.policy.mcp = file.narrow(&session.facts.policy.mcp);
+    if path.is_none() {
+        // No server ever sees such a line: it is searched here.
+        let longest = &mut session.facts.policy.mcp.max_line_bytes;
+        *longest = (*longest).max(standalone::LONGEST_LINE);
+    }
     let session = Rc::new(session);
     for warning in &file.warnings {
         session.record.note(&format!("{}: {}", warning.rule, warning.value));
@@ -119,10 +124,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Result<Content, RunError> {
     let policy =
         content::Settings::of_policy(&session.facts.policy.mcp.exfiltration, Rc::clone(&session.live.labels));
+    let written = session.facts.policy.mcp.exfiltration.is_written().then_some(policy.mode);
     let asked = content::Settings {
-        mode: settings.mode.unwrap_or(policy.mode),
+        // What a policy asks for holds; where neither it nor the environment says anything, detections are written down.
+        mode: settings.mode.or(written).unwrap_or(OnFlow::Allow),
         lifetime: settings.token_ttl,
-        destinations: Some(Destinations::of(&file.allowed_domains, file.domains_rule.clone())),
+        destinations: Some(Destinations::closed(&file.allowed_domains, file.domains_rule.clone())),
         ..policy
     };
     let journal = session.record.journal.clone();

@@ -21,6 +21,8 @@ use super::report::Report;
 const MAX_CONTENT: usize = 10 << 20;
 /// Longest text to be searched, in bytes.
 const MAX_DATA: usize = 50 << 20;
+/// Longest line of the client, in bytes: such a text with each of its characters escaped by a backslash.
+pub const LONGEST_LINE: u64 = (2 * MAX_DATA as u64) + (1 << 20);
 
 /// Longest name of a server or a tool, in bytes.
 const MAX_NAME: usize = 1024;
@@ -116,7 +118,12 @@ impl Standalone {
         };
         let source = tool_of(arguments, "source_server", "source_tool", &kind)?;
         let wrapped = self.content.borrow_mut().wrap(source, content, position);
-        Ok(answer(&json!({"token_id": token_id(wrapped.id), "wrapped_content": wrapped.text}), false))
+        let mut said = json!({"token_id": token_id(wrapped.id), "wrapped_content": wrapped.text});
+        if let Some(why) = wrapped.unmarked {
+            said["marked"] = json!(false);
+            said["not_marked_because"] = json!(why);
+        }
+        Ok(answer(&said, false))
     }
 
     fn check(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
@@ -132,7 +139,7 @@ impl Standalone {
         let leaked = content.search(&target, output).iter().any(|(found, _)| Some(*found) == id);
         // What is too old is forgotten by the search itself.
         let status = if id.is_some_and(|id| content.knows(id)) { "active" } else { "expired" };
-        let action = if leaked { action_taken(content.mode()) } else { "none" };
+        let action = if leaked { action_taken(content.outcome()) } else { "none" };
         let found = json!({"token_id": written, "status": status, "leaked": leaked, "action_taken": action});
         Ok(answer(&found, leaked && content.halts()))
     }
@@ -203,10 +210,10 @@ fn needs<'t, 'a>(
     longest: usize,
 ) -> Result<&'t Json<'a>, ErrorReply> {
     match arguments.and_then(|arguments| arguments.member(name)) {
-        Some(Json::String(raw)) if raw.len() > longest => {
-            Err(wrong(format!("`{name}` is longer than {longest} bytes")))
+        Some(value @ Json::String(raw)) if raw.len() <= longest || text_of(value).len() <= longest => {
+            Ok(value)
         }
-        Some(value @ Json::String(_)) => Ok(value),
+        Some(Json::String(_)) => Err(wrong(format!("`{name}` is longer than {longest} bytes"))),
         _ => Err(wrong(format!("`{name}` must be a string"))),
     }
 }

@@ -21,6 +21,8 @@ pub struct CrossServer {
     policy: CrossServerPolicy,
     /// By what a name looks like: who had it first, and how it was spelled.
     tools: BTreeMap<String, (ServerId, String)>,
+    /// By what a name looks like: the second server that has it, where neither may use it.
+    collided: BTreeMap<String, ServerId>,
     /// Servers in the order in which they were declared, where one is known.
     order: Vec<ServerId>,
     servers: BTreeSet<ServerId>,
@@ -133,6 +135,7 @@ impl CrossServer {
         Self {
             policy: policy.clone(),
             tools: BTreeMap::new(),
+            collided: BTreeMap::new(),
             order: order.to_vec(),
             servers: BTreeSet::new(),
             reads: BTreeMap::new(),
@@ -142,41 +145,51 @@ impl CrossServer {
         }
     }
 
-    /// Whose tool this one passes for.
+    /// Whose tool this one passes for, or has the name of where that is refused.
     fn shadowed(&mut self, server: &ServerId, tool: &str, report: &mut Report) -> Option<ToolId> {
         let form = looks(tool);
         let rank = |server: &ServerId| self.order.iter().position(|declared| declared == server);
-        match self.tools.get(&form) {
-            Some((first, _)) if first == server => None,
-            // Whoever answers faster is not the first for that.
-            Some((first, spelled))
-                if rank(server).zip(rank(first)).is_some_and(|(own, other)| own < other) =>
-            {
-                let displaced = ToolId { server: first.clone(), tool: spelled.clone() };
+        let Some((first, spelled)) = self.tools.get(&form) else {
+            if self.tools.len() < MOST_TOOLS {
                 self.tools.insert(form, (server.clone(), tool.to_owned()));
-                if displaced.tool != tool || self.policy.asked() {
-                    report.find(self.displacing(&displaced));
-                    report.displace(displaced);
-                }
-                None
             }
-            Some((first, spelled)) => Some(ToolId { server: first.clone(), tool: spelled.clone() }),
-            None => {
-                if self.tools.len() < MOST_TOOLS {
-                    self.tools.insert(form, (server.clone(), tool.to_owned()));
-                }
-                None
-            }
+            return None;
+        };
+        let other = ToolId { server: first.clone(), tool: spelled.clone() };
+        if first == server {
+            let second = self.collided.get(&form).filter(|_| other.tool == tool)?;
+            return Some(ToolId { server: second.clone(), tool: tool.to_owned() });
         }
+        // Whoever answers faster is not the first for that.
+        let comes_before = rank(server).zip(rank(first)).is_some_and(|(own, other)| own < other);
+        if other.tool == tool && self.policy.blocks_names() {
+            // Nobody can say which of them is meant: neither is used.
+            if !self.collided.contains_key(&form) {
+                report.find(self.displacing(&other));
+                report.displace(other.clone());
+            }
+            let second = if comes_before { other.server.clone() } else { server.clone() };
+            if comes_before {
+                self.tools.insert(form.clone(), (server.clone(), tool.to_owned()));
+            }
+            self.collided.entry(form).or_insert(second);
+            return Some(other);
+        }
+        if !comes_before {
+            return Some(other);
+        }
+        self.tools.insert(form, (server.clone(), tool.to_owned()));
+        if other.tool != tool {
+            report.find(self.displacing(&other));
+            report.displace(other);
+        }
+        None
     }
 
     /// What is told of a tool whose name a server had that was declared later.
     fn displacing(&self, displaced: &ToolId) -> Finding {
         let verdict = Verdict::new(Outcome::Alert, Reason::ToolShadowed, self.policy.place("shadow_tool"));
-        let what = format!(
-            "'{}' of server '{}' passes for it, and was listed first",
-            displaced.tool, displaced.server
-        );
+        let what = format!("'{}' of server '{}' was listed already", displaced.tool, displaced.server);
         finding(verdict, "tool-shadowing", "displaced", Some(displaced.clone()), what)
     }
 
@@ -195,15 +208,14 @@ impl CrossServer {
             let verdict =
                 Verdict::new(Outcome::Alert, Reason::ServerNameSimilar, self.policy.place("shadow_tool"));
             let what = format!("the server's name is nearly that of '{known}'");
-            report.find(finding(verdict, "name-similarity", "name_similarity", None, what));
-        }
-        if !self.policy.names() {
-            return;
+            let other = ToolId { server: known, tool: String::new() };
+            let found = finding(verdict, "name-similarity", "name_similarity", Some(other), what);
+            report.find(Finding { severity: Severity::High, ..found });
         }
         if let Some(first) = self.shadowed(server, name, report) {
             let place = self.policy.place("shadow_tool");
             // Two servers may well have a `search` each; only who asks for it wants one of them gone.
-            if first.tool == name && !self.policy.asked() {
+            if first.tool == name && !self.policy.blocks_names() {
                 if self.told.insert((server.clone(), first.server.clone())) {
                     let what = format!("server '{}' has a tool of the same name", first.server);
                     let verdict = Verdict::new(Outcome::Alert, Reason::ToolShadowed, place);
@@ -213,8 +225,7 @@ impl CrossServer {
                 return;
             }
             let verdict = Verdict::new(Outcome::Block, Reason::ToolShadowed, place);
-            let what =
-                format!("it passes for '{}' of server '{}', which was there first", first.tool, first.server);
+            let what = passes_for(&first, name);
             report.find(finding(verdict, "tool-shadowing", "shadow_tool", Some(first), what));
         }
     }
@@ -231,15 +242,13 @@ impl CrossServer {
         let (server, now) = (subject.server, subject.now);
         let kind = self.sink(server, tool);
         // A name that no listing has is made up by the client: it passes for nothing.
-        if self.policy.names()
-            && (was_listed || self.policy.asked())
+        if (was_listed || self.policy.asked())
             && let Some(first) = self.shadowed(server, tool, report)
-            && (first.tool != tool || self.policy.asked())
+            && (first.tool != tool || self.policy.blocks_names())
         {
             let verdict =
                 Verdict::new(Outcome::Block, Reason::ToolShadowed, self.policy.place("shadow_tool"));
-            let what =
-                format!("it passes for '{}' of server '{}', which was there first", first.tool, first.server);
+            let what = passes_for(&first, tool);
             return report.find(finding(verdict, "tool-shadowing", "shadow_tool", Some(first), what));
         }
         let rules = [
@@ -367,6 +376,14 @@ impl Check for CrossServer {
     }
 }
 
+fn passes_for(first: &ToolId, name: &str) -> String {
+    let ToolId { server, tool } = first;
+    match tool == name {
+        true => format!("it passes for '{tool}' of server '{server}': of tools with one name none is used"),
+        false => format!("it passes for '{tool}' of server '{server}', which was there first"),
+    }
+}
+
 fn finding(
     verdict: Verdict,
     category: &str,
@@ -386,6 +403,12 @@ fn finding(
         decoded: Vec::new(),
         what,
     }
+}
+
+/// How alike two names are, from 0 to 1: their edit distance as a share of the longer one.
+#[must_use]
+pub fn likeness(one: &str, other: &str) -> f64 {
+    strsim::normalized_levenshtein(one, other)
 }
 
 /// Whether two names are nearly the same, and not two of a series (`server-1`, `server-2`).
@@ -463,15 +486,18 @@ mod tests {
         let mut guard = Guard::of_declared(&policy, &order);
         assert!(!define(&mut guard, "quick", "read_file").verdict.is_block());
         let honest = define(&mut guard, "honest", "read_file");
-        assert!(!honest.verdict.is_block());
+        assert!(honest.verdict.is_block());
         let displaced = ToolId { server: ServerId("quick".to_owned()), tool: "read_file".to_owned() };
         assert_eq!(honest.displaced, [displaced]);
         assert!(define(&mut guard, "honest", "read_file").displaced.is_empty());
         assert_eq!(call(&mut guard, 0, "quick", "read_file"), "tool-shadowed");
         assert!(define(&mut guard, "quick", "read_file").verdict.is_block());
-        assert_eq!(call(&mut guard, 0, "honest", "read_file"), "");
-        // Nobody declared it: it comes after whoever was there.
+        assert_eq!(call(&mut guard, 0, "honest", "read_file"), "tool-shadowed");
         assert!(define(&mut guard, "other", "read_file").verdict.is_block());
+        assert!(!define(&mut guard, "quick", "re\u{430}d_all").verdict.is_block());
+        assert_eq!(define(&mut guard, "honest", "read_all").verdict.outcome, Outcome::Alert);
+        assert_eq!(call(&mut guard, 0, "quick", "re\u{430}d_all"), "tool-shadowed");
+        assert_eq!(call(&mut guard, 0, "honest", "read_all"), "");
         // Two servers may have a tool of one name where nobody asked for more; one that only looks like it goes.
         let mut guard = Guard::of_declared(&McpPolicy::default(), &order);
         for (name, alike, count) in [("search", "search", 0), ("search_all", "se\u{430}rch_all", 1)] {
@@ -533,13 +559,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_keeps_its_tool_and_the_one_that_passes_for_it_is_hidden() {
+    fn of_two_tools_with_one_name_neither_is_used_where_somebody_asked_for_it() {
         let mut guard = guard(true);
         assert!(!define(&mut guard, "notes", "read_secret").verdict.is_block());
         assert!(define(&mut guard, "evil", "read_secret").verdict.is_block());
-        assert!(!define(&mut guard, "notes", "read_secret").verdict.is_block());
+        assert!(define(&mut guard, "notes", "read_secret").verdict.is_block());
         assert_eq!(call(&mut guard, 0, "evil", "read_secret"), "tool-shadowed");
-        assert_eq!(call(&mut guard, 0, "notes", "read_secret"), "");
+        assert_eq!(call(&mut guard, 0, "notes", "read_secret"), "tool-shadowed");
+        assert_eq!(call(&mut guard, 0, "notes", "read_public"), "");
     }
 
     #[test]

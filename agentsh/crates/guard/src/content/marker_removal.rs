@@ -99,7 +99,7 @@ mod tests {
         let mark = |(item, text): (usize, std::borrow::Cow<'_, str>)| {
             mark_of(&answer, item, &flow.mark(id, &text, position, random)?)
         };
-        let rewrites: Vec<Rewrite> = markable(result).and_then(mark).into_iter().collect();
+        let rewrites: Vec<Rewrite> = markable(result, position).into_iter().filter_map(mark).collect();
         let count = rewrites.len();
         Rewrite::apply(&rewrites, &mut answer);
         let heard: Value = serde_json::from_str(&answer.to_compact()).unwrap();

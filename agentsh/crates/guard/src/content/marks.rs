@@ -6,28 +6,33 @@ use crate::decision::Rewrite;
 use crate::json::{Json, has_lone_surrogate, spell, unescape};
 use crate::taint::marker;
 
-/// Texts of this length are marked, in bytes: a line that says what was done is not worth the tokens, and whoever copies
-/// out of a long text seldom takes its end.
-const MARKED: std::ops::RangeInclusive<usize> = 160..=64 << 10;
+/// Texts of this length are marked, in bytes: from that of `@exfil/canary`, to where writing a result anew takes longer
+/// than reading it.
+const MARKED: std::ops::RangeInclusive<usize> = 50..=1 << 20;
+/// A text of fewer words is a name or a path with a space in it.
+const LEAST_WORDS: usize = 4;
 
-/// The text of a result that may carry a marker: its place in `content`, and what it says. At most one, and none in a
-/// result that has a structured twin, which a client may compare with the text.
+/// The texts of a result that may carry a marker: their places in `content`, and what they say. None in a result that has
+/// a structured twin, which a client may compare with the text.
 #[must_use]
-pub fn markable<'j>(result: &'j Json<'_>) -> Option<(usize, Cow<'j, str>)> {
-    if result.member("structuredContent").is_some() {
-        return None;
-    }
-    let items = result.member("content")?.as_array()?;
-    items.iter().enumerate().find_map(|(at, item)| {
+pub fn markable<'j>(result: &'j Json<'_>, position: marker::Position) -> Vec<(usize, Cow<'j, str>)> {
+    let items = result.member("content").and_then(Json::as_array);
+    let items = items.filter(|_| result.member("structuredContent").is_none()).unwrap_or_default();
+    let each = items.iter().enumerate().filter_map(|(at, item)| {
         if item.member("type").and_then(Json::as_text).as_deref() != Some("text") {
             return None;
         }
         match item.member("text")? {
             // Written anew it would not be the same.
             Json::String(raw) if !MARKED.contains(&raw.len()) || has_lone_surrogate(raw) => None,
-            text => text.as_text().filter(|text| marker::is_prose(text)).map(|text| (at, text)),
+            text => text
+                .as_text()
+                .filter(|text| text.split_whitespace().nth(LEAST_WORDS - 1).is_some())
+                .filter(|text| marker::unfit(text, position).is_none())
+                .map(|text| (at, text)),
         }
-    })
+    });
+    each.collect()
 }
 
 /// Puts `text` in place of the text of an item of `content`, in a whole answer.
@@ -54,23 +59,26 @@ mod tests {
     const PROSE: &str = "The ferry leaves at nine, so please bring the tickets and something warm to wear. Who is late \
                          waits for the next one, which is slower and does not call at the small islands.";
 
-    fn place(result: &str) -> Option<usize> {
+    fn places(result: &str) -> Vec<usize> {
         let text = result.replace("PROSE", PROSE);
         let tree = crate::json::read(text.as_bytes()).unwrap();
-        markable(&tree).map(|(at, _)| at)
+        markable(&tree, marker::Position::Suffix).into_iter().map(|(at, _)| at).collect()
     }
 
     #[test]
     fn only_prose_that_stands_alone_is_marked() {
-        assert_eq!(place(r#"{"content":[{"type":"text","text":"PROSE"}]}"#), Some(0));
         assert_eq!(
-            place(
+            places(r#"{"content":[{"type":"text","text":"PROSE"},{"type":"text","text":"PROSE"}]}"#),
+            [0, 1]
+        );
+        assert_eq!(
+            places(
                 r#"{"content":[{"type":"text","text":"{\"a\":\"PROSE\"}"},{"type":"text","text":"PROSE"}]}"#
             ),
-            Some(1)
+            [1]
         );
         for other in [
-            r#"{"content":[{"type":"text","text":"The ferry leaves at nine, so please bring the tickets and something warm."}]}"#,
+            r#"{"content":[{"type":"text","text":"The ferry leaves at nine, so bring the tickets."}]}"#,
             r#"{"content":[{"type":"text","text":"PROSE"}],"structuredContent":{"text":"PROSE"}}"#,
             r#"{"structuredContent":{"text":"PROSE"}}"#,
             r#"{"content":[{"type":"text","text":"{\"a\": \"PROSE\"}"}]}"#,
@@ -84,7 +92,7 @@ mod tests {
             r#"{"contents":[{"type":"text","text":"PROSE"}]}"#,
             r#"{"messages":[{"content":{"type":"text","text":"PROSE"}}]}"#,
         ] {
-            assert_eq!(place(other), None, "{other}");
+            assert_eq!(places(other), Vec::<usize>::new(), "{other}");
         }
     }
 }

@@ -194,7 +194,7 @@ impl Flow {
         Judged { verdict, findings, private_to_external }
     }
 
-    /// Marks one text of a result that is remembered. None: it is no prose.
+    /// Marks one text of a result that is remembered. None: it is [`marker::unfit`].
     pub fn mark(
         &mut self,
         id: OriginId,
@@ -202,11 +202,16 @@ impl Flow {
         position: marker::Position,
         random: u64,
     ) -> Option<String> {
-        if !marker::is_prose(text) {
+        if marker::unfit(text, position).is_some() {
             return None;
         }
         let number = self.judge.new_marker(id, random);
         marker::mark(text, number, position, random)
+    }
+
+    /// The results of which a text carries a marker.
+    pub fn marked(&self) -> impl Iterator<Item = OriginId> {
+        self.judge.marked_origins()
     }
 
     /// A text that goes back to a server, without our markers. None: it has none.

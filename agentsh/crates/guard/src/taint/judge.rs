@@ -243,6 +243,10 @@ impl Judge {
         number
     }
 
+    pub fn marked_origins(&self) -> impl Iterator<Item = OriginId> {
+        self.markers.values().copied()
+    }
+
     /// Whether a marker is one of ours.
     #[must_use]
     pub fn is_marker(&self, number: u16) -> bool {

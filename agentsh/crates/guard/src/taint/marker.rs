@@ -26,11 +26,10 @@ pub struct Mark {
     pub at: Range<usize>,
 }
 
-/// The text with the marker in it. None when the text is not prose, or when it has such characters already, so that
-/// taking the marker out again could not be exact. `random`: any number, for [`Position::Between`].
+/// The text with the marker in it. None when it is [`unfit`]. `random`: any number, for [`Position::Between`].
 #[must_use]
 pub fn mark(text: &str, number: u16, position: Position, random: u64) -> Option<String> {
-    if !is_prose(text) || text.contains(|character| character == LEAD || digit(character).is_some()) {
+    if unfit(text, position).is_some() {
         return None;
     }
     let marker = spell(number);
@@ -85,6 +84,43 @@ pub fn find(text: &str) -> Vec<Mark> {
     marks
 }
 
+/// Why a text carries no marker: a program that reads the text would read something else, or taking the marker out again
+/// could not be exact. None: it may carry one.
+#[must_use]
+pub fn unfit(text: &str, position: Position) -> Option<&'static str> {
+    let trimmed = text.trim();
+    let (Some(first), Some(last)) = (trimmed.chars().next(), trimmed.chars().next_back()) else {
+        return Some("it is empty");
+    };
+    let begins = matches!(position, Position::Prefix | Position::Both);
+    let lines = || trimmed.lines().map(str::trim_end);
+    let is_code = |line: &str| {
+        line.ends_with([';', '{', '}']) || [" = ", "=>", "->", "::"].iter().any(|sign| line.contains(sign))
+    };
+    if text.contains(|character| character == LEAD || digit(character).is_some()) {
+        Some("it has such characters already")
+    } else if !trimmed.contains(char::is_whitespace) {
+        Some("it is one word, which may be a name, a number or an address")
+    } else if matches!((first, last), ('{', '}') | ('[', ']') | ('"', '"')) {
+        Some("it looks like JSON")
+    } else if matches!(first, '<' | '%') {
+        Some("it looks like markup")
+    } else if first == '-' && trimmed.starts_with("---")
+        || ["diff ", "@@ ", "#!"].iter().any(|start| trimmed.starts_with(start))
+    {
+        Some("it begins as a format does")
+    } else if begins && !(first.is_alphanumeric() || first == '\'' || first == '(') {
+        Some("its first character may be a sign of a format")
+    } else if text.contains("```") || lines().any(|line| line.starts_with([' ', '\t']) || is_code(line)) {
+        Some("it looks like code")
+    } else if is_table(trimmed) {
+        Some("it looks like a table")
+    } else {
+        let (letters, others) = weights(trimmed);
+        (others * 2 > letters).then_some("it is more signs and numbers than words")
+    }
+}
+
 /// Text that people read: no JSON, no XML, no code, no table, no list of numbers.
 #[must_use]
 pub fn is_prose(text: &str) -> bool {
@@ -95,20 +131,26 @@ pub fn is_prose(text: &str) -> bool {
     {
         return false;
     }
-    let (mut letters, mut spaces, mut others) = (0_usize, 0_usize, 0_usize);
-    for character in trimmed.chars() {
+    let (letters, others) = weights(trimmed);
+    memchr::memchr_iter(b' ', trimmed.as_bytes()).count() >= MIN_WORDS
+        && others * 8 <= letters
+        && !trimmed.lines().any(|line| line.starts_with([' ', '\t']))
+        && !is_table(trimmed)
+}
+
+/// Letters, and what else there is: signs that prose has seldom count four times.
+fn weights(text: &str) -> (usize, usize) {
+    let (mut letters, mut others) = (0_usize, 0_usize);
+    for character in text.chars() {
         match character {
-            ' ' => spaces += 1,
             ',' | '.' | '\'' | '!' | '?' | ':' | '-' | '(' | ')' => {}
             '{' | '}' | '<' | '>' | ';' | '=' | '|' | '\\' | '[' | ']' => others += 4,
+            ' ' => {}
             other if other.is_alphabetic() => letters += 1,
             _ => others += 1,
         }
     }
-    spaces >= MIN_WORDS
-        && others * 8 <= letters
-        && !trimmed.lines().any(|line| line.starts_with([' ', '\t']))
-        && !is_table(trimmed)
+    (letters, others)
 }
 
 /// Several lines of which each has the same number of separators: another character would change the last field. Two
@@ -148,12 +190,20 @@ mod tests {
     #[test]
     fn marks_prose_only() {
         assert!(is_prose(PROSE));
+        for text in
+            ["Lunch is at noon", "CONFIDENTIAL: Client=Acme Corp, key=sk-abc123...", "- bread\n- two onions"]
+        {
+            assert!(mark(text, 7, Position::Suffix, 0).is_some(), "{text}");
+        }
+        assert_eq!(mark("- bread\n- two onions", 7, Position::Prefix, 0), None);
         for text in [
             "{\"a\": \"one two three four five six seven eight nine ten eleven twelve\"}",
             "<p>one two three four five six seven eight nine ten eleven twelve thirteen</p>",
             "def one():\n    return two three four five six seven eight nine ten eleven twelve\n",
             "Here is code that you asked me for, use it as you like, my friend: ```x = 1```",
-            "short text",
+            "short",
+            "let total = price * count",
+            "\"a string\"",
             "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28",
         ] {
             assert_eq!(mark(text, 7, Position::Suffix, 0), None, "{text}");

@@ -69,10 +69,11 @@ impl CrossServerPolicy {
         self.rule.is_some() && is_on(self.enabled.as_ref())
     }
 
-    /// Nobody switched it off.
+    /// Tools of two servers with one name are refused, and not only told of. What looks the same and is spelled in other
+    /// letters always is.
     #[must_use]
-    pub fn names(&self) -> bool {
-        is_on(self.enabled.as_ref()) && is_on(self.shadow.as_ref())
+    pub fn blocks_names(&self) -> bool {
+        self.asked() && is_on(self.shadow.as_ref())
     }
 
     /// How alike names of servers are that are told, from 0 to 1. None: they are not compared.
@@ -202,8 +203,9 @@ const CROSS_SERVER: &[Key] = &[
         name: "shadow_tool",
         kind: Kind::Map(SHADOW_TOOL),
         default: "on",
-        about: "A tool with the name of another server's: the later one is hidden and refused. Without the section only names \
-            that look the same and are spelled in other letters.",
+        about: "A tool with the name of another server's: both are hidden and refused. Without the section, and with `enabled: \
+            false`, they are told of, and refused is a name that looks the same and is spelled in other letters: that cannot \
+            be switched off.",
         ..KEY
     },
     Key {
@@ -349,7 +351,7 @@ impl Section<McpPolicy> for CrossServer {
         }
         let seconds = |time: Duration| format!("{} s", time.as_secs_f64());
         let parts = [
-            policy.names().then(|| "tools with one name".to_owned()),
+            policy.blocks_names().then(|| "tools with one name".to_owned()),
             policy.similarity().map(|share| format!("servers whose names are alike ({share})")),
             policy.send_window().map(|time| format!("sends within {} of a read", seconds(time))),
             policy.flow_window().map(|time| format!("writes within {} of a read", seconds(time))),

@@ -54,6 +54,8 @@ pub struct DetectionPolicy {
     /// What becomes of a definition with such a finding, where it was written.
     pub actions: BTreeMap<Level, Ruled<OnFinding>>,
     pub patterns: Vec<Ruled<CustomPattern>>,
+    /// Sections that have `enabled: true`: with one of them the pattern set of the page is used beside the built-in scan.
+    pub documented: BTreeMap<&'static str, RuleRef>,
     /// Of every sampling and elicitation request. Without it a scan decides: see `content.requests`.
     pub requests: Option<Ruled<OnRequest>>,
     pub requests_of: BTreeMap<ServerId, Ruled<OnRequest>>,
@@ -104,8 +106,9 @@ const DETECTION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "`false` is another way to write `content: {definitions: off}`.",
-        example: "false",
+        about: "`true` looks for the pattern set of the page too, in definitions and in results; `false` is another way to \
+            write `content: {definitions: off}`.",
+        example: "true",
         ..KEY
     },
     Key {
@@ -164,6 +167,10 @@ impl Section<McpPolicy> for Detection {
 
     fn merge(&self, below: &mut McpPolicy) {
         if let Some(enabled) = &self.enabled {
+            match enabled.value {
+                true => below.detection.documented.insert("detection", enabled.rule.clone()),
+                false => below.detection.documented.remove("detection"),
+            };
             let in_force = &mut below.content;
             if enabled.value != (in_force.definitions != OnFinding::Off) {
                 in_force.definitions = if enabled.value { OnFinding::Alert } else { OnFinding::Off };
@@ -195,6 +202,9 @@ impl Section<McpPolicy> for Detection {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
+        for (section, rule) in &policy.detection.documented {
+            lines.add(&format!("{name}.{section}.enabled"), "true", rule);
+        }
         for (level, action) in &policy.detection.actions {
             let level = LEVELS.iter().find(|(_, known)| known == level).map_or("", |(word, _)| *word);
             lines.add(&format!("{name}.detection.actions.{level}"), action.value.as_str(), &action.rule);
@@ -230,6 +240,7 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutputInspection {
+    enabled: Option<Ruled<bool>>,
     written: Option<Ruled<OnFinding>>,
 }
 
@@ -238,8 +249,8 @@ const OUTPUT_INSPECTION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "`false` is another way to write `content: {results: off}`.",
-        example: "false",
+        about: "`true` looks for the pattern set of the page too; `false` is another way to write `content: {results: off}`.",
+        example: "true",
         ..KEY
     },
     Key {
@@ -272,12 +283,16 @@ impl Section<McpPolicy> for OutputInspection {
             ("alert", OnFinding::Alert),
             ("allow", OnFinding::Off),
         ];
-        let off = reader.boolean(fields.find("enabled")).filter(|enabled| !enabled.value);
+        let enabled = reader.boolean(fields.find("enabled"));
+        let off = enabled.clone().filter(|enabled| !enabled.value);
         let action = reader.word(fields.find("on_detection"), &words);
-        Self { written: off.map(|off| Ruled { value: OnFinding::Off, rule: off.rule }).or(action) }
+        Self { written: off.map(|off| Ruled { value: OnFinding::Off, rule: off.rule }).or(action), enabled }
     }
 
     fn merge(&self, below: &mut McpPolicy) {
+        if let Some(enabled) = self.enabled.as_ref().filter(|enabled| enabled.value) {
+            below.detection.documented.insert("output_inspection", enabled.rule.clone());
+        }
         if let Some(written) = &self.written {
             below.content.results = written.value;
             below.content.written.insert("results", written.rule.clone());

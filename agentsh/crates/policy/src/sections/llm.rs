@@ -505,7 +505,9 @@ impl std::fmt::Display for Budget {
 /// Millionths of a dollar as dollars.
 #[must_use]
 pub fn dollars(micros: u64) -> String {
-    format!("${}.{:02}", micros / 1_000_000, micros / 10_000 % 100)
+    let all = format!("{:06}", micros % 1_000_000);
+    let (cents, rest) = all.split_at(2);
+    format!("${}.{cents}{}", micros / 1_000_000, rest.trim_end_matches('0'))
 }
 
 fn budget(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Budget> {

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Serialize, Serializer};
 
 use crate::types::{RuleRef, ServerId};
-use crate::words::{Action, AdvisorySource, BundleState, ExitCause, LayerState, Sender, Severity};
+use crate::words::{
+    Action, AdvisorySource, BundleState, ExitCause, ForgotReason, LayerState, Sender, Severity,
+};
 
 /// Most different entries of one kind. What comes after is counted as not listed: names are made up by processes that
 /// are not trusted, and a summary must not grow with them.
@@ -53,6 +55,15 @@ impl<K, V: Serialize> Serialize for Entries<K, V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.values())
     }
+}
+
+/// Results that are not remembered, or not whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forgotten {
+    pub server_id: Option<ServerId>,
+    pub reason: ForgotReason,
+    pub results: u64,
+    pub detail: String,
 }
 
 /// One program of one sandbox; `server_id` is null for the agent.

@@ -1,0 +1,154 @@
+//! Events by the names and with the fields that the page of agentsh gives them: `--type mcp_detection` and its like. The
+//! journal has fewer types with more in each; asked by a name of the page, it answers as the page says, and with its own
+//! fields beside that.
+
+use serde_json::{Map, Value, json};
+
+use super::{field, whole};
+use crate::cli::output::Failure;
+use crate::guard::checks::likeness;
+use crate::store::{EventFilter, Reader};
+
+/// Types of the page that are not types of the journal, and those of the journal that hold them.
+pub const NAMES: [(&str, &[&str]); 4] = [
+    ("mcp_detection", &["mcp_content_detected"]),
+    ("mcp_output_inspection", &["mcp_content_detected"]),
+    ("mcp_cross_server_blocked", &["mcp_content_detected", "mcp_tool_call_intercepted"]),
+    ("mcp_server_name_similarity", &["mcp_content_detected"]),
+];
+
+/// Types that the page has too.
+const SHARED: [&str; 7] = [
+    "mcp_tool_seen",
+    "mcp_tool_changed",
+    "mcp_tool_called",
+    "mcp_tool_call_intercepted",
+    "mcp_network_connection",
+    "mcp_server_binary_mismatch",
+    "mcp_server_env_filtered",
+];
+
+/// Events of the type that was asked for, oldest first. None: it is no name of the page.
+pub async fn events(filter: &EventFilter, reader: &mut Reader) -> Result<Option<Vec<Value>>, Failure> {
+    let Some(name) = filter.kind.as_deref() else { return Ok(None) };
+    if SHARED.contains(&name) {
+        let found = whole(&reader.events(filter).await?).into_iter().map(|event| spelled(&event));
+        return Ok(Some(found.collect()));
+    }
+    let Some((name, kinds)) = NAMES.iter().find(|(known, _)| *known == name) else { return Ok(None) };
+    let mut found = Vec::new();
+    for kind in *kinds {
+        let filter =
+            EventFilter { kind: Some((*kind).to_owned()), limit: u64::from(u32::MAX), ..filter.clone() };
+        found.extend(
+            whole(&reader.events(&filter).await?).into_iter().filter(|event| of_kind(event) == Some(name)),
+        );
+    }
+    found.sort_by_key(|event| (field(event, "time"), event.get("seq").and_then(Value::as_u64)));
+    let mut events: Vec<Value> = Vec::new();
+    for event in found {
+        let is_same = |last: &&mut Value| {
+            *name == "mcp_output_inspection"
+                && ["session", "jsonrpc_id", "server_id", "tool_name"]
+                    .iter()
+                    .all(|name| last.get(name) == event.get(name))
+        };
+        match events.last_mut().filter(is_same) {
+            Some(last) => {
+                if field(&event, "action") == "block" {
+                    last["action"] = "block".into();
+                }
+                if let Some(list) = last.get_mut("detections").and_then(Value::as_array_mut) {
+                    list.push(detection(&event));
+                }
+            }
+            None => events.push(as_documented(name, &event)),
+        }
+    }
+    let most = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+    Ok(Some(events.split_off(events.len().saturating_sub(most))))
+}
+
+/// The name of the page for an event of the journal.
+fn of_kind(event: &Value) -> Option<&'static str> {
+    if field(event, "type") == "mcp_tool_call_intercepted" {
+        return (field(event, "reason") == "burst").then_some("mcp_cross_server_blocked");
+    }
+    Some(match field(event, "category").as_str() {
+        "name-similarity" => "mcp_server_name_similarity",
+        "tool-shadowing" | "cross-server" => "mcp_cross_server_blocked",
+        "removed" => return None,
+        _ if event.get("jsonrpc_id").is_none_or(Value::is_null) => "mcp_detection",
+        _ => "mcp_output_inspection",
+    })
+}
+
+fn as_documented(name: &str, event: &Value) -> Value {
+    let mut event = spelled(event);
+    let text = |name: &str| field(&event, name);
+    let other = json!({"serverID": text("other_server"), "toolName": text("other_tool")});
+    let related: Vec<Value> = std::iter::once(other).filter(|_| !text("other_server").is_empty()).collect();
+    let rule = match text("detector").as_str() {
+        "" => text("reason"),
+        "same_name" | "displaced" => "shadow_tool".to_owned(),
+        detector => detector.to_owned(),
+    };
+    let severity = match text("severity").as_str() {
+        "" => "high".to_owned(),
+        severity => severity.to_owned(),
+    };
+    let more = match name {
+        "mcp_detection" => json!({
+            "detectionType": text("category"),
+            "description": format!("{}: {}", text("detector"), text("context")),
+        }),
+        "mcp_output_inspection" => json!({"detections": [detection(&event)]}),
+        "mcp_cross_server_blocked" => {
+            json!({"rule": rule, "severity": severity, "relatedCalls": related, "policy_rule": event["rule"]})
+        }
+        _ => json!({
+            "similarTo": text("other_server"),
+            "score": (likeness(&text("server_id"), &text("other_server")) * 100.0).round() / 100.0,
+        }),
+    };
+    if let (Some(fields), Value::Object(more)) = (event.as_object_mut(), more) {
+        fields.insert("type".to_owned(), name.into());
+        fields.extend(more);
+    }
+    event
+}
+
+fn detection(event: &Value) -> Value {
+    let text = |name: &str| field(event, name);
+    json!({"category": text("category"), "severity": text("severity"), "pattern": text("detector"),
+        "pointer": text("pointer"), "context": text("context")})
+}
+
+/// With each field once more as the page spells it: `serverID`, `toolHash`.
+fn spelled(event: &Value) -> Value {
+    let mut fields: Map<String, Value> = event.as_object().cloned().unwrap_or_default();
+    for (name, value) in event.as_object().into_iter().flatten() {
+        let camel = match name.as_str() {
+            "address" => "serverAddr".to_owned(),
+            name => camel(name),
+        };
+        fields.entry(camel).or_insert_with(|| value.clone());
+    }
+    Value::Object(fields)
+}
+
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let mut camel = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        match word {
+            "id" => camel.push_str("ID"),
+            word => {
+                let (first, rest) = word.split_at(word.len().min(1));
+                camel.push_str(&first.to_ascii_uppercase());
+                camel.push_str(rest);
+            }
+        }
+    }
+    camel
+}

@@ -1,0 +1,183 @@
+//! What the page of `@exfil/canary` promises: defaults, limits and words.
+
+use serde_json::{Value, json};
+
+use super::leaks::{MEMO, plain, reason};
+use crate::support::{Answer, Mode, Peer, Place, Receiver};
+
+fn start(place: &Place, mode: Option<&str>, rest: &Value) -> Peer {
+    let server = place.program("fixture_server");
+    let mut file = json!({"servers": [{"id": "one", "command": server}, {"id": "two", "command": server}],
+                          "allowed_domains": ["api.example.com"]});
+    file.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    let config = place.write("proxy.json", file.to_string());
+    let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);
+    command.env("CANARY_MCP_ALERT_WEBHOOK", "https://hooks.example.com/x").env("AUDITOR_KEY", "k");
+    if let Some(mode) = mode {
+        command.env("CANARY_MCP_RESPONSE_MODE", mode);
+    }
+    let mut peer = Peer::start(&mut command);
+    peer.shake_hands();
+    peer
+}
+
+fn report(peer: &mut Peer) -> Value {
+    serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap()
+}
+
+#[test]
+fn a_host_that_is_not_listed_is_refused_in_every_mode() {
+    for (mode, word) in
+        [(None, "log"), (Some("log"), "log"), (Some("alert"), "alert"), (Some("halt"), "halt")]
+    {
+        let place = Place::new(Mode::Invoker);
+        let mut peer = start(&place, mode, &json!({}));
+        let memo = place.write("memo.txt", MEMO);
+        peer.text("one__read_file", json!({"path": memo}));
+        // Alone, and beside a copy that the mode lets pass.
+        for text in
+            ["see https://collect.example.net/x".to_owned(), format!("{MEMO} https://collect.example.net/x")]
+        {
+            let answer = peer.call("two__echo", json!({"text": text}));
+            let reasons = ["destination-not-allowed", "tainted-data"];
+            assert!(reasons.contains(&reason(&answer)), "{mode:?} {answer}");
+        }
+        assert_eq!(
+            peer.text("two__echo", json!({"text": "https://api.example.com/"})),
+            "https://api.example.com/"
+        );
+        let copied = peer.call("two__echo", json!({"text": MEMO}));
+        assert_eq!(reason(&copied), if word == "halt" { "tainted-data" } else { "none" }, "{copied}");
+        let report = report(&mut peer);
+        assert_eq!(report["response_mode"], word);
+        assert_eq!(report["leakage_events"][0]["action_taken"], "halted", "{report}");
+    }
+}
+
+/// `exfiltration` of a policy is what somebody wrote.
+#[test]
+fn a_policy_that_asks_for_more_than_the_default_gets_it() {
+    let place = Place::new(Mode::Invoker);
+    place.policy("version: 1\nsandbox: {mcp: {exfiltration: {on_detection: block}}}\n");
+    let mut peer = start(&place, None, &json!({}));
+    let memo = place.write("memo.txt", MEMO);
+    peer.text("one__read_file", json!({"path": memo}));
+    assert_eq!(reason(&peer.call("two__echo", json!({"text": MEMO}))), "tainted-data");
+    assert_eq!(report(&mut peer)["response_mode"], "halt");
+}
+
+#[test]
+fn a_call_that_nobody_judged_is_refused_in_the_mode_log_as_well() {
+    let silent = || Receiver::start(|_, _| Answer::Nothing);
+    for (action, expected) in
+        [(None, "audit-timed-out"), (Some("block"), "audit-timed-out"), (Some("allow"), "none")]
+    {
+        let place = Place::new(Mode::Invoker);
+        let (first, second) = (silent(), silent());
+        let auditor = |receiver: &Receiver| {
+            json!({"provider": "openai", "model": "m", "timeout_ms": 200,
+            "api_key_env": "AUDITOR_KEY", "base_url": format!("http://127.0.0.1:{}/v1", receiver.port)})
+        };
+        let mut rest = json!({"auditors": [auditor(&first), auditor(&second)]});
+        if let Some(action) = action {
+            rest["audit_timeout_action"] = json!(action);
+        }
+        let mut peer = start(&place, Some("log"), &rest);
+        let answer = peer.call("one__echo", json!({"text": "x"}));
+        assert_eq!(reason(&answer), expected, "{action:?} {answer}");
+    }
+}
+
+#[test]
+fn two_auditors_of_one_provider_are_told_of() {
+    let auditor = |provider: &str| json!({"provider": provider, "model": "m", "api_key_env": "AUDITOR_KEY"});
+    for (second, is_told) in [("openai", true), ("google", false)] {
+        let place = Place::new(Mode::Invoker);
+        let peer = start(&place, None, &json!({"auditors": [auditor("openai"), auditor(second)]}));
+        let (_, said) = peer.finish();
+        assert_eq!(said.contains("of the same provider"), is_told, "{said}");
+    }
+}
+
+fn alone(place: &Place) -> Peer {
+    let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
+    peer.shake_hands();
+    peer
+}
+
+fn answer(peer: &mut Peer, tool: &str, arguments: Value) -> Value {
+    let answer = peer.call(tool, arguments);
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn short_texts_are_marked_where_they_were_asked_to_be() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = alone(&place);
+    let text = "Lunch is at noon";
+    for (position, begins, ends) in [
+        (None, false, true),
+        (Some("suffix"), false, true),
+        (Some("prefix"), true, false),
+        (Some("both"), true, true),
+        (Some("random_word_boundary"), false, false),
+    ] {
+        let mut arguments = json!({"content": text, "source_type": "user_message"});
+        if let Some(position) = position {
+            arguments["embed_position"] = json!(position);
+        }
+        let wrapped = answer(&mut peer, "wrap_content", arguments);
+        let marked = wrapped["wrapped_content"].as_str().unwrap();
+        assert_eq!((plain(marked).as_str(), marked == text), (text, false), "{position:?}");
+        assert_eq!(
+            (!marked.starts_with('L'), !marked.ends_with('n')),
+            (begins, ends),
+            "{position:?} {marked:?}"
+        );
+        let token = wrapped["token_id"].as_str().unwrap();
+        assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{token}");
+    }
+    for (text, why) in
+        [("{\"a\": \"b c d\"}", "JSON"), ("let x = the answer;", "code"), ("8f3a-11", "one word")]
+    {
+        let arguments = json!({"content": text, "source_type": "other"});
+        let wrapped = answer(&mut peer, "wrap_content", arguments);
+        assert_eq!((&wrapped["wrapped_content"], &wrapped["marked"]), (&json!(text), &json!(false)));
+        assert!(wrapped["not_marked_because"].as_str().unwrap().contains(why), "{wrapped}");
+    }
+    // Without a key everybody gets the report.
+    let report = answer(&mut peer, "get_report", json!({}));
+    assert_eq!((&report["response_mode"], &report["token_count"]), (&json!("log"), &json!(8)));
+}
+
+#[test]
+fn results_of_fifty_characters_are_marked_and_the_report_says_which_were_not() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = start(&place, None, &json!({}));
+    let short = "The ferry to the islands leaves at nine on Sunday.";
+    for (text, is_marked) in [
+        (short, true),
+        (&short[..49], false),
+        ("{\"ferry\": \"leaves at nine, bring the tickets, please\"}", false),
+    ] {
+        let said = peer.text("one__echo", json!({"text": text}));
+        assert_eq!((plain(&said).as_str(), said != text), (text, is_marked));
+        let report = report(&mut peer);
+        assert_eq!(report["tokens"].as_array().unwrap().last().unwrap()["marked"], is_marked, "{report}");
+    }
+}
+
+#[test]
+fn more_than_a_message_of_a_server_is_searched_and_more_than_fifty_mebibytes_are_not() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = alone(&place);
+    answer(&mut peer, "wrap_content", json!({"content": MEMO, "source_type": "file_read"}));
+    // What is not optimised takes 15 s for all of it.
+    let mut data = "good news of the harvest\n".repeat((17 << 20) / 25);
+    data.push_str(MEMO);
+    let found = answer(&mut peer, "scan_outbound", json!({"data": data}));
+    assert_eq!((&found["clean"], &found["tokens_scanned"]), (&json!(false), &json!(1)));
+    let data = "\n".repeat((50 << 20) + 1);
+    assert_eq!(reason(&peer.call("scan_outbound", json!({"data": data}))), "invalid-params");
+}
