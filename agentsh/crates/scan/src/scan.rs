@@ -37,8 +37,6 @@ const OUT_OF_SIGHT: u32 = 20;
 const ORDER: u32 = 20;
 /// White space in a row behind which nobody looks.
 const BLANK: usize = 120;
-/// The least that a hidden text has to say.
-const LEAST: u32 = 10;
 
 /// What a server says about itself: every string that model or user can see, names of members included.
 #[must_use]
@@ -338,7 +336,7 @@ fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut V
     }
     for hidden in &clean.hidden {
         let piece = clean.visible.get(hidden.place.clone()).unwrap_or_default();
-        if score::signs(piece, Channel::Output).iter().any(|sign| sign.weight >= LEAST) {
+        if gives_orders(piece) {
             // With terminal control in the text its places have moved.
             let place = if clean.control == 0 { hidden.place.clone() } else { 0..part.text.len() };
             let place = start + place.start..start + place.end;

@@ -1,7 +1,7 @@
 //! One verdict from many signs. Signs that stand near each other add up; the same sign twice does not. What is quoted
 //! where a text talks about attacks weighs less: it alerts, and does not block.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::finding::{Action, Category};
@@ -14,7 +14,7 @@ const ALERT: u32 = 30;
 const BLOCK: u32 = 60;
 const MOST: u32 = 100;
 /// Bytes in which signs add up.
-const WINDOW: usize = 700;
+const WINDOW: usize = 400;
 /// For a text that nobody writes like that, if it says something at all.
 const DISGUISE: u32 = 35;
 /// The least that a disguised text has to say.
@@ -75,7 +75,8 @@ pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
         let start = signs.len();
         signs.extend(found.iter().filter_map(|found| sign(found, Some(view), channel)));
         let new = &signs[start..];
-        let points: u32 = new.iter().map(|sign| sign.weight).sum();
+        let weights: BTreeMap<Rule, u32> = new.iter().map(|sign| (sign.rule, sign.weight)).collect();
+        let points: u32 = weights.values().sum();
         // Whether the view says something that the text does not say at the same place.
         let says_more = new
             .iter()
@@ -145,7 +146,7 @@ fn is_forbidden_in(text: &str, signs: &[Sign]) -> bool {
 /// The points of the heaviest neighbourhood, and which signs it is.
 fn heaviest<'a>(signs: impl Iterator<Item = &'a Sign>) -> (u32, Range<usize>) {
     let signs: Vec<&Sign> = signs.collect();
-    let mut counts = std::collections::BTreeMap::<Rule, (u32, usize)>::new();
+    let mut counts = BTreeMap::<Rule, (u32, usize)>::new();
     let (mut first, mut sum, mut score) = (0, 0_u32, 0);
     let mut best = 0..0;
     for at in 0..signs.len() {
