@@ -388,6 +388,8 @@ fn findings(parts: &[Part<'_>], document: &Document, signs: &[Sign], scan: &mut 
     for sign in signs {
         let Some((at, place)) = document.place(&sign.place) else { continue };
         let (name, category, severity) = describe(sign.rule);
+        // What only looks suspicious has to be told from what is near certain.
+        let severity = if scan.verdict == Action::Block { severity } else { severity.min(Severity::Medium) };
         if scan.findings.len() >= FINDINGS || !seen.insert((name.clone(), at, place.start / 64)) {
             continue;
         }
