@@ -233,6 +233,7 @@ fn judge(
     scan.verdict = outcome.verdict;
     scan.score = outcome.score;
     if scan.verdict != Action::Allow {
+        score::retain_heavy(&mut signs);
         findings(parts, &document, &signs, &mut scan);
     }
     scan

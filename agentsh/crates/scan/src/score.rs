@@ -143,12 +143,35 @@ fn is_forbidden_in(text: &str, signs: &[Sign]) -> bool {
     heaviest(signs.iter().filter(|sign| !is_forbidden(sign))).0 < BLOCK
 }
 
+/// Leaves the signs of the neighbourhoods that are heavy enough for an alert: everything else in a long text is no news.
+pub fn retain_heavy(signs: &mut Vec<Sign>) {
+    let mut heavy = vec![false; signs.len()];
+    let mut marked = 0;
+    each_neighbourhood(&signs.iter().collect::<Vec<_>>(), &mut |signs, sum| {
+        if sum >= ALERT {
+            heavy[signs.start.max(marked)..signs.end].fill(true);
+            marked = signs.end;
+        }
+    });
+    let mut heavy = heavy.into_iter();
+    signs.retain(|sign| heavy.next().unwrap_or_default() && sign.weight > 0);
+}
+
 /// The points of the heaviest neighbourhood, and which signs it is.
 fn heaviest<'a>(signs: impl Iterator<Item = &'a Sign>) -> (u32, Range<usize>) {
-    let signs: Vec<&Sign> = signs.collect();
+    let (mut score, mut best) = (0, 0..0);
+    each_neighbourhood(&signs.collect::<Vec<_>>(), &mut |signs, sum| {
+        if sum > score {
+            (score, best) = (sum, signs);
+        }
+    });
+    (score, best)
+}
+
+/// Calls `look` with the signs that stand near each other, for each sign those before it, and their points.
+fn each_neighbourhood(signs: &[&Sign], look: &mut dyn FnMut(Range<usize>, u32)) {
     let mut counts = BTreeMap::<Rule, (u32, usize)>::new();
-    let (mut first, mut sum, mut score) = (0, 0_u32, 0);
-    let mut best = 0..0;
+    let (mut first, mut sum) = (0, 0_u32);
     for at in 0..signs.len() {
         while signs[first].place.start + WINDOW < signs[at].place.start {
             let sign = signs[first];
@@ -167,12 +190,8 @@ fn heaviest<'a>(signs: impl Iterator<Item = &'a Sign>) -> (u32, Range<usize>) {
             sum += signs[at].weight - entry.0;
             entry.0 = signs[at].weight;
         }
-        if sum > score {
-            score = sum;
-            best = first..at + 1;
-        }
+        look(first..at + 1, sum);
     }
-    (score, best)
 }
 
 /// Whether a rule names something that is done, and that a text may also forbid.
