@@ -1,5 +1,6 @@
 //! `agentsh scan`: lines of JSON in, one verdict per line out.
 
+mod ordinary;
 mod places;
 
 use std::io::Write;

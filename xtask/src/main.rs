@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "this starts compilers and tests, not agents")]
 
+mod alarms;
 mod bench;
 mod deny;
 mod dist;
@@ -41,6 +42,8 @@ enum Task {
     Walk(walk::Options),
     /// Measure agentsh beside its peer or the bare floor, in one run (release build; never part of the tests)
     Bench(bench::Options),
+    /// Judge ordinary texts of this machine as results of tools; the alarms in a thousand, by source and by rule
+    Alarms(alarms::Options),
     /// Count crates and lines of agentsh, and hold them against weight.toml
     Weight,
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Picture => picture::main(),
         Task::Dist(options) => dist::main(&options),
         Task::Walk(options) => walk::main(&options),
+        Task::Alarms(options) => alarms::main(&options),
         Task::Weight => weight::main(),
         Task::Bench(options) => bench::main(&options),
     };

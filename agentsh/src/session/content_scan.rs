@@ -142,8 +142,8 @@ impl ContentScan {
         let redacted: Vec<String> = found.redacted;
         found.findings.into_iter().for_each(|found| report.find(found));
         let sanitizes = self.policy.sanitize && text.channel == Channel::Output;
-        // An agent that edits a page needs its comments: they go only where something was found.
-        let hidden = sanitizes && scan.verdict != Action::Allow && action != OnFinding::Off;
+        // An agent that edits a page needs its comments: they go only where something near certain was found.
+        let hidden = sanitizes && scan.verdict == Action::Block && action != OnFinding::Off;
         if sanitizes {
             self.tell_removed(subject, &scan, text.value, hidden, report);
         }

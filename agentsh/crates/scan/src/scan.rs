@@ -37,8 +37,6 @@ const OUT_OF_SIGHT: u32 = 20;
 const ORDER: u32 = 20;
 /// White space in a row behind which nobody looks.
 const BLANK: usize = 120;
-/// The least that a hidden text has to say.
-const LEAST: u32 = 10;
 
 /// What a server says about itself: every string that model or user can see, names of members included.
 #[must_use]
@@ -235,6 +233,7 @@ fn judge(
     scan.verdict = outcome.verdict;
     scan.score = outcome.score;
     if scan.verdict != Action::Allow {
+        score::retain_heavy(&mut signs);
         findings(parts, &document, &signs, &mut scan);
     }
     scan
@@ -338,7 +337,7 @@ fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut V
     }
     for hidden in &clean.hidden {
         let piece = clean.visible.get(hidden.place.clone()).unwrap_or_default();
-        if score::signs(piece, Channel::Output).iter().any(|sign| sign.weight >= LEAST) {
+        if gives_orders(piece) {
             // With terminal control in the text its places have moved.
             let place = if clean.control == 0 { hidden.place.clone() } else { 0..part.text.len() };
             let place = start + place.start..start + place.end;
@@ -390,6 +389,8 @@ fn findings(parts: &[Part<'_>], document: &Document, signs: &[Sign], scan: &mut 
     for sign in signs {
         let Some((at, place)) = document.place(&sign.place) else { continue };
         let (name, category, severity) = describe(sign.rule);
+        // What only looks suspicious has to be told from what is near certain.
+        let severity = if scan.verdict == Action::Block { severity } else { severity.min(Severity::Medium) };
         if scan.findings.len() >= FINDINGS || !seen.insert((name.clone(), at, place.start / 64)) {
             continue;
         }

@@ -219,7 +219,6 @@ fn is_directive(name: &str) -> bool {
         "password",
         "passwords",
         "secrets",
-        "aws",
         "kube",
         "netrc",
         "conversation",

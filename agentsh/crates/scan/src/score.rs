@@ -1,7 +1,7 @@
 //! One verdict from many signs. Signs that stand near each other add up; the same sign twice does not. What is quoted
 //! where a text talks about attacks weighs less: it alerts, and does not block.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::finding::{Action, Category};
@@ -14,7 +14,7 @@ const ALERT: u32 = 30;
 const BLOCK: u32 = 60;
 const MOST: u32 = 100;
 /// Bytes in which signs add up.
-const WINDOW: usize = 700;
+const WINDOW: usize = 400;
 /// For a text that nobody writes like that, if it says something at all.
 const DISGUISE: u32 = 35;
 /// The least that a disguised text has to say.
@@ -75,7 +75,8 @@ pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
         let start = signs.len();
         signs.extend(found.iter().filter_map(|found| sign(found, Some(view), channel)));
         let new = &signs[start..];
-        let points: u32 = new.iter().map(|sign| sign.weight).sum();
+        let weights: BTreeMap<Rule, u32> = new.iter().map(|sign| (sign.rule, sign.weight)).collect();
+        let points: u32 = weights.values().sum();
         // Whether the view says something that the text does not say at the same place.
         let says_more = new
             .iter()
@@ -142,12 +143,35 @@ fn is_forbidden_in(text: &str, signs: &[Sign]) -> bool {
     heaviest(signs.iter().filter(|sign| !is_forbidden(sign))).0 < BLOCK
 }
 
+/// Leaves the signs of the neighbourhoods that are heavy enough for an alert: everything else in a long text is no news.
+pub fn retain_heavy(signs: &mut Vec<Sign>) {
+    let mut heavy = vec![false; signs.len()];
+    let mut marked = 0;
+    each_neighbourhood(&signs.iter().collect::<Vec<_>>(), &mut |signs, sum| {
+        if sum >= ALERT {
+            heavy[signs.start.max(marked)..signs.end].fill(true);
+            marked = signs.end;
+        }
+    });
+    let mut heavy = heavy.into_iter();
+    signs.retain(|sign| heavy.next().unwrap_or_default() && sign.weight > 0);
+}
+
 /// The points of the heaviest neighbourhood, and which signs it is.
 fn heaviest<'a>(signs: impl Iterator<Item = &'a Sign>) -> (u32, Range<usize>) {
-    let signs: Vec<&Sign> = signs.collect();
-    let mut counts = std::collections::BTreeMap::<Rule, (u32, usize)>::new();
-    let (mut first, mut sum, mut score) = (0, 0_u32, 0);
-    let mut best = 0..0;
+    let (mut score, mut best) = (0, 0..0);
+    each_neighbourhood(&signs.collect::<Vec<_>>(), &mut |signs, sum| {
+        if sum > score {
+            (score, best) = (sum, signs);
+        }
+    });
+    (score, best)
+}
+
+/// Calls `look` with the signs that stand near each other, for each sign those before it, and their points.
+fn each_neighbourhood(signs: &[&Sign], look: &mut dyn FnMut(Range<usize>, u32)) {
+    let mut counts = BTreeMap::<Rule, (u32, usize)>::new();
+    let (mut first, mut sum) = (0, 0_u32);
     for at in 0..signs.len() {
         while signs[first].place.start + WINDOW < signs[at].place.start {
             let sign = signs[first];
@@ -166,12 +190,8 @@ fn heaviest<'a>(signs: impl Iterator<Item = &'a Sign>) -> (u32, Range<usize>) {
             sum += signs[at].weight - entry.0;
             entry.0 = signs[at].weight;
         }
-        if sum > score {
-            score = sum;
-            best = first..at + 1;
-        }
+        look(first..at + 1, sum);
     }
-    (score, best)
 }
 
 /// Whether a rule names something that is done, and that a text may also forbid.

@@ -233,6 +233,7 @@ impl Phrase {
     fn at(&self, bytes: &[u8], start: usize, end: usize) -> Option<Hit> {
         if !bytes[start..end].eq_ignore_ascii_case(self.first.as_bytes())
             || !self.before.is_empty() && !bytes[..start].ends_with(self.before.as_bytes())
+            || self.before.starts_with('.') && is_member(&bytes[..start - self.before.len()])
         {
             return None;
         }
@@ -269,6 +270,11 @@ impl Phrase {
         }
         Some(Hit { concept: self.concept, start: start - self.before.len(), end: at })
     }
+}
+
+/// Whether a dot behind it asks for a member, as in `process.env`, and does not begin the name of a file.
+fn is_member(before: &[u8]) -> bool {
+    before.last().is_some_and(|byte| WORD[usize::from(*byte)] != 0 || matches!(byte, b')' | b']'))
 }
 
 const SEED: u32 = 0x811c_9dc5;
@@ -314,6 +320,7 @@ mod tests {
             hits(&[".env", "<important>", "don't tell"], "a .env x.environment <IMPORTANT> don't tell env"),
             [".env", "<IMPORTANT>", "don't tell"]
         );
+        assert_eq!(hits(&[".env"], "process.env f().env ./.env ~/.env").len(), 2);
         assert_eq!(hits(&["忽略"], "请忽略之前"), ["忽略"]);
     }
 }

@@ -149,7 +149,9 @@ impl Matcher {
                     };
                     let Some(start) = start else { continue };
                     if at + 1 == chain.gaps.len() {
-                        self.push(chain.rule, start, hit.end, text, found);
+                        if at == 0 || is_one_paragraph(&text[start..hit.end]) {
+                            self.push(chain.rule, start, hit.end, text, found);
+                        }
                     } else {
                         let ways = &mut state.chains[chain.first + at];
                         *ways = [Some((start, hit.end)), ways[0]];
@@ -162,7 +164,9 @@ impl Matcher {
                     let starts = members.iter().map(|member| member.map(|(start, _)| start));
                     let Some(start) = starts.min().flatten() else { continue };
                     if hit.end.saturating_sub(start) <= set.within {
-                        self.push(set.rule, start, hit.end, text, found);
+                        if is_one_paragraph(&text[start..hit.end]) {
+                            self.push(set.rule, start, hit.end, text, found);
+                        }
                         members.fill(None);
                     }
                 }
@@ -176,6 +180,15 @@ impl Matcher {
         }
         found.push(Match { rule, start, end });
     }
+}
+
+/// Whether neither an empty line nor an entry of a list begins in between: what stands in two of them belongs to two
+/// sentences, and no verb reaches from one to the other.
+fn is_one_paragraph(text: &str) -> bool {
+    memchr::memchr_iter(b'\n', text.as_bytes()).all(|end| {
+        let line = text[end + 1..].trim_start_matches([' ', '\t', '\r']);
+        !line.starts_with(['\n', '*', '+', '\u{2022}']) && !line.starts_with("- ")
+    })
 }
 
 fn number_in_brackets(word: &str) -> Option<usize> {

@@ -155,7 +155,11 @@ pub(super) fn runs(text: &str) -> Vec<View> {
         }
         let padding = bytes[at..].iter().take(2).take_while(|byte| **byte == b'=').count();
         let run = &bytes[start..at];
+        let goes_on = || matches!(bytes.get(at), Some(b' ' | b',' | b':' | b'\n' | b'\\' | b'x'));
         if (2..=3).contains(&run.len()) || run.len() == 8 {
+            if !goes_on() {
+                continue;
+            }
             // Whatever it says, it is not looked at again from its second number on.
             for list in [spaced_hex(bytes, start), numbers(bytes, start)] {
                 push(&list.decoded, start..list.end, &mut views);
@@ -184,6 +188,10 @@ pub(super) fn runs(text: &str) -> Vec<View> {
 }
 
 fn push(decoded: &[u8], place: std::ops::Range<usize>, views: &mut Vec<View>) {
+    // Most runs are no text: that is seen at their first bytes.
+    if std::str::from_utf8(decoded).is_err() {
+        return;
+    }
     let text = readable(decoded);
     let plain =
         text.chars().filter(|c| c.is_ascii_graphic() || c.is_whitespace() || c.is_alphabetic()).count();

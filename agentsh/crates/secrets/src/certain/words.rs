@@ -10,12 +10,15 @@ const LONGEST: usize = 2048;
 
 pub(super) fn addresses(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
-    let mut from = 0;
+    let (mut from, mut read, mut part) = (0, 0, 0);
     for at in memchr::memchr_iter(b'@', bytes) {
+        // Where the characters of a user and a password begin that end here: each byte is looked at once.
+        part = bytes[read..at].iter().rposition(|byte| !is_part(*byte)).map_or(part, |last| read + last + 1);
+        read = at;
         if at < from {
             continue;
         }
-        if let Some((place, password)) = connection(bytes, at) {
+        if let Some((place, password)) = connection(bytes, part, at) {
             from = place.end;
             found.push(Secret { kind: "CONNECTION STRING", place, value: password });
         } else if let Some(place) = email(text, at) {
@@ -61,16 +64,20 @@ fn email(text: &str, at: usize) -> Option<Range<usize>> {
     (is_top && is_host && !is_remote).then_some(start..end)
 }
 
-/// `scheme://user:password@host/...` around the `@`, and the password.
-fn connection(bytes: &[u8], at: usize) -> Option<(Range<usize>, Range<usize>)> {
+/// Whether it may stand in a user or a password of an address.
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'`' | b'<' | b'>' | b'/')
+}
+
+/// `scheme://user:password@host/...` around the `@`, and the password. `slashes`: where the user begins.
+fn connection(bytes: &[u8], slashes: usize, at: usize) -> Option<(Range<usize>, Range<usize>)> {
     const USER: usize = 256;
-    let is_part =
-        |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'`' | b'<' | b'>' | b'/');
-    let length = bytes[..at].iter().rev().take(USER).take_while(|byte| is_part(byte)).count();
-    let user = &bytes[at - length..at];
+    let user = &bytes[slashes..at];
+    if user.len() > USER || !bytes[..slashes].ends_with(b"://") {
+        return None;
+    }
     let colon = memchr::memchr(b':', user)?;
-    let slashes = at - length;
-    if !bytes[..slashes].ends_with(b"://") || colon + 1 >= user.len() {
+    if colon + 1 >= user.len() {
         return None;
     }
     let password = &user[colon + 1..];
