@@ -89,11 +89,8 @@ fn shown(path: &str) -> String {
     if path == "mcp.version_pinning.posture" {
         return "mcp.version_pinning.on_change".to_owned();
     }
-    if path.starts_with("mcp.output_inspection") {
+    if path == "mcp.output_inspection.on_detection" {
         return "mcp.content.results".to_owned();
-    }
-    if path == "mcp.detection.enabled" {
-        return "mcp.content.definitions".to_owned();
     }
     if path == "mcp.allowed_transports" {
         return "mcp.not_enforced".to_owned();
