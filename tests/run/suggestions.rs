@@ -14,7 +14,7 @@ fn what_was_refused_is_suggested_as_one_piece_of_policy() {
         let script = "getent hosts a.example.com; /run/agentsh/agentsh why ~/library/x; \
                       echo x > .git/config.lock; mv .git/config.lock .git/config; rm -f .git/config.lock; sleep 0.2";
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script]));
-        let (_, lines) = outcome.stderr.split_once("to allow what was refused").expect(&outcome.stderr);
+        let (_, lines) = outcome.stderr.split_once("to allow any of these").expect(&outcome.stderr);
         let lines = lines.split_once('\n').unwrap().1;
         let piece: String = lines
             .lines()
