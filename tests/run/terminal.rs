@@ -339,14 +339,14 @@ fn a_refusal_is_told_while_the_agent_draws() {
     let script = "getent hosts refused.example; sleep 0.5; echo drawn";
     let mut terminal = Pty::start(place.agentsh(&["run", "--", "sh", "-c", script]));
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
-    terminal.expect("  refused: the agent to refused.example ");
+    terminal.expect(": the agent -> refused.example (");
     let text = terminal.text();
     let notice = text.find("\x1b]9;agentsh: the name 'refused.example' is refused").expect("told beside");
     assert!(notice < text.find("drawn").unwrap(), "{text:?}");
     let after = &text[text.find("drawn").unwrap()..];
     // Once: in the summary, or as a message where there is none.
     assert!(!after.contains("is refused to the agent"), "{text:?}");
-    assert!(after.contains("  refused: the agent to refused.example "), "{text:?}");
+    assert!(after.contains(": the agent -> refused.example ("), "{text:?}");
     let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
     let text = terminal.text();

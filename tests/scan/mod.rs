@@ -26,8 +26,12 @@ fn scan(words: &[&str], input: &str) -> Answer {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // Beside reading: a long answer would fill its pipe before a long input is written.
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || stdin.write_all(input.as_bytes()).unwrap());
+        child.wait_with_output().unwrap()
+    });
     let stdout = String::from_utf8(output.stdout).unwrap();
     Answer {
         lines: stdout.lines().map(|line| serde_json::from_str(line).unwrap_or(json!(line))).collect(),

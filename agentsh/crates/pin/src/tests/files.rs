@@ -112,7 +112,7 @@ fn a_directory_in_path_that_may_not_be_searched_holds_nothing() {
     machine.program("shut/server", "hidden");
     let good = machine.program("opt/bin/server", "good");
     let shut = machine.at("shut");
-    fs::set_permissions(&shut, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&shut, fs::Permissions::from_mode(0o000)).unwrap();
     machine.path = std::env::join_paths([shut.clone(), machine.at("opt/bin")]).unwrap();
     assert_eq!(machine.ok(&["server"]).program, good);
     assert!(matches!(machine.err(&["absent"]), PinError::NotFound { .. }));
