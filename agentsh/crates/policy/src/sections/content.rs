@@ -53,7 +53,7 @@ pub struct ContentPolicy {
     pub requests: OnFinding,
     /// Of the arguments of calls.
     pub arguments: OnFinding,
-    /// Terminal control is taken out of results, and hidden HTML out of suspicious ones.
+    /// Terminal control is taken out of results, and hidden HTML out of those with a near certain order.
     pub sanitize: bool,
     /// Where each key was written.
     pub written: BTreeMap<&'static str, RuleRef>,
@@ -129,7 +129,7 @@ const CONTENT: &[Key] = &[
         name: "sanitize",
         kind: Kind::Flag,
         default: "true",
-        about: "Whether terminal control is taken out of what servers say, and hidden HTML out of what something was found in.",
+        about: "Whether terminal control is taken out of what servers say, and hidden HTML out of results with a near certain order.",
         example: "false",
         ..KEY
     },
