@@ -217,7 +217,7 @@ pub fn same_through_the_proxy(client: &Client, server: &Server, starter: Starter
     place.node_modules();
     place.write(&place.project.join("note.txt"), "a note\n");
     let command: Vec<String> = server.command.iter().map(|word| (*word).to_owned()).collect();
-    let mut direct = ask(client, server, &place, &command, "");
+    let direct = ask(client, server, &place, &command, "");
 
     let env = environment(server, &place);
     let entry = json!({"id": server.name, "command": command[0], "args": command[1..], "env": env});
@@ -233,7 +233,9 @@ pub fn same_through_the_proxy(client: &Client, server: &Server, starter: Starter
     let prefix = format!("{}__", server.name);
     let guarded = ask(client, server, &place, &guarded, &prefix);
 
-    let mut guarded: Value = serde_json::from_str(&guarded.to_string().replace(&prefix, "")).unwrap();
+    let mut guarded = without_marks(&guarded.to_string().replace(&prefix, ""));
+    // A text of the server itself may have selectors.
+    let mut direct = without_marks(&direct.to_string());
     if let Some(tools) = guarded["lists"]["tools"]["tools"].as_array_mut() {
         let before = tools.len();
         tools.retain(|tool| tool["name"] != "canary__get_report");
@@ -250,6 +252,14 @@ pub fn same_through_the_proxy(client: &Client, server: &Server, starter: Starter
     refused_without_a_listing(&mut direct, &mut guarded);
     let differences = differences(&direct, &guarded);
     assert!(differences.is_empty(), "directly and through the proxy:\n{}", differences.join("\n"));
+}
+
+/// Without the marks that the proxy puts into results of 50 characters and more: a word joiner and selectors of variations, which
+/// nothing shows.
+fn without_marks(text: &str) -> Value {
+    let text: String =
+        text.chars().filter(|sign| !matches!(sign, '\u{2060}' | '\u{fe00}'..='\u{fe0f}')).collect();
+    serde_json::from_str(&text).unwrap()
 }
 
 /// The proxy answers every list, with nothing where no server has any; the server alone knows no such method.

@@ -68,7 +68,9 @@ pub fn nothing_is_refused(starter: Starter) {
     let node = |package: &str| json!(["--no-install", format!("@modelcontextprotocol/server-{package}")]);
     let mut files = node("filesystem");
     files.as_array_mut().unwrap().push(".".into());
-    let config = json!({"allowed_domains": ["127.0.0.1"], "servers": [
+    // The hosts that the day's own documents name: others are refused, whatever the mode is.
+    let hosts = ["127.0.0.1", "harbor.example", "kestrel.example", "db.test.internal"];
+    let config = json!({"allowed_domains": hosts, "servers": [
         {"id": "files", "command": "npx", "args": files},
         {"id": "memory", "command": "npx", "args": node("memory"),
             "env": {"MEMORY_FILE_PATH": place.project.join("data/memory.jsonl")}},

@@ -103,7 +103,10 @@ fn servers_of_the_user_and_of_the_project_become_bridges() {
             let covered = json_of(replacement(&launch, &world.project(project)));
             assert_eq!(covered, serde_json::json!({"theme": "x"}), "{agent}");
             assert!(
-                launch.notes.iter().any(|note| note.contains("which came with the project; to use it, move it to")),
+                launch
+                    .notes
+                    .iter()
+                    .any(|note| note.contains("which came with the project; to use it, move it to")),
                 "{agent}: {:?}",
                 launch.notes
             );
