@@ -5,6 +5,7 @@ use nix::sys::signal::{Signal as NixSignal, kill, raise};
 use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 use rustix::process::Signal;
 
+use crate::base::proc_file;
 use crate::sandbox::Child;
 
 /// Whose the terminal was when the job was stopped.
@@ -67,8 +68,6 @@ fn somebody_waits() -> bool {
 }
 
 fn parent(pid: Pid) -> Option<Pid> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before the last parenthesis may hold anything.
-    let number = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
+    let number = proc_file::stat(pid.as_raw())?.split_whitespace().nth(1)?.parse().ok()?;
     Some(Pid::from_raw(number))
 }

@@ -19,8 +19,31 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(text)
 }
 
+/// What `/proc/PID/stat` says behind the name of the program, which may hold anything, parentheses too: its state, the process
+/// above it, and so on (proc(5)). None where there is no such process.
+#[must_use]
+pub fn stat(pid: i32) -> Option<String> {
+    let text = read(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')').map(|(_, rest)| rest.trim_start().to_owned())
+}
+
+/// Whether a signal stopped the process: state `T`.
+#[must_use]
+pub fn is_stopped(pid: i32) -> bool {
+    stat(pid).is_some_and(|rest| rest.starts_with('T'))
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_process_has_a_state_and_one_above_it() {
+        let own = i32::try_from(std::process::id()).expect("small");
+        let stat = super::stat(own).expect("it runs");
+        let above: Option<i32> = stat.split_whitespace().nth(1).and_then(|text| text.parse().ok());
+        assert_eq!(above, rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()));
+        assert!(!super::is_stopped(own) && super::stat(-1).is_none());
+    }
+
     #[test]
     fn it_is_what_the_standard_library_reads() {
         let path = "/proc/self/mountinfo";

@@ -84,7 +84,7 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
             if signal == Signal::SIGCONT {
                 // From the shell it reaches the program too; once is enough. A group of its own was stopped as a whole.
                 let whom = if terminal == Terminal::OwnGroup { -program.as_raw() } else { program.as_raw() };
-                if is_stopped(program) {
+                if crate::proc_file::is_stopped(program.as_raw()) {
                     let _ = kill(Pid::from_raw(whom), signal);
                 }
                 continue;
@@ -138,10 +138,4 @@ fn reap(program: Pid) -> Seen {
             return seen;
         }
     }
-}
-
-/// By its state in /proc, which is the sandbox's own.
-fn is_stopped(program: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::base::proc_file;
 use crate::store::words::ApprovalScope;
 
 use super::{Approvals, Inner, Item, PATIENCE};
@@ -149,7 +150,7 @@ pub async fn ask(path: &Path, asking: &Asking) -> Option<std::io::Result<Said>> 
         Err(error) => return Some(Err(error)),
         Ok(stream) => stream,
     };
-    if stream.peer_cred().ok().and_then(|peer| peer.pid()).is_some_and(is_stopped) {
+    if stream.peer_cred().ok().and_then(|peer| peer.pid()).is_some_and(proc_file::is_stopped) {
         let why = "it is suspended; `fg` in its terminal continues it";
         return Some(Err(std::io::Error::new(std::io::ErrorKind::WouldBlock, why)));
     }
@@ -164,11 +165,4 @@ pub async fn ask(path: &Path, asking: &Asking) -> Option<std::io::Result<Said>> 
     };
     let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the session does not answer");
     Some(tokio::time::timeout(PATIENCE * 2, talk).await.unwrap_or_else(|_| Err(silent())))
-}
-
-/// Whether a signal stopped the process, so that nobody reads what it is asked: state `T` of proc(5).
-fn is_stopped(pid: i32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may hold anything, parentheses too.
-    text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
