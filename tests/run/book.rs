@@ -41,8 +41,7 @@ fn the_summary_lists_every_page_and_every_page_is_there() {
 fn decision_records_have_a_title_a_status_and_a_line_in_the_index() {
     let folder = documents().join("decisions");
     let index = fs::read_to_string(folder.join("README.md")).unwrap();
-    let names =
-        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let names: BTreeSet<String> = names.filter(|name| name != "README.md").collect();
     let numbers: BTreeSet<&str> = names.iter().map(|name| &name[..4]).collect();
     assert_eq!(numbers.len(), names.len(), "a number is used twice");
