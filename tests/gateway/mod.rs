@@ -4,6 +4,7 @@ mod approvals;
 mod chain;
 mod eras;
 mod faults;
+mod pages;
 mod pauses;
 mod secure;
 mod tokens;

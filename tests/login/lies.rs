@@ -29,7 +29,10 @@ fn an_authorization_server_that_lies_about_itself() {
         ("authorization_endpoint", json!("javascript:alert(1)"), "its authorization endpoint is refused"),
         ("authorization_endpoint", json!("https://10.0.0.1/"), "its authorization endpoint is refused"),
         ("registration_endpoint", json!("file:///etc/passwd"), "its registration endpoint is refused"),
-        ("issuer", json!({"a": 1}), "no JSON of that kind"),
+        ("issuer", json!({"a": 1}), "its member `issuer` is not of the kind"),
+        ("issuer", Value::Null, "lacks `issuer`"),
+        ("scopes_supported", json!("files"), "its member `scopes_supported` is not of the kind"),
+        ("code_challenge_methods_supported", json!("S256"), "its member `code_challenge_methods_supported`"),
     ] {
         let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
         authority.state().metadata.insert(name, value);

@@ -4,6 +4,7 @@ mod declared;
 mod flow;
 mod keyring;
 mod lies;
+mod providers;
 mod step_up;
 mod using;
 

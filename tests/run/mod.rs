@@ -14,6 +14,7 @@ mod cross_server;
 mod debug;
 mod delegated;
 mod doctor;
+mod ends;
 mod environment;
 mod exfiltration;
 mod exit;

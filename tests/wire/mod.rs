@@ -1,5 +1,6 @@
 //! Nothing is lost on the wire: what is sent on one side comes out on the other, but for white space between tokens.
 
+mod differential;
 mod documented;
 mod hostile;
 mod http;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::guard::{Check, Guard};
@@ -28,7 +29,11 @@ use super::inventory::Inventory;
 use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
+use super::signals::{self, Deaf};
 use super::{Session, registered, standard, why};
+
+/// Longer than all graces of a server together; one that is still being started is not waited for.
+const LONGEST_END: Duration = Duration::from_secs(6);
 
 /// How a server is reached, as the record of its tools shows it.
 pub const STDIO: ServerType = ServerType::Stdio;
@@ -50,6 +55,8 @@ pub struct Bridges {
     holds_input: bool,
     /// Of connections that are not served, by reason.
     unserved: RefCell<BTreeMap<&'static str, Repeats>>,
+    /// Connections that are served now.
+    served: watch::Sender<usize>,
 }
 
 impl Bridges {
@@ -118,6 +125,7 @@ impl Bridges {
             reader: None,
             holds_input: false,
             unserved: RefCell::default(),
+            served: watch::Sender::default(),
         }
     }
 
@@ -269,6 +277,22 @@ impl Bridges {
         });
     }
 
+    /// Waits until the servers of clients that are gone have ended: each had its input closed, hears SIGTERM after a grace
+    /// and is killed after another. Who asks this process to end meanwhile does not wait.
+    ///
+    /// # Errors
+    /// When nobody could be heard.
+    pub async fn drained(&self) -> Result<(), Deaf> {
+        let mut served = self.served.subscribe();
+        let again = signals::end()?;
+        tokio::select! {
+            _none = served.wait_for(|count| *count == 0) => {}
+            _code = again => {}
+            () = tokio::time::sleep(LONGEST_END) => {}
+        }
+        Ok(())
+    }
+
     /// Writes down what was counted since.
     pub fn finish(&self) {
         self.keep_inventory();
@@ -292,6 +316,7 @@ impl Bridges {
         id: ServerId,
         kind: ServerType,
     ) -> mcp::Ended {
+        let _served = Served::new(&self.served);
         let mut options = self.options(id);
         options.server_type = kind;
         // The end of the input of a server behind a URL ends its streams, and what comes by them.
@@ -363,6 +388,22 @@ impl Bridges {
         options.note =
             Note(Rc::new(move |message| session.record.note(&crate::store::escape::line(message))));
         options
+    }
+}
+
+/// A connection while it is served.
+struct Served<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Served<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 

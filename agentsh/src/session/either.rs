@@ -27,6 +27,6 @@ impl Upstream for Either {
 fn alike<I: AsyncWrite + Unpin + 'static, O: AsyncRead + Unpin + 'static>(
     running: Running<I, O>,
 ) -> Running<Box<dyn AsyncWrite + Unpin>, Box<dyn AsyncRead + Unpin>> {
-    let Running { stdin, stdout, exit, kill } = running;
-    Running { stdin: Box::new(stdin), stdout: Box::new(stdout), exit, kill }
+    let Running { stdin, stdout, exit, kill, told } = running;
+    Running { stdin: Box::new(stdin), stdout: Box::new(stdout), exit, kill, told }
 }

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -91,25 +90,19 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let (input, output) = standard::streams().map_err(io)?;
     let (input, end_of_input) = standard::Endable::new(input);
-    let end = signals::end()?;
     let failure = Failure::default();
-    let mut serving = pin!(serve(bridges, session, (input, output), declared, id.clone(), &failure));
-    let code = tokio::select! {
-        ended = &mut serving => match ended.exit {
-            Some(exit) => exit.code,
-            None => failure.get().or_else(|| missing(&session.facts, &session.record, command.as_deref())).unwrap_or(0),
-        },
-        code = end => {
-            // The server ends as it does when its client has gone. Who asks once more does not wait for that.
-            is_over.set(true);
-            drop(end_of_input);
-            let again = signals::end()?;
-            tokio::select! {
-                _ended = serving => {}
-                _code = again => {}
-            }
-            code
-        }
+    let serving = serve(bridges, session, (input, output), declared, id.clone(), &failure);
+    let served = signals::serve_until_end(serving, || {
+        is_over.set(true);
+        drop(end_of_input);
+    });
+    let code = match served.await? {
+        Ok(mcp::Ended { exit: Some(exit), .. }) => exit.code,
+        Ok(_) => failure
+            .get()
+            .or_else(|| missing(&session.facts, &session.record, command.as_deref()))
+            .unwrap_or(0),
+        Err(code) => code,
     };
     if learn {
         session.record.note(&network::learned(session));
@@ -127,16 +120,9 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     let Opened { session, id, declared } = open(request, false).await?;
     let session = &session;
     let bridges = &Bridges::as_offered(Rc::clone(session));
-    let (ours, theirs) = tokio::io::duplex(64 << 10);
-    let (end, failure) = (signals::end()?, Failure::default());
-    let theirs = tokio::io::split(theirs);
-    let answer = tokio::select! {
-        answer = interface::ask(ours) => answer,
-        _ended = serve(bridges, session, theirs, declared, id.clone(), &failure) => {
-            Err("it ended before it answered".to_owned())
-        }
-        _code = end => Err("interrupted".to_owned()),
-        () = tokio::time::sleep(LISTING) => Err(format!("no answer within {} seconds", LISTING.as_secs())),
+    let answer = match ask(bridges, session, declared, id).await? {
+        Ok(answer) => answer,
+        Err(_code) => Err("interrupted".to_owned()),
     };
     session.close(u8::from(answer.is_err())).await?;
     answer.map_err(|reason| RunError::Refused(format!("the server's interface cannot be had: {reason}")))
@@ -160,23 +146,37 @@ pub async fn capture_all(
     all.retain(|id, _| only.is_empty() || only.contains(&id.0));
     let session = open_in(context, &request, &id, false).await?;
     let bridges = Bridges::unscanned(Rc::clone(&session), BTreeMap::new());
-    let mut end = pin!(signals::end()?);
     let mut answers = Vec::new();
     for (id, declared) in all {
-        let (ours, theirs) = tokio::io::duplex(64 << 10);
-        let failure = Failure::default();
-        let answer = tokio::select! {
-            answer = interface::ask(ours) => answer,
-            _ended = serve(&bridges, &session, tokio::io::split(theirs), declared, id.clone(), &failure) => {
-                Err("it ended before it answered".to_owned())
-            }
-            _code = &mut end => break,
-            () = tokio::time::sleep(LISTING) => Err(format!("no answer within {} seconds", LISTING.as_secs())),
-        };
+        let Ok(answer) = ask(&bridges, &session, declared, id.clone()).await? else { break };
         answers.push((id, answer));
     }
     session.close(0).await?;
     Ok(answers)
+}
+
+/// What one server offers, or the exit status of a process that is asked to end. The server has ended then.
+async fn ask(
+    bridges: &Bridges,
+    session: &Rc<Session>,
+    declared: Declared,
+    id: ServerId,
+) -> Result<Result<Result<Captured, String>, u8>, RunError> {
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let asking = async move {
+        let answer = tokio::select! {
+            answer = interface::ask(ours) => answer,
+            () = tokio::time::sleep(LISTING) => Err(format!("no answer within {} seconds", LISTING.as_secs())),
+            _ = stopped => Err("interrupted".to_owned()),
+        };
+        answer
+    };
+    let failure = Failure::default();
+    let serving = serve(bridges, session, tokio::io::split(theirs), declared, id, &failure);
+    // When nobody asks any more, the server's input ends, and it ends in order.
+    let both = async move { tokio::join!(asking, serving).0 };
+    Ok(signals::serve_until_end(both, || drop(stop)).await?)
 }
 
 /// The exit status that says why a server did not start, once that was tried.

@@ -198,6 +198,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         terminal.restore();
     }
     drop(terminal);
+    // Their clients ended with the agent.
+    bridges.drained().await?;
     bridges.finish();
     session.clean_up(sockets);
     Ok(code)

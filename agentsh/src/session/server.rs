@@ -226,6 +226,8 @@ fn supervised(
     (said, error_output): (tokio::task::JoinHandle<String>, ErrorOutput),
 ) -> Running<pipe::Sender, pipe::Receiver> {
     let (kill, mut killed) = tokio::sync::mpsc::unbounded_channel::<()>();
+    let told = Rc::new(Cell::new(false));
+    let is_told = Rc::clone(&told);
     let exit = tokio::task::spawn_local(async move {
         let is_ended = Cell::new(false);
         let (code, cause) = process
@@ -250,6 +252,7 @@ fn supervised(
             session.record.note(&error.to_string());
         } else if code != 0
             && cause == ExitCause::Exited
+            && !is_told.get()
             && error_output == ErrorOutput::Kept
             && let Ok(Ok(text)) = said
             && !text.is_empty()
@@ -268,6 +271,7 @@ fn supervised(
         kill: Box::new(move || {
             let _ = kill.send(());
         }),
+        told,
     }
 }
 

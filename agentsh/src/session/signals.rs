@@ -39,6 +39,30 @@ pub(super) fn end() -> Result<impl Future<Output = u8>, Deaf> {
     })
 }
 
+/// Serves a client until it has gone, which gives what `serving` gives; or until this process is asked to end, which gives the
+/// exit status. Then `hang_up` ends the client's input, and the servers end as they do when a client has gone. Who asks once
+/// more does not wait for that.
+///
+/// # Errors
+/// When nothing can be listened for.
+pub(super) async fn serve_until_end<T>(
+    serving: impl Future<Output = T>,
+    hang_up: impl FnOnce(),
+) -> Result<Result<T, u8>, Deaf> {
+    let mut serving = std::pin::pin!(serving);
+    let code = tokio::select! {
+        served = &mut serving => return Ok(Ok(served)),
+        code = end()? => code,
+    };
+    let again = end()?;
+    hang_up();
+    tokio::select! {
+        _served = serving => {}
+        _code = again => {}
+    }
+    Ok(Err(code))
+}
+
 fn raw(number: i32) -> SignalKind {
     SignalKind::from_raw(number)
 }

@@ -20,6 +20,7 @@ mod listen;
 pub mod message;
 mod metrics;
 mod names;
+mod pages;
 mod post;
 mod reply;
 mod server;

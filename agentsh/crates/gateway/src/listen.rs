@@ -57,10 +57,7 @@ pub fn listen(
     let Some(stream) = stream else {
         return reply::empty(StatusCode::BAD_REQUEST);
     };
-    if header(headers, "last-event-id").is_none() && stream.is_read() {
-        // One at a time: the next one would take the events of the first.
-        return reply::empty(StatusCode::CONFLICT);
-    }
+    // One at a time, and the newest: a client whose connection broke comes back before that is known here.
     // Who takes a stream up knows where it is.
     let knows_pauses = header(headers, "mcp-protocol-version") == Some(PRIMED);
     let reader = stream.reader(from).until_paused(knows_pauses);

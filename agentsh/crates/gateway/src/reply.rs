@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -74,6 +74,14 @@ impl Body for Content {
 
 pub fn empty(status: StatusCode) -> Answer {
     with(status, Content::Whole(None))
+}
+
+/// The head alone, as HEAD asks for it.
+pub fn without_body(answer: &mut Answer) {
+    if let Some(length) = answer.body().size_hint().exact() {
+        answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    *answer.body_mut() = Content::Whole(None);
 }
 
 pub fn text(status: StatusCode, kind: &'static str, body: String) -> Answer {

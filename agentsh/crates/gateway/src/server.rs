@@ -24,7 +24,7 @@ use super::files::Files;
 use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
 use super::reply::{self, Answer, Code, Refused, Served, Who};
-use super::{listen, post};
+use super::{listen, pages, post};
 
 /// Between two looks at sessions that nobody uses.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -216,8 +216,15 @@ impl Gateway {
         let _open = Counted::new(&self, |gateway| &gateway.requests);
         let log = uuid::Uuid::now_v7().to_string();
         let trace = trace_id(&request).unwrap_or_else(|| log.replace('-', ""));
-        let path = request.uri().path().to_owned();
+        let path = request.uri().path();
+        let path = path.strip_suffix('/').unwrap_or(path).to_owned();
+        let origin = pages::origin(&self.config(), request.headers());
+        let wants_body = request.method() != Method::HEAD;
         let mut answer = self.route(request, &path, peer).await;
+        pages::show(origin, &mut answer);
+        if !wants_body {
+            reply::without_body(&mut answer);
+        }
         let endpoint = path.strip_prefix("/mcp/").filter(|id| self.endpoint(id).is_some()).unwrap_or("");
         let extensions = answer.extensions_mut();
         let (refused, served) = (extensions.remove::<Refused>(), extensions.remove::<Served>());
@@ -257,6 +264,10 @@ impl Gateway {
 
     async fn route(self: &Rc<Self>, request: Request<Body>, path: &str, peer: IpAddr) -> Answer {
         let config = self.config();
+        if *request.method() == Method::OPTIONS {
+            let answer = pages::preflight(&config, request.headers());
+            return answer.unwrap_or_else(|refusal| self.refuse("", &refusal));
+        }
         match path {
             "/healthz" => return reply::text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
             "/readyz" if self.draining.get() => {
@@ -294,11 +305,9 @@ impl Gateway {
             Method::POST => post::post(self, &endpoint, &admitted, request).await,
             Method::GET => listen::listen(self, &endpoint, &admitted, &request),
             Method::DELETE => self.delete(&endpoint, &admitted, &request),
-            _ => {
-                let mut answer = reply::empty(StatusCode::METHOD_NOT_ALLOWED);
-                answer.headers_mut().insert("allow", HeaderValue::from_static("GET, POST, DELETE"));
-                answer
-            }
+            // Whether somebody is here; a stream is begun by GET alone.
+            Method::HEAD => reply::empty(StatusCode::OK),
+            _ => pages::no_such_method(),
         };
         answer.extensions_mut().insert(Who(admitted.name));
         answer

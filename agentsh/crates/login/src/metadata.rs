@@ -2,6 +2,8 @@
 //! it is believed.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use url::Url;
 
 use super::challenge::is_scope;
@@ -14,8 +16,10 @@ const PKCE: &str = "S256";
 /// Why a document is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lie {
-    #[error("it is no JSON of that kind")]
+    #[error("it is no JSON object, or has a member twice")]
     NotJson,
+    #[error("its member `{0}` is not of the kind that the specification has")]
+    Member(String),
     #[error("it is about '{0}', which is not this server")]
     OtherResource(String),
     #[error("it names no authorization server")]
@@ -44,10 +48,8 @@ pub struct Resource {
 
 #[derive(Deserialize)]
 struct RawResource {
-    resource: String,
-    #[serde(default)]
+    resource: Option<String>,
     authorization_servers: Option<Vec<String>>,
-    #[serde(default)]
     scopes_supported: Option<Vec<String>>,
 }
 
@@ -57,15 +59,16 @@ impl Resource {
     /// # Errors
     /// When it is about something else: a token for that would be worth nothing here, and something there.
     pub fn read(text: &[u8], server: &Url) -> Result<Self, Lie> {
-        let raw: RawResource = serde_json::from_slice(text).map_err(|_| Lie::NotJson)?;
-        if !names(&raw.resource, server) {
-            return Err(Lie::OtherResource(raw.resource));
+        let raw: RawResource = members(text)?;
+        let identifier = raw.resource.ok_or(Lie::Lacks("resource"))?;
+        if !names(&identifier, server) {
+            return Err(Lie::OtherResource(identifier));
         }
         let issuers: Vec<String> = listed(raw.authorization_servers);
         if issuers.is_empty() {
             return Err(Lie::NoIssuer);
         }
-        Ok(Self { identifier: raw.resource, issuers, scopes: scopes(raw.scopes_supported) })
+        Ok(Self { identifier, issuers, scopes: scopes(raw.scopes_supported) })
     }
 }
 
@@ -100,7 +103,7 @@ pub struct AuthorizationServer {
 
 #[derive(Deserialize)]
 struct RawServer {
-    issuer: String,
+    issuer: Option<String>,
     authorization_endpoint: Option<String>,
     token_endpoint: Option<String>,
     registration_endpoint: Option<String>,
@@ -139,9 +142,10 @@ impl AuthorizationServer {
         issuer: &str,
         knows_pkce: impl Fn(Option<&[String]>) -> bool,
     ) -> Result<Self, Lie> {
-        let raw: RawServer = serde_json::from_slice(text).map_err(|_| Lie::NotJson)?;
-        if !same_issuer(&raw.issuer, issuer) {
-            return Err(Lie::OtherIssuer { expected: issuer.to_owned(), found: raw.issuer });
+        let raw: RawServer = members(text)?;
+        let own = raw.issuer.ok_or(Lie::Lacks("issuer"))?;
+        if !same_issuer(&own, issuer) {
+            return Err(Lie::OtherIssuer { expected: issuer.to_owned(), found: own });
         }
         if raw.response_types_supported.is_some_and(|types| !types.iter().any(|kind| kind == "code")) {
             return Err(Lie::NoCode);
@@ -150,7 +154,7 @@ impl AuthorizationServer {
             return Err(Lie::NoPkce);
         }
         Ok(Self {
-            issuer: raw.issuer,
+            issuer: own,
             authorization_endpoint: raw.authorization_endpoint.ok_or(Lie::Lacks("authorization_endpoint"))?,
             token_endpoint: raw.token_endpoint.ok_or(Lie::Lacks("token_endpoint"))?,
             registration_endpoint: raw.registration_endpoint,
@@ -161,6 +165,16 @@ impl AuthorizationServer {
             client_authentication: listed(raw.token_endpoint_auth_methods_supported),
         })
     }
+}
+
+/// A document whose members may all be missing. The error names the first that cannot be read, which the library does not.
+fn members<T: DeserializeOwned>(text: &[u8]) -> Result<T, Lie> {
+    serde_json::from_slice(text).map_err(|_| {
+        let Ok(Value::Object(all)) = serde_json::from_slice(text) else { return Lie::NotJson };
+        let is_wrong =
+            |(name, value): &(String, Value)| serde_json::from_value::<T>(json!({ name: value })).is_err();
+        all.into_iter().find(is_wrong).map_or(Lie::NotJson, |(name, _)| Lie::Member(name))
+    })
 }
 
 /// Letter by letter, but for a slash at the end: many spell it in one place and not in the other.

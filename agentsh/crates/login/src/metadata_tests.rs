@@ -2,7 +2,6 @@
 
 use super::*;
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
 fn server() -> Url {
     Url::parse("https://mcp.example.com/a/mcp").unwrap()
@@ -63,7 +62,9 @@ fn a_server_is_itself_or_lies_below() {
     let own = "https://mcp.example.com";
     assert_eq!(resource(&json!({"resource": own, "authorization_servers": []})), Err(Lie::NoIssuer));
     assert_eq!(resource(&json!({"resource": own})), Err(Lie::NoIssuer));
-    assert_eq!(resource(&json!({"resource": 1})), Err(Lie::NotJson));
+    assert_eq!(resource(&json!({"resource": 1})), Err(Lie::Member("resource".to_owned())));
+    assert_eq!(resource(&json!({"authorization_servers": []})), Err(Lie::Lacks("resource")));
+    assert_eq!(resource(&json!([])), Err(Lie::NotJson));
     let twice = br#"{"resource": "https://mcp.example.com", "resource": "https://evil.example"}"#;
     assert_eq!(Resource::read(twice, &server()), Err(Lie::NotJson));
 }
@@ -89,7 +90,7 @@ fn an_authorization_server_is_who_was_asked() {
     assert_eq!(with("code_challenge_methods_supported", Value::Null), Err(Lie::NoPkce));
     assert_eq!(with("response_types_supported", json!(["token"])), Err(Lie::NoCode));
     assert_eq!(with("token_endpoint", Value::Null), Err(Lie::Lacks("token_endpoint")));
-    assert_eq!(with("token_endpoint", json!(["a"])), Err(Lie::NotJson));
+    assert_eq!(with("token_endpoint", json!(["a"])), Err(Lie::Member("token_endpoint".to_owned())));
     assert!(with("authorization_response_iss_parameter_supported", json!(true)).unwrap().names_itself);
 }
 

@@ -108,7 +108,12 @@ fn note_name(token: &[u8], seen: &mut Members) {
 
 fn note_value(name: Option<&[u8]>, token: &[u8], seen: &mut Members) {
     if name == Some(b"\"id\"") {
-        seen.id = id_from(token);
+        let id = id_from(token);
+        // The same one twice is one.
+        if id.is_some() && id == seen.id {
+            seen.ids -= 1;
+        }
+        seen.id = id;
     }
 }
 
@@ -159,6 +164,8 @@ mod tests {
             (r#"{"result":{"id":5}}"#, (None, Shape::Response)),
             ("\u{feff}{\"id\":7,\"method\":\"x\"}", (id("7"), Shape::Request)),
             (r#"{"id":1,"id":2,"method":"x"}"#, (None, Shape::Request)),
+            (r#"{"id":1,"id":1,"method":"x"}"#, (id("1"), Shape::Request)),
+            (r#"{"id":1,"id":1,"id":null,"method":"x"}"#, (None, Shape::Request)),
             (r#"{"method":"x","text":"\"id\":5"#, (None, Shape::Request)),
             (r#"{"method":"x","params":{"id":5}"#, (None, Shape::Request)),
             (r#"{"id":1.5,"method":"x"}"#, (None, Shape::Request)),

@@ -1,9 +1,11 @@
 //! The server's end of one connection: its process, its streams and its life. What a message means is decided
 //! elsewhere; nothing here looks into one.
 
+use std::cell::Cell;
 use std::future::{Future, pending};
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -71,6 +73,7 @@ struct Live<I, O> {
     exit: Option<Pin<Box<dyn Future<Output = ExitInfo>>>>,
     exited: Option<ExitInfo>,
     kill: Box<dyn FnMut()>,
+    told: Rc<Cell<bool>>,
     started: Instant,
     /// When patience ends: kill, then stop waiting.
     stop_at: Option<Instant>,
@@ -288,7 +291,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
                 self.not_before = now + self.backoff.after(now, now);
                 self.connection.on_start_failed(client, error.message, error.permanent);
             }
-            Ok(Running { stdin, stdout, exit, kill }) => {
+            Ok(Running { stdin, stdout, exit, kill, told }) => {
                 self.connection.on_started();
                 let lines = self.connection.options.server_lines.clone();
                 let replaying = matches!(self.connection.phase, Phase::Replaying(_));
@@ -298,6 +301,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
                     exit: Some(exit),
                     exited: None,
                     kill,
+                    told,
                     started: now,
                     stop_at: replaying.then(|| now + REPLAY_LIMIT),
                     dying: false,
@@ -390,8 +394,9 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             let now = Instant::now();
             let wait = self.backoff.after(started, now);
             self.not_before = now + wait;
-            // Its input was closed after the client's: it did what it should, or was made to.
-            let was_asked = self.client_ended && closing && (killed || exit.code == 0);
+            // Its input was closed after the client's: it did what it should, or was made to. With which status is told
+            // where somebody still waited for it.
+            let was_asked = closing && (killed || exit.code == 0 || !self.awaits_answers());
             let end = match (was_asked, self.client_ended) {
                 (true, _) => ServerEnd::Asked,
                 (false, true) => ServerEnd::Last,
@@ -428,6 +433,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         if let Some(live) = &mut self.live {
             if !holds {
                 live.closing = true;
+                live.told.set(live.told.get() || delivered && !awaits);
                 live.stdin.take_if(|_| delivered);
             }
             if !awaits {

@@ -1,8 +1,10 @@
 //! The sandboxed server as the proxy sees it: something that can be started again.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,6 +30,8 @@ pub struct Running<I, O> {
     pub exit: Pin<Box<dyn Future<Output = ExitInfo>>>,
     /// Ends the server at once. May be called after it ended.
     pub kill: Box<dyn FnMut()>,
+    /// Set when its input was closed because nobody will ask it anything: however it ends then, it does as it was told.
+    pub told: Rc<Cell<bool>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

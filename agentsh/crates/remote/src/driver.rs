@@ -123,6 +123,7 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
         kill: Box::new(move || {
             let _ = kill.send(());
         }),
+        told: Rc::default(),
     })
 }
 

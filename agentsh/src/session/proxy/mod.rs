@@ -7,7 +7,7 @@ mod report;
 mod settings;
 mod standalone;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -102,14 +102,17 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     ContentScan::warm_up();
     let bridges =
         Bridges::in_order(Rc::clone(&session), BTreeMap::new(), &order).with_check(content).with_audit(audit);
-    let bridges = bridges.with_classifier()?;
+    let is_over = Rc::new(Cell::new(false));
+    let bridges = bridges.with_classifier()?.with_standard_client(Rc::clone(&is_over));
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
-    let end = signals::end()?;
-    let code = tokio::select! {
-        () = bridges.aggregate(input, output, servers, own) => 0,
-        code = end => code,
-    };
+    let (input, end_of_input) = standard::Endable::new(input);
+    let serving = bridges.aggregate(input, output, servers, own);
+    let served = signals::serve_until_end(serving, || {
+        is_over.set(true);
+        drop(end_of_input);
+    });
+    let code = served.await?.err().unwrap_or(0);
     if let Some(alerts) = alerts {
         // Without the disk nobody is told; the end of the session says so.
         let _ = session.record.journal.flush().await;

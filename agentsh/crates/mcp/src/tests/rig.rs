@@ -219,6 +219,7 @@ impl Upstream for Factory {
                 was_killed.set(true);
                 let _already_gone = kill_sender.take().map(|kill| kill.send(()));
             }),
+            told: Rc::default(),
         })
     }
 }
