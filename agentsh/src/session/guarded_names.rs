@@ -51,6 +51,8 @@ pub struct Guarded {
     names: BTreeSet<OsString>,
     repositories: BTreeSet<PathBuf>,
     told: RefCell<BTreeSet<String>>,
+    /// Of which the version of before is kept.
+    kept: RefCell<BTreeSet<PathBuf>>,
     /// Done, and its caller had stopped waiting: it asks once more.
     unheard: RefCell<Option<(u32, PathBuf, PathBuf)>>,
 }
@@ -184,11 +186,15 @@ impl Guarded {
         let mut text = None;
         if old != new {
             let mode = rustix::fs::fstat(&file)?.st_mode & 0o7777;
-            let aside = Aside::new(&session.facts.context.state, &session.facts.id.to_string());
-            aside.keep(to, &Copy::File { content: old.clone(), mode })?;
+            if !self.kept.borrow().contains(to) {
+                let aside = Aside::new(&session.facts.context.state, &session.facts.id.to_string());
+                let keep = aside.keep(to, &Copy::File { content: old.clone(), mode });
+                keep.map_err(|error| Refusal::Because(format!("what stands there cannot be kept: {error}")))?;
+                self.kept.borrow_mut().insert(to.to_owned());
+            }
             write_in_place(&file, &old, &new)?;
             text = Some(format!(
-                "{} was changed inside, which runs nothing: {}; `agentsh undo {}` takes it back",
+                "{} was changed inside, which runs nothing: {}; `agentsh undo {}` gives what stood there before the run",
                 to.display(),
                 changed(old_text, new_text),
                 to.display()
