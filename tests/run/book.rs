@@ -36,6 +36,48 @@ fn the_summary_lists_every_page_and_every_page_is_there() {
     assert_eq!(listed, there);
 }
 
+/// Every decision record has a title with its number, says whether it still holds, and stands in the index once.
+#[test]
+fn decision_records_have_a_title_a_status_and_a_line_in_the_index() {
+    let folder = documents().join("decisions");
+    let index = fs::read_to_string(folder.join("README.md")).unwrap();
+    let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: BTreeSet<String> = names.filter(|name| name != "README.md").collect();
+    let numbers: BTreeSet<&str> = names.iter().map(|name| &name[..4]).collect();
+    assert_eq!(numbers.len(), names.len(), "a number is used twice");
+    let mut expected = BTreeSet::new();
+    for name in &names {
+        let text = fs::read_to_string(folder.join(name)).unwrap();
+        let (number, mut lines) = (&name[..4], text.lines());
+        let title = lines.next().unwrap().strip_prefix(&format!("# {number}: "));
+        let title = title.unwrap_or_else(|| panic!("{name} does not begin with '# {number}: TITLE'"));
+        assert_eq!(lines.next(), Some(""), "{name}");
+        let status = lines.next().unwrap().strip_prefix("Status: ").unwrap_or_default();
+        // Numbers of the records that replace this one, as `0360, 0390`.
+        let after = |words: &str| {
+            let rest = status.strip_prefix(words)?;
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != ',' && c != ' ').unwrap_or(rest.len());
+            Some(rest[..end].trim())
+        };
+        let whole = after("superseded by ");
+        let part = after("accepted; superseded in part by ");
+        assert!(status.starts_with("accepted") || whole.is_some(), "{name}: {status}");
+        for other in whole.or(part).into_iter().flat_map(|numbers| numbers.split(", ")) {
+            assert!(numbers.contains(other), "{name} is superseded by {other}, which does not exist");
+        }
+        let note = match (whole, part) {
+            (Some(by), _) => format!(" (superseded by {by})"),
+            (_, Some(by)) => format!(" (in part superseded by {by})"),
+            _ => String::new(),
+        };
+        expected.insert(format!("- [{number}]({name}): {title}{note}"));
+    }
+    let lines: Vec<&str> = index.lines().filter(|line| line.starts_with("- ")).collect();
+    assert_eq!(lines.len(), expected.len(), "a record stands in the index twice, or not at all");
+    let listed: BTreeSet<String> = lines.into_iter().map(str::to_owned).collect();
+    assert_eq!(listed, expected, "docs/decisions/README.md");
+}
+
 /// By mdBook itself, where `cargo xtask test` has installed it.
 #[test]
 fn the_book_is_built() {

@@ -8,6 +8,7 @@ mod deny;
 mod dist;
 mod ebpf;
 mod install;
+mod messages;
 mod picture;
 mod run;
 mod test;
@@ -44,6 +45,8 @@ enum Task {
     Bench(bench::Options),
     /// Judge ordinary texts of this machine as results of tools; the alarms in a thousand, by source and by rule
     Alarms(alarms::Options),
+    /// Print every text that agentsh can show a person, with file and line
+    Messages,
     /// Count crates and lines of agentsh, and hold them against weight.toml
     Weight,
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Dist(options) => dist::main(&options),
         Task::Walk(options) => walk::main(&options),
         Task::Alarms(options) => alarms::main(&options),
+        Task::Messages => messages::main(),
         Task::Weight => weight::main(),
         Task::Bench(options) => bench::main(&options),
     };

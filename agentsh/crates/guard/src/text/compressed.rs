@@ -1,4 +1,4 @@
-//! What is compressed in decoded bytes: streams with a sign ([`streams`]), and raw deflate and brotli, which carry none. No
+//! What is compressed in decoded bytes: streams with a sign ([`streams`]), and raw deflate, which carries none. No
 //! inflation produces more than what is left of the visit's bound.
 
 use super::readable::readable;
@@ -26,37 +26,19 @@ pub(super) fn decode(bytes: &[u8], clean: bool, walk: &mut Walk<'_>) {
     }
 }
 
-/// From bytes and a limit in bytes to what comes out.
-type Decoder = fn(&[u8], usize) -> Vec<u8>;
-
 fn blindly(bytes: &[u8], walk: &mut Walk<'_>) {
     // Noise fails within its first bytes: only what begins as text is read whole.
     let head = &bytes[..bytes.len().min(HEAD)];
     let limit = walk.room().min(MAX_BLIND_OUTPUT).min(bytes.len().saturating_mul(64));
-    let decoders: [(Step, Decoder); 2] =
-        [(Step::Deflate, |bytes, limit| inflated(bytes, limit).0), (Step::Brotli, unbrotlied)];
-    for (step, decoder) in decoders {
-        let first = decoder(head, HEAD_OUTPUT);
-        walk.work(HEAD);
-        if !reads(&first) {
-            continue;
-        }
-        let output = if head.len() == bytes.len() && first.len() < HEAD_OUTPUT {
-            first
-        } else {
-            decoder(bytes, limit)
-        };
-        walk.spend(output.len());
-        walk.found_bytes(step, &output, 0..0);
+    let first = inflated(head, HEAD_OUTPUT).0;
+    walk.work(HEAD);
+    if !reads(&first) {
         return;
     }
-}
-
-fn unbrotlied(bytes: &[u8], limit: usize) -> Vec<u8> {
-    let mut output = vec![0; limit];
-    let done = brotli_decompressor::brotli_decode(bytes, &mut output);
-    output.truncate(done.decoded_size);
-    output
+    let is_whole = head.len() == bytes.len() && first.len() < HEAD_OUTPUT;
+    let output = if is_whole { first } else { inflated(bytes, limit).0 };
+    walk.spend(output.len());
+    walk.found_bytes(Step::Deflate, &output, 0..0);
 }
 
 fn reads(output: &[u8]) -> bool {

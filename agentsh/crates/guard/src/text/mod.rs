@@ -4,7 +4,6 @@
 //! as views they would multiply the work on honest texts by thirty. Whoever compares texts brings both sides into one
 //! spelling: `taint::symbols` and `taint::turned` for copies, `scan` for what people read.
 
-mod base45;
 mod base85;
 mod characters;
 mod compressed;

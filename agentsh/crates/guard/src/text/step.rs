@@ -6,14 +6,11 @@ pub enum Step {
     Ascii85,
     Base32,
     Base36,
-    Base45,
     Base58,
     Base62,
     Base64,
     Base85,
     Binary,
-    Brotli,
-    Bzip2,
     /// Bytes that are no text, as they are.
     Bytes,
     CharacterCodes,
@@ -38,7 +35,6 @@ pub enum Step {
     Invisible,
     /// Signs for the letters that they look like.
     Leet,
-    Lzma,
     /// Without the tags and comments of HTML and XML.
     Markup,
     /// Bytes combined with one byte by exclusive or.
@@ -59,11 +55,9 @@ pub enum Step {
     /// Standing on its head.
     Upturned,
     Uuencoded,
-    Xz,
     Z85,
     Zip,
     Zlib,
-    Zstd,
 }
 
 impl Step {
@@ -74,14 +68,11 @@ impl Step {
             Self::Ascii85 => "ascii85",
             Self::Base32 => "base32",
             Self::Base36 => "base36",
-            Self::Base45 => "base45",
             Self::Base58 => "base58",
             Self::Base62 => "base62",
             Self::Base64 => "base64",
             Self::Base85 => "base85",
             Self::Binary => "binary",
-            Self::Brotli => "brotli",
-            Self::Bzip2 => "bzip2",
             Self::Bytes => "bytes",
             Self::CharacterCodes => "character-codes",
             Self::Composed => "composed",
@@ -97,7 +88,6 @@ impl Step {
             Self::Interspersed => "interspersed",
             Self::Invisible => "invisible",
             Self::Leet => "leet",
-            Self::Lzma => "lzma",
             Self::Markup => "markup",
             Self::Masked => "masked",
             Self::Morse => "morse",
@@ -112,11 +102,9 @@ impl Step {
             Self::SwappedCase => "swapped-case",
             Self::Upturned => "upturned",
             Self::Uuencoded => "uuencoded",
-            Self::Xz => "xz",
             Self::Z85 => "z85",
             Self::Zip => "zip",
             Self::Zlib => "zlib",
-            Self::Zstd => "zstd",
         }
     }
 

@@ -1,8 +1,8 @@
 //! Compressed streams with a sign, wherever they begin: every entry of a zip, every member of a gzip file, the zlib
-//! streams of a PDF, a PNG or anything else, bzip2, xz and zstd.
+//! streams of a PDF, a PNG or anything else.
 
 use super::Step;
-use super::unpacked::{Packing, may_inflate, unpacked};
+use super::unpacked::{inflated, may_inflate};
 use super::views::Walk;
 
 /// Streams that are unpacked in one byte string: each attempt may read all of it.
@@ -25,8 +25,8 @@ pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) -> bool {
     walk.work(bytes.len());
     while let Some(found) = next(bytes, at) {
         at = found + 1;
-        let Some((step, packing, body)) = stream(&bytes[found..], walk) else { continue };
-        if packing == Packing::Deflate && body.len() > BYTES_OF_A_GUESS {
+        let Some((step, body)) = stream(&bytes[found..], walk) else { continue };
+        if body.len() > BYTES_OF_A_GUESS {
             if guesses == 0 {
                 walk.cut();
                 break;
@@ -43,7 +43,7 @@ pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) -> bool {
         }
         tries += 1;
         walk.work(body.len());
-        let (output, full) = unpacked(packing, body, walk.room());
+        let (output, full) = inflated(body, walk.room());
         if full {
             walk.cut();
         }
@@ -52,8 +52,6 @@ pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) -> bool {
         if output.len() >= least {
             opened = true;
             walk.found_bytes(step, &output, 0..0);
-        } else if packing != Packing::Deflate {
-            walk.saw_opaque();
         }
     }
     opened
@@ -63,7 +61,7 @@ pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) -> bool {
 fn next(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
     let is_sign = |pair: &[u8]| match pair {
-        [0x1f, 0x8b] | [b'P', b'K'] | [b'B', b'Z'] | [0xfd, b'7'] | [0x28, 0xb5] | [0x5d, 0] => true,
+        [0x1f, 0x8b] | [b'P', b'K'] => true,
         [method, flags] => is_zlib(*method, *flags),
         _ => false,
     };
@@ -78,28 +76,14 @@ fn is_zlib(method: u8, flags: u8) -> bool {
         && (u16::from(method) << 8 | u16::from(flags)) % 31 == 0
 }
 
-/// What a stream at the start is, how it is packed, and its packed bytes.
-fn stream<'b>(bytes: &'b [u8], walk: &mut Walk<'_>) -> Option<(Step, Packing, &'b [u8])> {
+/// What a stream at the start is, and its deflated bytes.
+fn stream<'b>(bytes: &'b [u8], walk: &mut Walk<'_>) -> Option<(Step, &'b [u8])> {
     match bytes {
-        [0x1f, 0x8b, 8, ..] => gzip_body(bytes).map(|body| (Step::Gzip, Packing::Deflate, body)),
-        [b'P', b'K', 3, 4, ..] => zip_body(bytes, walk).map(|(packing, body)| (Step::Zip, packing, body)),
-        // One of the blocks that there are, or none.
-        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..]
-        | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => {
-            Some((Step::Bzip2, Packing::Bzip2, bytes))
-        }
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some((Step::Xz, Packing::Xz, bytes)),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some((Step::Zstd, Packing::Zstd, bytes)),
-        // As `lzma` writes it: a dictionary of a power of two, and a size that is not known or below 4 GiB.
-        [0x5d, 0, 0, low, high, size @ ..]
-            if (u16::from_le_bytes([*low, *high])).is_power_of_two()
-                && size.get(..8).is_some_and(|size| size[4..] == [0; 4] || *size == [0xff; 8]) =>
-        {
-            Some((Step::Lzma, Packing::Lzma, bytes))
-        }
+        [0x1f, 0x8b, 8, ..] => gzip_body(bytes).map(|body| (Step::Gzip, body)),
+        [b'P', b'K', 3, 4, ..] => zip_body(bytes, walk).map(|body| (Step::Zip, body)),
         // The body must not begin with the one kind of block that there is none of.
         [method, flags, first, ..] if is_zlib(*method, *flags) && first & 6 != 6 => {
-            Some((Step::Zlib, Packing::Deflate, &bytes[2..]))
+            Some((Step::Zlib, &bytes[2..]))
         }
         _ => None,
     }
@@ -121,49 +105,30 @@ fn gzip_body(bytes: &[u8]) -> Option<&[u8]> {
     if flags & 2 != 0 { rest.get(2..) } else { Some(rest) }
 }
 
-/// One entry of an archive. One that is stored is among the readable bytes; one that is encrypted is said.
-fn zip_body<'b>(bytes: &'b [u8], walk: &mut Walk<'_>) -> Option<(Packing, &'b [u8])> {
+/// The deflated bytes of one entry of an archive. A stored entry is among the readable bytes; one that is encrypted or
+/// compressed in another way makes the whole opaque.
+fn zip_body<'b>(bytes: &'b [u8], walk: &mut Walk<'_>) -> Option<&'b [u8]> {
     let short = |at: usize| Some(usize::from(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
     let (flags, method) = (short(6)?, short(8)?);
     let body = bytes.get(30 + short(26)? + short(28)?..)?;
-    if flags & 1 != 0 {
-        walk.saw_opaque();
-        return None;
+    const STORED: usize = 0;
+    const DEFLATED: usize = 8;
+    match method {
+        _ if flags & 1 != 0 => walk.saw_opaque(),
+        DEFLATED => return Some(body),
+        STORED => {}
+        _ => walk.saw_opaque(),
     }
-    let packing = match method {
-        8 => Packing::Deflate,
-        12 => Packing::Bzip2,
-        93 => Packing::Zstd,
-        95 => Packing::Xz,
-        0 => return None,
-        _ => {
-            walk.saw_opaque();
-            return None;
-        }
-    };
-    Some((packing, body))
+    None
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use miniz_oxide::deflate::{compress_to_vec, compress_to_vec_zlib};
 
     use crate::text::{Limits, visit};
 
     const SAID: &str = "the orchard at Lindenau goes to the Brandt family in spring";
-
-    fn bzip2(text: &str) -> Vec<u8> {
-        let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
-        let written = encoder.write_all(text.as_bytes());
-        assert!(written.is_ok());
-        encoder.finish().unwrap_or_default()
-    }
-
-    fn zstd(text: &str) -> Vec<u8> {
-        ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest)
-    }
 
     fn sees(bytes: &[u8]) -> bool {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -198,11 +163,16 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_other_packers_are_opened_wherever_they_begin() {
-        let noise: Vec<u8> = (0_u32..200).map(|at| (at * at * 7 + at * 31) as u8 | 0x80).collect();
-        for packed in [bzip2(SAID), zstd(SAID)] {
-            assert!(sees(&packed));
-            assert!(sees(&[noise.as_slice(), &packed, b" and more"].concat()));
+    fn what_is_compressed_in_another_way_is_opaque() {
+        let mut state = 7_u64;
+        let mut byte = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state.to_be_bytes()[0]
+        };
+        let noise: Vec<u8> = (0..400).map(|_| byte()).collect();
+        for sign in [&b"BZh91AY&SY"[..], b"\xfd7zXZ\0\0\x04", b"\x28\xb5\x2f\xfd\x04\x58"] {
+            let hex: String = sign.iter().chain(&noise).map(|byte| format!("{byte:02x}")).collect();
+            assert!(visit(&hex, &Limits::default(), &mut |_| {}).opaque, "{}", sign.escape_ascii());
         }
     }
 

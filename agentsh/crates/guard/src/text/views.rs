@@ -9,7 +9,7 @@ use super::profile::Profile;
 use super::readable::{SHORTEST, readable};
 use super::step::Step;
 use super::{
-    base45, base85, encoded_words, escapes, hidden, interspersed, listed, masked, morse, numbers, permuted,
+    base85, encoded_words, escapes, hidden, interspersed, listed, masked, morse, numbers, permuted,
     positional, quoted_printable, radix, rearranged, uuencoded,
 };
 
@@ -75,17 +75,7 @@ fn is_noise(bytes: &[u8]) -> bool {
         b"MZ",
     ];
     // What is packed in a way that is opened here is judged by what is in it.
-    const OPENED: [&[u8]; 9] = [
-        b"\x1f\x8b",
-        b"PK",
-        b"BZh",
-        b"\xfd7z",
-        b"\x28\xb5\x2f\xfd",
-        b"\x5d\0",
-        b"\x78\x01",
-        b"\x78\x9c",
-        b"\x78\xda",
-    ];
+    const OPENED: [&[u8]; 5] = [b"\x1f\x8b", b"PK", b"\x78\x01", b"\x78\x9c", b"\x78\xda"];
     if bytes.len() < SHORTEST_NOISE || bytes.get(4..8) == Some(b"ftyp") {
         return false;
     }
@@ -392,7 +382,6 @@ impl Walk<'_> {
         }
         radix::decode(text, profile, self);
         base85::decode(text, profile, self);
-        base45::decode(text, profile, self);
         positional::decode(text, profile, self);
     }
 
