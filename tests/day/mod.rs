@@ -3,6 +3,7 @@
 
 pub mod credentials;
 mod git;
+mod guarded;
 mod ordinary;
 mod packages;
 mod publish;

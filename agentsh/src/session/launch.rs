@@ -19,6 +19,7 @@ use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tie
 use crate::types::ServerId;
 
 use super::container::{self, Place};
+use super::guarded_names::Guarded;
 use super::layer::borrow;
 use super::network::{self, Egress};
 use super::publish::{self, Published};
@@ -155,7 +156,7 @@ async fn finish(
     spec: &SandboxSpec,
     handles: Handles<'_>,
     program: Program,
-    layout: Layout,
+    mut layout: Layout,
     mut place: Option<Place>,
 ) -> Result<Running, SpawnError> {
     let Begun { ordered, mut cgroup, egress, quota } = begun;
@@ -166,7 +167,7 @@ async fn finish(
     let first_task = passed.len();
     passed.extend(cgroup.take_tasks());
     let join = (first_task..passed.len()).collect();
-    let mut mounts = layout.mounts;
+    let mut mounts = std::mem::take(&mut layout.mounts);
     if let Some(maps) = &context.idmaps {
         map_owned(maps, &mut mounts, &mut passed, &mut enforcement);
     }
@@ -179,6 +180,9 @@ async fn finish(
             format!("{} holds too many files to be searched for nested repositories", directory.display()),
         ));
     }
+    // What is written to a layer is looked at when it is applied.
+    let decides = reports_to.as_ref().is_some_and(|(session, _)| !session.facts.is_reviewed);
+    let guarded = if decides { Guarded::of(&layout) } else { Guarded::default() };
     let published = way.as_mut().map(|way| std::mem::take(&mut way.published)).unwrap_or_default();
     let is_policed = way.as_ref().is_some_and(Egress::is_policed);
     let others = if context.tier == Tier::Container { container::processes_of_user() } else { 0 };
@@ -204,6 +208,7 @@ async fn finish(
         join,
         allow_degraded: process.allow_degraded,
         tells_files: process.reports_files,
+        hears_renames: !guarded.is_empty(),
     };
     let mut child = ordered.start(Launch { plan: &plan, stdio, passed }).await?;
     enforcement.extend(child.enforcement.iter().cloned());
@@ -213,12 +218,11 @@ async fn finish(
     }
     let refused_calls = match child.listener.take_if(|_| place.is_none()) {
         Some(listener) => {
-            Some(Answering::start(listener, reports_to, super::missing_files::hear).map_err(|error| {
-                SpawnError::Init {
-                    label: process.label.clone(),
-                    message: format!("its system calls cannot be answered: {error}"),
-                    cause: Cause::Other,
-                }
+            let answering = Answering::start(listener, reports_to, guarded, super::missing_files::hear);
+            Some(answering.map_err(|error| SpawnError::Init {
+                label: process.label.clone(),
+                message: format!("its system calls cannot be answered: {error}"),
+                cause: Cause::Other,
             })?)
         }
         None => None,

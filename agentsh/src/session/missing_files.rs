@@ -104,7 +104,7 @@ fn missing(
 }
 
 /// By its letters; None for what cannot be known.
-fn absolute(pid: u32, wanted: &Wanted) -> Option<PathBuf> {
+pub(super) fn absolute(pid: u32, wanted: &Wanted) -> Option<PathBuf> {
     if wanted.path.as_os_str().is_empty() {
         return None;
     }

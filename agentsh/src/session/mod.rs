@@ -33,6 +33,7 @@ mod git_identity;
 pub mod given;
 mod go_modules;
 pub mod grants;
+mod guarded_names;
 pub mod guarded_terminal;
 pub mod host_programs;
 mod installed;

@@ -9,6 +9,7 @@ use tokio::io::Interest;
 
 use super::Session;
 use super::draining::{Next, serve};
+use super::guarded_names::Guarded;
 use crate::sandbox::seccomp::listener::{Listener, Refused};
 use crate::sandbox::seccomp::{Call, Wanted, calls};
 use crate::sandbox::spawn;
@@ -157,13 +158,15 @@ impl Drop for Answering {
 pub type Hear = fn(&Session, Option<&ServerId>, u32, &Wanted);
 
 impl Answering {
-    /// `told`: who hears of it, and whose sandbox it is. `hear`: of files, where the session tells them.
+    /// `told`: who hears of it, and whose sandbox it is. `guarded`: what renames are decided about. `hear`: of files, where the
+    /// session tells them.
     ///
     /// # Errors
     /// When the kernel cannot watch the listener.
     pub fn start(
         listener: Listener,
         told: Option<(Rc<Session>, Option<ServerId>)>,
+        guarded: Guarded,
         hear: Hear,
     ) -> std::io::Result<Self> {
         let watched = std::os::fd::AsFd::as_fd(&listener).try_clone_to_owned()?;
@@ -171,6 +174,11 @@ impl Answering {
         let answering = tokio::task::spawn_local(async move {
             serve(&watched, async || match listener.next_refused() {
                 Ok(Some(refused)) => {
+                    if let Some((session, server)) = &told
+                        && guarded.answer(&listener, &refused, session, server.as_ref())
+                    {
+                        return Next::More;
+                    }
                     answer(&listener, &refused, told.as_ref(), hear);
                     Next::More
                 }

@@ -56,6 +56,16 @@ impl GitConfig {
     }
 }
 
+/// As git's own commands name it.
+impl std::fmt::Display for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { section, subsection, key, value } = self;
+        let below = subsection.as_ref().map_or(String::new(), |below| format!("{below}."));
+        let value = value.as_ref().map_or(String::new(), |value| format!(" = {value}"));
+        write!(f, "{section}.{below}{key}{value}")
+    }
+}
+
 impl Entry {
     /// Whether git runs nothing because of it, and goes nowhere else for what it runs or writes. By key and value, from
     /// git-config(1) and git-lfs-config(5); what is not known is not harmless. `core.worktree` is where files are written:
@@ -85,7 +95,9 @@ impl Entry {
                 "fetch" | "push" | "tagopt" | "prune" | "mirror" | "promisor" | "partialclonefilter" => true,
                 _ => false,
             },
-            "branch" => matches!(key, "remote" | "merge" | "rebase" | "pushremote" | "description"),
+            // A remote may be an address in place of a name.
+            "branch" if matches!(key, "remote" | "pushremote") => is_address(),
+            "branch" => matches!(key, "merge" | "rebase" | "description"),
             "submodule" => match key {
                 "url" => is_address(),
                 "update" => is(&["checkout", "rebase", "merge", "none"]),
@@ -99,7 +111,8 @@ impl Entry {
                 _ => false,
             },
             "user" | "author" | "committer" => matches!(key, "name" | "email"),
-            "extensions" => matches!(key, "objectformat" | "refstorage" | "partialclone" | "worktreeconfig"),
+            "extensions" if key == "partialclone" => is_address(),
+            "extensions" => matches!(key, "objectformat" | "refstorage" | "worktreeconfig"),
             // A template directory brings hooks.
             "init" => key == "defaultbranch" && is_plain(),
             // Strategies are names of programs.
@@ -132,6 +145,78 @@ impl Entry {
     pub fn worktree(&self) -> Option<&str> {
         (self.section == "core" && self.key == "worktree").then(|| self.value.as_deref().unwrap_or_default())
     }
+}
+
+/// What a configuration says that may run something and did not say before, or says no more; None: nothing. The order counts,
+/// since the last of several holds.
+#[must_use]
+pub fn not_harmless(before: &str, now: &str) -> Option<Vec<String>> {
+    let of = |text: &str| -> Vec<Entry> {
+        entries(text).into_iter().filter(|entry| !entry.is_harmless()).collect()
+    };
+    let (before, now) = (of(before), of(now));
+    if before == now {
+        return None;
+    }
+    let added = now.iter().filter(|entry| !before.contains(entry)).map(Entry::to_string);
+    let gone = before.iter().filter(|entry| !now.contains(entry)).map(|entry| format!("no {entry}"));
+    let differ: Vec<String> = added.chain(gone).collect();
+    Some(if differ.is_empty() { vec!["the order of what it names".to_owned()] } else { differ })
+}
+
+/// Whether everybody who reads the text takes it apart in the same way: a header or a variable on each line, and no line that
+/// goes on in the next, as git itself writes it.
+#[must_use]
+pub fn is_plain(text: &str) -> bool {
+    !text.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t'))
+        && text.split('\n').all(is_plain_line)
+}
+
+fn is_plain_line(line: &str) -> bool {
+    let line = line.trim_matches([' ', '\t']);
+    let is_comment = |rest: &str| rest.is_empty() || rest.starts_with(['#', ';']);
+    let is_sign = |sign: char| sign.is_ascii_alphanumeric() || sign == '-';
+    if is_comment(line) {
+        return true;
+    }
+    if let Some(header) = line.strip_prefix('[') {
+        let rest = header.trim_start_matches(is_sign);
+        let rest = match rest.trim_start_matches(' ').strip_prefix('"') {
+            Some(sub) if rest.starts_with(' ') => behind_quotes(sub),
+            _ => Some(rest),
+        };
+        let rest = rest.and_then(|rest| rest.strip_prefix(']'));
+        return header.starts_with(is_sign) && rest.is_some_and(|rest| is_comment(rest.trim_start()));
+    }
+    let rest = line.trim_start_matches(is_sign).trim_start_matches([' ', '\t']);
+    let value = match rest.strip_prefix('=') {
+        _ if !line.starts_with(|first: char| first.is_ascii_alphabetic()) => return false,
+        None => return rest.is_empty(),
+        Some(value) => value,
+    };
+    let (mut quoted, mut letters) = (false, value.chars());
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => quoted = !quoted,
+            '\\' if !letters.next().is_some_and(|escaped| "ntb\"\\".contains(escaped)) => return false,
+            '#' | ';' if !quoted => return true,
+            _ => {}
+        }
+    }
+    !quoted
+}
+
+/// What follows the name of a subsection.
+fn behind_quotes(text: &str) -> Option<&str> {
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return text.get(at + 1..),
+            '\\' if !letters.next().is_some_and(|(_, escaped)| matches!(escaped, '"' | '\\')) => return None,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Every variable, in its order.
@@ -346,6 +431,48 @@ mod tests {
         ] {
             assert!(!entries(text).iter().any(Entry::is_harmless), "{text}");
         }
+    }
+
+    #[test]
+    fn what_git_writes_is_read_in_one_way() {
+        for text in [
+            "",
+            "[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
+            "[branch \"a \\\"b\\\\\"]\n\tremote = origin\n\tmerge = refs/heads/main # here\n",
+            "# words\n; words\n\n[user]\n\tname = \"A \\\"B\\\" C\" \n\temail = a@b ; x \\\n[alias] # old\n\tst\n",
+        ] {
+            assert!(is_plain(text), "{text:?}");
+        }
+        for text in [
+            "[core] hooksPath = x",
+            "[user]\nname = a\\\n[core]\nhooksPath = x",
+            "[user]\nname = \"a\n[core]\nhooksPath = x\"",
+            "[user]\r[core]\rhooksPath = x",
+            "[user]\nname = a\\x",
+            "[user \"a]\nname = b",
+            "[user \"a\\n\"]\nname = b",
+            "[user.a]\nname = b",
+            "[user]\nname # = b",
+            "[user]\n\u{a0}name = b",
+            "[user]\nname = a\0b",
+            "[]\nname = b",
+            "\u{feff}[user]\nname = b",
+        ] {
+            assert!(!is_plain(text), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_run_stays_as_it_was() {
+        let before = "[core]\n\thooksPath = a\n\teditor = e\n[user]\n\tname = A\n";
+        assert_eq!(not_harmless(before, &before.replace("= A", "= B")), None);
+        assert_eq!(not_harmless(before, &format!("[remote \"x\"]\n\turl = https://x\n{before}")), None);
+        let said = |now: &str| not_harmless(before, now).unwrap_or_default().join(", ");
+        assert_eq!(said(&before.replace("= a", "= b")), "core.hookspath = b, no core.hookspath = a");
+        assert_eq!(said(""), "no core.hookspath = a, no core.editor = e");
+        assert_eq!(said(&format!("{before}[core]\n\thooksPath = a\n")), "the order of what it names");
+        assert_eq!(said(&format!("{before}[alias \"X\"]\n\tcommand = !x\n")), "alias.X.command = !x");
+        assert_eq!(said(&format!("{before}[branch \"m\"]\n\tremote = ext::x\n")), "branch.m.remote = ext::x");
     }
 
     #[test]

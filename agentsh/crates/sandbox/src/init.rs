@@ -119,8 +119,8 @@ fn restrict(
         return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
     }
     caps::drop_all()?;
-    let listener =
-        seccomp::install_and_tell(filters, plan.executable.filter(), plan.identity, plan.tells_files)?;
+    let hears = (plan.tells_files, plan.hears_renames);
+    let listener = seccomp::install_and_tell(filters, plan.executable.filter(), plan.identity, hears)?;
     let enforcement = vec![
         Enforcement::enforced("namespaces", "user, mount, pid, network, ipc, uts and cgroup"),
         landlock,

@@ -46,6 +46,8 @@ pub struct Plan {
     pub allow_degraded: bool,
     /// The session hears of the files that are looked for.
     pub tells_files: bool,
+    /// The session hears of renames before they are done: some names are guarded.
+    pub hears_renames: bool,
 }
 
 /// What the network namespace is made of beside loopback and the resolver. Its sockets are made inside by init,

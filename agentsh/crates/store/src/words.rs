@@ -164,6 +164,7 @@ words! {
         NewRepository = "new-repository",
         Instructions = "instructions",
         Refused = "refused",
+        Written = "written",
         Ended = "ended",
     }
 }

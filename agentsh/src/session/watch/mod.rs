@@ -144,7 +144,6 @@ impl Guards {
                 newcomers: newcomers::Newcomers::default(),
                 arrivals: std::collections::BTreeSet::new(),
                 look_again: None,
-                tried: std::collections::BTreeSet::new(),
             };
             Ok((watch, ask_to_stop))
         };
@@ -163,7 +162,7 @@ impl Guards {
                         let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
                         session.record.note(&lines.join("\n"));
                         let context = &session.facts.context;
-                        if matches!(what, GuardChange::Refused | GuardChange::SetAside)
+                        if what == GuardChange::SetAside
                             && !refused_files::is_never_offered(&path, &context.home, &context.state)
                         {
                             let shown = path.strip_prefix(&session.facts.context.project).unwrap_or(&path);

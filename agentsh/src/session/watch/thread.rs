@@ -76,8 +76,6 @@ pub(super) struct Watch {
     pub arrivals: BTreeSet<PathBuf>,
     /// When repositories are looked for, where not every name is told.
     pub look_again: Option<Instant>,
-    /// What is guarded and was to be replaced inside, as far as its names tell.
-    pub tried: BTreeSet<PathBuf>,
 }
 
 impl Watch {

@@ -38,6 +38,9 @@ const ALLOW: u32 = 0x7FFF_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ERRNO: u32 = 0x0005_0000;
 const ASK: u32 = 0x7FC0_0000;
+/// As [`ASK`], where a sandbox has something that its calls may meet: see [`Program::of`]. Its low half means nothing to the
+/// kernel.
+const HEAR: u32 = ASK | 1;
 
 /// `O_CREAT`, and of `O_TMPFILE` the bit that is not `O_DIRECTORY`.
 pub(super) const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
@@ -50,13 +53,20 @@ const OWN_USER: u32 = 0xFFFF_FFFD;
 const OWN_GROUP: u32 = 0xFFFF_FFFE;
 
 impl Program {
-    /// The program for a sandbox with these ids.
+    /// The program for a sandbox with these ids. With `hears_renames`, somebody hears of each before it is done.
     #[must_use]
-    pub fn of(&self, identity: Identity) -> Self {
+    pub fn of(&self, identity: Identity, hears_renames: bool) -> Self {
         let own = |instruction: &Instruction| {
             let k = match (instruction.code, instruction.k) {
                 (JUMP_EQUAL, OWN_USER) => identity.host_uid,
                 (JUMP_EQUAL, OWN_GROUP) => identity.host_gid,
+                (RETURN, HEAR) => {
+                    if hears_renames {
+                        ASK
+                    } else {
+                        ALLOW
+                    }
+                }
                 (_, k) => k,
             };
             Instruction { k, ..*instruction }
@@ -92,6 +102,8 @@ struct Leaves {
     refused: u32,
     /// The value of a call that opens a file and may.
     opens: u32,
+    /// The value of a call that is allowed and may be heard of.
+    heard: u32,
 }
 
 /// The whole program. Deterministic, so a test can compare two builds.
@@ -109,6 +121,7 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
         Refusal::ToldWithFiles => (ASK, LOOKS_FOR_FILES),
         _ => (ALLOW, [].as_slice()),
     };
+    let heard = if tier == Tier::Namespaces && refusal != Refusal::Silent { HEAR } else { ALLOW };
     let mut code = vec![
         statement(LOAD_WORD, ARCHITECTURE),
         jump(JUMP_EQUAL, architecture.audit(), 1, 0),
@@ -118,7 +131,7 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
     if let Some(bit) = architecture.foreign_bit() {
         code.extend([jump(JUMP_AT_LEAST, bit, 0, 1), statement(RETURN, KILL_PROCESS)]);
     }
-    code.extend(search(&ranges(architecture, tier, asked), Leaves { filter, tier, refused, opens }));
+    code.extend(search(&ranges(architecture, tier, asked), Leaves { filter, tier, refused, opens, heard }));
     Program(code)
 }
 
@@ -180,6 +193,7 @@ fn leaf(verdict: Verdict, leaves: Leaves) -> Vec<Instruction> {
         Verdict::Missing => vec![statement(RETURN, errno(libc::ENOSYS))],
         Verdict::Check(check) => argument_check(check, leaves),
         Verdict::Ask => vec![statement(RETURN, ASK)],
+        Verdict::Hear => vec![statement(RETURN, leaves.heard)],
     }
 }
 

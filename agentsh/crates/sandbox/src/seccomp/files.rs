@@ -52,6 +52,49 @@ pub struct Wanted {
     pub writes: bool,
 }
 
+/// Where a call that renames has its two paths, and the directories from which they count; `flags`: of which a call with any
+/// does something else.
+struct Renames {
+    call: Call,
+    from: LooksFor,
+    to: LooksFor,
+    flags: Option<usize>,
+}
+
+const fn renames(call: Call, flags: Option<usize>) -> Renames {
+    let from = LooksFor { call, path: 1, directory: Some(0), flags: None };
+    Renames { call, from, to: LooksFor { path: 3, directory: Some(2), ..from }, flags }
+}
+
+const RENAMES: &[Renames] = &[
+    Renames {
+        call: calls::SYS_rename,
+        from: looks(calls::SYS_rename),
+        to: LooksFor { path: 1, ..looks(calls::SYS_rename) },
+        flags: None,
+    },
+    renames(calls::SYS_renameat, None),
+    renames(calls::SYS_renameat2, Some(4)),
+];
+
+/// Something that is to be put in the place of whatever has the other name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renamed {
+    pub from: Wanted,
+    pub to: Wanted,
+}
+
+/// The two places of a call that renames; None for others. Within: None where it would replace nothing.
+pub(super) fn renamed(
+    number: libc::c_long,
+    arguments: &[u64; 6],
+) -> Option<Option<(&'static LooksFor, &'static LooksFor)>> {
+    let call = Call::of(number)?;
+    let renames = RENAMES.iter().find(|renames| renames.call == call)?;
+    let replaces = renames.flags.is_none_or(|flags| low(arguments.get(flags).copied()) == 0);
+    Some(replaces.then_some((&renames.from, &renames.to)))
+}
+
 /// How the call of a number looks for a file; None for others.
 #[must_use]
 pub(super) fn of(number: libc::c_long) -> Option<&'static LooksFor> {

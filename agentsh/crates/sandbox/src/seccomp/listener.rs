@@ -4,17 +4,15 @@
 //! own, connects it, and puts it in the place of the program's. What the program writes into its memory meanwhile, or
 //! puts at that number, changes nothing: no decision is about either (decision 270).
 
-use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::files::{self, Wanted};
+use super::files::{self, LooksFor, Renamed, Wanted};
 
 /// `SECCOMP_ADDFD_FLAG_SETFD`.
 const IN_PLACE_OF: u32 = 1;
@@ -112,22 +110,32 @@ impl Listener {
     #[must_use]
     pub fn looked_for(&self, heard: &Refused) -> Option<Wanted> {
         let looks = files::of(heard.call).filter(|looks| files::goes_on(looks, &heard.arguments))?;
-        let argument = |index: usize| heard.arguments.get(index).copied();
-        let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
-        let path = if self.is_waiting(heard.id) { path } else { Vec::new() };
-        let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));
-        let directory = looks.directory.map(|index| files::low(argument(index)).cast_signed());
-        Some(Wanted {
-            path: std::ffi::OsString::from_vec(path).into(),
-            directory: directory.filter(|directory| *directory != libc::AT_FDCWD),
-            writes: flags & (libc::O_ACCMODE | libc::O_CREAT).unsigned_abs() != 0,
-        })
+        let mut wanted = wanted(heard, looks);
+        if !self.is_waiting(heard.id) {
+            wanted.path = PathBuf::new();
+        }
+        Some(wanted)
     }
 
-    /// Lets a call go on as if nobody had asked. Only for what [`Listener::looked_for`] gave: nothing else may.
+    /// What a call that renames would put in the place of a name that `matters`. None for every other call. Within: None for one
+    /// that is nobody's concern, and goes on. Both paths are the caller's words.
+    #[must_use]
+    pub fn renamed(&self, heard: &Refused, matters: impl Fn(&Wanted) -> bool) -> Option<Option<Renamed>> {
+        let Some((from, to)) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
+        let to = wanted(heard, to);
+        if !matters(&to) {
+            return Some(None);
+        }
+        let from = wanted(heard, from);
+        Some(self.is_waiting(heard.id).then_some(Renamed { from, to }))
+    }
+
+    /// Lets a call go on as if nobody had asked. Only for what [`Listener::looked_for`] or [`Listener::renamed`] gave: nothing
+    /// else may.
     pub fn go_on(&self, heard: &Refused) {
         const CONTINUE: u32 = 1;
-        let may = files::of(heard.call).is_some_and(|looks| files::goes_on(looks, &heard.arguments));
+        let may = files::renamed(heard.call, &heard.arguments).is_some()
+            || files::of(heard.call).is_some_and(|looks| files::goes_on(looks, &heard.arguments));
         let (error, flags) = if may { (0, CONTINUE) } else { (-libc::EPERM, 0) };
         let _ = self.send(libc::seccomp_notif_resp { id: heard.id, val: 0, error, flags });
     }
@@ -135,6 +143,14 @@ impl Listener {
     /// Tells the caller so. One that is gone hears nothing.
     pub fn refuse(&self, refused: &Refused) {
         let _ = self.answer(refused.id, libc::EPERM);
+    }
+
+    /// Tells the caller that somebody did, or refused, what it asked for.
+    ///
+    /// # Errors
+    /// When it does not wait any more: it may ask again.
+    pub fn done(&self, heard: &Refused, outcome: Result<(), Errno>) -> io::Result<()> {
+        self.answer(heard.id, outcome.err().map_or(0, Errno::raw_os_error))
     }
 
     #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
@@ -213,10 +229,29 @@ impl Listener {
     }
 }
 
+/// The path of a call, and from where it counts.
+fn wanted(heard: &Refused, looks: &LooksFor) -> Wanted {
+    let argument = |index: usize| heard.arguments.get(index).copied();
+    let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
+    let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));
+    let directory = looks.directory.map(|index| files::low(argument(index)).cast_signed());
+    Wanted {
+        path: std::ffi::OsString::from_vec(path).into(),
+        directory: directory.filter(|directory| *directory != libc::AT_FDCWD),
+        writes: flags & (libc::O_ACCMODE | libc::O_CREAT).unsigned_abs() != 0,
+    }
+}
+
+/// One call: a program may rename without end.
 fn read(pid: u32, at: u64, length: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, at)?;
-    Ok(bytes)
+    let length = usize::try_from(length).unwrap_or(0);
+    let mut bytes = vec![0; length];
+    let base = usize::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
+    let mut here = [io::IoSliceMut::new(&mut bytes)];
+    let there = [nix::sys::uio::RemoteIoVec { base, len: length }];
+    let read = nix::sys::uio::process_vm_readv(pid, &mut here, &there)?;
+    if read == length { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// A text that ends with a zero, page by page: what follows it may not be there. Empty where it cannot be read.

@@ -16,7 +16,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub use calls::{Architecture, Call};
 pub use compile::{Instruction, Program, Refusal, compile};
-pub use files::Wanted;
+pub use files::{Renamed, Wanted};
 pub use rule::{Filter, Rule, Verdict};
 pub use rules::RULES;
 
@@ -62,16 +62,18 @@ pub fn install_and_tell(
     filters: &Filters,
     filter: Filter,
     identity: Identity,
-    tells_files: bool,
+    (tells_files, hears_renames): (bool, bool),
 ) -> Result<Option<OwnedFd>, StageError> {
     let with_files = tells_files.then(|| compile(filter, Tier::Namespaces, Refusal::ToldWithFiles));
-    if let Some(listener) = with_files.and_then(|program| install_and_listen(&program.of(identity)).ok()) {
+    if let Some(listener) =
+        with_files.and_then(|program| install_and_listen(&program.of(identity, hears_renames)).ok())
+    {
         return Ok(Some(listener));
     }
-    if let Ok(listener) = install_and_listen(&filters.get(filter).of(identity)) {
+    if let Ok(listener) = install_and_listen(&filters.get(filter).of(identity, hears_renames)) {
         return Ok(Some(listener));
     }
-    install(&compile(filter, Tier::Namespaces, Refusal::Silent).of(identity))?;
+    install(&compile(filter, Tier::Namespaces, Refusal::Silent).of(identity, false))?;
     Ok(None)
 }
 

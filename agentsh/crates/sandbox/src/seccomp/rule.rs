@@ -21,6 +21,8 @@ pub enum Verdict {
     Check(ArgumentCheck),
     /// Whoever holds the filter's listener does it instead.
     Ask,
+    /// Allowed; where files are guarded by name, whoever holds the filter's listener hears of it first.
+    Hear,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

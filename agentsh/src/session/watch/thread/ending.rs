@@ -22,14 +22,6 @@ impl Watch {
                 self.say(&path, GuardChange::NotPutBack, format!("cannot put back what was guarded: {why}"));
             }
         }
-        for path in std::mem::take(&mut self.tried) {
-            let shown = path.strip_prefix(&self.rules.project).unwrap_or(&path).display().to_string();
-            let text = format!(
-                "{shown} was to be changed inside and stays as it is: it names programs that run outside; change it \
-                 outside, or allow it: agent: {{filesystem: {{unmask: [{shown:?}]}}}}"
-            );
-            self.say(&path, GuardChange::Refused, text);
-        }
         // Everything inside is dead, so that nothing can be made behind this look.
         self.look_for_new_repositories();
         for path in self.baseline.arrivals() {

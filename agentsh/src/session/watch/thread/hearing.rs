@@ -72,7 +72,6 @@ impl Watch {
         let happened = names.happened();
         let mut matters = false;
         for (path, what, is_directory) in happened {
-            self.note_attempt(&path, what);
             self.newcomers.hear(&path, self.names.as_mut(), &self.host);
             let is_held = self.targets.contains(&path)
                 || self.copies.contains_key(&path)
@@ -105,56 +104,5 @@ impl Watch {
             }
         }
         matters
-    }
-
-    /// Programs write a file anew beside it and rename: over a guard that fails, and what is beside it goes again.
-    fn note_attempt(&mut self, path: &Path, what: What) {
-        match what {
-            What::Made => {
-                let guarded = written_beside(path).into_iter().find(|path| self.copies.contains_key(path));
-                self.tried.extend(guarded);
-            }
-            // It was somebody outside.
-            What::MovedHere | What::Written => drop(self.tried.remove(path)),
-            _ => {}
-        }
-    }
-}
-
-/// The files that a program is about to replace which makes a file of this name beside them: `config.lock`, `.envrc.tmp.4711`,
-/// `.envrc~`.
-fn written_beside(path: &Path) -> Vec<PathBuf> {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
-    let ends = [".lock", ".tmp", ".new", "~"].into_iter().flat_map(|end| name.match_indices(end));
-    let fronts = ends.filter(|(at, _)| *at > 0).filter_map(|(at, end)| {
-        let rest = name.get(at + end.len()..)?;
-        (rest.is_empty() || end == ".tmp" && rest.starts_with('.')).then(|| name.get(..at))?
-    });
-    fronts.map(|front| path.with_file_name(front)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_beside_a_file_names_it() {
-        let names = |beside: &str, file: &str| {
-            written_beside(&Path::new("/p").join(beside)).contains(&Path::new("/p").join(file))
-        };
-        for (beside, file) in [
-            ("config.lock", "config"),
-            (".envrc.tmp.4711.99", ".envrc"),
-            (".envrc~", ".envrc"),
-            (".mcp.json.tmp", ".mcp.json"),
-            ("settings.json.new", "settings.json"),
-        ] {
-            assert!(names(beside, file), "{beside} {file}");
-        }
-        for (beside, file) in
-            [(".envrc", ".envrc"), ("other.lock", "config"), (".vscode.bak", ".vscode"), ("x~y", "x")]
-        {
-            assert!(!names(beside, file), "{beside} {file}");
-        }
     }
 }

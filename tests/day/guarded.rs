@@ -1,0 +1,120 @@
+//! Files that are guarded by name, and what programs inside want to make of them: git's configuration may say what runs nothing.
+
+use std::fs;
+
+use super::has;
+use crate::support::{Mode, Outcome, Place, skip};
+
+const SETUP: &str = "git init -q -b main .; git config user.email a@b.example; git config user.name A; git config core.editor vi; \
+    echo one > file; git add file; git commit -qm one; git clone -q --bare . inner.git; git clone -q --bare . lib.git; \
+    printf 'inner.git\\nlib.git\\n' > .git/info/exclude; git remote add inner \"$PWD/inner.git\"";
+
+fn sh(place: &Place, script: &str) -> Outcome {
+    Outcome::of(place.command("sh").args(["-ec", script])).expect_code(0)
+}
+
+fn inside(place: &Place, options: &[&str], script: &str) -> Outcome {
+    let words = [&["run"], options, &["--", "sh", "-c", script]].concat();
+    Outcome::of(&mut place.agentsh(&words))
+}
+
+fn config(place: &Place) -> String {
+    fs::read_to_string(place.project.join(".git/config")).unwrap()
+}
+
+#[test]
+fn what_git_writes_down_and_runs_nothing_is_written() {
+    if !has("git") {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(&place, SETUP);
+        let before = config(&place);
+        let script = "set -e; git config user.name X; git remote add up https://github.com/a/b.git; \
+            git checkout -qb new; git push -qu inner new; git branch -m new newer; git config --unset user.email; \
+            git -c protocol.file.allow=always submodule --quiet add \"$PWD/lib.git\" lib; \
+            git config user.name; git status --porcelain; test ! -e .git/config.lock; \
+            if ( echo '[core]' >> .git/config ) 2>/dev/null; then echo open; fi; cat .git/config";
+        let outcome = inside(&place, &["--quiet"], script).expect_code(0);
+        let now = config(&place);
+        assert_eq!(outcome.stdout, format!("X\nA  .gitmodules\nA  lib\n{now}"), "{mode:?}: {outcome}");
+        assert!(now.contains("editor = vi") && now.contains("inner.git"), "{now}");
+        let asked = "git config user.name; git config remote.up.url; git config branch.newer.remote; \
+            git config branch.newer.merge; git config submodule.lib.active; git config user.email || echo none";
+        let said = sh(&place, asked).stdout;
+        assert_eq!(said, "X\nhttps://github.com/a/b.git\ninner\nrefs/heads/new\ntrue\nnone\n", "{mode:?}");
+        let written: Vec<_> = place.events("guard_changed");
+        let written: Vec<_> = written.iter().filter(|event| event["what"] == "written").collect();
+        assert!(written.len() >= 6, "{mode:?}: {written:?}");
+        assert!(written[0]["detail"].as_str().unwrap().contains("user.name = X"), "{}", written[0]);
+        // Whose it was it is, and all of it can be taken back.
+        let owner =
+            |path: &str| std::os::unix::fs::MetadataExt::uid(&place.project.join(path).metadata().unwrap());
+        assert_eq!(owner(".git/config"), owner(".git/HEAD"));
+        let path = place.project.join(".git/config").display().to_string();
+        Outcome::of(&mut place.agentsh(&["undo", &path])).expect_code(0);
+        assert_eq!(config(&place), before);
+    }
+}
+
+/// Each with the words that are said of it.
+const REFUSED: &[(&str, &str)] = &[
+    ("git config core.hooksPath h", "core.hookspath = h"),
+    ("git config core.fsmonitor ./m", "core.fsmonitor = ./m"),
+    ("git config core.sshCommand x", "core.sshcommand = x"),
+    ("git config --unset core.editor", "no core.editor = vi"),
+    ("git config alias.x '!touch stolen'", "alias.x = !touch stolen"),
+    ("git config filter.f.clean x", "filter.f.clean = x"),
+    ("git config include.path ../x", "include.path = ../x"),
+    ("git config url.ext::sh.insteadOf https://github.com/", "url.ext::sh.insteadof = https://github.com/"),
+    ("git remote add e 'ext::sh -c x'", "remote.e.url = ext::sh -c x"),
+    ("git config branch.main.remote 'ext::sh -c x'", "branch.main.remote = ext::sh -c x"),
+    (
+        "printf '[user]\\nname = a\\\\\\n[core]\\nhooksPath = x\\n' > .git/config.lock; mv .git/config.lock .git/config",
+        "git itself would not write",
+    ),
+    ("cp .git/config .git/x; echo '[user]' >> .git/x; mv .git/x .git/config", "only what git itself writes"),
+    (
+        "echo x > bin/HEAD; printf '[user]\\nname = `x`\\n' > bin/config.lock; mv bin/config.lock bin/config",
+        "",
+    ),
+];
+
+#[test]
+fn what_would_run_something_outside_is_refused_and_said() {
+    if !has("git") {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(&place, SETUP);
+        place.write("bin/config", "#!/bin/sh\nexit 1\n");
+        place.write("bin/HEAD", "ref: refs/heads/main\n");
+        sh(&place, "git config core.fsmonitor bin/config; chmod +x bin/config");
+        let before = config(&place);
+        for (command, words) in REFUSED {
+            let script = format!("{command}; code=$?; rm -f .git/config.lock; exit $code");
+            let outcome = inside(&place, &[], &script);
+            assert!(
+                outcome.code != 0 && outcome.stderr.contains("Permission denied"),
+                "{command}: {outcome}"
+            );
+            assert!(
+                outcome.stderr.contains(words)
+                    && outcome.stderr.contains("was to be changed inside and stays as it is")
+                    && outcome.stderr.contains("by built-in (read-only:")
+                    || words.is_empty(),
+                "{mode:?} {command}: {outcome}"
+            );
+            assert_eq!(config(&place), before, "{mode:?} {command}");
+        }
+        assert_eq!(fs::read_to_string(place.project.join("bin/config")).unwrap(), "#!/bin/sh\nexit 1\n");
+        let refused = place.events("guard_changed");
+        assert!(refused.iter().filter(|event| event["what"] == "refused").count() >= 12, "{refused:?}");
+        // The twin: where the policy lifts the guard.
+        place.user_policy("agent: {filesystem: {unmask: [\".git/config\"]}}\n");
+        inside(&place, &[], "git config core.hooksPath h").expect_code(0);
+        assert!(config(&place).contains("hooksPath = h"));
+    }
+}
