@@ -90,6 +90,21 @@ fn a_server_that_never_ends_its_listing_or_says_nothing_is_exit_status_1() {
     assert_eq!((stdout.as_str(), code), ("", 1));
 }
 
+/// Nothing is known of it then, not even that it is another one.
+#[test]
+fn a_server_that_cannot_be_started_is_exit_status_125() {
+    let place = Place::new(Mode::Invoker);
+    let plain = place.write("plain", "no program");
+    for program in ["no-such-program", plain.to_str().unwrap()] {
+        for verb in ["hash", "verify", "register", "diff"] {
+            let output = place.agentsh(&["registry", verb, "--", program]).output().unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(125), "{verb} {program}: {stderr}");
+            assert!(stderr.contains("cannot start server") && output.stdout.is_empty(), "{stderr}");
+        }
+    }
+}
+
 /// A server that is configured for an agent is named by its id: hashed, and compared with what it was.
 #[test]
 fn a_configured_server_is_hashed_and_compared_by_its_id() {

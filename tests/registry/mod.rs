@@ -3,6 +3,7 @@
 mod evil;
 mod listing;
 mod live;
+mod pages;
 mod postgres;
 mod routes;
 mod server;

@@ -1,6 +1,6 @@
 //! The registry on PostgreSQL, as Debian has it. The server is started here, and skipped where there is none.
 
-use super::server;
+use super::{pages, server};
 use crate::support::{Mode, Place, postgres, skip};
 
 #[test]
@@ -8,7 +8,7 @@ fn the_same_answers_as_on_a_file() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let mode = Mode::all().into_iter().find(|mode| !mode.is_root());
     let Some(mode) = mode else { return skip("no ordinary user") };
-    let suite: [fn(&Place); 7] = [
+    let suite: [fn(&Place); 8] = [
         server::first_holds,
         server::rejections_stick,
         server::poison_leaves_nothing,
@@ -16,6 +16,7 @@ fn the_same_answers_as_on_a_file() {
         server::two_registries,
         server::what_expires,
         server::the_command_line,
+        pages::decided,
     ];
     for test in suite {
         let place = Place::new(mode);

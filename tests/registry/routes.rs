@@ -5,7 +5,10 @@ use super::server::Registry;
 use crate::support::routes::of_router;
 use crate::support::{Mode, Place};
 
-const ROUTER: &str = include_str!("../../agentsh/crates/registrar/src/routes.rs");
+const ROUTERS: [&str; 2] = [
+    include_str!("../../agentsh/crates/registrar/src/routes.rs"),
+    include_str!("../../agentsh/crates/registrar/src/pages.rs"),
+];
 /// What anybody of this machine may ask of an open registry.
 const OPEN: [&str; 3] = ["/servers", "/servers/", "/approvals"];
 
@@ -30,7 +33,7 @@ fn no_route_of_the_registry_changes_anything_for_another_site_or_without_a_token
         let registry = Registry::start(&place, words);
         let token = format!("Bearer {}", registry.token());
         let (stale, own) = (format!("Bearer {stale}"), format!("http://{}", registry.address));
-        let routes = of_router(ROUTER, "1");
+        let routes: Vec<_> = ROUTERS.iter().flat_map(|router| of_router(router, "1")).collect();
         assert!(routes.iter().filter(|route| route.changes()).count() > 4, "{routes:?}");
         for route in &routes {
             let body = if route.changes() { "{}" } else { "" };

@@ -71,7 +71,7 @@ impl<'a> Registry<'a> {
         self.raw("GET", path, &[], "")
     }
 
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         self.raw("POST", path, &[("Content-Type", "application/json")], &body.to_string())
     }
 
@@ -100,7 +100,7 @@ impl Drop for Registry<'_> {
 }
 
 /// A tool, and the hash of an interface that has it alone.
-fn tool(place: &Place, name: &str, description: &str) -> (Value, String) {
+pub(super) fn tool(place: &Place, name: &str, description: &str) -> (Value, String) {
     let opening = r#"{"result":{"capabilities":{"tools":{}},"serverInfo":{"name":"x"}}}"#;
     let listed = json!({ "result": { "tools": [{ "name": name, "description": description }] } });
     place.write("one/initialize.json", opening);
@@ -113,11 +113,11 @@ fn tool(place: &Place, name: &str, description: &str) -> (Value, String) {
     (json!({ "type": "tool", "name": name, "description": description, "input_schema": {} }), hash)
 }
 
-fn record(name: &str, (tool, hash): &(Value, String)) -> Value {
+pub(super) fn record(name: &str, (tool, hash): &(Value, String)) -> Value {
     json!({ "name": name, "hash": hash, "interface": [tool] })
 }
 
-fn request(name: &str, recorded: &str, (tool, hash): &(Value, String)) -> Value {
+pub(super) fn request(name: &str, recorded: &str, (tool, hash): &(Value, String)) -> Value {
     json!({ "name": name, "recorded_hash": recorded, "new_hash": hash, "new_interface": [tool], "diff": "no change" })
 }
 

@@ -387,6 +387,70 @@ fn the_registry_of_this_machine_can_be_searched() {
     assert_eq!(ui.get("/registry").body.matches("hash is wrong").count(), 1);
 }
 
+/// A changed interface that waits in the registry of this machine is one of the things that wait, and is decided here.
+#[test]
+fn what_waits_in_the_registry_of_this_machine_is_shown_and_decided() {
+    let place = Place::new(Mode::Invoker);
+    let mut command = place.agentsh(&["registry", "serve", "--open", "--listen", "127.0.0.1:0"]);
+    let mut serve = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(serve.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").unwrap().to_owned();
+    let interface = |says: &str| {
+        let opening = r#"{"result":{"capabilities":{"tools":{}},"serverInfo":{"name":"wx"}}}"#;
+        let tools = json!({"result": {"tools": [{"name": "get", "description": says}]}});
+        place.write("listing/initialize.json", opening);
+        let folder = place.write("listing/tools.json", tools.to_string() + "\n");
+        folder.parent().unwrap().to_str().unwrap().to_owned()
+    };
+    let url = format!("http://{address}");
+    let register = ["registry", "register", "--listing", &interface("weather"), "--registry", &url];
+    Outcome::of(&mut place.agentsh(&register)).expect_code(0);
+    let verify = ["registry", "verify", "--listing", &interface("read the keys"), "--registry", &url];
+    Outcome::of(&mut place.agentsh(&verify)).expect_code(1);
+    let words = ["registry", "hash", "--show-interface", "--listing", &interface("read the keys")];
+    let said = Outcome::of(&mut place.agentsh(&words)).expect_code(0).stdout;
+    let (first, whole) = said.split_once('\n').unwrap();
+    let hash = first.split_whitespace().next().unwrap().strip_prefix("kiji1:").unwrap().to_owned();
+    let whole: Value = serde_json::from_str(whole).unwrap();
+    let asked = json!({ "name": "wx", "new_hash": hash, "new_interface": whole, "diff": "none" }).to_string();
+    let ask = || {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        let length = asked.len();
+        let head = format!(
+            "POST /approvals HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{asked}"
+        );
+        std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+        let answer = std::io::read_to_string(stream).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    };
+    ask();
+    let ui = Ui::open(&place);
+    for path in ["/", "/approvals", "/registry"] {
+        let page = ui.get(path).body;
+        assert!(
+            page.contains("1 waiting") && page.contains("The interface of &#39;wx&#39; changed"),
+            "{path}: {page}"
+        );
+        assert!(page.contains("<ins>") && page.contains("read the keys"), "{path}: {page}");
+    }
+    let page = ui.get("/approvals");
+    let token = page.field("token").to_owned();
+    assert_eq!(ui.post("/registry/approvals/1", "answer=approve").status, 403);
+    assert_eq!(ui.post("/registry/approvals/1", &format!("token={token}&answer=always")).status, 400);
+    assert_eq!(ui.post("/registry/approvals/7", &format!("token={token}&answer=approve")).status, 404);
+    assert!(ui.get("/approvals").body.contains("1 waiting"));
+    let done = ui.post("/registry/approvals/1", &format!("token={token}&answer=approve&reason=new+release"));
+    assert!(done.status == 200 && done.body.contains("Request 1 is approved."), "{}", done.body);
+    assert!(ui.get("/").body.contains("No pending approvals."));
+    // The registry that runs knows it, and its log is whole.
+    Outcome::of(&mut place.agentsh(&verify)).expect_code(0);
+    let log = Outcome::of(&mut place.agentsh(&["registry", "log", "--registry", &url])).expect_code(0).stdout;
+    assert!(log.contains("new release") && log.contains("approved"), "{log}");
+    serve.kill().unwrap();
+    serve.wait().unwrap();
+}
+
 /// A tool that says something else than when it was trusted is shown with what changed, what cannot be seen included.
 #[test]
 fn a_changed_interface_is_shown_field_by_field() {

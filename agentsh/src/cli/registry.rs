@@ -156,7 +156,7 @@ pub enum Format {
 }
 
 /// Exit status 0: printed, or the same; 1: different, or a server that does not answer; 2: what is asked for cannot be
-/// read; 125: agentsh failed.
+/// read; 125: agentsh failed, or cannot start the server.
 pub async fn run(args: RegistryArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let result = match args.verb {
         RegistryVerb::Hash { source, format, show_interface } => {

@@ -114,7 +114,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 /// What the server offers, as it offers it: for a registry, which hides nothing. Must be called inside a `LocalSet`.
 ///
 /// # Errors
-/// When the session cannot be opened; `Refused` when the server cannot be started or does not answer.
+/// When the session cannot be opened; `NotStarted` when the server cannot be started, `Refused` when it does not answer.
 pub async fn capture(request: Request) -> Result<Captured, RunError> {
     // What a server offers is asked here for the registry, which has not heard of it yet.
     let Opened { session, id, declared } = open(request, false).await?;
@@ -125,7 +125,10 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
         Err(_code) => Err("interrupted".to_owned()),
     };
     session.close(u8::from(answer.is_err())).await?;
-    answer.map_err(|reason| RunError::Refused(format!("the server's interface cannot be had: {reason}")))
+    answer.map_err(|reason| {
+        let reason = format!("the server's interface cannot be had: {reason}");
+        if failure.get().is_some() { RunError::NotStarted(reason) } else { RunError::Refused(reason) }
+    })
 }
 
 /// What the configured servers offer, each as it offers it: with the lists of the policy and without what scans hide. `only`:

@@ -19,6 +19,9 @@ pub enum RunError {
     Spawn(#[from] SpawnError),
     #[error("{0}")]
     Refused(String),
+    /// A server whose interface was asked for.
+    #[error("{0}")]
+    NotStarted(String),
     /// The command line names what there is not.
     #[error("{0}")]
     Usage(String),

@@ -81,9 +81,23 @@ impl Operators {
         let Some(sent) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
         let token =
             sent.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).ok_or(Refusal::NoOperator)?;
+        self.with(token).map(Some)
+    }
+
+    /// The operator with this token.
+    ///
+    /// # Errors
+    /// A token that nobody has.
+    pub(crate) fn with(&self, token: &str) -> Result<String, Refusal> {
         let digest: [u8; 32] = Sha256::digest(token.trim().as_bytes()).into();
         let found = self.known.iter().find(|(_, known)| bool::from(known.ct_eq(&digest)));
-        found.map(|(name, _)| Some(name.clone())).ok_or(Refusal::NoOperator)
+        found.map(|(name, _)| name.clone()).ok_or(Refusal::NoOperator)
+    }
+
+    /// The operator that the file names first.
+    #[must_use]
+    pub fn first(&self) -> Option<&str> {
+        self.known.first().map(|(name, _)| name.as_str())
     }
 }
 

@@ -1,12 +1,18 @@
-//! The registrations as people look for them. Reads a database that is there, and makes none.
+//! The registrations as people look for them, and what waits for them. Asks a database that is there, and makes none.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agentsh_base::json::{self, Json};
 use agentsh_registry::{difference, hash};
+use jiff::Timestamp;
 
+use crate::body::Remark;
+use crate::changes::{self, Ledger, Times, Who};
 use crate::db::{Connection, Database, DbError, Row, Value};
-use crate::{names, reads};
+use crate::reads::Page;
+use crate::refusal::Refusal;
+use crate::routes::spelled;
+use crate::{names, reads, schema};
 
 /// A registration.
 #[derive(Clone, Debug)]
@@ -26,8 +32,24 @@ pub struct Registered {
     pub components: Vec<String>,
 }
 
+/// A changed interface that waits for a decision.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub id: i64,
+    pub name: String,
+    /// As of [`Registered`].
+    pub reads_like: Option<String>,
+    /// The hash that whoever asked has on record.
+    pub recorded: Option<String>,
+    pub hash: String,
+    /// From what is in force, computed when it was asked.
+    pub diff: String,
+    pub created_at: String,
+    pub expires_at: String,
+}
+
 /// A database that is looked into. Its calls wait for the disk.
-pub struct Catalogue(Box<dyn Connection>);
+pub struct Catalogue(Box<dyn Connection>, PathBuf);
 
 impl Catalogue {
     /// None: nothing was ever registered there.
@@ -38,48 +60,149 @@ impl Catalogue {
         if !path.exists() {
             return Ok(None);
         }
-        Database::File(path.to_owned()).connect(None).map(|connection| Some(Self(connection)))
+        Database::File(path.to_owned())
+            .connect(None)
+            .map(|connection| Some(Self(connection, path.to_owned())))
     }
 
-    /// Registrations whose name has `text` in it, whose hash begins with it, or that offer a tool of that name: those before
-    /// `before`, the newest first, and how many there are in all.
+    /// See [`search`].
     ///
     /// # Errors
     /// When the database cannot be read.
     pub fn search(&mut self, text: &str, before: i64, limit: i64) -> Result<(Vec<Registered>, i64), DbError> {
-        const ROWS: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
-            FROM servers WHERE (instr(lower(name), $1) > 0 OR substr(hash, 1, length($2)) = $2 OR \
-            instr(interface, $3) > 0) AND id < $4 ORDER BY id DESC LIMIT $5";
-        const COUNT: &str = "SELECT COUNT(*) FROM servers WHERE instr(lower(name), $1) > 0 OR \
-            substr(hash, 1, length($2)) = $2 OR instr(interface, $3) > 0";
-        let text = text.trim();
-        let digits = ["sha256:", "mcp:"].iter().find_map(|start| text.strip_prefix(start)).unwrap_or(text);
-        // As a component spells it.
-        let tool = format!("\"name\":\"{}\"", json::spell(text));
-        let mut values =
-            vec![Value::text(text.to_lowercase()), Value::text(digits.to_lowercase()), Value::text(tool)];
-        let total = reads::first(&self.0.rows(COUNT, &values)?);
-        values.extend([Value::Int(before), Value::Int(limit)]);
-        let rows = self.0.rows(ROWS, &values)?;
-        Ok((rows.iter().filter_map(registered).collect(), total))
+        search(self.0.as_mut(), text, before, limit)
     }
 
-    /// One registration, and what changed since the one of the same name before it.
+    /// See [`one`].
     ///
     /// # Errors
     /// When the database cannot be read.
     pub fn one(&mut self, id: i64) -> Result<Option<(Registered, Option<String>)>, DbError> {
-        const ONE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
-            FROM servers WHERE id = $1";
-        const BEFORE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
-            FROM servers WHERE name = $1 AND id < $2 ORDER BY id DESC LIMIT 1";
-        let rows = self.0.rows(ONE, &[Value::Int(id)])?;
-        let Some(found) = rows.first().and_then(registered) else { return Ok(None) };
-        let rows = self.0.rows(BEFORE, &[Value::text(found.name.clone()), Value::Int(id)])?;
-        let before = rows.first().and_then(registered);
-        let changed = before.map(|before| difference(&before.components, &found.components));
-        Ok(Some((found, changed)))
+        one(self.0.as_mut(), id)
     }
+
+    /// What waits for a decision, the newest first, 100 at most.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn requested(&mut self) -> Result<Vec<Asked>, DbError> {
+        requested(self.0.as_mut(), &spelled(Timestamp::now()))
+    }
+
+    /// Approves or rejects a request in the name of an operator, and gives what became of it: another word than the one that was
+    /// asked for, where somebody else was first or nobody in time. None: there is no such request. What comes into force holds
+    /// as long as what it takes the place of.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing was changed then.
+    pub fn decide(
+        &self,
+        id: i64,
+        approve: bool,
+        reason: &str,
+        operator: &str,
+    ) -> Result<Option<String>, DbError> {
+        let mut db = Database::File(self.1.clone()).connect(Some(schema::WRITERS))?;
+        let now = Timestamp::now();
+        db.begin()?;
+        let decided = expiry(db.as_mut(), id, now).and_then(|expires| {
+            let times = Times { now: spelled(now), expires, answer_by: String::new() };
+            let remark = Remark { reason: reason.to_owned(), ..Remark::default() };
+            let who = Who::Operator(operator.to_owned());
+            match changes::decide(&mut Ledger::new(db.as_mut()), id, approve, &remark, &who, &times) {
+                Ok(row) => Ok(Some(row.get(6).map_or("", Value::as_text).to_owned())),
+                Err(Refusal::Missing(_)) => Ok(None),
+                Err(Refusal::Unavailable(why)) => Err(DbError(why)),
+                Err(other) => Err(DbError(format!("{other:?}"))),
+            }
+        });
+        match decided {
+            Ok(status) => db.commit().map(|()| status),
+            Err(error) => {
+                db.rollback();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// As long as the newest registration of the name that a request is about.
+fn expiry(db: &mut dyn Connection, id: i64, now: Timestamp) -> Result<Option<String>, DbError> {
+    const NEWEST: &str = "SELECT registered_at, expires_at FROM servers WHERE name = (SELECT name FROM approvals WHERE id = $1) \
+        ORDER BY id DESC LIMIT 1";
+    let rows = db.rows(NEWEST, &[Value::Int(id)])?;
+    let Some([at, expires]) = rows.first().map(Vec::as_slice) else { return Ok(None) };
+    let time = |value: &Value| value.as_option()?.parse::<Timestamp>().ok();
+    let (Some(at), Some(expires)) = (time(at), time(expires)) else { return Ok(None) };
+    Ok(now.checked_add(expires.duration_since(at)).ok().map(spelled))
+}
+
+/// Registrations whose name has `text` in it, whose hash begins with it, or that offer a tool of that name: those before
+/// `before`, the newest first, and how many there are in all.
+pub(crate) fn search(
+    db: &mut dyn Connection,
+    text: &str,
+    before: i64,
+    limit: i64,
+) -> Result<(Vec<Registered>, i64), DbError> {
+    // What both kinds of database have in place of a search in a text: taking it out changes the text.
+    const ROWS: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
+        FROM servers WHERE ($1 = '' OR replace(lower(name), $1, '') <> lower(name) OR substr(hash, 1, length($2)) = $2 OR \
+        replace(interface, $3, '') <> interface) AND id < $4 ORDER BY id DESC LIMIT $5";
+    const COUNT: &str = "SELECT COUNT(*) FROM servers WHERE $1 = '' OR replace(lower(name), $1, '') <> lower(name) OR \
+        substr(hash, 1, length($2)) = $2 OR replace(interface, $3, '') <> interface";
+    let text = text.trim();
+    let digits =
+        ["sha256:", "kiji1:", "mcp:"].iter().find_map(|start| text.strip_prefix(start)).unwrap_or(text);
+    // As a component spells it.
+    let tool = format!("\"name\":\"{}\"", json::spell(text));
+    let mut values =
+        vec![Value::text(text.to_lowercase()), Value::text(digits.to_lowercase()), Value::text(tool)];
+    let total = reads::first(&db.rows(COUNT, &values)?);
+    values.extend([Value::Int(before), Value::Int(limit)]);
+    let rows = db.rows(ROWS, &values)?;
+    Ok((rows.iter().filter_map(registered).collect(), total))
+}
+
+/// One registration, and what changed since the one of the same name before it.
+pub(crate) fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered, Option<String>)>, DbError> {
+    const ONE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
+        FROM servers WHERE id = $1";
+    const BEFORE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
+        FROM servers WHERE name = $1 AND id < $2 ORDER BY id DESC LIMIT 1";
+    let rows = db.rows(ONE, &[Value::Int(id)])?;
+    let Some(found) = rows.first().and_then(registered) else { return Ok(None) };
+    let rows = db.rows(BEFORE, &[Value::text(found.name.clone()), Value::Int(id)])?;
+    let before = rows.first().and_then(registered);
+    let changed = before.map(|before| difference(&before.components, &found.components));
+    Ok(Some((found, changed)))
+}
+
+/// What waits for a decision at that time, the newest first.
+pub(crate) fn requested(db: &mut dyn Connection, now: &str) -> Result<Vec<Asked>, DbError> {
+    let (rows, _) = reads::approvals(db, "pending", now, Page { limit: 100, offset: 0 })?;
+    Ok(rows.iter().filter_map(asked).collect())
+}
+
+fn asked(row: &Row) -> Option<Asked> {
+    let [id, name, recorded, hash, _, diff, _, created, _, _, _, expires, _, _] = row.as_slice() else {
+        return None;
+    };
+    let text = |value: &Value| value.as_text().to_owned();
+    Some(Asked {
+        id: id.as_int(),
+        reads_like: reads_like(name.as_text()),
+        name: text(name),
+        recorded: recorded.as_option().map(str::to_owned),
+        hash: text(hash),
+        diff: text(diff),
+        created_at: text(created),
+        expires_at: text(expires),
+    })
+}
+
+fn reads_like(name: &str) -> Option<String> {
+    (!name.is_ascii()).then(|| names::reading(name))
 }
 
 fn registered(row: &Row) -> Option<Registered> {
@@ -88,7 +211,7 @@ fn registered(row: &Row) -> Option<Registered> {
     let name = name.as_text().to_owned();
     Some(Registered {
         id: id.as_int(),
-        reads_like: (!name.is_ascii()).then(|| names::reading(&name)),
+        reads_like: reads_like(&name),
         name,
         is_right: self::hash(components.iter().map(String::as_str)) == hash.as_text(),
         hash: hash.as_text().to_owned(),

@@ -16,17 +16,19 @@ mod changes;
 mod client;
 mod entry;
 mod names;
+mod pages;
 mod reads;
 mod refusal;
 mod routes;
 mod schema;
 mod serve;
+pub mod shown;
 mod writer;
 
 use agentsh_database as db;
 
 pub use access::{Operators, TokenError};
-pub use catalogue::{Catalogue, Registered};
+pub use catalogue::{Asked, Catalogue, Registered};
 pub use client::{Approval, Client, ClientError, Sign, Verdict};
 pub use db::{Database, DbError};
 pub use entry::{Entry, GENESIS};

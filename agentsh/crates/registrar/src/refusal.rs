@@ -39,9 +39,10 @@ impl From<DbError> for Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let (status, detail) = match self {
+impl Refusal {
+    /// Status and `detail` of the answer.
+    pub(crate) fn told(self) -> (StatusCode, Value) {
+        match self {
             Self::Contradiction(said) => (StatusCode::BAD_REQUEST, json!(said)),
             Self::NoOperator => (
                 StatusCode::UNAUTHORIZED,
@@ -65,7 +66,13 @@ impl IntoResponse for Refusal {
             Self::Unavailable(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, json!("the database did not answer; nothing was changed"))
             }
-        };
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, detail) = self.told();
         let mut response = axum::Json(json!({ "detail": detail })).into_response();
         *response.status_mut() = status;
         if status == StatusCode::UNAUTHORIZED {

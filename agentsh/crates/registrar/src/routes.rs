@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -25,7 +25,7 @@ use crate::db::Pool;
 use crate::reads::{self, Page};
 use crate::refusal::Refusal;
 use crate::writer::Writer;
-use crate::{answer, names};
+use crate::{answer, names, pages};
 
 /// Bodies that are read at the same time: each may be [`MAX_BODY`] long.
 const BODIES: usize = 16;
@@ -54,7 +54,7 @@ impl App {
         Semaphore::const_new(BODIES)
     }
 
-    fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> Times {
         let now = Timestamp::now();
         // A time so far away that no calendar has it means: never.
         let later = |span: SignedDuration| now.checked_add(span).ok().map(spelled);
@@ -90,6 +90,7 @@ impl App {
         }
     }
 
+    /// Who may decide.
     fn operator(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
         if self.is_told {
             return match self.asks(headers, by)? {
@@ -135,14 +136,17 @@ impl<S: Sync> FromRequestParts<S> for By {
 }
 
 /// As kiji spells it: `2026-07-28T12:00:00.000000+00:00`.
-fn spelled(time: Timestamp) -> String {
+pub(crate) fn spelled(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
 }
 
-type Shared = State<Arc<App>>;
+pub(crate) type Shared = State<Arc<App>>;
 
 pub(crate) fn router(app: Arc<App>) -> Router {
+    // Behind another server its pages are the ones that people see.
+    let pages = if app.is_told { Router::new() } else { pages::router() };
     Router::new()
+        .merge(pages)
         .route("/servers", get(list).post(register))
         .route("/servers/", get(async || redirect()).post(async || redirect()))
         .route("/servers/{hash}", get(by_hash))
@@ -175,7 +179,7 @@ async fn gate(State(app): Shared, request: Request, next: Next) -> Response {
     }
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -202,7 +206,7 @@ fn not_found() -> Response {
 }
 
 /// The whole body, within bounds of length and time.
-async fn whole(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+pub(crate) async fn whole(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
     let too_large = || Refusal::TooLarge(format!("a body has at most {MAX_BODY} bytes"));
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|declared: usize| declared > MAX_BODY) {

@@ -1,7 +1,8 @@
 //! Questions that wait for a person, and the forms that answer them.
 
+use crate::registry::requested;
 use crate::session::{list_part, part};
-use crate::{Frame, Href, Html, Row, row};
+use crate::{Frame, Href, Html, Requested, Row, row};
 
 /// What a running session asks.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct Question {
 #[derive(Clone, Debug)]
 pub struct Approvals {
     pub waiting: Vec<Question>,
+    /// Of the registry on this machine.
+    pub requested: Vec<Requested>,
     /// What was asked and answered before.
     pub answered: Vec<Row>,
     /// Sessions that could not be asked.
@@ -49,10 +52,11 @@ pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
             for silent in &approvals.silent {
                 html.leaf("p", "note", silent);
             }
-            if approvals.waiting.is_empty() {
+            if approvals.waiting.is_empty() && approvals.requested.is_empty() {
                 html.leaf("p", "empty", "No pending approvals.");
             } else {
                 questions(html, &frame.token, &approvals.waiting);
+                requested(html, &frame.token, &approvals.requested);
             }
         });
         list_part(

@@ -25,6 +25,7 @@ impl Place {
         (Self::Approvals, "Approvals", "approvals"),
         (Self::People, "People", "people"),
     ];
+    const REGISTRY: [(Self, &'static str, &'static str); 1] = [(Self::Registry, "Registry", "")];
     const ALL: [(Self, &'static str, &'static str); 6] = [
         (Self::Now, "Now", ""),
         (Self::Sessions, "Sessions", "sessions"),
@@ -46,8 +47,18 @@ pub struct Frame {
     pub token: String,
     /// The newest event that the page knows of. None: the page is not kept up to date.
     pub newest: Option<i64>,
-    /// On the pages of a fleet: who is signed in, and with which role. None: the pages of this machine.
-    pub person: Option<(String, String)>,
+    pub of: Pages,
+}
+
+/// Whose pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Of `agentsh ui`.
+    Machine,
+    /// Of a fleet: who is signed in, and with which role.
+    Fleet { name: String, role: String },
+    /// Of `agentsh registry serve`. They have no script.
+    Registry,
 }
 
 impl Frame {
@@ -59,7 +70,9 @@ impl Frame {
             html.element("head", &[], |html| {
                 head(html, &self.title);
                 html.void("link", &[("rel", "stylesheet"), ("href", "/style.css")]);
-                html.element("script", &[("src", "/live.js"), ("defer", "")], |_| {});
+                if self.of != Pages::Registry {
+                    html.element("script", &[("src", "/live.js"), ("defer", "")], |_| {});
+                }
             });
             let newest = self.newest.map(|newest| newest.to_string());
             let live = newest.as_ref().map(|newest| [("data-newest", newest.as_str())]);
@@ -80,8 +93,10 @@ impl Frame {
     }
 
     fn end(&self, html: &mut Html) {
-        let Some((name, role)) = &self.person else {
-            return html.own("<p>Everything here stays on this machine.</p>");
+        let (name, role) = match &self.of {
+            Pages::Machine => return html.own("<p>Everything here stays on this machine.</p>"),
+            Pages::Registry => return,
+            Pages::Fleet { name, role } => (name, role),
         };
         html.element("form", &[("method", "post"), ("action", "/sign-out")], |html| {
             html.void("input", &[("type", "hidden"), ("name", "token"), ("value", &self.token)]);
@@ -91,7 +106,11 @@ impl Frame {
     }
 
     fn navigation(&self, html: &mut Html) {
-        let places: &[_] = if self.person.is_some() { &Place::FLEET } else { &Place::ALL };
+        let places: &[_] = match self.of {
+            Pages::Machine => &Place::ALL,
+            Pages::Fleet { .. } => &Place::FLEET,
+            Pages::Registry => &Place::REGISTRY,
+        };
         html.element("nav", &[("aria-label", "Pages")], |html| {
             html.leaf("span", "brand", "agentsh");
             html.element("ul", &[], |html| {

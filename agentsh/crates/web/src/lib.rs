@@ -26,12 +26,12 @@ pub use fleet::{
     fleet_server, fleet_servers, sign_in,
 };
 pub use flow::{Edge, End, Flow};
-pub use frame::{Frame, Message, Place, message, opened};
+pub use frame::{Frame, Message, Pages, Place, message, opened};
 pub use href::Href;
 pub use html::Html;
 pub use now::{Now, Sessions, now, sessions};
 pub use policy::{Asked, Effective, Part, Policy, WouldHave, policy};
-pub use registry::{Found, FoundDetail, Registry, registry, registry_detail};
+pub use registry::{Found, FoundDetail, Registry, Requested, Whose, registry, registry_detail};
 pub use row::{Row, Tone, Word};
 pub use server::{Change, Field, Known, Offer, Server, ServerLine, Servers, server, servers};
 pub use session::{Layer, Listed, Process, Session, Timeline, alone, session};
@@ -45,3 +45,15 @@ pub const STYLE: &str = include_str!("style.css");
 /// What a browser may do with a page: show it, load its own script and stylesheet, and send forms back.
 pub const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What every answer says beside itself: names and values of headers. Without a referrer a browser would send forms from the
+/// origin `null`.
+pub const HEADERS: [(&str, &str); 7] = [
+    ("content-security-policy", CONTENT_POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "same-origin"),
+    ("cache-control", "no-store"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+];

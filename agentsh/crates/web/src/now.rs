@@ -1,14 +1,17 @@
 //! What happens now: sessions that run, questions that wait, and what was refused last; and the list of all sessions.
 
 use crate::approvals::questions;
+use crate::registry::requested;
 use crate::row::rows;
 use crate::session::{list_part, listed, part, turn};
-use crate::{Frame, Href, Listed, Question, Row};
+use crate::{Frame, Href, Listed, Question, Requested, Row};
 
 #[derive(Clone, Debug)]
 pub struct Now {
     pub running: Vec<Listed>,
     pub waiting: Vec<Question>,
+    /// Of the registry on this machine.
+    pub requested: Vec<Requested>,
     pub refused: Vec<Row>,
     pub last: Vec<Listed>,
 }
@@ -16,13 +19,13 @@ pub struct Now {
 #[must_use]
 pub fn now(frame: &Frame, now: &Now) -> String {
     frame.around(|html| {
-        list_part(
-            html,
-            ("approvals", "Waiting for your answer"),
-            "No pending approvals.",
-            &now.waiting,
-            |html, items| questions(html, &frame.token, items),
-        );
+        part(html, "approvals", "Waiting for your answer", |html| {
+            if now.waiting.is_empty() && now.requested.is_empty() {
+                html.leaf("p", "empty", "No pending approvals.");
+            }
+            questions(html, &frame.token, &now.waiting);
+            requested(html, &frame.token, &now.requested);
+        });
         list_part(
             html,
             ("running", "Running sessions"),

@@ -19,6 +19,8 @@ pub struct Found {
 
 #[derive(Clone, Debug)]
 pub struct Registry {
+    /// Changed interfaces that wait for a decision.
+    pub requested: Vec<Requested>,
     pub asked: String,
     pub found: Vec<Found>,
     pub total: i64,
@@ -30,6 +32,13 @@ pub struct Registry {
 #[must_use]
 pub fn registry(frame: &Frame, registry: &Registry) -> String {
     frame.around(|html| {
+        html.element("section", &[("id", "requested")], |html| {
+            html.leaf("h2", "", "Pending approvals");
+            if registry.requested.is_empty() {
+                html.leaf("p", "empty", "No pending approvals.");
+            }
+            requested(html, &frame.token, &registry.requested);
+        });
         html.element("form", &[("method", "get"), ("action", "/registry"), ("role", "search")], |html| {
             html.element("label", &[("for", "q")], |html| html.text("Name, hash or tool"));
             html.void("input", &[("type", "search"), ("id", "q"), ("name", "q"), ("value", &registry.asked)]);
@@ -51,7 +60,7 @@ pub fn registry(frame: &Frame, registry: &Registry) -> String {
                     rows.row(|cells| {
                         cells.cell(|html| {
                             html.link(&Href::to(&["registry", &found.id.to_string()]), &found.name);
-                            beware(html, found);
+                            beware(html, found.beware.as_deref());
                         });
                         cells.code(&found.hash);
                         cells.cell(|html| found.checked.show(html));
@@ -68,11 +77,128 @@ pub fn registry(frame: &Frame, registry: &Registry) -> String {
     })
 }
 
-fn beware(html: &mut Html, found: &Found) {
-    if let Some(beware) = &found.beware {
+fn beware(html: &mut Html, beware: Option<&str>) {
+    if let Some(beware) = beware {
         html.text(" ");
         html.leaf("span", "word warn", beware);
     }
+}
+
+/// A changed interface that waits for a decision.
+#[derive(Clone, Debug)]
+pub struct Requested {
+    pub id: i64,
+    pub name: String,
+    /// As of [`Found`].
+    pub beware: Option<String>,
+    pub recorded: Option<String>,
+    pub hash: String,
+    pub asked: String,
+    pub until: String,
+    pub diff: String,
+    pub whose: Whose,
+}
+
+/// Who decides a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Whoever gives the token of an operator with the form.
+    Operators,
+    /// Whoever sees the page: it belongs to an operator.
+    Ours,
+    /// Nobody by this page: the operators' tokens are not here.
+    Others,
+}
+
+pub(crate) fn requested(html: &mut Html, token: &str, all: &[Requested]) {
+    for one in all {
+        let title = format!("request-{}", one.id);
+        html.element("article", &[("class", "question"), ("aria-labelledby", &title)], |html| {
+            html.element("h3", &[("id", &title)], |html| {
+                html.text(&format!("The interface of '{}' changed", one.name));
+                beware(html, one.beware.as_deref());
+            });
+            html.element("p", &[("class", "rule")], |html| {
+                html.text(&format!("request {}, asked {}, waits until {}", one.id, one.asked, one.until));
+            });
+            for (word, hash) in [("registered ", one.recorded.as_ref()), ("asked for ", Some(&one.hash))] {
+                let Some(hash) = hash else { continue };
+                html.element("p", &[("class", "rule")], |html| {
+                    html.text(word);
+                    html.code(hash);
+                });
+            }
+            if one.diff.is_empty() {
+                html.leaf("p", "empty", "Nothing is different from what is registered.");
+            } else {
+                let label = format!("Difference of {}", one.name);
+                let attributes = [
+                    ("class", "diff"),
+                    ("tabindex", "0"),
+                    ("role", "region"),
+                    ("aria-label", label.as_str()),
+                ];
+                html.element("pre", &attributes, |html| difference(html, &one.diff));
+            }
+            match one.whose {
+                Whose::Others => {
+                    html.element("p", &[("class", "rule")], |html| {
+                        html.text("An operator decides: ");
+                        html.code(&format!("agentsh registry approvals approve {} --token FILE", one.id));
+                    });
+                }
+                Whose::Operators | Whose::Ours => decision(html, token, one),
+            }
+        });
+    }
+}
+
+/// Below the line that names a component its own lines stand two places in.
+fn difference(html: &mut Html, text: &str) {
+    let lines: Vec<_> = text.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect();
+    crate::server::diff(html, &lines.join("\n"));
+}
+
+fn decision(html: &mut Html, token: &str, one: &Requested) {
+    let to = Href::to(&["registry", "approvals", &one.id.to_string()]);
+    html.element("form", &[("method", "post"), ("action", to.as_str())], |html| {
+        html.element("div", &[("class", "ask")], |html| {
+            if one.whose == Whose::Operators {
+                let id = format!("token-{}", one.id);
+                html.element("div", &[], |html| {
+                    html.element("label", &[("for", &id)], |html| html.text("Token of an operator"));
+                    let attributes = [
+                        ("type", "password"),
+                        ("id", id.as_str()),
+                        ("name", "token"),
+                        ("autocomplete", "current-password"),
+                        ("required", ""),
+                    ];
+                    html.void("input", &attributes);
+                });
+            } else {
+                html.void("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
+            }
+            let id = format!("reason-{}", one.id);
+            html.element("div", &[], |html| {
+                html.element("label", &[("for", &id)], |html| html.text("Reason, for the log"));
+                html.void("input", &[("type", "text"), ("id", &id), ("name", "reason")]);
+            });
+        });
+        html.element("div", &[("class", "answers")], |html| {
+            for (value, class, text) in [("approve", "approve", "Approve"), ("reject", "deny", "Reject")] {
+                let label = format!("{text} request {} of {}", one.id, one.name);
+                let attributes = [
+                    ("type", "submit"),
+                    ("name", "answer"),
+                    ("value", value),
+                    ("class", class),
+                    ("aria-label", label.as_str()),
+                ];
+                html.element("button", &attributes, |html| html.text(text));
+            }
+        });
+    });
 }
 
 /// One registration whole.
@@ -94,7 +220,7 @@ pub fn registry_detail(frame: &Frame, detail: &FoundDetail) -> String {
                 detail.found.status.show(html);
                 html.text(" ");
                 detail.found.checked.show(html);
-                beware(html, &detail.found);
+                beware(html, detail.found.beware.as_deref());
             });
             html.element("dl", &[("class", "facts")], |html| {
                 for (name, value) in detail.facts.iter().filter(|(_, value)| !value.is_empty()) {
@@ -110,7 +236,7 @@ pub fn registry_detail(frame: &Frame, detail: &FoundDetail) -> String {
                 html.leaf("h2", "", "Changed since the registration before it");
                 let attributes =
                     [("class", "diff"), ("tabindex", "0"), ("role", "region"), ("aria-label", "Difference")];
-                html.element("pre", &attributes, |html| crate::server::diff(html, diff));
+                html.element("pre", &attributes, |html| difference(html, diff));
             });
         }
         html.element("section", &[], |html| {

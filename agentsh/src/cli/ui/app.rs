@@ -10,7 +10,7 @@ use crate::cli::output::Failure;
 use crate::cli::policy::Surroundings;
 use crate::session::approvals::{self, Asking, Item, Said};
 use crate::store::{PinStore, Reader, StoreError, exists};
-use crate::web::{Frame, Href, Message, Place, message};
+use crate::web::{Frame, Href, Message, Pages, Place, Requested, message};
 
 pub(super) struct App {
     pub state_dir: PathBuf,
@@ -72,8 +72,30 @@ impl App {
         (found, silent)
     }
 
+    /// How many questions and requests wait.
+    pub async fn waits(&self) -> usize {
+        self.waiting().await.0.len() + self.requested().await.0.len()
+    }
+
+    /// What waits in the registry of this machine, and why it cannot be said.
+    pub async fn requested(&self) -> (Vec<Requested>, Option<String>) {
+        match super::registry::requested(self).await {
+            Ok(requested) => (requested, None),
+            Err(Trouble(_, why)) => {
+                (Vec::new(), Some(format!("the registry of this machine cannot be read: {why}")))
+            }
+        }
+    }
+
     pub fn frame(&self, title: impl Into<String>, here: Place, waiting: usize, newest: Option<i64>) -> Frame {
-        Frame { title: title.into(), here, waiting, token: self.gate.form().to_owned(), newest, person: None }
+        Frame {
+            title: title.into(),
+            here,
+            waiting,
+            token: self.gate.form().to_owned(),
+            newest,
+            of: Pages::Machine,
+        }
     }
 
     /// The newest event, for pages that are kept up to date.
@@ -134,7 +156,7 @@ impl IntoResponse for Trouble {
             waiting: 0,
             token: String::new(),
             newest: None,
-            person: None,
+            of: Pages::Machine,
         };
         let said = Message {
             title: String::new(),

@@ -17,13 +17,17 @@ use crate::store::Page as Records;
 use crate::store::words::ApprovalScope;
 use crate::web::{self, Approvals, Href, Message, Place, Question};
 
+pub(super) const NOT_A_FORM: &str = "the form is not one of this page; load it again";
 /// Answers of the past on the page.
 const ANSWERED: u32 = 50;
 
 pub(super) async fn list(State(app): State<Arc<App>>) -> Answer {
-    let (waiting, silent) = app.waiting().await;
+    let (waiting, mut silent) = app.waiting().await;
+    let (requested, unread) = app.requested().await;
+    silent.extend(unread);
     let mut page = Approvals {
         waiting: waiting.iter().map(|(_, item)| question(item)).collect(),
+        requested,
         answered: Vec::new(),
         silent,
     };
@@ -41,7 +45,8 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Answer {
             Making { inputs: &BTreeMap::new(), policy: None, context: &context, names_session: true };
         page.answered = making.rows(&records);
     }
-    let frame = app.frame("Approvals", Place::Approvals, page.waiting.len(), Some(newest));
+    let frame =
+        app.frame("Approvals", Place::Approvals, page.waiting.len() + page.requested.len(), Some(newest));
     Ok(Page(web::approvals(&frame, &page)))
 }
 
@@ -87,10 +92,7 @@ pub(super) async fn answer(
     Form(said): Form<Filled>,
 ) -> Answer {
     if !app.gate.is_form(&said.token) {
-        return Err(Trouble(
-            StatusCode::FORBIDDEN,
-            "the form is not one of this page; load it again".to_owned(),
-        ));
+        return Err(Trouble(StatusCode::FORBIDDEN, NOT_A_FORM.to_owned()));
     }
     let (approve, scope) = match said.answer.as_str() {
         "once" => (true, ApprovalScope::Once),

@@ -25,7 +25,10 @@ const RUNNING: u32 = 200;
 
 pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
     let (waiting, _) = app.waiting().await;
-    let mut page = Now { running: Vec::new(), waiting: Vec::new(), refused: Vec::new(), last: Vec::new() };
+    let requested = app.requested().await.0;
+    let count = waiting.len() + requested.len();
+    let mut page =
+        Now { running: Vec::new(), waiting: Vec::new(), requested, refused: Vec::new(), last: Vec::new() };
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {
         newest = reader.newest().await?;
@@ -38,7 +41,7 @@ pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
         page.refused = refused(&app, &mut reader).await?;
     }
     page.waiting = waiting.iter().map(|(_, item)| question(item)).collect();
-    Ok(Page(web::now(&app.frame("Now", Place::Now, waiting.len(), Some(newest)), &page)))
+    Ok(Page(web::now(&app.frame("Now", Place::Now, count, Some(newest)), &page)))
 }
 
 /// The last refusals of all sessions, by the two indices that know them.
@@ -85,7 +88,7 @@ pub(super) struct From {
 }
 
 pub(super) async fn sessions(State(app): State<Arc<App>>, Query(from): Query<From>) -> Answer {
-    let waiting = app.waiting().await.0.len();
+    let waiting = app.waits().await;
     let mut page = Sessions { sessions: Vec::new(), first: None, older: None };
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {

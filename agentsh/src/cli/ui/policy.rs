@@ -48,7 +48,7 @@ pub(super) async fn page(State(app): State<Arc<App>>, Query(wanted): Query<Wante
         source: policy.source,
     });
     let page = web::Policy { effective, asked, session: wanted.session, would_have };
-    let waiting = app.waiting().await.0.len();
+    let waiting = app.waits().await;
     Ok(Page(web::policy(&app.frame("Policy", Place::Policy, waiting, None), &page)))
 }
 

@@ -1,15 +1,16 @@
-//! What is registered on this machine.
+//! What is registered on this machine, and the changed interfaces that wait for a decision.
 
 use std::sync::Arc;
 
+use axum::Form;
 use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::app::{Answer, App, Page, Trouble};
-use crate::registrar::{Catalogue, DbError, Registered};
-use crate::store::shown_time;
-use crate::web::{self, Found, FoundDetail, Href, Place, Registry, Tone, Word};
+use super::approvals::NOT_A_FORM;
+use crate::registrar::{Catalogue, DbError, Operators, shown};
+use crate::web::{self, Href, Message, Place, Registry, Requested, Whose};
 
 /// Registrations on a page.
 const LISTED: i64 = 25;
@@ -34,26 +35,18 @@ pub(super) async fn search(State(app): State<Arc<App>>, Query(wanted): Query<Wan
         let last = found.last().map(|last| last.id.to_string()).unwrap_or_default();
         next = Some(Href::to(&["registry"]).with("q", &wanted.q).with("before", &last));
     }
-    let page = Registry { asked: wanted.q, found: found.iter().map(line).collect(), total, next, note };
-    let waiting = app.waiting().await.0.len();
+    let requested = app.requested().await.0;
+    let found = found.iter().map(shown::found).collect();
+    let page = Registry { requested, asked: wanted.q, found, total, next, note };
+    let waiting = app.waits().await;
     Ok(Page(web::registry(&app.frame("Registry", Place::Registry, waiting, None), &page)))
 }
 
 pub(super) async fn one(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer {
     let found = ask(&app, move |catalogue| catalogue.one(id)).await?.flatten();
     let (found, diff) = found.ok_or_else(|| Trouble::missing("nothing is registered under this number"))?;
-    let detail = FoundDetail {
-        facts: vec![
-            ("hash", found.hash.clone()),
-            ("registered", shown_time(&found.registered_at)),
-            ("by", found.registered_by.clone()),
-            ("expires", found.expires_at.as_deref().map(shown_time).unwrap_or_else(|| "never".to_owned())),
-        ],
-        components: found.components.iter().map(|text| component(text)).collect(),
-        diff: diff.filter(|diff| !diff.is_empty()),
-        found: line(&found),
-    };
-    let waiting = app.waiting().await.0.len();
+    let detail = shown::detail(&found, diff);
+    let waiting = app.waits().await;
     Ok(Page(web::registry_detail(&app.frame(found.name, Place::Registry, waiting, None), &detail)))
 }
 
@@ -67,38 +60,60 @@ async fn ask<T: Send + 'static>(
         Some(mut catalogue) => question(&mut catalogue).map(Some),
         None => Ok(None),
     });
-    let trouble = |why: String| Trouble(axum::http::StatusCode::INTERNAL_SERVER_ERROR, why);
+    let trouble = |why: String| Trouble(StatusCode::INTERNAL_SERVER_ERROR, why);
     asked.await.map_err(|error| trouble(error.to_string()))?.map_err(|error| trouble(error.to_string()))
 }
 
-fn line(found: &Registered) -> Found {
-    Found {
-        id: found.id,
-        name: found.name.clone(),
-        beware: found.reads_like.as_ref().map(|like| format!("not ASCII; reads like '{like}'")),
-        hash: found.hash.clone(),
-        status: match found.status.as_str() {
-            "current" => Word::new("current", Tone::Good),
-            "revoked" => Word::new("revoked", Tone::Bad),
-            other => Word::new(other, Tone::Quiet),
-        },
-        checked: if found.is_right {
-            Word::new("hash verified", Tone::Good)
-        } else {
-            Word::new("hash is wrong", Tone::Bad)
-        },
-        registered: shown_time(&found.registered_at),
-        tools: found.components.iter().filter(|text| text.contains("\"type\":\"tool\"")).count(),
-    }
+/// What waits in the registry of this machine.
+pub(super) async fn requested(app: &App) -> Result<Vec<Requested>, Trouble> {
+    let asked = ask(app, Catalogue::requested).await?.unwrap_or_default();
+    let whose = if asked.is_empty() || operator(app).is_none() { Whose::Others } else { Whose::Ours };
+    Ok(asked.iter().map(|one| shown::requested(one, whose)).collect())
 }
 
-/// Kind, name, description, and the whole of it.
-fn component(text: &str) -> (String, String, String, String) {
-    let value: Value = serde_json::from_str(text).unwrap_or_default();
-    let member = |names: &[&str]| {
-        let found = names.iter().find_map(|name| value.get(*name)?.as_str());
-        found.unwrap_or_default().to_owned()
+/// In whose name the page decides: whoever can read the operators' tokens has their authority.
+fn operator(app: &App) -> Option<String> {
+    let path = app.state_dir.join("registry/operators");
+    let (operators, _) = path.exists().then(|| Operators::from_file(&path).ok())??;
+    operators.first().map(str::to_owned)
+}
+
+#[derive(Deserialize)]
+pub(super) struct Filled {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    answer: String,
+    #[serde(default)]
+    reason: String,
+}
+
+pub(super) async fn decide(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    Form(said): Form<Filled>,
+) -> Answer {
+    if !app.gate.is_form(&said.token) {
+        return Err(Trouble(StatusCode::FORBIDDEN, NOT_A_FORM.to_owned()));
+    }
+    let approve = match said.answer.as_str() {
+        "approve" => true,
+        "reject" => false,
+        _ => return Err(Trouble(StatusCode::BAD_REQUEST, "an answer is approve or reject".to_owned())),
     };
-    let whole = serde_json::to_string_pretty(&value).unwrap_or_default();
-    (member(&["type"]), member(&["name", "uri"]), member(&["description", "text", "instructions"]), whole)
+    let missing = || Trouble::missing(format!("there is no request {id}"));
+    let number: i64 = id.parse().map_err(|_| missing())?;
+    let operator = operator(&app).ok_or_else(|| {
+        let why =
+            "the tokens of the registry's operators are not on this machine, or cannot be read".to_owned();
+        Trouble(StatusCode::FORBIDDEN, why)
+    })?;
+    let status = ask(&app, move |catalogue| catalogue.decide(number, approve, &said.reason, &operator))
+        .await?
+        .flatten();
+    let status = status.ok_or_else(missing)?;
+    let lines = vec![format!("Request {id} is {status}.")];
+    let back = Some((Href::to(&["approvals"]), "Back to the approvals".to_owned()));
+    let frame = app.frame("Decided", Place::Approvals, app.waits().await, None);
+    Ok(Page(web::message(&frame, &Message { title: String::new(), lines, back })))
 }

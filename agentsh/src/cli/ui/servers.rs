@@ -89,7 +89,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) 
             })
             .collect();
     }
-    let waiting = app.waiting().await.0.len();
+    let waiting = app.waits().await;
     Ok(Page(web::servers(&app.frame("Servers", Place::Servers, waiting, Some(newest)), &page)))
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn one(
         older: oldest.map(|oldest| Href::to(&["server", &id]).with("before", &oldest.to_string())),
         id: id.clone(),
     };
-    let waiting = app.waiting().await.0.len();
+    let waiting = app.waits().await;
     let live = (part.before.is_none() && part.skip == 0).then_some(newest);
     Ok(Page(web::server(&app.frame(format!("Server {id}"), Place::Servers, waiting, live), &page)))
 }

@@ -45,7 +45,7 @@ pub(super) async fn page(
     let policy = in_force(&app.place);
     let look = Look { reader: &mut reader, id, policy: policy.as_ref(), place: &app.place };
     let whole = look.whole(&part, LINES, running::is_running(&app.state_dir, id)).await?;
-    let waiting = app.waiting().await.0.len();
+    let waiting = app.waits().await;
     // A page from further back shows what does not change any more.
     let live = (part.before.is_none() && part.after.is_none()).then_some(newest);
     let title = format!("Session of {}", whole.facts.first().map_or("", |(_, started)| started.as_str()));

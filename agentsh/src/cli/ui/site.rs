@@ -14,21 +14,10 @@ use serde::Deserialize;
 use super::app::{App, Page, Trouble};
 use super::gate::Turned;
 use super::{approvals, events, now, policy, registry, servers, session};
-use crate::web::{self, CONTENT_POLICY, SCRIPT, STYLE};
+use crate::web::{self, HEADERS, SCRIPT, STYLE};
 
 /// Longest body of a form, in bytes.
 const MAX_BODY: usize = 16 << 10;
-
-/// What every answer says beside itself. Without a referrer a browser would send forms from the origin `null`.
-pub(in crate::cli) const HEADERS: [(HeaderName, &str); 7] = [
-    (header::CONTENT_SECURITY_POLICY, CONTENT_POLICY),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::X_FRAME_OPTIONS, "DENY"),
-    (header::REFERRER_POLICY, "same-origin"),
-    (header::CACHE_CONTROL, "no-store"),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-];
 
 pub(super) fn router(app: Arc<App>) -> Router {
     Router::new()
@@ -40,6 +29,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/server/{id}", get(servers::one))
         .route("/registry", get(registry::search))
         .route("/registry/{id}", get(registry::one))
+        .route("/registry/approvals/{id}", post(registry::decide))
         .route("/approvals", get(approvals::list))
         .route("/approvals/{id}", post(approvals::answer))
         .route("/policy", get(policy::page))
@@ -64,7 +54,7 @@ async fn gate(State(app): State<Arc<App>>, request: Request, next: Next) -> Resp
         Err(turned) => turned_away(turned),
     };
     for (name, value) in HEADERS {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     response
 }

@@ -13,20 +13,19 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use super::super::output::Failure;
 use super::super::policy::Surroundings;
-use super::super::ui::site::HEADERS;
 use super::Fleet;
 use crate::base::site;
 use crate::fleet::wire::Who;
 use crate::fleet::{Client, ClientError, Gate, Role, keys};
 use crate::store::StoreError;
-use crate::web::{self, Frame, Href, Message, Place, STYLE, message};
+use crate::web::{self, Frame, HEADERS, Href, Message, Pages, Place, STYLE, message};
 
 /// Longest body of a form, in bytes.
 const MAX_BODY: usize = 16 << 10;
@@ -91,7 +90,7 @@ async fn gate(request: Request, next: Next) -> Response {
         Err(why) => (StatusCode::FORBIDDEN, format!("refused: {why}\n")).into_response(),
     };
     for (name, value) in HEADERS {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     response
 }
@@ -147,7 +146,7 @@ impl Person {
             waiting: 0,
             token: self.form.clone(),
             newest: None,
-            person: Some((self.who.on_record(), self.who.role.clone())),
+            of: Pages::Fleet { name: self.who.on_record(), role: self.who.role.clone() },
         }
     }
 }
@@ -229,7 +228,7 @@ impl IntoResponse for Trouble {
                     waiting: 0,
                     token: String::new(),
                     newest: None,
-                    person: Some(("somebody".to_owned(), "unchanged".to_owned())),
+                    of: Pages::Fleet { name: "somebody".to_owned(), role: "unchanged".to_owned() },
                 };
                 let back = Some((Href::to(&[]), "Now".to_owned()));
                 let shown = Message { title: String::new(), lines: vec![said], back };

@@ -1,0 +1,85 @@
+//! Rows of the registry as its pages show them.
+
+use agentsh_web::{Found, FoundDetail, Requested, Tone, Whose, Word};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::catalogue::{Asked, Registered};
+
+/// A registration in a list.
+#[must_use]
+pub fn found(one: &Registered) -> Found {
+    Found {
+        id: one.id,
+        name: one.name.clone(),
+        beware: beware(one.reads_like.as_deref()),
+        hash: one.hash.clone(),
+        status: match one.status.as_str() {
+            "current" => Word::new("current", Tone::Good),
+            "revoked" => Word::new("revoked", Tone::Bad),
+            other => Word::new(other, Tone::Quiet),
+        },
+        checked: if one.is_right {
+            Word::new("hash verified", Tone::Good)
+        } else {
+            Word::new("hash is wrong", Tone::Bad)
+        },
+        registered: time(&one.registered_at),
+        tools: one.components.iter().filter(|text| text.contains("\"type\":\"tool\"")).count(),
+    }
+}
+
+/// A registration whole. `diff`: what changed since the one of its name before it.
+#[must_use]
+pub fn detail(one: &Registered, diff: Option<String>) -> FoundDetail {
+    FoundDetail {
+        facts: vec![
+            ("hash", one.hash.clone()),
+            ("registered", time(&one.registered_at)),
+            ("by", one.registered_by.clone()),
+            ("expires", one.expires_at.as_deref().map_or_else(|| "never".to_owned(), time)),
+        ],
+        components: one.components.iter().map(|text| component(text)).collect(),
+        diff: diff.filter(|diff| !diff.is_empty()),
+        found: found(one),
+    }
+}
+
+/// A request that waits.
+#[must_use]
+pub fn requested(one: &Asked, whose: Whose) -> Requested {
+    Requested {
+        id: one.id,
+        name: one.name.clone(),
+        beware: beware(one.reads_like.as_deref()),
+        recorded: one.recorded.clone(),
+        hash: one.hash.clone(),
+        asked: time(&one.created_at),
+        until: time(&one.expires_at),
+        diff: one.diff.clone(),
+        whose,
+    }
+}
+
+fn beware(reads_like: Option<&str>) -> Option<String> {
+    reads_like.map(|like| format!("not ASCII; reads like '{like}'"))
+}
+
+/// To the second. What is no time is shown as it is.
+fn time(recorded: &str) -> String {
+    match recorded.parse::<Timestamp>() {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Err(_) => recorded.to_owned(),
+    }
+}
+
+/// Kind, name, description, and the whole of it.
+fn component(text: &str) -> (String, String, String, String) {
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let member = |names: &[&str]| {
+        let found = names.iter().find_map(|name| value.get(*name)?.as_str());
+        found.unwrap_or_default().to_owned()
+    };
+    let whole = serde_json::to_string_pretty(&value).unwrap_or_default();
+    (member(&["type"]), member(&["name", "uri"]), member(&["description", "text", "instructions"]), whole)
+}
