@@ -120,7 +120,8 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     let Opened { session, id, declared } = open(request, false).await?;
     let session = &session;
     let bridges = &Bridges::as_offered(Rc::clone(session));
-    let answer = match ask(bridges, session, declared, id).await? {
+    let failure = Failure::default();
+    let answer = match ask(bridges, session, declared, id, &failure).await? {
         Ok(answer) => answer,
         Err(_code) => Err("interrupted".to_owned()),
     };
@@ -151,7 +152,9 @@ pub async fn capture_all(
     let bridges = Bridges::unscanned(Rc::clone(&session), BTreeMap::new());
     let mut answers = Vec::new();
     for (id, declared) in all {
-        let Ok(answer) = ask(&bridges, &session, declared, id.clone()).await? else { break };
+        let Ok(answer) = ask(&bridges, &session, declared, id.clone(), &Failure::default()).await? else {
+            break;
+        };
         answers.push((id, answer));
     }
     session.close(0).await?;
@@ -164,6 +167,7 @@ async fn ask(
     session: &Rc<Session>,
     declared: Declared,
     id: ServerId,
+    failure: &Failure,
 ) -> Result<Result<Result<Captured, String>, u8>, RunError> {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -175,8 +179,7 @@ async fn ask(
         };
         answer
     };
-    let failure = Failure::default();
-    let serving = serve(bridges, session, tokio::io::split(theirs), declared, id, &failure);
+    let serving = serve(bridges, session, tokio::io::split(theirs), declared, id, failure);
     // When nobody asks any more, the server's input ends, and it ends in order.
     let both = async move { tokio::join!(asking, serving).0 };
     Ok(signals::serve_until_end(both, || drop(stop)).await?)
