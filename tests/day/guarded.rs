@@ -118,3 +118,27 @@ fn what_would_run_something_outside_is_refused_and_said() {
         assert!(config(&place).contains("hooksPath = h"));
     }
 }
+
+#[test]
+fn only_repositories_lose_their_hooks() {
+    if !has("git") {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(
+            &place,
+            &format!(
+                "{SETUP}; mkdir -p src/hooks; echo one > src/hooks/use.ts; printf '[a]\\nb = c\\n' > src/config"
+            ),
+        );
+        let script = "mkdir src/refs; echo x > src/HEAD; \
+            mkdir -p made/refs made/hooks; echo x > made/hooks/update; echo x > made/HEAD; sleep 1; mkdir made/objects; \
+            n=0; while test -e made/hooks/update; do n=$((n+1)); test $n -lt 100; sleep 0.1; done; \
+            cat src/hooks/use.ts src/config";
+        let outcome = inside(&place, &["--quiet"], script).expect_code(0);
+        assert_eq!(outcome.stdout, "one\n[a]\nb = c\n", "{mode:?}: {outcome}");
+        let kept = sh(&place, "cat src/hooks/use.ts src/config; ls made/hooks").stdout;
+        assert_eq!(kept, "one\n[a]\nb = c\n", "{mode:?}");
+    }
+}

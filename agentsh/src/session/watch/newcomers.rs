@@ -17,7 +17,8 @@ const UNTIL_FINISHED: Duration = Duration::from_millis(1500);
 const LONGEST_TO_FINISH: Duration = Duration::from_secs(120);
 /// What looked like the beginning of a repository without a working tree, and did not become one.
 const LONGEST_DOUBT: Duration = Duration::from_secs(20);
-/// Newcomers that are waited for at once: with more, all of them are guarded as they are.
+/// Newcomers that are waited for at once: with more, repositories are guarded as they are, and doubtful ones are forgotten
+/// until the next of their parts is made.
 const MOST_WAITING: usize = 256;
 
 #[derive(Debug, Default)]
@@ -93,35 +94,41 @@ impl Newcomers {
             return false;
         }
         self.is_stirred = false;
-        self.since.retain(|entry, since| {
-            is_repository_name(entry) || fresh::is_bare(entry) || since.elapsed() < LONGEST_DOUBT
-        });
+        let is_full = self.since.len() > MOST_WAITING;
+        self.since.retain(|entry, since| is_repository(entry) || !is_full && since.elapsed() < LONGEST_DOUBT);
         if self.since.is_empty() {
             self.due = None;
             return false;
         }
-        if self.since.len() > MOST_WAITING
-            || self.since.keys().any(|entry| fresh::is_armed(entry, roots, host, is_ours))
-        {
+        // An ordinary directory may have a `refs`, and `hooks` beside it: nothing runs those.
+        let is_armed = |entry: &PathBuf| is_repository(entry) && fresh::is_armed(entry, roots, host, is_ours);
+        if self.since.len() > MOST_WAITING || self.since.keys().any(is_armed) {
             return true;
         }
         if !is_due {
             return false;
         }
         self.due = Some(Instant::now() + UNTIL_FINISHED);
-        let real = |entry: &&PathBuf| is_repository_name(entry) || fresh::is_bare(entry);
-        let mut waiting = self.since.iter().filter(|(entry, _)| real(entry)).peekable();
+        let mut waiting = self.since.iter().filter(|(entry, _)| is_repository(entry)).peekable();
         waiting.peek().is_some()
             && waiting.all(|(entry, since)| is_finished(entry) || since.elapsed() > LONGEST_TO_FINISH)
     }
 
-    /// All of them, which are guarded from now on.
+    /// All that are repositories, which are guarded from now on.
     pub fn take(&mut self) -> Vec<PathBuf> {
-        self.due = None;
-        let taken: Vec<PathBuf> = std::mem::take(&mut self.since).into_keys().collect();
+        let (taken, doubtful) =
+            std::mem::take(&mut self.since).into_iter().partition(|(entry, _)| is_repository(entry));
+        self.since = doubtful;
+        self.due = (!self.since.is_empty()).then(|| Instant::now() + UNTIL_FINISHED);
+        let taken: Vec<PathBuf> = BTreeMap::into_keys(taken).collect();
         self.guarded.extend(taken.iter().cloned());
         taken
     }
+}
+
+/// Whether a newcomer is a repository by now.
+fn is_repository(entry: &Path) -> bool {
+    is_repository_name(entry) || fresh::is_bare(entry)
 }
 
 /// Git makes a repository in several steps, of which the last writes the index.
