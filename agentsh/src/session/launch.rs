@@ -18,12 +18,12 @@ use crate::sandbox::zygote;
 use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
 use crate::types::ServerId;
 
+use super::answering::Answering;
 use super::container::{self, Place};
 use super::guarded_names::Guarded;
 use super::layer::borrow;
 use super::network::{self, Egress};
 use super::publish::{self, Published};
-use super::refused_calls::Answering;
 use super::{Context, Session};
 
 /// What a launch needs that is no data: descriptors, and what serves the sandbox.

@@ -4,6 +4,7 @@ mod address;
 pub mod advisories;
 mod agent_home;
 pub mod agreements;
+mod answering;
 pub mod approvals;
 mod apt;
 pub mod bridges;

@@ -2,17 +2,9 @@
 //! was asked for, why it is refused and what to do, the record has it, and `agentsh why` inside knows it.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::rc::Rc;
-
-use tokio::io::Interest;
 
 use super::Session;
-use super::draining::{Next, serve};
-use super::guarded_names::Guarded;
-use crate::sandbox::seccomp::listener::{Listener, Refused};
-use crate::sandbox::seccomp::{Call, Wanted, calls};
-use crate::sandbox::spawn;
+use crate::sandbox::seccomp::{Call, calls};
 use crate::session::Record;
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
@@ -144,76 +136,12 @@ impl Calls {
     }
 }
 
-/// Answers the calls of one sandbox while it lives.
-#[derive(Debug)]
-pub struct Answering(tokio::task::AbortHandle);
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.0.abort();
+/// Tells the first call of its kind: what a program of this name was refused, and whose sandbox it is in.
+pub fn refused(session: &Session, server: Option<&ServerId>, program: &str, call: libc::c_long) {
+    let purpose = purpose(call);
+    if let Some(number) = session.live.refused_calls.add(program, purpose) {
+        tell(&session.record, server, program, purpose, number);
     }
-}
-
-/// Hears of a file that a process looked for.
-pub type Hear = fn(&Session, Option<&ServerId>, u32, &Wanted);
-
-impl Answering {
-    /// `told`: who hears of it, and whose sandbox it is. `guarded`: what renames are decided about. `hear`: of files, where the
-    /// session tells them.
-    ///
-    /// # Errors
-    /// When the kernel cannot watch the listener.
-    pub fn start(
-        listener: Listener,
-        told: Option<(Rc<Session>, Option<ServerId>)>,
-        guarded: Guarded,
-        hear: Hear,
-    ) -> std::io::Result<Self> {
-        let watched = std::os::fd::AsFd::as_fd(&listener).try_clone_to_owned()?;
-        let watched = spawn::watch(watched, Interest::READABLE)?;
-        let answering = tokio::task::spawn_local(async move {
-            serve(&watched, async || match listener.next_refused() {
-                Ok(Some(refused)) => {
-                    if let Some((session, server)) = &told
-                        && guarded.answer(&listener, &refused, session, server.as_ref())
-                    {
-                        return Next::More;
-                    }
-                    answer(&listener, &refused, told.as_ref(), hear);
-                    Next::More
-                }
-                Ok(None) => Next::Empty,
-                Err(_) => Next::Over,
-            })
-            .await;
-        });
-        Ok(Self(answering.abort_handle()))
-    }
-}
-
-fn answer(
-    listener: &Listener,
-    refused: &Refused,
-    told: Option<&(Rc<Session>, Option<ServerId>)>,
-    hear: Hear,
-) {
-    if let Some((session, server)) = told.filter(|(session, _)| session.facts.tells_files)
-        && let Some(wanted) = listener.looked_for(refused)
-    {
-        hear(session, server.as_ref(), refused.pid, &wanted);
-        listener.go_on(refused);
-        return;
-    }
-    // As long as it waits it is there.
-    let program = fs::read_to_string(format!("/proc/{}/comm", refused.pid)).unwrap_or_default();
-    let program = program.trim_end_matches('\n');
-    let purpose = purpose(refused.call);
-    if let Some((session, server)) = told
-        && let Some(number) = session.live.refused_calls.add(program, purpose)
-    {
-        tell(&session.record, server.as_ref(), program, purpose, number);
-    }
-    listener.refuse(refused);
 }
 
 fn tell(record: &Record, server: Option<&ServerId>, program: &str, purpose: &Purpose, number: usize) {
