@@ -52,7 +52,7 @@ pub struct Network {
 }
 
 /// How long connections of a program that has ended may take to end.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Refusals that are told one by one; the report has them all.
 const MOST_SHOWN: u32 = 20;
 
@@ -89,7 +89,7 @@ impl Network {
 
     /// Ends the connections that programs have left behind, and returns when they are written down.
     pub async fn close(&self) {
-        self.connections.close(LAST_WORDS).await;
+        self.connections.close(DRAIN_TIMEOUT).await;
     }
 
     /// What polices, to be dropped after the last sandbox has ended.
@@ -428,7 +428,7 @@ pub async fn finish(session: &Session, service: EgressService) {
         policed.kernel.told().await;
     }
     session.close_elsewhere(service.unanswered.finish().await);
-    service.service.finish(LAST_WORDS).await;
+    service.service.finish(DRAIN_TIMEOUT).await;
 }
 
 /// What a refused connection would have wanted, and the word to the user.

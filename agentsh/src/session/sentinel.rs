@@ -23,7 +23,7 @@ const MOST_BUSY: u32 = 90;
 /// What the process may hold: far more than all that is bounded on its own.
 const MOST_MEMORY: u64 = 1 << 30;
 /// For the last words, which wait for a disk.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As for everything of agentsh's own that failed.
 const EXIT_CODE: u8 = 125;
 
@@ -139,7 +139,7 @@ impl Watch {
             }
             drop(done);
         });
-        let _whether_or_not = said.recv_timeout(LAST_WORDS);
+        let _whether_or_not = said.recv_timeout(DRAIN_TIMEOUT);
         std::process::exit(EXIT_CODE.into());
     }
 }

@@ -30,7 +30,7 @@ use super::{
 /// How long a server may take to end after SIGTERM before it is killed.
 const LAST_GRACE: Duration = Duration::from_secs(1);
 /// How long an ended server's last words are waited for.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Where the server's standard error goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,7 +247,7 @@ fn supervised(
                 "server '{id}' was ended: it used more memory than its `limits.memory` allows"
             ));
         }
-        let said = tokio::time::timeout(LAST_WORDS, said).await;
+        let said = tokio::time::timeout(DRAIN_TIMEOUT, said).await;
         if let Some(error) = error {
             session.record.note(&error.to_string());
         } else if code != 0

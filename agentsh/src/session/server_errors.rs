@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Longer lines are broken.
 const MAX_LINE: usize = 8 << 10;
 /// How long the end of a server waits for its last words to be read.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Reads until the end and gives the last lines. They are shown on the way where there is a `name` for them.
 pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -> String {
@@ -40,7 +40,7 @@ pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -
     }
     if let Some(shown) = &mut shown {
         shown.end();
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + DRAIN_TIMEOUT;
         while standard_error::is_behind() && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

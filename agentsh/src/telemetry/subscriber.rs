@@ -20,7 +20,7 @@ use crate::store::{Event, Heard, Recorder, Subscription};
 use crate::types::SessionId;
 
 /// How long the end of a session waits for what is on its way.
-pub const LAST_WORDS: Duration = Duration::from_secs(2);
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// For the thread itself, beyond that.
 const LAST_STEPS: Duration = Duration::from_millis(200);
 
@@ -81,7 +81,7 @@ impl Subscriber {
     pub async fn finish(self) -> Vec<String> {
         let _ = self.stop.send(());
         let stuck = || vec!["it did not come to an end; what it had not told is lost".to_owned()];
-        match timeout(LAST_WORDS + LAST_STEPS, self.ended).await {
+        match timeout(DRAIN_TIMEOUT + LAST_STEPS, self.ended).await {
             Ok(notes) => notes.unwrap_or_else(|_| stuck()),
             Err(_) => stuck(),
         }
@@ -171,7 +171,7 @@ impl Audience {
 
     /// All at once: none of them takes the time of another.
     async fn finish(mut self) -> Vec<String> {
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + DRAIN_TIMEOUT;
         let hooks = async {
             for (hook, _) in &self.hooks {
                 hook.finish(until.saturating_duration_since(Instant::now())).await;

@@ -29,7 +29,7 @@ use super::{listen, pages, post};
 /// Between two looks at sessions that nobody uses.
 const SWEEP: Duration = Duration::from_secs(5);
 /// How long a message to a refused client may take, beside the drain.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What stands behind the gateway: where every message is judged.
 pub trait Connector {
@@ -181,7 +181,7 @@ impl Gateway {
         for (_, client) in sessions {
             client.end();
         }
-        tokio::time::sleep(LAST_WORDS.min(limit)).await;
+        tokio::time::sleep(DRAIN_TIMEOUT.min(limit)).await;
     }
 
     /// Takes no new connections, and lets what was asked be answered.

@@ -26,7 +26,7 @@ use super::traffic::{Direction, Traffic};
 
 /// Each handshake, and the last words to a program that is refused.
 const HANDSHAKE: Duration = Duration::from_secs(20);
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const PIECE: usize = 16 * 1024;
 /// TLS alert: the chain of certificates leads to nobody who is trusted.
 const UNKNOWN_AUTHORITY: u8 = 48;
@@ -98,7 +98,7 @@ pub async fn both_ways(
                 refuse::drain(inside).await
             };
             // Whoever is gone or does not listen misses it.
-            let _ = tokio::time::timeout(LAST_WORDS, say).await;
+            let _ = tokio::time::timeout(DRAIN_TIMEOUT, say).await;
             End::Done(Ok(()))
         }
     }

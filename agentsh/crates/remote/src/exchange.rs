@@ -18,7 +18,7 @@ use super::driver::Link;
 use super::failure::Failure;
 use super::headers;
 use super::message::{Outgoing, answers};
-use super::streams::LAST_WORDS;
+use super::streams::DRAIN_TIMEOUT;
 
 /// How often a server may say that it is busy, and for how long, before whoever asked is told.
 const BUSY_TIMES: u32 = 3;
@@ -133,7 +133,7 @@ impl Link {
             let next = answer.chunk();
             let next = if answered {
                 // The connection serves the next request when nothing is left on it.
-                match timeout(LAST_WORDS, next).await {
+                match timeout(DRAIN_TIMEOUT, next).await {
                     Ok(Ok(next)) => next,
                     _ => return Ok(true),
                 }

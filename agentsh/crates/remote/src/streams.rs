@@ -23,7 +23,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often in a row a stream is taken up again without anything new.
 const TRIES: u32 = 5;
 /// What follows an answer is read for this long, so that the connection can serve the next request.
-pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl Link {
         loop {
             let next = answer.chunk();
             let next = if answered {
-                let Ok(next) = timeout(LAST_WORDS, next).await else { return Ok(Read::Answered) };
+                let Ok(next) = timeout(DRAIN_TIMEOUT, next).await else { return Ok(Read::Answered) };
                 next
             } else {
                 next.await

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// After a failure: from, to.
 const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// How long the end of a question may take to say that it is over.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of a name that is put on record, with who it is at an identity provider: as many as the server keeps.
 const MOST_NAME: usize = 1000;
 
@@ -70,7 +70,7 @@ impl Fleet {
                     let nothing = serde_json::json!({});
                     let told = client.post::<Value>(&path, &nothing);
                     // Where it is not told, the server sees that nobody asks any more.
-                    let _may_be_untold = timeout(LAST_WORDS, told).await;
+                    let _may_be_untold = timeout(DRAIN_TIMEOUT, told).await;
                 }
                 answer = until_answered(&client, &ask) => match answer {
                     Ok((is_yes, scope, by)) => {

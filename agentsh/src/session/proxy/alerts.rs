@@ -13,7 +13,7 @@ use crate::policy::OnFlow;
 use crate::session::Record;
 
 /// How long the end of a session waits for alerts that are on their way.
-pub const LAST_WORDS: Duration = Duration::from_secs(5);
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Alerts to the webhook of the environment. The mode `log` only writes down, so nobody is told then.
 ///

@@ -116,7 +116,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     if let Some(alerts) = alerts {
         // Without the disk nobody is told; the end of the session says so.
         let _ = session.record.journal.flush().await;
-        alerts.finish(alerts::LAST_WORDS).await;
+        alerts.finish(alerts::DRAIN_TIMEOUT).await;
     }
     Content::flush(store).await;
     session.close(code).await?;
