@@ -121,10 +121,8 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     let session = &session;
     let bridges = &Bridges::as_offered(Rc::clone(session));
     let failure = Failure::default();
-    let answer = match ask(bridges, session, declared, id, &failure).await? {
-        Ok(answer) => answer,
-        Err(_code) => Err("interrupted".to_owned()),
-    };
+    let answer = ask(bridges, session, declared, id, &failure).await?;
+    let answer = answer.unwrap_or_else(|| Err("interrupted".to_owned()));
     session.close(u8::from(answer.is_err())).await?;
     answer.map_err(|reason| {
         let reason = format!("the server's interface cannot be had: {reason}");
@@ -152,7 +150,7 @@ pub async fn capture_all(
     let bridges = Bridges::unscanned(Rc::clone(&session), BTreeMap::new());
     let mut answers = Vec::new();
     for (id, declared) in all {
-        let Ok(answer) = ask(&bridges, &session, declared, id.clone(), &Failure::default()).await? else {
+        let Some(answer) = ask(&bridges, &session, declared, id.clone(), &Failure::default()).await? else {
             break;
         };
         answers.push((id, answer));
@@ -161,28 +159,29 @@ pub async fn capture_all(
     Ok(answers)
 }
 
-/// What one server offers, or the exit status of a process that is asked to end. The server has ended then.
+/// What one server offers; None where this process is asked to end. The server has ended then.
 async fn ask(
     bridges: &Bridges,
     session: &Rc<Session>,
     declared: Declared,
     id: ServerId,
     failure: &Failure,
-) -> Result<Result<Result<Captured, String>, u8>, RunError> {
+) -> Result<Option<Result<Captured, String>>, RunError> {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let asking = async move {
-        let answer = tokio::select! {
-            answer = interface::ask(ours) => answer,
-            () = tokio::time::sleep(LISTING) => Err(format!("no answer within {} seconds", LISTING.as_secs())),
-            _ = stopped => Err("interrupted".to_owned()),
-        };
-        answer
+        tokio::select! {
+            answer = interface::ask(ours) => Some(answer),
+            () = tokio::time::sleep(LISTING) => {
+                Some(Err(format!("no answer within {} seconds", LISTING.as_secs())))
+            }
+            _ = stopped => None,
+        }
     };
     let serving = serve(bridges, session, tokio::io::split(theirs), declared, id, failure);
     // When nobody asks any more, the server's input ends, and it ends in order.
     let both = async move { tokio::join!(asking, serving).0 };
-    Ok(signals::serve_until_end(both, || drop(stop)).await?)
+    Ok(signals::serve_until_end(both, || drop(stop)).await?.ok().flatten())
 }
 
 /// The exit status that says why a server did not start, once that was tried.

@@ -10,7 +10,10 @@ pub mod missing;
 pub mod paragraph;
 pub mod proc_file;
 pub mod random;
+mod shown_time;
 pub mod site;
 pub mod types;
 pub mod url_path;
 pub mod wsl;
+
+pub use shown_time::shown_time;

@@ -34,7 +34,7 @@ pub struct Registered {
 
 /// A changed interface that waits for a decision.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct PendingApproval {
     pub id: i64,
     pub name: String,
     /// As of [`Registered`].
@@ -85,8 +85,18 @@ impl Catalogue {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn requested(&mut self) -> Result<Vec<Asked>, DbError> {
+    pub fn requested(&mut self) -> Result<Vec<PendingApproval>, DbError> {
         requested(self.0.as_mut(), &spelled(Timestamp::now()))
+    }
+
+    /// How many wait for a decision.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn count_requested(&mut self) -> Result<usize, DbError> {
+        let none = Page { limit: 0, offset: 0 };
+        let (_, count) = reads::approvals(self.0.as_mut(), "pending", &spelled(Timestamp::now()), none)?;
+        Ok(usize::try_from(count).unwrap_or(0))
     }
 
     /// Approves or rejects a request in the name of an operator, and gives what became of it: another word than the one that was
@@ -179,17 +189,17 @@ pub(crate) fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered
 }
 
 /// What waits for a decision at that time, the newest first.
-pub(crate) fn requested(db: &mut dyn Connection, now: &str) -> Result<Vec<Asked>, DbError> {
+pub(crate) fn requested(db: &mut dyn Connection, now: &str) -> Result<Vec<PendingApproval>, DbError> {
     let (rows, _) = reads::approvals(db, "pending", now, Page { limit: 100, offset: 0 })?;
     Ok(rows.iter().filter_map(asked).collect())
 }
 
-fn asked(row: &Row) -> Option<Asked> {
+fn asked(row: &Row) -> Option<PendingApproval> {
     let [id, name, recorded, hash, _, diff, _, created, _, _, _, expires, _, _] = row.as_slice() else {
         return None;
     };
     let text = |value: &Value| value.as_text().to_owned();
-    Some(Asked {
+    Some(PendingApproval {
         id: id.as_int(),
         reads_like: reads_like(name.as_text()),
         name: text(name),

@@ -28,7 +28,7 @@ mod writer;
 use agentsh_database as db;
 
 pub use access::{Operators, TokenError};
-pub use catalogue::{Asked, Catalogue, Registered};
+pub use catalogue::{Catalogue, PendingApproval, Registered};
 pub use client::{Approval, Client, ClientError, Sign, Verdict};
 pub use db::{Database, DbError};
 pub use entry::{Entry, GENESIS};

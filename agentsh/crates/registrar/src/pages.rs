@@ -2,7 +2,7 @@
 //! decision needs the token of an operator, which comes with the form: no browser keeps it for this server, so no page of
 //! another site can send it.
 
-use agentsh_web::{self as web, Frame, HEADERS, Href, Message, Pages, Place, Registry, STYLE, Whose};
+use agentsh_web::{self as web, Frame, HEADERS, Href, Message, Pages, Place, STYLE, Whose};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -20,8 +20,6 @@ use crate::refusal::Refusal;
 use crate::routes::{App, Shared, whole};
 use crate::{catalogue, shown};
 
-/// Registrations on a page.
-const LISTED: i64 = 25;
 /// Longest reason, in bytes.
 const MAX_REASON: usize = 4 << 10;
 
@@ -52,23 +50,11 @@ struct Wanted {
 async fn search(State(app): Shared, Query(wanted): Query<Wanted>) -> Result<Response, Said> {
     let (text, before, now) = (wanted.q.clone(), wanted.before.unwrap_or(i64::MAX), app.times().now);
     let asked = app.pool.ask(move |db| {
-        Ok((catalogue::search(db, &text, before, LISTED + 1)?, catalogue::requested(db, &now)?))
+        Ok((catalogue::search(db, &text, before, shown::ASKED_FOR)?, catalogue::requested(db, &now)?))
     });
-    let ((mut found, total), requested) = asked.await.map_err(Refusal::from)?;
-    let mut next = None;
-    if found.len() > LISTED as usize {
-        found.truncate(LISTED as usize);
-        let last = found.last().map(|last| last.id.to_string()).unwrap_or_default();
-        next = Some(Href::to(&["registry"]).with("q", &wanted.q).with("before", &last));
-    }
-    let page = Registry {
-        requested: requested.iter().map(|one| shown::requested(one, Whose::Operators)).collect(),
-        asked: wanted.q,
-        found: found.iter().map(shown::found).collect(),
-        total,
-        next,
-        note: None,
-    };
+    let (found, requested) = asked.await.map_err(Refusal::from)?;
+    let requested = requested.iter().map(|one| shown::requested(one, Whose::Operators)).collect();
+    let page = shown::registry(wanted.q, found, requested);
     Ok(html(StatusCode::OK, web::registry(&frame("Registry"), &page)))
 }
 

@@ -1,14 +1,33 @@
 //! Rows of the registry as its pages show them.
 
-use agentsh_web::{Found, FoundDetail, Requested, Tone, Whose, Word};
-use jiff::Timestamp;
+use agentsh_base::shown_time;
+use agentsh_web::{Found, FoundDetail, Href, Registry, Requested, Tone, Whose, Word};
 use serde_json::Value;
 
-use crate::catalogue::{Asked, Registered};
+use crate::catalogue::{PendingApproval, Registered};
+
+/// Registrations on a page.
+const LISTED: usize = 25;
+
+/// How many registrations to ask for: one more than are shown says whether there is a next page.
+pub const ASKED_FOR: i64 = LISTED as i64 + 1;
+
+/// One page of what was searched for as `asked`: the first of `all`, which are `total` with those of other pages.
+#[must_use]
+pub fn registry(
+    asked: String,
+    (mut all, total): (Vec<Registered>, i64),
+    requested: Vec<Requested>,
+) -> Registry {
+    let has_more = all.len() > LISTED;
+    all.truncate(LISTED);
+    let last = all.last().filter(|_| has_more).map(|last| last.id.to_string());
+    let next = last.map(|last| Href::to(&["registry"]).with("q", &asked).with("before", &last));
+    Registry { requested, asked, found: all.iter().map(found).collect(), total, next, note: None }
+}
 
 /// A registration in a list.
-#[must_use]
-pub fn found(one: &Registered) -> Found {
+fn found(one: &Registered) -> Found {
     Found {
         id: one.id,
         name: one.name.clone(),
@@ -24,7 +43,7 @@ pub fn found(one: &Registered) -> Found {
         } else {
             Word::new("hash is wrong", Tone::Bad)
         },
-        registered: time(&one.registered_at),
+        registered: shown_time(&one.registered_at),
         tools: one.components.iter().filter(|text| text.contains("\"type\":\"tool\"")).count(),
     }
 }
@@ -35,9 +54,9 @@ pub fn detail(one: &Registered, diff: Option<String>) -> FoundDetail {
     FoundDetail {
         facts: vec![
             ("hash", one.hash.clone()),
-            ("registered", time(&one.registered_at)),
+            ("registered", shown_time(&one.registered_at)),
             ("by", one.registered_by.clone()),
-            ("expires", one.expires_at.as_deref().map_or_else(|| "never".to_owned(), time)),
+            ("expires", one.expires_at.as_deref().map_or_else(|| "never".to_owned(), shown_time)),
         ],
         components: one.components.iter().map(|text| component(text)).collect(),
         diff: diff.filter(|diff| !diff.is_empty()),
@@ -47,15 +66,15 @@ pub fn detail(one: &Registered, diff: Option<String>) -> FoundDetail {
 
 /// A request that waits.
 #[must_use]
-pub fn requested(one: &Asked, whose: Whose) -> Requested {
+pub fn requested(one: &PendingApproval, whose: Whose) -> Requested {
     Requested {
         id: one.id,
         name: one.name.clone(),
         beware: beware(one.reads_like.as_deref()),
         recorded: one.recorded.clone(),
         hash: one.hash.clone(),
-        asked: time(&one.created_at),
-        until: time(&one.expires_at),
+        asked: shown_time(&one.created_at),
+        until: shown_time(&one.expires_at),
         diff: one.diff.clone(),
         whose,
     }
@@ -63,14 +82,6 @@ pub fn requested(one: &Asked, whose: Whose) -> Requested {
 
 fn beware(reads_like: Option<&str>) -> Option<String> {
     reads_like.map(|like| format!("not ASCII; reads like '{like}'"))
-}
-
-/// To the second. What is no time is shown as it is.
-fn time(recorded: &str) -> String {
-    match recorded.parse::<Timestamp>() {
-        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
-        Err(_) => recorded.to_owned(),
-    }
 }
 
 /// Kind, name, description, and the whole of it.

@@ -2,8 +2,8 @@
 //!
 //! Writers go through [`Journal`] (events) and [`PinStore`] (pins); everything that reads opens a [`Reader`].
 
-pub use agentsh_base::escape;
 use agentsh_base::types;
+pub use agentsh_base::{escape, shown_time};
 
 mod bound;
 mod chain;
@@ -44,7 +44,7 @@ pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
 pub use place::{exists, state_dir};
 pub use query::{Availability, Call, EventFilter, Page, Server, SessionTally, Tool, ToolTally};
 pub use reader::Reader;
-pub use record::{Record, shown_time};
+pub use record::Record;
 pub use recorder::Recorder;
 pub use summary::Summary;
 pub use taint::TaintStore;

@@ -80,15 +80,6 @@ pub(crate) fn parse(body: &Value) -> Option<Event> {
     serde_json::from_value(body.clone()).ok()
 }
 
-/// A recorded time as people read it: in UTC, to the second. What is no time stays as it is, escaped.
-#[must_use]
-pub fn shown_time(recorded: &str) -> String {
-    match recorded.parse::<Timestamp>() {
-        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
-        Err(_) => super::escape::line(recorded).into_owned(),
-    }
-}
-
 /// RFC 3339 in UTC, always with six digits, so that text sorts as time does.
 pub(crate) fn text_of(time: Timestamp) -> String {
     format!("{time:.6}")

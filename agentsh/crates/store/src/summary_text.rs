@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::escape::line;
-use crate::record::shown_time;
+use crate::shown_time;
 use crate::summary::{PORTS_UNKNOWN, Summary, Warned};
 use crate::summary_lines::{bundle, command, count, dollars, flow, mismatch, owner, refusal};
 use crate::types::{ServerId, exit_status};

@@ -74,7 +74,14 @@ impl App {
 
     /// How many questions and requests wait.
     pub async fn waits(&self) -> usize {
-        self.waiting().await.0.len() + self.requested().await.0.len()
+        self.waiting().await.0.len() + super::registry::count(self).await.unwrap_or(0)
+    }
+
+    /// # Errors
+    /// When a form was not on a page of ours.
+    pub fn check_form(&self, token: &str) -> Result<(), Trouble> {
+        let why = "the form is not one of this page; load it again";
+        self.gate.is_form(token).then_some(()).ok_or_else(|| Trouble(StatusCode::FORBIDDEN, why.to_owned()))
     }
 
     /// What waits in the registry of this machine, and why it cannot be said.

@@ -17,7 +17,6 @@ use crate::store::Page as Records;
 use crate::store::words::ApprovalScope;
 use crate::web::{self, Approvals, Href, Message, Place, Question};
 
-pub(super) const NOT_A_FORM: &str = "the form is not one of this page; load it again";
 /// Answers of the past on the page.
 const ANSWERED: u32 = 50;
 
@@ -91,9 +90,7 @@ pub(super) async fn answer(
     Path(id): Path<String>,
     Form(said): Form<Filled>,
 ) -> Answer {
-    if !app.gate.is_form(&said.token) {
-        return Err(Trouble(StatusCode::FORBIDDEN, NOT_A_FORM.to_owned()));
-    }
+    app.check_form(&said.token)?;
     let (approve, scope) = match said.answer.as_str() {
         "once" => (true, ApprovalScope::Once),
         "session" => (true, ApprovalScope::Session),

@@ -8,12 +8,8 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::app::{Answer, App, Page, Trouble};
-use super::approvals::NOT_A_FORM;
 use crate::registrar::{Catalogue, DbError, Operators, shown};
 use crate::web::{self, Href, Message, Place, Registry, Requested, Whose};
-
-/// Registrations on a page.
-const LISTED: i64 = 25;
 
 #[derive(Deserialize)]
 pub(super) struct Wanted {
@@ -24,21 +20,13 @@ pub(super) struct Wanted {
 
 pub(super) async fn search(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Answer {
     let (text, before) = (wanted.q.clone(), wanted.before.unwrap_or(i64::MAX));
-    let asked = ask(&app, move |catalogue| catalogue.search(&text, before, LISTED + 1)).await?;
+    let asked = ask(&app, move |catalogue| catalogue.search(&text, before, shown::ASKED_FOR)).await?;
     let note = asked.is_none().then(|| {
         "No registry is kept on this machine: `agentsh registry serve` starts one, and a policy may name one elsewhere".to_owned()
     });
-    let (mut found, total) = asked.unwrap_or_default();
-    let mut next = None;
-    if found.len() > LISTED as usize {
-        found.truncate(LISTED as usize);
-        let last = found.last().map(|last| last.id.to_string()).unwrap_or_default();
-        next = Some(Href::to(&["registry"]).with("q", &wanted.q).with("before", &last));
-    }
     let requested = app.requested().await.0;
-    let found = found.iter().map(shown::found).collect();
-    let page = Registry { requested, asked: wanted.q, found, total, next, note };
-    let waiting = app.waits().await;
+    let waiting = app.waiting().await.0.len() + requested.len();
+    let page = Registry { note, ..shown::registry(wanted.q, asked.unwrap_or_default(), requested) };
     Ok(Page(web::registry(&app.frame("Registry", Place::Registry, waiting, None), &page)))
 }
 
@@ -71,6 +59,11 @@ pub(super) async fn requested(app: &App) -> Result<Vec<Requested>, Trouble> {
     Ok(asked.iter().map(|one| shown::requested(one, whose)).collect())
 }
 
+/// How many wait there.
+pub(super) async fn count(app: &App) -> Result<usize, Trouble> {
+    Ok(ask(app, Catalogue::count_requested).await?.unwrap_or_default())
+}
+
 /// In whose name the page decides: whoever can read the operators' tokens has their authority.
 fn operator(app: &App) -> Option<String> {
     let path = app.state_dir.join("registry/operators");
@@ -93,9 +86,7 @@ pub(super) async fn decide(
     Path(id): Path<String>,
     Form(said): Form<Filled>,
 ) -> Answer {
-    if !app.gate.is_form(&said.token) {
-        return Err(Trouble(StatusCode::FORBIDDEN, NOT_A_FORM.to_owned()));
-    }
+    app.check_form(&said.token)?;
     let approve = match said.answer.as_str() {
         "approve" => true,
         "reject" => false,
