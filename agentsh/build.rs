@@ -1,4 +1,4 @@
-//! Links the agentsh executable statically where the machine can: every sandbox re-executes it, and without a dynamic
+//! Links the executable of a package, `agentsh` or `agentsh-server`, statically where the machine can: every sandbox re-executes it, and without a dynamic
 //! loader that takes half the time and works in an empty root.
 //!
 //! `crt-static` would do the same, but Cargo cannot set it for one target and still build procedural macros for the
@@ -37,8 +37,9 @@ fn main() {
         );
         return;
     }
+    let program = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
     for argument in ["-static-pie".to_owned(), format!("-L{}", out.display())] {
-        println!("cargo:rustc-link-arg-bin=agentsh={argument}");
+        println!("cargo:rustc-link-arg-bin={program}={argument}");
     }
 }
 

@@ -6,8 +6,8 @@ use crate::support::routes::of_router;
 use crate::support::{Mode, Place};
 
 const ROUTERS: [&str; 2] = [
-    include_str!("../../agentsh/crates/registrar/src/routes.rs"),
-    include_str!("../../agentsh/crates/registrar/src/pages.rs"),
+    include_str!("../../agentsh/crates/server/src/registry/routes.rs"),
+    include_str!("../../agentsh/crates/server/src/registry/pages.rs"),
 ];
 /// What anybody of this machine may ask of an open registry.
 const OPEN: [&str; 3] = ["/servers", "/servers/", "/approvals"];

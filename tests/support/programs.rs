@@ -30,6 +30,7 @@ impl Programs {
         let examples = examples();
         for (from, name) in [
             (PathBuf::from(env!("CARGO_BIN_EXE_agentsh")), "agentsh"),
+            (Path::new(env!("CARGO_BIN_EXE_agentsh")).with_file_name("agentsh-server"), "agentsh-server"),
             (examples.join("probe"), "probe"),
             (examples.join("internet"), "internet"),
             (examples.join("fixture_server"), "fixture_server"),
@@ -38,7 +39,7 @@ impl Programs {
         ] {
             let to = directory.path().join(name);
             fs::copy(&from, &to).unwrap_or_else(|error| {
-                panic!("{}: {error}; run `cargo build --examples` first", from.display())
+                panic!("{}: {error}; run `cargo build --workspace --examples --bins` first", from.display())
             });
             fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
         }

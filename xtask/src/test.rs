@@ -250,7 +250,7 @@ fn black_box() -> Result<Vec<String>> {
         serde_json::from_str(&text).context("cannot understand cargo's metadata")?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let targets = packages
-        .filter(|package| package["name"] == "agentsh")
+        .filter(|package| package["name"] == "agentsh" || package["name"] == "agentsh-server")
         .flat_map(|package| package["targets"].as_array().into_iter().flatten());
     let own = targets.filter(|target| target["kind"][0] == "test" && target["test"] == true);
     Ok(own.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
@@ -338,9 +338,12 @@ mount --bind /mnt/hosts /etc/hosts && exec "$@""#;
 fn run_end_to_end() -> Result<Outcome> {
     let installation = install::directory();
     if is_root() {
-        let binary = installation.join("bin/agentsh");
         std::fs::create_dir_all(installation.join("bin"))?;
-        std::fs::copy(target().join("debug/agentsh"), binary).context("cannot copy the binary under test")?;
+        for program in ["agentsh", "agentsh-server"] {
+            let binary = installation.join("bin").join(program);
+            std::fs::copy(target().join("debug").join(program), binary)
+                .context("cannot copy the binaries under test")?;
+        }
     }
     with_second_run(|names| {
         let mut plain =

@@ -11,7 +11,7 @@ use crate::run;
 type Weights = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// The packages whose normal dependencies are counted.
-const PROGRAMS: [&str; 1] = ["agentsh"];
+const PROGRAMS: [&str; 2] = ["agentsh", "agentsh-server"];
 
 /// Prints every number beside its maximum; whether none is above it.
 pub fn main() -> Result<bool> {

@@ -32,6 +32,7 @@ mod review;
 pub mod run;
 pub mod scan;
 pub mod scratch;
+pub mod server;
 pub mod sessions;
 mod setup;
 mod shim;
@@ -249,7 +250,7 @@ fn misused() -> u8 {
 }
 
 /// Everything that waits runs on one thread: connections share state without locks.
-fn on_one_thread(verb: impl Future<Output = u8>) -> u8 {
+pub fn on_one_thread(verb: impl Future<Output = u8>) -> u8 {
     crate::memory::one_heap();
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {

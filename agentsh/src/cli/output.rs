@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::exit::FAILED;
-pub(super) use super::exit::{NO, OK, USAGE};
+pub use super::exit::OK;
+pub(super) use super::exit::{NO, USAGE};
 use super::style::{BAD, paint};
 use crate::store::{StoreError, escape, state_dir};
 use crate::types::RuleRef;
@@ -20,7 +21,7 @@ const HASH_DIGITS: usize = 13;
 
 /// Where to read, when it is, and how wide the terminal is. A value, so that tests choose it.
 #[derive(Clone, Debug)]
-pub(super) struct Context {
+pub struct Context {
     pub state_dir: PathBuf,
     pub now: Timestamp,
     /// Columns; None when standard output is no terminal.
@@ -28,7 +29,7 @@ pub(super) struct Context {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub enum Failure {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("{0}")]
@@ -43,7 +44,7 @@ pub(super) enum Failure {
 }
 
 impl Context {
-    pub(super) fn of_process() -> Result<Self, Failure> {
+    pub fn of_process() -> Result<Self, Failure> {
         Ok(Self { state_dir: state_dir()?, now: Timestamp::now(), width: terminal_width() })
     }
 
@@ -72,7 +73,7 @@ impl Context {
 }
 
 /// Says what went wrong, if anything, and gives the exit status.
-pub(super) fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
+pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
     let failure = match result {
         Ok(status) => return status,
         Err(failure) => failure,

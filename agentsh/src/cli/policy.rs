@@ -228,7 +228,7 @@ impl Surroundings {
         }
     }
 
-    pub(super) fn context(&self) -> PathContext {
+    pub fn context(&self) -> PathContext {
         PathContext { home: self.home.clone(), project: self.project.clone() }
     }
 }

@@ -8,11 +8,12 @@ use serde_json::json;
 
 mod ask;
 mod listing;
-mod serve;
+pub(super) mod serve;
 
 use super::fail;
 use super::output::{self, Failure, NO, OK, finish};
 use super::run::Network;
+use super::server;
 use crate::policy::Flags;
 use crate::registry::{Interface, Kind, difference};
 use crate::session::mcp_run;
@@ -173,7 +174,7 @@ pub async fn run(args: RegistryArgs, out: &mut dyn Write, err: &mut dyn Write) -
         RegistryVerb::Approvals { at, verb } => ask::approvals(&at, verb, out).await,
         RegistryVerb::Revoke { at, name, hash, reason } => ask::revoke(&at, &name, &hash, &reason, out).await,
         RegistryVerb::Log { at, json } => ask::log(&at, json, out).await,
-        RegistryVerb::Serve(args) => serve::serve(args, out, err).await,
+        RegistryVerb::Serve(_) => Err(server::hand_over()),
         RegistryVerb::Diff { before, after, live, at } => {
             diff(before.as_deref(), after.as_deref(), &live, &at, out).await
         }

@@ -15,7 +15,7 @@ pub(super) const LESS: Style = AnsiColor::Yellow.on_default();
 pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Where everything goes that is no data: in a terminal no line is wider than it.
-pub(super) fn stderr() -> Folding<anstream::Stderr> {
+pub fn stderr() -> Folding<anstream::Stderr> {
     Folding::new(anstream::stderr(), paragraph::columns(&std::io::stderr()))
 }
 
@@ -28,7 +28,7 @@ pub(super) fn prose(out: &mut dyn Write) -> Folding<&mut dyn Write> {
 const STATES: [&str; 4] = ["action", "state", "status", "severity"];
 
 /// What help looks like.
-pub(super) const HELP: Styles = Styles::styled()
+pub const HELP: Styles = Styles::styled()
     .header(HEADING)
     .usage(HEADING)
     .literal(AnsiColor::Cyan.on_default())

@@ -367,7 +367,7 @@ impl Session {
             SessionError::Policy(format!("cannot watch over the session: no thread for it: {error}"))
         })?;
         session.live.ending.sentinel.replace(Some(sentinel));
-        crate::sandbox::cgroup::sweep(&found);
+        let _busy_ones_are_left_to_a_later_run = crate::sandbox::cgroup::sweep(&found);
         Ok(session)
     }
 

@@ -18,12 +18,14 @@ pub struct Place {
     pub project: PathBuf,
 }
 
-/// The release build of the program itself.
+/// The release build of the program itself, with `agentsh-server` beside it.
 ///
 /// # Errors
 /// When it does not build.
 pub fn agentsh() -> Result<PathBuf> {
-    succeed(&mut cargo(["build", "--release", "--locked", "-p", "agentsh", "--bins"]))?;
+    for program in ["agentsh", "agentsh-server"] {
+        succeed(&mut cargo(["build", "--release", "--locked", "-p", program, "--bins"]))?;
+    }
     Ok(target().join("release/agentsh"))
 }
 
@@ -57,6 +59,11 @@ impl Place {
             std::fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))
         };
         copy(&built, &place.agentsh)?;
+        // A binary that was given may have its servers inside.
+        let server = built.with_file_name("agentsh-server");
+        if server.exists() {
+            copy(&server, &place.agentsh.with_file_name("agentsh-server"))?;
+        }
         copy(&target().join("release/examples/bench"), &place.bench)?;
         let source = place.project.join("true.c");
         std::fs::write(&source, "int main(void) { return 0; }\n")?;

@@ -1,4 +1,4 @@
-//! The executable, without a path of the machine that built it.
+//! The executables, without a path of the machine that built it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,12 +7,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::run::{cargo, repository, succeed, target};
 
+/// Each is a package with one executable of its name.
+pub const PROGRAMS: [&str; 2] = ["agentsh", "agentsh-server"];
+
 /// Built, stripped, and read. A development build keeps its paths.
-pub fn binary(output: &Path, debug: bool) -> Result<Vec<u8>> {
+pub fn binary(program: &str, output: &Path, debug: bool) -> Result<Vec<u8>> {
     if debug {
-        succeed(&mut cargo(["build", "--quiet", "--package", "agentsh", "--bin", "agentsh"]))?;
-        let stripped = output.join("agentsh.stripped");
-        succeed(Command::new("strip").arg("-o").arg(&stripped).arg(target().join("debug/agentsh")))?;
+        succeed(&mut cargo(["build", "--quiet", "--workspace", "--bin", program]))?;
+        let stripped = output.join("stripped");
+        succeed(Command::new("strip").arg("-o").arg(&stripped).arg(target().join("debug").join(program)))?;
         let bytes = std::fs::read(&stripped)?;
         std::fs::remove_file(&stripped)?;
         return Ok(bytes);
@@ -20,12 +23,13 @@ pub fn binary(output: &Path, debug: bool) -> Result<Vec<u8>> {
     let places = places()?;
     // A directory of its own: other flags would make the next development build begin anew.
     let own = target().join("dist-build");
-    let mut command = cargo(["build", "--locked", "--release", "--package", "agentsh", "--bin", "agentsh"]);
+    // One after the other: built together, each would have the features that the other one needs.
+    let mut command = cargo(["build", "--locked", "--release", "--package", program, "--bin", program]);
     command.env("CARGO_TARGET_DIR", &own).env_remove("CARGO_BUILD_BUILD_DIR").env_remove("RUSTFLAGS");
     command.env("CARGO_ENCODED_RUSTFLAGS", rust_flags(&places).join("\x1f"));
     command.env("CFLAGS", c_flags(&places));
     succeed(&mut command)?;
-    let file = own.join("release/agentsh");
+    let file = own.join("release").join(program);
     let bytes = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let found = paths_in(&bytes, &places);
     if !found.is_empty() {

@@ -91,11 +91,14 @@ fn works(prefix: &Path) -> Result<()> {
         let found = std::fs::metadata(prefix.join(part)).with_context(|| format!("{part} is missing"))?;
         ensure!(found.len() > 0, "{part} is empty");
     }
-    says_its_version(Command::new(prefix.join("bin/agentsh")).arg("--version"))
+    for program in super::build::PROGRAMS {
+        says_its_version(Command::new(prefix.join("bin").join(program)).arg("--version"))?;
+    }
+    Ok(())
 }
 
 fn says_its_version(command: &mut Command) -> Result<()> {
     let said = succeed(command)?;
-    ensure!(said.starts_with("agentsh "), "it says {said:?}");
+    ensure!(said.starts_with("agentsh"), "it says {said:?}");
     Ok(())
 }

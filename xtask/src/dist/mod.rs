@@ -62,9 +62,10 @@ pub fn main(options: &Options) -> Result<bool> {
 /// When something cannot be built or packed.
 pub fn make(output: &Path, debug: bool) -> Result<Made> {
     std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
-    let binary = build::binary(output, debug)?;
+    let binaries = build::PROGRAMS.map(|program| Ok((program, build::binary(program, output, debug)?)));
+    let binaries = binaries.into_iter().collect::<Result<Vec<_>>>()?;
     let bill = sbom::read()?;
-    let files = tree::files(&binary, &bill)?;
+    let files = tree::files(&binaries, &bill)?;
     let name = format!("agentsh-{}-{}-linux", bill.version, std::env::consts::ARCH);
     let when = archive::date();
     let tarball = archive::tarball(output, &name, &files, when, debug)?;

@@ -1,4 +1,4 @@
-//! What the executable is made of: a bill of materials (CycloneDX), and the licences of all of it.
+//! What the executables are made of: a bill of materials (CycloneDX), and the licences of all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -38,6 +38,7 @@ pub fn read() -> Result<Bill> {
         "tree",
         "--locked",
         "--package=agentsh",
+        "--package=agentsh-server",
         "--edges=normal",
         "--prefix=none",
         "--format={p}",
@@ -61,9 +62,12 @@ fn from(metadata: &Value, lock: &str, inside: &BTreeSet<(String, String)>) -> Re
     };
     let nodes: BTreeMap<String, Value> =
         list(&metadata["resolve"]["nodes"]).into_iter().map(|node| (text(&node["id"]), node)).collect();
-    let root = packages.iter().find(|(_, package)| package["name"] == "agentsh").map(|(id, _)| id.clone());
-    let root = root.context("there is no package agentsh")?;
-    // What is in the executable: neither tests nor build scripts are.
+    let root = |program: &str| {
+        let found = packages.iter().find(|(_, package)| package["name"] == program);
+        found.map(|(id, _)| id.clone()).with_context(|| format!("there is no package {program}"))
+    };
+    let roots = super::build::PROGRAMS.map(root).into_iter().collect::<Result<Vec<_>>>()?;
+    // What is in the executables: neither tests nor build scripts are.
     let normal = |id: &str| -> Vec<String> {
         let dependencies = nodes.get(id).map(|node| list(&node["deps"])).unwrap_or_default();
         let is_normal =
@@ -75,7 +79,7 @@ fn from(metadata: &Value, lock: &str, inside: &BTreeSet<(String, String)>) -> Re
             .filter(|id| is_inside(id))
             .collect()
     };
-    let (mut seen, mut open) = (BTreeSet::from([root.clone()]), vec![root.clone()]);
+    let (mut seen, mut open) = (roots.iter().cloned().collect::<BTreeSet<_>>(), roots.clone());
     while let Some(id) = open.pop() {
         open.extend(normal(&id).into_iter().filter(|next| seen.insert(next.clone())));
     }
@@ -91,7 +95,11 @@ fn from(metadata: &Value, lock: &str, inside: &BTreeSet<(String, String)>) -> Re
         })
     };
     Ok(Bill {
-        version: packages.get(&root).map(|package| text(&package["version"])).unwrap_or_default(),
+        version: roots
+            .first()
+            .and_then(|root| packages.get(root))
+            .map(|package| text(&package["version"]))
+            .unwrap_or_default(),
         packages: seen.iter().filter_map(package).collect(),
         checksums: checksums(lock),
     })

@@ -1,4 +1,4 @@
-//! The files that are installed, below `usr`. The executable writes its own pages and completions.
+//! The files that are installed, below `usr`. `agentsh` writes its own pages and completions.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,13 +38,16 @@ const COPIED: [(&str, &str); 10] = [
 
 /// # Errors
 /// When the executable does not start, or a file is missing.
-pub fn files(binary: &[u8], bill: &Bill) -> Result<Vec<File>> {
+pub fn files(binaries: &[(&str, Vec<u8>)], bill: &Bill) -> Result<Vec<File>> {
     let place = tempfile::tempdir()?;
     let executable = place.path().join("agentsh");
-    write(&executable, binary, 0o755)?;
     let plain = |path: &str, bytes: Vec<u8>| File { path: path.to_owned(), mode: 0o644, bytes };
 
-    let mut files = vec![File { path: "bin/agentsh".to_owned(), mode: 0o755, bytes: binary.to_owned() }];
+    let mut files = Vec::new();
+    for (name, bytes) in binaries {
+        write(&place.path().join(name), bytes, 0o755)?;
+        files.push(File { path: format!("bin/{name}"), mode: 0o755, bytes: bytes.clone() });
+    }
     let pages = place.path().join("man");
     succeed(Command::new(&executable).args(["man", "--directory"]).arg(&pages))?;
     for page in std::fs::read_dir(&pages)? {

@@ -46,7 +46,7 @@ pub fn programs(tests: &[TestBinary]) -> Result<PathBuf> {
     let tree = directory().join("programs");
     let _ = fs::remove_dir_all(&tree);
     let examples = target().join("debug/examples");
-    let mut files = vec![target().join("debug/agentsh")];
+    let mut files = vec![target().join("debug/agentsh"), target().join("debug/agentsh-server")];
     files.extend(tests.iter().map(|test| test.path.clone()));
     files.extend(["probe", "internet", "fixture_server", "fixture_agent"].map(|name| examples.join(name)));
     for file in files {

@@ -3,7 +3,9 @@
 //! Placeholders are `$1`, `$2`, …; there are two types of column, TEXT and BIGINT.
 
 mod pool;
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
 mod postgres_tls;
 mod sqlite;
 
@@ -97,7 +99,13 @@ impl Database {
     pub fn connect(&self, key: Option<i64>) -> Result<Box<dyn Connection>, DbError> {
         Ok(match self {
             Self::File(path) => Box::new(sqlite::Sqlite::open(path)?),
+            #[cfg(feature = "postgres")]
             Self::Postgres(url) => Box::new(postgres::Postgres::connect(url, key)?),
+            #[cfg(not(feature = "postgres"))]
+            Self::Postgres(_) => {
+                let _ = key;
+                return Err(DbError("this program keeps rows in files alone, not in PostgreSQL".to_owned()));
+            }
         })
     }
 }

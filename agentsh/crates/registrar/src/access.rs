@@ -77,7 +77,7 @@ impl Operators {
     ///
     /// # Errors
     /// A token that nobody has.
-    pub(crate) fn of(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    pub fn of(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
         let Some(sent) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
         let token =
             sent.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).ok_or(Refusal::NoOperator)?;
@@ -88,7 +88,7 @@ impl Operators {
     ///
     /// # Errors
     /// A token that nobody has.
-    pub(crate) fn with(&self, token: &str) -> Result<String, Refusal> {
+    pub fn with(&self, token: &str) -> Result<String, Refusal> {
         let digest: [u8; 32] = Sha256::digest(token.trim().as_bytes()).into();
         let found = self.known.iter().find(|(_, known)| bool::from(known.ct_eq(&digest)));
         found.map(|(name, _)| name.clone()).ok_or(Refusal::NoOperator)
@@ -110,7 +110,7 @@ fn random_token() -> Result<String, TokenError> {
 ///
 /// # Errors
 /// For a name that was rebound to this address, and for pages of other sites.
-pub(crate) fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Result<(), Refusal> {
+pub fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Result<(), Refusal> {
     site::same_site(&asked(method, headers), hosts).map_err(Refusal::Foreign)
 }
 

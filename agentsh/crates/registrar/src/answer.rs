@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use crate::db::Value;
 
 /// `id, name, hash, interface, registered_at, summary, status, registered_by, expires_at`.
-pub(crate) fn server(row: &[Value], out: &mut String) {
+pub fn server(row: &[Value], out: &mut String) {
     let [id, name, hash, interface, at, summary, status, by, expires] = row else { return };
     write_members(
         out,
@@ -28,7 +28,7 @@ pub(crate) fn server(row: &[Value], out: &mut String) {
 
 /// `id, name, recorded_hash, new_hash, new_interface, diff, status, created_at, resolved_at, summary,
 /// submitted_diff, expires_at, resolved_by, reason`.
-pub(crate) fn approval(row: &[Value], out: &mut String) {
+pub fn approval(row: &[Value], out: &mut String) {
     let [id, name, recorded, new, interface, diff, status, created, resolved, summary, rest @ ..] = row
     else {
         return;
@@ -74,7 +74,7 @@ fn write_members(out: &mut String, members: &[(&str, String)]) {
 }
 
 /// An array of rows.
-pub(crate) fn array(rows: &[Vec<Value>], write: fn(&[Value], &mut String)) -> String {
+pub fn array(rows: &[Vec<Value>], write: fn(&[Value], &mut String)) -> String {
     let mut out = String::from("[");
     for (index, row) in rows.iter().enumerate() {
         if index > 0 {
@@ -86,7 +86,7 @@ pub(crate) fn array(rows: &[Vec<Value>], write: fn(&[Value], &mut String)) -> St
     out
 }
 
-pub(crate) fn reply(status: StatusCode, body: String) -> Response {
+pub fn reply(status: StatusCode, body: String) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], body)
         .into_response()
 }

@@ -9,7 +9,7 @@ use crate::names;
 use crate::refusal::Refusal;
 
 /// Longest body, in bytes.
-pub(crate) const MAX_BODY: usize = 8 << 20;
+pub const MAX_BODY: usize = 8 << 20;
 /// Longest text of a difference or a reason that somebody sends, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 /// Longest input that a mistake repeats, in bytes.
@@ -17,7 +17,7 @@ const MAX_ECHO: usize = 1 << 10;
 
 /// An interface under a name, as it was sent and found in order.
 #[derive(Clone, Debug)]
-pub(crate) struct Submission {
+pub struct Submission {
     pub name: String,
     pub hash: String,
     /// The components' canonical texts, as one JSON array.
@@ -28,14 +28,14 @@ pub(crate) struct Submission {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Registration {
+pub struct Registration {
     pub submission: Submission,
     /// Leave other interfaces under this name in force.
     pub keep: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct ApprovalRequest {
+pub struct ApprovalRequest {
     pub submission: Submission,
     pub recorded: Option<String>,
     pub diff: String,
@@ -43,14 +43,14 @@ pub(crate) struct ApprovalRequest {
 
 /// What an operator adds to a decision.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Remark {
+pub struct Remark {
     pub reason: String,
     pub name: Option<String>,
     pub keep: bool,
 }
 
 /// The body of `POST /servers`.
-pub(crate) fn registration(headers: &HeaderMap, bytes: &[u8]) -> Result<Registration, Refusal> {
+pub fn registration(headers: &HeaderMap, bytes: &[u8]) -> Result<Registration, Refusal> {
     let tree = object(headers, bytes)?;
     let mut form = Form { tree: &tree, mistakes: Vec::new() };
     let (name, hash) = (form.name(), form.hash("hash"));
@@ -61,7 +61,7 @@ pub(crate) fn registration(headers: &HeaderMap, bytes: &[u8]) -> Result<Registra
 }
 
 /// The body of `POST /approvals`.
-pub(crate) fn approval(headers: &HeaderMap, bytes: &[u8]) -> Result<ApprovalRequest, Refusal> {
+pub fn approval(headers: &HeaderMap, bytes: &[u8]) -> Result<ApprovalRequest, Refusal> {
     let tree = object(headers, bytes)?;
     let mut form = Form { tree: &tree, mistakes: Vec::new() };
     let name = form.name();
@@ -77,7 +77,7 @@ pub(crate) fn approval(headers: &HeaderMap, bytes: &[u8]) -> Result<ApprovalRequ
 }
 
 /// The body of a decision: none at all, or an object.
-pub(crate) fn remark(headers: &HeaderMap, bytes: &[u8]) -> Result<Remark, Refusal> {
+pub fn remark(headers: &HeaderMap, bytes: &[u8]) -> Result<Remark, Refusal> {
     if bytes.is_empty() {
         return Ok(Remark::default());
     }

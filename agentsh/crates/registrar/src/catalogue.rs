@@ -9,9 +9,8 @@ use jiff::Timestamp;
 use crate::body::Remark;
 use crate::changes::{self, Ledger, Times, Who};
 use crate::db::{Connection, Database, DbError, Row, Value};
-use crate::reads::Page;
+use crate::reads::{Page, spelled};
 use crate::refusal::Refusal;
-use crate::routes::spelled;
 use crate::{names, reads, schema};
 
 /// A registration.
@@ -149,7 +148,7 @@ fn expiry(db: &mut dyn Connection, id: i64, now: Timestamp) -> Result<Option<Str
 
 /// Registrations whose name has `text` in it, whose hash begins with it, or that offer a tool of that name: those before
 /// `before`, the newest first, and how many there are in all.
-pub(crate) fn search(
+pub fn search(
     db: &mut dyn Connection,
     text: &str,
     before: i64,
@@ -175,7 +174,7 @@ pub(crate) fn search(
 }
 
 /// One registration, and what changed since the one of the same name before it.
-pub(crate) fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered, Option<String>)>, DbError> {
+pub fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered, Option<String>)>, DbError> {
     const ONE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
         FROM servers WHERE id = $1";
     const BEFORE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
@@ -189,7 +188,7 @@ pub(crate) fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered
 }
 
 /// What waits for a decision at that time, the newest first.
-pub(crate) fn requested(db: &mut dyn Connection, now: &str) -> Result<Vec<PendingApproval>, DbError> {
+pub fn requested(db: &mut dyn Connection, now: &str) -> Result<Vec<PendingApproval>, DbError> {
     let (rows, _) = reads::approvals(db, "pending", now, Page { limit: 100, offset: 0 })?;
     Ok(rows.iter().filter_map(asked).collect())
 }

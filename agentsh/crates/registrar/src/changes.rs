@@ -15,7 +15,7 @@ const MAX_PENDING_PER_NAME: i64 = 20;
 
 /// Who asks for a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub enum Who {
     Operator(String),
     /// A host of a fleet: it may do what anyone may.
     Host(String),
@@ -25,7 +25,7 @@ pub(crate) enum Who {
 
 /// When, and until when what is registered now holds.
 #[derive(Clone, Debug)]
-pub(crate) struct Times {
+pub struct Times {
     pub now: String,
     pub expires: Option<String>,
     /// Of a request for approval.
@@ -33,7 +33,7 @@ pub(crate) struct Times {
 }
 
 /// The database during a transaction, and what the transaction knows of it.
-pub(crate) struct Ledger<'a> {
+pub struct Ledger<'a> {
     db: &'a mut dyn Connection,
     /// The highest id in `servers`: rows are never deleted, so it counts them.
     last_server: Option<i64>,
@@ -42,7 +42,7 @@ pub(crate) struct Ledger<'a> {
 }
 
 impl Who {
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Operator(name) | Self::Host(name) => name,
             Self::Anyone => "anyone",
@@ -51,7 +51,7 @@ impl Who {
 }
 
 impl<'a> Ledger<'a> {
-    pub(crate) fn new(db: &'a mut dyn Connection) -> Self {
+    pub fn new(db: &'a mut dyn Connection) -> Self {
         Self { db, last_server: None, tip: None }
     }
 
@@ -116,7 +116,7 @@ impl<'a> Ledger<'a> {
 
 /// Puts an interface in force under its name, and gives its record. Without an operator only a name that nobody holds
 /// can be had: whoever comes first holds it.
-pub(crate) fn register(
+pub fn register(
     ledger: &mut Ledger<'_>,
     registration: &Registration,
     who: &Who,
@@ -235,7 +235,7 @@ fn supersede(
 
 /// Opens a request for approval, or gives the one that there is: the same request twice is one, and what a person
 /// rejected stays rejected.
-pub(crate) fn request(
+pub fn request(
     ledger: &mut Ledger<'_>,
     request: &ApprovalRequest,
     who: &Who,
@@ -301,7 +301,7 @@ fn components(interface: &str) -> Vec<String> {
 }
 
 /// Approves or rejects a request. One that was decided, or has expired, stays as it is and is given back.
-pub(crate) fn decide(
+pub fn decide(
     ledger: &mut Ledger<'_>,
     id: i64,
     approve: bool,
@@ -350,7 +350,7 @@ pub(crate) fn decide(
 }
 
 /// Takes an interface out of force, under one name or all, and gives the records.
-pub(crate) fn revoke(
+pub fn revoke(
     ledger: &mut Ledger<'_>,
     hash: &str,
     remark: &crate::body::Remark,

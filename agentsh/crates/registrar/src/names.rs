@@ -3,10 +3,10 @@
 use unicode_normalization::UnicodeNormalization;
 
 /// Longest name, in characters.
-pub(crate) const LONGEST: usize = 256;
+pub const LONGEST: usize = 256;
 
 /// The name under which a server is kept (NFC), or why there is none. What cannot be seen has no place in a name.
-pub(crate) fn normal(name: &str) -> Result<String, &'static str> {
+pub fn normal(name: &str) -> Result<String, &'static str> {
     let name: String = name.nfc().collect();
     if name.chars().count() > LONGEST {
         return Err("Name should have at most 256 characters");
@@ -21,12 +21,12 @@ pub(crate) fn normal(name: &str) -> Result<String, &'static str> {
 }
 
 /// What two names share that people cannot tell apart (Unicode TR39), whatever their case.
-pub(crate) fn skeleton(name: &str) -> String {
+pub fn skeleton(name: &str) -> String {
     unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
 }
 
 /// A name as it reads: what looks like an ASCII letter is that letter.
-pub(crate) fn reading(name: &str) -> String {
+pub fn reading(name: &str) -> String {
     let letter = |character: char| {
         let prototype = unicode_security::skeleton(character.encode_utf8(&mut [0; 4])).collect::<String>();
         if !character.is_ascii() && prototype.is_ascii() { prototype } else { character.to_string() }

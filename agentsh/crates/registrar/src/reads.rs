@@ -1,5 +1,7 @@
 //! Questions to the database. Nothing here changes anything.
 
+use jiff::Timestamp;
+
 use crate::answer;
 use crate::db::{Connection, DbError, Row, Value};
 use crate::entry::Entry;
@@ -52,10 +54,10 @@ macro_rules! approval_columns {
 }
 
 /// A metric with its help, and its value by status.
-pub(crate) type Counted = (&'static str, &'static str, Vec<(String, i64)>);
+pub type Counted = (&'static str, &'static str, Vec<(String, i64)>);
 
 /// How many registrations and requests for a decision stand how. Statuses are words of this crate.
-pub(crate) fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<Counted>, DbError> {
+pub fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<Counted>, DbError> {
     const OF: [(&str, &str, &str); 2] = [
         (
             "agentsh_registry_servers",
@@ -84,7 +86,7 @@ pub(crate) fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<Counted>,
 
 /// Which rows of a list, at most 100 of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Page {
+pub struct Page {
     pub limit: i64,
     pub offset: i64,
 }
@@ -115,19 +117,19 @@ fn page(
 }
 
 /// The record of one interface, in whatever state.
-pub(crate) fn record(db: &mut dyn Connection, name: &str, hash: &str) -> Result<Option<Row>, DbError> {
+pub fn record(db: &mut dyn Connection, name: &str, hash: &str) -> Result<Option<Row>, DbError> {
     let sql = concat!("SELECT ", server_columns!(), " FROM servers WHERE name = $1 AND hash = $2");
     Ok(db.rows(sql, &[Value::text(name), Value::text(hash)])?.into_iter().next())
 }
 
 /// Whether a record may be trusted at that time.
-pub(crate) fn is_current(row: &[Value], now: &str) -> bool {
+pub fn is_current(row: &[Value], now: &str) -> bool {
     let [.., status, _, expires] = row else { return false };
     status.as_text() == "current" && expires.as_option().is_none_or(|expires| expires > now)
 }
 
 /// The records with this hash that may be trusted, or all of them.
-pub(crate) fn by_hash(
+pub fn by_hash(
     db: &mut dyn Connection,
     hash: &str,
     now: &str,
@@ -150,7 +152,7 @@ pub(crate) fn by_hash(
 }
 
 /// A page of the servers, newest first, and how many there are. Without a name: of all names.
-pub(crate) fn list(
+pub fn list(
     db: &mut dyn Connection,
     name: Option<&str>,
     now: &str,
@@ -202,13 +204,13 @@ pub(crate) fn list(
     Ok((rows, first(&total)))
 }
 
-pub(crate) fn approval(db: &mut dyn Connection, id: i64, now: &str) -> Result<Option<Row>, DbError> {
+pub fn approval(db: &mut dyn Connection, id: i64, now: &str) -> Result<Option<Row>, DbError> {
     let sql = concat!("SELECT ", approval_columns!(), " FROM approvals WHERE id = $2");
     Ok(db.rows(sql, &[Value::text(now), Value::Int(id)])?.into_iter().next())
 }
 
 /// A page of the requests in one state, newest first, and how many there are.
-pub(crate) fn approvals(
+pub fn approvals(
     db: &mut dyn Connection,
     status: &str,
     now: &str,
@@ -230,7 +232,7 @@ pub(crate) fn approvals(
 }
 
 /// The log behind an entry, oldest first.
-pub(crate) fn log(db: &mut dyn Connection, after: i64, limit: i64) -> Result<Vec<(Entry, String)>, DbError> {
+pub fn log(db: &mut dyn Connection, after: i64, limit: i64) -> Result<Vec<(Entry, String)>, DbError> {
     let sql = "SELECT seq, at, actor, action, name, hash, detail, previous, digest FROM log WHERE seq > $1 \
                ORDER BY seq LIMIT $2";
     let rows = db.rows(sql, &[Value::Int(after), Value::Int(limit)])?;
@@ -254,13 +256,18 @@ fn entry(row: &[Value]) -> Option<(Entry, String)> {
 }
 
 /// The one number of a count.
-pub(crate) fn first(rows: &[Row]) -> i64 {
+pub fn first(rows: &[Row]) -> i64 {
     rows.first().and_then(|row| row.first()).map_or(0, Value::as_int)
 }
 
 /// A record as it is answered.
-pub(crate) fn shown(row: &[Value]) -> String {
+pub fn shown(row: &[Value]) -> String {
     let mut out = String::new();
     answer::server(row, &mut out);
     out
+}
+
+/// As kiji spells it: `2026-07-28T12:00:00.000000+00:00`.
+pub fn spelled(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
 }

@@ -8,7 +8,7 @@ use crate::db::DbError;
 
 /// Why a request is refused; the status codes are kiji's where it has one.
 #[derive(Clone, Debug)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// 400: the hash is not that of the interface, and other contradictions.
     Contradiction(String),
     /// 401: this needs an operator's token.
@@ -41,7 +41,7 @@ impl From<DbError> for Refusal {
 
 impl Refusal {
     /// Status and `detail` of the answer.
-    pub(crate) fn told(self) -> (StatusCode, Value) {
+    pub fn told(self) -> (StatusCode, Value) {
         match self {
             Self::Contradiction(said) => (StatusCode::BAD_REQUEST, json!(said)),
             Self::NoOperator => (

@@ -1,12 +1,12 @@
 //! The tables. Rows of `servers` and `log` are never deleted: what was once trusted can be looked up.
 
 /// Held by whoever writes: the log is one chain, whichever server writes the next entry.
-pub(crate) const WRITERS: i64 = 7_452_381;
+pub const WRITERS: i64 = 7_452_381;
 
 /// One statement each, for both kinds of database. `servers.summary` is the JSON object of an answer; `size` is the
 /// length of the interface in bytes, so that a page of a list has a bound. An index
 /// that begins with `status` would be taken for questions about one name, and walk through every server.
-pub(crate) const TABLES: [&str; 9] = [
+pub const TABLES: [&str; 9] = [
     "CREATE TABLE IF NOT EXISTS servers (
        id BIGINT PRIMARY KEY, name TEXT NOT NULL, skeleton TEXT NOT NULL, hash TEXT NOT NULL, interface TEXT NOT NULL,
        summary TEXT NOT NULL, size BIGINT NOT NULL, status TEXT NOT NULL, registered_at TEXT NOT NULL,

@@ -4,6 +4,7 @@
 //! 2 still gives `cgroup.kill` and a race-free birth), and no access at all (an ordinary user): rlimits and the
 //! watchdog hold the limits there.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -322,8 +323,10 @@ impl Drop for Parent {
     }
 }
 
-/// Removes cgroups that a killed agentsh left behind: empty ones of our name pattern whose process is gone.
-pub fn sweep(hierarchies: &Hierarchies) {
+/// Removes cgroups that a killed agentsh left behind: empty ones of our name pattern whose process is gone. Gives the processes
+/// of which something is left, because what they started still ends.
+pub fn sweep(hierarchies: &Hierarchies) -> BTreeSet<u32> {
+    let mut busy = BTreeSet::new();
     for parent in [&hierarchies.unified, &hierarchies.memory, &hierarchies.cpu].into_iter().flatten() {
         let Ok(entries) = fs::read_dir(parent) else { continue };
         for entry in entries.flatten() {
@@ -331,14 +334,17 @@ pub fn sweep(hierarchies: &Hierarchies) {
             let owner = name
                 .to_str()
                 .and_then(|name| name.strip_prefix("agentsh-"))
-                .and_then(|rest| rest.split('-').next());
-            let gone =
-                owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists());
-            if gone {
+                .and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+            let gone = owner.filter(|pid| !Path::new("/proc").join(pid.to_string()).exists());
+            if let Some(pid) = gone {
                 remove_tree(&entry.path(), DEEPEST);
+                if entry.path().exists() {
+                    busy.insert(pid);
+                }
             }
         }
     }
+    busy
 }
 
 /// A session's directory, that of its network, and those of its sandboxes.

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt;
 
@@ -63,7 +63,11 @@ pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer>
     supervisor.wait()?;
     // The write end is in the hands of every process below the supervisor, and of nobody else.
     let gone = probe::gone(held, DEATH_LIMIT).await;
-    cgroup::sweep(&context.hierarchies);
+    // A process leaves its control group a little after it has closed its files.
+    let deadline = Instant::now() + DEATH_LIMIT;
+    while cgroup::sweep(&context.hierarchies).contains(&supervisor.id()) && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     Ok(match (ready, gone) {
         (false, _) => Layer::new(layer, asked, "not tried", State::Absent)
             .because("the throw-away supervisor could not start its sandbox"),

@@ -18,7 +18,7 @@ pub(in crate::cli) struct Asked(Client);
 
 /// A question with the host that it is of.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::cli) struct OfHost {
+pub struct OfHost {
     #[serde(flatten)]
     pub waiting: Waiting,
     pub item: Item,
@@ -29,7 +29,7 @@ impl Asked {
         Ok(Self(At { fleet: Some(url.to_owned()) }.client(context)?))
     }
 
-    pub(in crate::cli) async fn waiting(&self) -> Result<Vec<OfHost>, Failure> {
+    pub async fn waiting(&self) -> Result<Vec<OfHost>, Failure> {
         waiting(&self.0).await.map_err(failure)
     }
 
@@ -45,19 +45,14 @@ impl Asked {
         }
     }
 
-    pub(in crate::cli) async fn answer(
-        &self,
-        one: &OfHost,
-        approve: bool,
-        scope: &str,
-    ) -> Result<(), Failure> {
+    pub async fn answer(&self, one: &OfHost, approve: bool, scope: &str) -> Result<(), Failure> {
         let said = Say { approve, scope: scope.to_owned(), bound: one.waiting.bound.clone() };
         answer(&self.0, &one.waiting.id, &said).await.map_err(failure)
     }
 }
 
 /// What waits. What a host wrote that is no question is left out: there is nothing to answer.
-pub(super) async fn waiting(client: &Client) -> Result<Vec<OfHost>, ClientError> {
+pub async fn waiting(client: &Client) -> Result<Vec<OfHost>, ClientError> {
     let all: Vec<Waiting> = client.get("/v1/asks").await?;
     let read = |waiting: Waiting| {
         let item = serde_json::from_str(&waiting.question).ok()?;
@@ -66,6 +61,6 @@ pub(super) async fn waiting(client: &Client) -> Result<Vec<OfHost>, ClientError>
     Ok(all.into_iter().filter_map(read).collect())
 }
 
-pub(super) async fn answer(client: &Client, id: &str, said: &Say) -> Result<(), ClientError> {
+pub async fn answer(client: &Client, id: &str, said: &Say) -> Result<(), ClientError> {
     client.post::<Value>(&format!("/v1/asks/{id}/answer"), said).await.map(drop)
 }

@@ -30,13 +30,13 @@ const CALLS: [&str; 3] = ["mcp_tool_called", "mcp_tool_call_intercepted", "mcp_s
 const DETECTIONS: [&str; 2] = ["mcp_exfil_detected", "mcp_content_detected"];
 
 /// A fleet server, and which host of it is meant.
-pub(in crate::cli) struct Fleet {
+pub struct Fleet {
     client: Client,
     host: Option<String>,
 }
 
 /// A session as the server has it.
-pub(in crate::cli) struct Copied {
+pub struct Copied {
     pub id: SessionId,
     pub host: String,
     pub reader: Reader,
@@ -53,16 +53,16 @@ impl Fleet {
     }
 
     /// Every host, as somebody who is known already.
-    pub(super) fn of(client: Client) -> Self {
+    pub fn of(client: Client) -> Self {
         Self { client, host: None }
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// The newest events of these types that the filter lets through, as a journal.
-    pub(super) async fn journal(
+    pub async fn journal(
         &self,
         kinds: &[&str],
         filter: &EventFilter,
@@ -73,7 +73,7 @@ impl Fleet {
     }
 
     /// The session that a word names: `latest`, an id, or the beginning of one.
-    pub(in crate::cli) async fn session(&self, which: &str) -> Result<SessionRow, Failure> {
+    pub async fn session(&self, which: &str) -> Result<SessionRow, Failure> {
         let is_latest = which == "latest";
         let begins = which.to_ascii_lowercase();
         if !is_latest && !begins.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') {
@@ -143,7 +143,7 @@ impl Fleet {
     }
 
     /// One session with all its events, its chain followed.
-    pub(in crate::cli) async fn copied(&self, which: &str) -> Result<Copied, Failure> {
+    pub async fn copied(&self, which: &str) -> Result<Copied, Failure> {
         let session = self.session(which).await?;
         let names = self.names().await?;
         let mut rows: Vec<Row> = Vec::new();

@@ -1,23 +1,22 @@
 //! `agentsh fleet`: one server for the records of many hosts, the hosts that send them, and the people who ask.
 
-mod approvals;
+pub(super) mod approvals;
 mod ask;
 mod bundle;
 mod doctor;
 mod host;
-mod pages;
-mod people;
-mod registry;
-mod serve;
+pub(super) mod people;
+pub(super) mod serve;
 
 use std::io::Write;
 
 use clap::{Args, Subcommand};
 
 pub(super) use approvals::Asked;
-pub(super) use ask::Fleet;
+pub use ask::Fleet;
 
 use super::output::{Context, Failure, OK, finish};
+use super::server;
 
 #[derive(Debug, Args)]
 pub struct FleetArgs {
@@ -90,7 +89,7 @@ async fn verb(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     match verb {
-        Verb::Serve(args) => serve::serve(*args, context, out).await,
+        Verb::Serve(_) => Err(server::hand_over()),
         Verb::Token(args) => people::token(&args, context, out, err).await,
         Verb::Enrol(args) => host::enrol(&args, context, out).await,
         Verb::Forward(args) => host::forward(&args, context, out, err).await,

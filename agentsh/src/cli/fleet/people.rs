@@ -5,12 +5,13 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 
 use super::super::output::{self, Context, Failure, NO, OK};
+use super::super::server;
 use super::host::{token as given, unusable};
 use super::serve::Place;
 use crate::egress::Client as Http;
 use crate::fleet::place::{self, LoginFile};
 use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, RevokePeople, Revoked};
-use crate::fleet::{Client, ClientError, make_token};
+use crate::fleet::{Client, ClientError};
 use crate::session::outgoing;
 use crate::store::escape;
 
@@ -52,9 +53,9 @@ pub struct TokenArgs {
     #[arg(long, value_name = "HOST")]
     again: Option<String>,
     #[command(flatten)]
-    database: Place,
+    pub database: Place,
     #[command(flatten)]
-    at: At,
+    pub at: At,
 }
 
 #[derive(Debug, Args)]
@@ -109,33 +110,44 @@ impl At {
     }
 }
 
-/// Made by the server, or, on its own machine, in its database: there is no other way to the first one.
+impl TokenArgs {
+    /// What is asked of the server.
+    #[must_use]
+    pub fn request(&self) -> AskToken {
+        AskToken {
+            role: self.role.to_possible_value().map(|role| role.get_name().to_owned()).unwrap_or_default(),
+            name: self.name.clone(),
+            valid_s: self.valid_for.saturating_mul(3600),
+            again: self.again.clone(),
+        }
+    }
+
+    /// Prints the token, and until when it can be used.
+    ///
+    /// # Errors
+    /// When nothing can be written.
+    pub fn print(&self, got: &GotToken, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
+        writeln!(out, "{}", got.token)?;
+        writeln!(err, "it can be used once, until {}", crate::store::shown_time(&got.expires_at))?;
+        Ok(OK)
+    }
+}
+
+/// Made by the server, or, on its own machine, by `agentsh-server` in its database.
 pub(super) async fn token(
     args: &TokenArgs,
     context: &Context,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let role = args.role.to_possible_value().map(|role| role.get_name().to_owned()).unwrap_or_default();
-    let asked = AskToken {
-        role,
-        name: args.name.clone(),
-        valid_s: args.valid_for.saturating_mul(3600),
-        again: args.again.clone(),
-    };
     let is_here = args.at.fleet.is_none()
-        && (args.database.is_named() || !place::login_file(&context.state_dir).exists());
-    let GotToken { token, expires_at } = if is_here {
-        let database = args.database.database(&context.state_dir)?;
-        let made = tokio::task::spawn_blocking(move || make_token(&database, &asked)).await;
-        made.map_err(|error| Failure::Failed(error.to_string()))?
-            .map_err(|error| Failure::Failed(error.to_string()))?
-    } else {
-        args.at.client(context)?.post("/v1/tokens", &asked).await.map_err(failure)?
-    };
-    writeln!(out, "{token}")?;
-    writeln!(err, "it can be used once, until {}", crate::store::shown_time(&expires_at))?;
-    Ok(OK)
+        && (args.database.named().is_some() || !place::login_file(&context.state_dir).exists());
+    if is_here {
+        return Err(server::hand_over());
+    }
+    let got: GotToken =
+        args.at.client(context)?.post("/v1/tokens", &args.request()).await.map_err(failure)?;
+    args.print(&got, out, err)
 }
 
 pub(super) async fn login(args: &LoginArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {

@@ -49,7 +49,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Answer {
     Ok(Page(web::approvals(&frame, &page)))
 }
 
-pub(in crate::cli) fn question(item: &Item) -> Question {
+pub fn question(item: &Item) -> Question {
     let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
     Question {
         id: item.id.clone(),

@@ -16,7 +16,7 @@ pub(in crate::cli) const LEFT_OUT: [&str; 5] =
     ["mcp_tool_called", "mcp_tool_seen", "enforcement", "mcp_server_env_filtered", "dns_query"];
 
 /// What the lines are made with.
-pub(in crate::cli) struct Making<'a> {
+pub struct Making<'a> {
     /// What calls said, by the record of their verdict.
     pub inputs: &'a BTreeMap<i64, Value>,
     /// The policy in force, which says what would change a refusal.

@@ -68,7 +68,7 @@ pub(in crate::cli) async fn alone(
 }
 
 /// A session of a host of a fleet, whose policy is not here.
-pub(in crate::cli) async fn of_fleet(
+pub async fn of_fleet(
     reader: &mut Reader,
     id: SessionId,
     place: &Surroundings,

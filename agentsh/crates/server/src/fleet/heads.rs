@@ -1,0 +1,78 @@
+//! The ends of the chains that a host has, compared with those that are here.
+
+use agentsh_database::{Connection, Value};
+use agentsh_fleet::heads::unpacked;
+
+use crate::fleet::arrival::{Misfit, put_on_record, stopped};
+use crate::fleet::places::Places;
+use crate::fleet::refusal::Refusal;
+
+/// Most sessions whose misfit is told one by one.
+const MOST_TOLD: usize = 10;
+
+/// Compares what a host has with what is here. Gives the number of sessions; 0: the host stands elsewhere by now.
+pub(crate) fn compare(
+    db: &mut dyn Connection,
+    places: &Places,
+    host: &str,
+    body: &[u8],
+) -> Result<usize, Refusal> {
+    let (until, claimed) = unpacked(body)?;
+    crate::fleet::arrival::in_transaction(db, |db| {
+        let values = [Value::text(host)];
+        // As every batch does: the two do not run beside each other.
+        db.change("UPDATE hosts SET state = state WHERE id = $1", &values)?;
+        let rows = db.rows("SELECT last_id, state FROM hosts WHERE id = $1", &values)?;
+        match rows.first().map(Vec::as_slice) {
+            Some([_, state]) if state.as_text() != "active" => return Err(stopped(state.as_text())),
+            Some([last_id, _]) if last_id.as_int() != until => return Ok(0),
+            Some(_) => {}
+            None => return Err(Refusal::Unknown("no such host")),
+        }
+        let here =
+            db.rows("SELECT id, seq, hash FROM sessions WHERE host = $1 ORDER BY first_event", &values)?;
+        let accepted = db.rows(
+            "SELECT session, found FROM incidents WHERE host = $1 AND accepted_by IS NOT NULL",
+            &values,
+        )?;
+        let mut refusal = None;
+        let mut told = 0;
+        for row in &here {
+            let [id, seq, hash] = row.as_slice() else { continue };
+            let id = id.as_text();
+            let misfit = match claimed.get(id) {
+                Some((_, found)) if found == hash.as_text() => continue,
+                Some((found_seq, found)) if i64::try_from(*found_seq).ok() == Some(seq.as_int()) => Misfit {
+                    kind: "rewritten",
+                    session: id.to_owned(),
+                    detail: "its events are other ones than those that it sent".to_owned(),
+                    found: found.clone(),
+                },
+                Some((found_seq, found)) => Misfit {
+                    kind: "missing",
+                    session: id.to_owned(),
+                    detail: format!("it has events up to {found_seq}, and sent {}", seq.as_int()),
+                    found: found.clone(),
+                },
+                None => Misfit {
+                    kind: "missing",
+                    session: id.to_owned(),
+                    detail: "the session that it sent is gone".to_owned(),
+                    found: "none".to_owned(),
+                },
+            };
+            let is_known = accepted.iter().any(|row| {
+                matches!(row.as_slice(), [session, found] if session.as_text() == id && found.as_text() == misfit.found)
+            });
+            if is_known || told >= MOST_TOLD {
+                continue;
+            }
+            told += 1;
+            refusal.get_or_insert(put_on_record(db, places, host, misfit)?);
+        }
+        match refusal {
+            Some(refusal) => Err(refusal),
+            None => Ok(here.len()),
+        }
+    })
+}

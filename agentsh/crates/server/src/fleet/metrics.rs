@@ -1,0 +1,145 @@
+//! What Prometheus asks for: counts since this server started, and what the database says now.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::fleet::arrival::Taken;
+
+/// Different words of one label, at most: hosts choose the types of their events. Further ones count as `other`.
+const MOST_WORDS: usize = 200;
+/// Upper bounds in seconds.
+const BOUNDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0];
+
+#[derive(Default)]
+pub(crate) struct Metrics {
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    batches: u64,
+    bytes: u64,
+    events: BTreeMap<String, u64>,
+    refused: BTreeMap<&'static str, u64>,
+    arrivals: [u64; BOUNDS.len() + 1],
+    seconds: f64,
+    /// What is done from time to time, and whether that failed when it was last tried.
+    failing: BTreeMap<&'static str, bool>,
+}
+
+impl Metrics {
+    /// A batch that was kept: so many bytes as it was sent, and how long it took until it was on disk.
+    pub fn taken(&self, taken: &Taken, bytes: usize, time: Duration) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.batches += 1;
+        counts.bytes += bytes as u64;
+        for (kind, number) in &taken.kinds {
+            let is_full = counts.events.len() >= MOST_WORDS && !counts.events.contains_key(kind);
+            let word = if is_full { "other" } else { kind.as_str() };
+            *counts.events.entry(word.to_owned()).or_default() += number;
+        }
+        let seconds = time.as_secs_f64();
+        let bucket = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
+        if let Some(count) = counts.arrivals.get_mut(bucket) {
+            *count += 1;
+        }
+        counts.seconds += seconds;
+    }
+
+    pub fn refused(&self, word: &'static str) {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused.entry(word).or_default() += 1;
+    }
+
+    /// What was done now, or could not be. True: that is another state than before.
+    pub fn kept(&self, what: &'static str, is_failing: bool) -> bool {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.failing.insert(what, is_failing).unwrap_or(false) != is_failing
+    }
+
+    /// In Prometheus' own words. `busy`: batches that are worked on; `hosts`: by state.
+    pub fn written(&self, busy: usize, hosts: &[(String, i64)]) -> String {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = String::new();
+        let mut family = |name: &str, kind: &str, about: &str, lines: Vec<(String, String)>| {
+            let _infallible = writeln!(out, "# HELP {name} {about}\n# TYPE {name} {kind}");
+            for (labels, value) in lines {
+                let _infallible = writeln!(out, "{name}{labels} {value}");
+            }
+        };
+        let one = |value: u64| vec![(String::new(), value.to_string())];
+        family("agentsh_fleet_batches_total", "counter", "Batches that were kept", one(counts.batches));
+        family(
+            "agentsh_fleet_bytes_total",
+            "counter",
+            "Bytes of these batches as they were sent",
+            one(counts.bytes),
+        );
+        let events = counts.events.iter();
+        let events = events.map(|(kind, number)| (label("type", kind), number.to_string())).collect();
+        family("agentsh_fleet_events_total", "counter", "Events that were kept, by type", events);
+        let refused = counts.refused.iter();
+        let refused = refused.map(|(word, number)| (label("reason", word), number.to_string())).collect();
+        family("agentsh_fleet_refused_total", "counter", "Requests that were refused, by reason", refused);
+        family(
+            "agentsh_fleet_batches_waiting",
+            "gauge",
+            "Batches that are worked on or wait",
+            one(busy as u64),
+        );
+        let hosts = hosts.iter().map(|(state, number)| (label("state", state), number.to_string())).collect();
+        family("agentsh_fleet_hosts", "gauge", "Hosts, by state", hosts);
+        let failing = counts.failing.iter();
+        let failing = failing.map(|(what, is)| (label("what", what), u8::from(*is).to_string())).collect();
+        family(
+            "agentsh_fleet_keeping_failed",
+            "gauge",
+            "1 where the tables of days to come (days), what is over (forgetting) or indexes (indexes) could not be kept up",
+            failing,
+        );
+        let name = "agentsh_fleet_arrival_seconds";
+        let _infallible = writeln!(out, "# HELP {name} From a batch to its commit\n# TYPE {name} histogram");
+        let mut sum = 0;
+        let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, count) in bounds.zip(counts.arrivals) {
+            sum += count;
+            let _infallible = writeln!(out, "{name}_bucket{} {sum}", label("le", &bound));
+        }
+        let _infallible = writeln!(out, "{name}_sum {}\n{name}_count {sum}", counts.seconds);
+        out
+    }
+}
+
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{{{name}=\"{value}\"}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agentsh_fleet::wire::Position;
+
+    #[test]
+    fn words_of_hosts_are_bounded_and_escaped() {
+        let metrics = Metrics::default();
+        let kinds = (0..500).map(|number| (format!("a\"\n{number}"), 1)).collect();
+        let position = Position { id: 1, hash: String::new() };
+        metrics.taken(&Taken { position, kinds }, 7, Duration::from_millis(30));
+        metrics.refused("busy");
+        let changes = [true, true, false, false, true].map(|is_failing| metrics.kept("days", is_failing));
+        assert_eq!(changes, [true, false, true, false, true]);
+        assert!(!metrics.kept("indexes", false));
+        let text = metrics.written(3, &[("active".to_owned(), 2)]);
+        assert!(text.contains("agentsh_fleet_events_total{type=\"other\"} 300"), "{text}");
+        assert!(text.contains("{type=\"a\\\"\\n0\"} 1"), "{text}");
+        assert!(text.contains("agentsh_fleet_arrival_seconds_bucket{le=\"0.05\"} 1"), "{text}");
+        assert!(text.contains("agentsh_fleet_keeping_failed{what=\"days\"} 1"), "{text}");
+        assert!(text.contains("agentsh_fleet_keeping_failed{what=\"indexes\"} 0"), "{text}");
+        assert!(
+            text.lines().all(|line| line.starts_with('#') || line.starts_with("agentsh_fleet_")),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! People whom an identity provider vouches for: a credential that is over by itself. A table of its own: a server that does not
+//! know it refuses them, where one that overlooked when they end would not.
+
+use agentsh_base::random;
+use agentsh_database::{Connection, DbError, Value};
+use jiff::Timestamp;
+
+use crate::fleet::access::Role;
+use crate::fleet::refusal::Refusal;
+use crate::fleet::tally::shown;
+use agentsh_fleet::keys;
+use agentsh_fleet::wire::{Person, Who};
+
+/// How their credentials begin.
+const PREFIX: &str = "agf_in_";
+/// How their names begin: nobody who has a token is called so.
+pub(crate) const NAMES: &str = "oidc:";
+/// Between a subject and its issuer, which is a URL: the last one is it.
+const AT: &str = " at ";
+/// How long one counts, in seconds: what a provider takes back is heard of with the next sign-in.
+pub(crate) const LASTS: i64 = 8 * 3600;
+/// What is over is forgotten after so many seconds.
+const KEPT: i64 = 90 * 24 * 3600;
+
+/// Somebody, as a provider says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignIn {
+    /// How people see him; his provider need not keep others from the same one.
+    pub name: String,
+    pub role: Role,
+    pub issuer: String,
+    /// What the provider never gives to another one.
+    pub subject: String,
+}
+
+/// Whether a credential is one of these.
+pub(crate) fn is_one(credential: &str) -> bool {
+    credential.starts_with(PREFIX)
+}
+
+/// Gives a credential.
+pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, Refusal> {
+    let digits = random::hex::<32>().map_err(|error| Refusal::Unavailable(error.to_string()))?;
+    let credential = format!("{PREFIX}{digits}");
+    let now = Timestamp::now();
+    db.change(
+        "INSERT INTO sign_ins (digest, name, role, issuer, subject, made_at, expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        &[
+            Value::text(keys::digest(credential.as_bytes())),
+            Value::Text(shown(&clean(&format!("{NAMES}{}", sign_in.name)))),
+            Value::text(sign_in.role.as_str()),
+            Value::Text(shown(&sign_in.issuer)),
+            Value::Text(shown(&sign_in.subject)),
+            Value::text(format!("{now:.6}")),
+            Value::Int(now.as_second() + LASTS),
+        ],
+    )?;
+    Ok(credential)
+}
+
+/// A name has no brackets: what stands in them behind it is who it is. Servers of earlier versions keep them.
+fn clean(name: &str) -> String {
+    name.replace('[', "(").replace(']', ")")
+}
+
+/// The person whose credential it is, while it counts.
+pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refusal> {
+    let values = [Value::text(keys::digest(credential.as_bytes())), now()];
+    let rows = db.rows(
+        "SELECT name, role, issuer, subject FROM sign_ins WHERE digest = $1 AND expires_at > $2 AND revoked_at IS NULL",
+        &values,
+    )?;
+    let Some([name, role, issuer, subject]) = rows.first().map(Vec::as_slice) else {
+        return Err(Refusal::Unknown("this sign-in is over; sign in again"));
+    };
+    let subject = Some(at_issuer(subject, issuer));
+    Ok(Who { name: clean(name.as_text()), role: role.as_text().to_owned(), subject })
+}
+
+/// Ends one; what is none ends nothing.
+pub(crate) fn close(db: &mut dyn Connection, credential: &str) -> Result<(), DbError> {
+    let at = Value::text(format!("{:.6}", Timestamp::now()));
+    let values = [Value::text(keys::digest(credential.as_bytes())), at];
+    db.change("UPDATE sign_ins SET revoked_at = $2 WHERE digest = $1 AND revoked_at IS NULL", &values)?;
+    Ok(())
+}
+
+fn at_issuer(subject: &Value, issuer: &Value) -> String {
+    format!("{}{AT}{}", subject.as_text(), issuer.as_text())
+}
+
+/// Subject and issuer of whom records call so.
+fn person(on_record: &str) -> Option<(&str, &str)> {
+    let (_, known_as) = on_record.strip_prefix(NAMES)?.strip_suffix(']')?.split_once(" [")?;
+    known_as.rsplit_once(AT)
+}
+
+/// Ends those of a name, or of a person as records have it; gives their number. `at`: now.
+pub(crate) fn revoke(db: &mut dyn Connection, name: &str, at: &Value) -> Result<u64, DbError> {
+    if let Some((subject, issuer)) = person(name) {
+        return db.change(
+            "UPDATE sign_ins SET revoked_at = $3 WHERE subject = $1 AND issuer = $2 AND revoked_at IS NULL AND expires_at > $4",
+            &[Value::text(subject), Value::text(issuer), at.clone(), now()],
+        );
+    }
+    db.change(
+        "UPDATE sign_ins SET revoked_at = $2 WHERE (name = $1 OR replace(replace(name, '[', '('), ']', ')') = $1) \
+         AND revoked_at IS NULL AND expires_at > $3",
+        &[Value::text(name), at.clone(), now()],
+    )
+}
+
+/// The newest ones.
+pub(crate) fn people(db: &mut dyn Connection, most: i64) -> Result<Vec<Person>, DbError> {
+    let text = "SELECT name, role, made_at, revoked_at, expires_at, issuer, subject FROM sign_ins \
+                ORDER BY made_at DESC LIMIT $1";
+    let rows = db.rows(text, &[Value::Int(most)])?;
+    let person = |row: &Vec<Value>| {
+        let [name, role, made_at, revoked_at, expires_at, issuer, subject] = row.as_slice() else {
+            return None;
+        };
+        let text = |value: &Value| value.as_text().to_owned();
+        Some(Person {
+            name: clean(name.as_text()),
+            role: text(role),
+            made_at: text(made_at),
+            revoked_at: revoked_at.as_option().map(str::to_owned),
+            expires_at: Timestamp::from_second(expires_at.as_int()).ok().map(|at| at.to_string()),
+            subject: Some(at_issuer(subject, issuer)),
+        })
+    };
+    Ok(rows.iter().filter_map(person).collect())
+}
+
+/// Forgets what was over long ago.
+pub(crate) fn forget(db: &mut dyn Connection) -> Result<u64, DbError> {
+    let before = Value::Int(Timestamp::now().as_second() - KEPT);
+    db.change("DELETE FROM sign_ins WHERE expires_at < $1", &[before])
+}
+
+fn now() -> Value {
+    Value::Int(Timestamp::now().as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use agentsh_database::Database;
+
+    use super::*;
+    use crate::fleet::{access, schema};
+
+    #[test]
+    fn a_sign_in_ends_by_itself_by_its_user_and_by_an_admin() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::File(dir.path().join("fleet.db"));
+        schema::prepare(&database).unwrap();
+        let mut db = database.connect(None).unwrap();
+        let db = db.as_mut();
+        let ada = SignIn {
+            name: "ada".to_owned(),
+            role: Role::Approver,
+            issuer: "https://login.example".to_owned(),
+            subject: "17".to_owned(),
+        };
+        let [first, second, third] = [(); 3].map(|()| open(db, &ada).unwrap());
+        assert_eq!(access::who(db, &first).unwrap().name, "oidc:ada");
+        let known_as = "oidc:ada [17 at https://login.example]";
+        assert_eq!(access::person(db, &first, Role::Approver).unwrap(), known_as);
+        assert!(access::person(db, &first, Role::Admin).is_err());
+        close(db, &first).unwrap();
+        assert!(access::who(db, &first).is_err() && access::who(db, &second).is_ok());
+        db.change(
+            "UPDATE sign_ins SET expires_at = $1 WHERE digest = $2",
+            &[now(), Value::text(keys::digest(second.as_bytes()))],
+        )
+        .unwrap();
+        assert!(access::who(db, &second).is_err());
+        assert_eq!(access::revoke_people(db, "oidc:ada").unwrap(), 1);
+        assert!(access::who(db, &third).is_err());
+        assert!(access::revoke_people(db, "oidc:ada").is_err(), "there is nothing left");
+        assert_eq!(people(db, 10).unwrap().len(), 3);
+        assert_eq!(forget(db).unwrap(), 0);
+        db.change("UPDATE sign_ins SET expires_at = 1", &[]).unwrap();
+        assert_eq!(forget(db).unwrap(), 3);
+
+        // Somebody takes the name of another one, and that of a record.
+        let again = open(db, &ada).unwrap();
+        let liar = SignIn { subject: "18".to_owned(), ..ada.clone() };
+        let worse = SignIn { name: known_as.trim_start_matches(NAMES).to_owned(), ..liar.clone() };
+        let [liar, worse] = [&liar, &worse].map(|one| open(db, one).unwrap());
+        let seen = access::who(db, &worse).unwrap().on_record();
+        assert_eq!(seen, "oidc:ada (17 at https://login.example) [18 at https://login.example]");
+        assert_eq!(access::revoke_people(db, &seen).unwrap(), 2, "both of the person, whatever the name");
+        assert!(access::who(db, &liar).is_err() && access::who(db, &again).is_ok());
+        assert_eq!(access::revoke_people(db, known_as).unwrap(), 1);
+        assert!(access::who(db, &again).is_err());
+
+        // As a server of an earlier version kept it.
+        let kept = open(db, &SignIn { subject: "19".to_owned(), ..ada }).unwrap();
+        let values = [Value::text(known_as), Value::text(keys::digest(kept.as_bytes()))];
+        db.change("UPDATE sign_ins SET name = $1 WHERE digest = $2", &values).unwrap();
+        let cleaned = "oidc:ada (17 at https://login.example)";
+        assert_eq!(
+            access::who(db, &kept).unwrap().on_record(),
+            format!("{cleaned} [19 at https://login.example]")
+        );
+        assert!(people(db, 10).unwrap().iter().all(|person| !person.name.contains('[')));
+        assert_eq!(access::revoke_people(db, cleaned).unwrap(), 1);
+        assert!(access::who(db, &kept).is_err());
+    }
+}

@@ -1,0 +1,12 @@
+//! The registry over HTTP: `routes` -> `agentsh-registrar` (strict reading, what is asked of the database) -> `agentsh-database`.
+//!
+//! Paths, bodies and status codes are those of kiji-safeguard 0.3.0, so that its client works unchanged; where they
+//! differ, `docs/registry.md` says why.
+
+mod pages;
+mod routes;
+mod serve;
+mod writer;
+
+pub(crate) use routes::{Caller, May};
+pub(crate) use serve::{Mounted, Options, Server};

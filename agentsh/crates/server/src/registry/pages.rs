@@ -1,0 +1,167 @@
+//! The page of a registry that stands alone: what is registered, and what waits for a decision. Whoever may ask may look. A
+//! decision needs the token of an operator, which comes with the form: no browser keeps it for this server, so no page of
+//! another site can send it.
+
+use agentsh_web::{self as web, Frame, HEADERS, Href, Message, Pages, Place, STYLE, Whose};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use crate::registry::routes::{App, Shared, whole};
+use agentsh_registrar::body::Remark;
+use agentsh_registrar::changes::{self, Who};
+use agentsh_registrar::refusal::Refusal;
+use agentsh_registrar::{catalogue, shown};
+
+/// Longest reason, in bytes.
+const MAX_REASON: usize = 4 << 10;
+
+pub(crate) fn router() -> Router<Arc<App>> {
+    Router::new()
+        .route("/", get(search))
+        .route("/registry", get(search))
+        .route("/registry/{id}", get(one))
+        .route("/registry/approvals/{id}", post(decide))
+        .route("/style.css", get(async || ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE)))
+        .layer(map_response(with_headers))
+}
+
+async fn with_headers(mut response: Response) -> Response {
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    #[serde(default)]
+    q: String,
+    before: Option<i64>,
+}
+
+async fn search(State(app): Shared, Query(wanted): Query<Wanted>) -> Result<Response, Said> {
+    let (text, before, now) = (wanted.q.clone(), wanted.before.unwrap_or(i64::MAX), app.times().now);
+    let asked = app.pool.ask(move |db| {
+        Ok((catalogue::search(db, &text, before, shown::ASKED_FOR)?, catalogue::requested(db, &now)?))
+    });
+    let (found, requested) = asked.await.map_err(Refusal::from)?;
+    let requested = requested.iter().map(|one| shown::requested(one, Whose::Operators)).collect();
+    let page = shown::registry(wanted.q, found, requested);
+    Ok(html(StatusCode::OK, web::registry(&frame("Registry"), &page)))
+}
+
+async fn one(State(app): Shared, Path(id): Path<i64>) -> Result<Response, Said> {
+    let found = app.pool.ask(move |db| catalogue::one(db, id)).await.map_err(Refusal::from)?;
+    let (found, diff) = found.ok_or(Refusal::Missing("nothing is registered under this number"))?;
+    let detail = shown::detail(&found, diff);
+    Ok(html(StatusCode::OK, web::registry_detail(&frame(&found.name), &detail)))
+}
+
+async fn decide(
+    State(app): Shared,
+    Path(id): Path<i64>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Said> {
+    let known = app.operators.of(&headers)?;
+    let bytes = whole(&app, &headers, body).await?;
+    let form = Form::read(&headers, &bytes);
+    let who = match known {
+        Some(name) => name,
+        None => app.operators.with(&form.as_ref().map(|form| form.token.clone()).unwrap_or_default())?,
+    };
+    let form =
+        form.ok_or_else(|| Refusal::Invalid(vec![json!("a decision is approve or reject, as a form")]))?;
+    let (approve, remark) = (form.approve, Remark { reason: form.reason, ..Remark::default() });
+    let (times, who) = (app.times(), Who::Operator(who));
+    let row =
+        app.writer.change(move |ledger| changes::decide(ledger, id, approve, &remark, &who, &times)).await?;
+    let text = |at: usize| row.get(at).map_or("", agentsh_database::Value::as_text);
+    // Somebody else may have been first: what holds is said.
+    Ok(message(
+        StatusCode::OK,
+        "Decided",
+        format!("Request {id}, the interface of '{}', is {}.", text(1), text(6)),
+    ))
+}
+
+/// What the form of a request sends.
+struct Form {
+    token: String,
+    reason: String,
+    approve: bool,
+}
+
+impl Form {
+    /// None: it is not that form.
+    fn read(headers: &HeaderMap, bytes: &[u8]) -> Option<Self> {
+        let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+        if kind.split(';').next()?.trim() != "application/x-www-form-urlencoded" {
+            return None;
+        }
+        let member = |wanted: &str| {
+            let found = url::form_urlencoded::parse(bytes).find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.into_owned()).unwrap_or_default()
+        };
+        let approve = match member("answer").as_str() {
+            "approve" => true,
+            "reject" => false,
+            _ => return None,
+        };
+        let reason = Some(member("reason")).filter(|reason| reason.len() <= MAX_REASON)?;
+        Some(Self { token: member("token"), reason, approve })
+    }
+}
+
+/// A refusal, for people.
+struct Said(Refusal);
+
+impl<T: Into<Refusal>> From<T> for Said {
+    fn from(refusal: T) -> Self {
+        Self(refusal.into())
+    }
+}
+
+impl IntoResponse for Said {
+    fn into_response(self) -> Response {
+        if matches!(self.0, Refusal::NoOperator) {
+            let why = "This needs the token of an operator; nothing was changed.".to_owned();
+            return message(StatusCode::UNAUTHORIZED, "Not decided", why);
+        }
+        let (status, detail) = self.0.told();
+        let said = match detail {
+            Value::String(said) => said,
+            other => other.to_string(),
+        };
+        message(status, status.canonical_reason().unwrap_or("Trouble"), said)
+    }
+}
+
+fn frame(title: &str) -> Frame {
+    Frame {
+        title: title.to_owned(),
+        here: Place::Registry,
+        waiting: 0,
+        token: String::new(),
+        newest: None,
+        of: Pages::Registry,
+    }
+}
+
+fn message(status: StatusCode, title: &str, line: String) -> Response {
+    let back = Some((Href::to(&[]), "Back to the registry".to_owned()));
+    let said = Message { title: title.to_owned(), lines: vec![line], back };
+    html(status, web::message(&frame(title), &said))
+}
+
+fn html(status: StatusCode, page: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
+}

@@ -1,0 +1,431 @@
+//! Paths, bodies and status codes. The paths that kiji has answer as kiji's do.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::pages;
+use crate::registry::writer::Writer;
+use agentsh_database::Pool;
+use agentsh_registrar::access::{self, Operators};
+use agentsh_registrar::body::{self, MAX_BODY};
+use agentsh_registrar::changes::{self, Times, Who};
+use agentsh_registrar::reads::spelled;
+use agentsh_registrar::reads::{self, Page};
+use agentsh_registrar::refusal::Refusal;
+use agentsh_registrar::{answer, names};
+
+/// Bodies that are read at the same time: each may be [`MAX_BODY`] long.
+const BODIES: usize = 16;
+/// How long a body may take to come.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// What every request needs.
+pub(crate) struct App {
+    pub pool: Pool,
+    pub writer: Writer,
+    pub operators: Operators,
+    /// Names by which this server may be called.
+    pub hosts: Vec<String>,
+    /// It stands behind a server that says who asks, by a [`Caller`] on each request.
+    pub is_told: bool,
+    /// Whether somebody on this machine may register without a token; or, where it is told who asks, a host.
+    pub open: bool,
+    pub most_servers: i64,
+    pub valid_for: Option<SignedDuration>,
+    pub answer_within: SignedDuration,
+    pub bodies: Semaphore,
+}
+
+impl App {
+    pub(crate) const fn bodies() -> Semaphore {
+        Semaphore::const_new(BODIES)
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        let now = Timestamp::now();
+        // A time so far away that no calendar has it means: never.
+        let later = |span: SignedDuration| now.checked_add(span).ok().map(spelled);
+        Times {
+            now: spelled(now),
+            expires: self.valid_for.and_then(later),
+            answer_by: later(self.answer_within).unwrap_or_else(|| "9999".to_owned()),
+        }
+    }
+
+    /// Who may register: an operator, or on an open registry anybody of this machine, and a host of the fleet.
+    fn registers(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+        match self.asks(headers, by)? {
+            Who::Host(_) if !self.open => Err(Refusal::Closed),
+            who => Ok(who),
+        }
+    }
+
+    /// Who may ask for a decision.
+    fn asks(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+        if self.is_told {
+            let caller = by.caller.as_ref().ok_or(Refusal::NoOperator)?;
+            return match caller.may {
+                May::Decide => Ok(Who::Operator(caller.name.clone())),
+                May::Ask => Ok(Who::Host(caller.name.clone())),
+                May::Look => Err(Refusal::NoApprover),
+            };
+        }
+        match self.operators.of(headers)? {
+            Some(name) => Ok(Who::Operator(name)),
+            None if self.open && by.peer.is_some_and(|peer| peer.ip().is_loopback()) => Ok(Who::Anyone),
+            None => Err(Refusal::NoOperator),
+        }
+    }
+
+    /// Who may decide.
+    fn operator(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+        if self.is_told {
+            return match self.asks(headers, by)? {
+                who @ Who::Operator(_) => Ok(who),
+                _ => Err(Refusal::NoApprover),
+            };
+        }
+        self.operators.of(headers)?.map(Who::Operator).ok_or(Refusal::NoOperator)
+    }
+}
+
+/// Who asks, found out by the server that this one stands behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub name: String,
+    pub may: May,
+}
+
+/// What a caller may do; each may what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum May {
+    Look,
+    /// Register where nobody has, and ask for a decision.
+    Ask,
+    Decide,
+}
+
+/// Where a request comes from. What a client sends cannot say any of it.
+struct By {
+    peer: Option<SocketAddr>,
+    caller: Option<Caller>,
+}
+
+impl<S: Sync> FromRequestParts<S> for By {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0),
+            caller: parts.extensions.get().cloned(),
+        })
+    }
+}
+
+pub(crate) type Shared = State<Arc<App>>;
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    // Behind another server its pages are the ones that people see.
+    let pages = if app.is_told { Router::new() } else { pages::router() };
+    Router::new()
+        .merge(pages)
+        .route("/servers", get(list).post(register))
+        .route("/servers/", get(async || redirect()).post(async || redirect()))
+        .route("/servers/{hash}", get(by_hash))
+        .route("/servers/{hash}/revoke", post(revoke))
+        .route("/approvals", get(approvals).post(request))
+        .route("/approvals/{id}", get(approval))
+        .route("/approvals/{id}/approve", post(approve))
+        .route("/approvals/{id}/reject", post(reject))
+        .route("/log", get(log))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async || "ok\n"))
+        .fallback(async || not_found())
+        .method_not_allowed_fallback(async || {
+            let body = json!({ "detail": "Method Not Allowed" }).to_string();
+            answer::reply(StatusCode::METHOD_NOT_ALLOWED, body)
+        })
+        .layer(from_fn_with_state(Arc::clone(&app), gate))
+        .with_state(app)
+}
+
+/// Before anything else: is the request meant for this server, and from a page of its own?
+async fn gate(State(app): Shared, request: Request, next: Next) -> Response {
+    let is_known = if app.is_told {
+        request.extensions().get::<Caller>().map(drop).ok_or(Refusal::NoOperator)
+    } else {
+        access::same_site(request.method(), request.headers(), &app.hosts)
+    };
+    if let Err(refusal) = is_known {
+        return refusal.into_response();
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// How many registrations and requests stand how, for Prometheus.
+async fn metrics(State(app): Shared) -> Result<Response, Refusal> {
+    let now = app.times().now;
+    let counts = app.pool.ask(move |db| reads::counts(db, &now)).await?;
+    let mut text = String::new();
+    for (name, help, rows) in counts {
+        let _infallible = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+        for (status, number) in rows {
+            let _infallible = writeln!(text, "{name}{{status=\"{status}\"}} {number}");
+        }
+    }
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+fn redirect() -> Response {
+    (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "/servers")]).into_response()
+}
+
+fn not_found() -> Response {
+    answer::reply(StatusCode::NOT_FOUND, json!({ "detail": "Not Found" }).to_string())
+}
+
+/// The whole body, within bounds of length and time.
+pub(crate) async fn whole(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+    let too_large = || Refusal::TooLarge(format!("a body has at most {MAX_BODY} bytes"));
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if declared.is_some_and(|declared: usize| declared > MAX_BODY) {
+        return Err(too_large());
+    }
+    let _place = app.bodies.acquire().await;
+    match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_BODY)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(too_large()),
+        Err(_) => Err(Refusal::Contradiction("the body did not come in time".into())),
+    }
+}
+
+async fn register(State(app): Shared, by: By, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+    let who = app.registers(&headers, &by)?;
+    let bytes = whole(&app, &headers, body).await?;
+    let registration = body::registration(&headers, &bytes)?;
+    drop(bytes);
+    let (times, most) = (app.times(), app.most_servers);
+    // Most registrations repeat what is known: that needs no transaction.
+    let (name, hash) = (registration.submission.name.clone(), registration.submission.hash.clone());
+    let known = app.pool.ask(move |db| reads::record(db, &name, &hash)).await?;
+    let row = match known.filter(|row| reads::is_current(row, &times.now)) {
+        Some(row) => row,
+        None => {
+            app.writer
+                .change(move |ledger| changes::register(ledger, &registration, &who, &times, most))
+                .await?
+        }
+    };
+    Ok(answer::reply(StatusCode::CREATED, reads::shown(&row)))
+}
+
+async fn list(State(app): Shared, uri: axum::http::Uri) -> Result<Response, Refusal> {
+    let query = Query::read(&uri, 20)?;
+    let now = app.times().now;
+    let (rows, total) = app
+        .pool
+        .ask(move |db| {
+            reads::list(db, query.name.as_deref(), &now, query.status.as_deref() == Some("all"), query.page)
+        })
+        .await?;
+    let servers = answer::array(&rows, answer::server);
+    Ok(answer::reply(StatusCode::OK, format!(r#"{{"servers":{servers},"total":{total}}}"#)))
+}
+
+async fn by_hash(
+    State(app): Shared,
+    Path(hash): Path<String>,
+    uri: axum::http::Uri,
+) -> Result<Response, Refusal> {
+    let query = Query::read(&uri, 100)?;
+    let now = app.times().now;
+    let all = query.status.as_deref() == Some("all");
+    let rows = app.pool.ask(move |db| reads::by_hash(db, &hash, &now, all, query.page)).await?;
+    if rows.is_empty() {
+        return Err(Refusal::Missing("no server registered with this hash"));
+    }
+    Ok(answer::reply(StatusCode::OK, answer::array(&rows, answer::server)))
+}
+
+async fn revoke(
+    State(app): Shared,
+    Path(hash): Path<String>,
+    by: By,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let who = app.operator(&headers, &by)?;
+    let remark = body::remark(&headers, &whole(&app, &headers, body).await?)?;
+    let times = app.times();
+    let rows = app.writer.change(move |ledger| changes::revoke(ledger, &hash, &remark, &who, &times)).await?;
+    Ok(answer::reply(StatusCode::OK, answer::array(&rows, answer::server)))
+}
+
+async fn request(State(app): Shared, by: By, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+    let who = app.asks(&headers, &by)?;
+    let asked = body::approval(&headers, &whole(&app, &headers, body).await?)?;
+    let times = app.times();
+    let row = app.writer.change(move |ledger| changes::request(ledger, &asked, &who, &times)).await?;
+    Ok(one_approval(StatusCode::CREATED, &row))
+}
+
+fn one_approval(status: StatusCode, row: &[agentsh_database::Value]) -> Response {
+    let mut out = String::new();
+    answer::approval(row, &mut out);
+    answer::reply(status, out)
+}
+
+async fn approvals(State(app): Shared, uri: axum::http::Uri) -> Result<Response, Refusal> {
+    let query = Query::read(&uri, 50)?;
+    let now = app.times().now;
+    let status = query.status.unwrap_or_else(|| "pending".to_owned());
+    let (rows, total) = app.pool.ask(move |db| reads::approvals(db, &status, &now, query.page)).await?;
+    let approvals = answer::array(&rows, answer::approval);
+    Ok(answer::reply(StatusCode::OK, format!(r#"{{"approvals":{approvals},"total":{total}}}"#)))
+}
+
+async fn approval(State(app): Shared, Path(id): Path<String>) -> Result<Response, Refusal> {
+    let (id, now) = (number(&id)?, app.times().now);
+    let row = app.pool.ask(move |db| reads::approval(db, id, &now)).await?;
+    let row = row.ok_or(Refusal::Missing("no approval request with this id"))?;
+    Ok(one_approval(StatusCode::OK, &row))
+}
+
+async fn approve(
+    app: Shared,
+    id: Path<String>,
+    by: By,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    decide(app, id, (by, headers), body, true).await
+}
+
+async fn reject(
+    app: Shared,
+    id: Path<String>,
+    by: By,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    decide(app, id, (by, headers), body, false).await
+}
+
+async fn decide(
+    State(app): Shared,
+    Path(id): Path<String>,
+    (by, headers): (By, HeaderMap),
+    body: Body,
+    yes: bool,
+) -> Result<Response, Refusal> {
+    let who = app.operator(&headers, &by)?;
+    let id = number(&id)?;
+    let remark = body::remark(&headers, &whole(&app, &headers, body).await?)?;
+    let times = app.times();
+    let row =
+        app.writer.change(move |ledger| changes::decide(ledger, id, yes, &remark, &who, &times)).await?;
+    Ok(one_approval(StatusCode::OK, &row))
+}
+
+async fn log(State(app): Shared, uri: axum::http::Uri) -> Result<Response, Refusal> {
+    let Page { limit, offset } = Query::read(&uri, 100)?.page;
+    let entries = app.pool.ask(move |db| reads::log(db, offset, limit)).await?;
+    let mut shown = Vec::with_capacity(entries.len());
+    for (entry, digest) in entries {
+        let mut value = serde_json::to_value(&entry).unwrap_or_default();
+        if let Some(members) = value.as_object_mut() {
+            members.insert("digest".to_owned(), Value::String(digest));
+        }
+        shown.push(value);
+    }
+    Ok(answer::reply(StatusCode::OK, json!({ "entries": shown }).to_string()))
+}
+
+/// The part of an address after `?`.
+struct Query {
+    name: Option<String>,
+    status: Option<String>,
+    page: Page,
+}
+
+impl Query {
+    /// Unknown names are ignored, as kiji does.
+    fn read(uri: &axum::http::Uri, usual: i64) -> Result<Self, Refusal> {
+        let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
+        let pairs = pairs.map(|query| query.0).map_err(|_| Refusal::Contradiction("not a query".into()))?;
+        let mut query = Self { name: None, status: None, page: Page { limit: usual, offset: 0 } };
+        let mut mistakes = Vec::new();
+        for (name, value) in pairs {
+            match name.as_str() {
+                "name" => query.name = Some(names::normal(&value).unwrap_or(value)),
+                "status" => query.status = Some(value),
+                "limit" => bounded(&mut query.page.limit, "limit", &value, 1, 100, &mut mistakes),
+                "offset" => bounded(&mut query.page.offset, "offset", &value, 0, i64::MAX, &mut mistakes),
+                _ => {}
+            }
+        }
+        if mistakes.is_empty() { Ok(query) } else { Err(Refusal::Invalid(mistakes)) }
+    }
+}
+
+fn bounded(place: &mut i64, name: &str, text: &str, least: i64, most: i64, mistakes: &mut Vec<Value>) {
+    let whole = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if whole.is_empty() || !whole.bytes().all(|byte| byte.is_ascii_digit()) {
+        mistakes.push(no_integer(json!(["query", name]), text));
+        return;
+    }
+    match text.parse::<i64>() {
+        Ok(number) if (least..=most).contains(&number) => *place = number,
+        parsed => {
+            let below = parsed.map_or(text.starts_with('-'), |number| number < least);
+            let (kind, word, key, bound) = if below {
+                ("greater_than_equal", "greater", "ge", least)
+            } else {
+                ("less_than_equal", "less", "le", most)
+            };
+            mistakes.push(json!({
+                "type": kind,
+                "loc": ["query", name],
+                "msg": format!("Input should be {word} than or equal to {bound}"),
+                "input": text,
+                "ctx": { key: bound },
+            }));
+        }
+    }
+}
+
+fn no_integer(place: Value, text: &str) -> Value {
+    let text: String = text.chars().take(256).collect();
+    json!({
+        "type": "int_parsing",
+        "loc": place,
+        "msg": "Input should be a valid integer, unable to parse string as an integer",
+        "input": text,
+    })
+}
+
+/// The number of a request for approval. One that no row can have is none that is known.
+fn number(text: &str) -> Result<i64, Refusal> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Refusal::Invalid(vec![no_integer(json!(["path", "approval_id"]), text)]));
+    }
+    text.parse().map_err(|_| Refusal::Missing("no approval request with this id"))
+}
