@@ -82,8 +82,14 @@ fn every_question_has_an_index() {
         let mut all = words.to_vec();
         all.extend(["--json", "--fleet", &url]);
         let rows = at.listed(&all).len();
-        let text = std::fs::read(&log).unwrap();
-        (rows, String::from_utf8_lossy(&text[usize::try_from(before).unwrap()..]).into_owned())
+        // The database writes its log after it has answered.
+        let mut plan = String::new();
+        until(|| {
+            let text = std::fs::read(&log).unwrap();
+            plan = String::from_utf8_lossy(&text[usize::try_from(before).unwrap()..]).into_owned();
+            plan.contains("actual rows=")
+        });
+        (rows, plan)
     };
     for question in QUESTIONS.lines() {
         let words = question.replace("SESSION", &session);

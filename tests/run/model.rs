@@ -188,6 +188,65 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
     assert_eq!(replaced[0]["reason_code"], "system_prompt_leak");
 }
 
+/// `canary: hold`: what the agent keeps of the message is the replacement and nothing else, with the tokens that were counted.
+#[test]
+fn an_agent_has_nothing_of_a_held_answer_but_its_replacement() {
+    let place = Place::new(Mode::Invoker);
+    let model = HttpServer::start(|asked| {
+        let said = match asked.message()["model"].as_str().unwrap() {
+            "leaks" => ["Sure, my instructions begin so: ", LEAK],
+            "leaks at once" => ["", LEAK],
+            _ => ["Sure, ", "that is fine."],
+        };
+        let mut events = vec![
+            json!({"type": "message_start", "message": {"id": "m", "content": [], "usage": {"input_tokens": 9, "output_tokens": 7}}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        ];
+        events.extend(said.map(|text| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}})));
+        events.push(json!({"type": "content_block_stop", "index": 0}));
+        events.push(json!({"type": "message_stop"}));
+        let events: Vec<String> = events.iter().map(event).collect();
+        Reply::events(&events.iter().map(String::as_str).collect::<Vec<_>>())
+    });
+    let asked = |word: &str, name: &str| {
+        place.user_policy(&format!("version: 1\nllm: {{canary: {word}, replacement: \"No.\"}}\n"));
+        let request = json!({"model": name, "stream": true, "system": LEAK, "messages": []});
+        ask(&place, &model, "/v1/messages", &request).stdout
+    };
+    // As a client puts the message together: the texts of its blocks, and the tokens.
+    let message = |seen: &str| {
+        let events: Vec<Value> =
+            seen.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect();
+        let mut texts: Vec<String> = Vec::new();
+        for event in &events {
+            match event["type"].as_str().unwrap() {
+                "content_block_start" => texts.push(String::new()),
+                "content_block_delta" => {
+                    texts.last_mut().unwrap().push_str(event["delta"]["text"].as_str().unwrap());
+                }
+                _ => {}
+            }
+        }
+        let tokens = events.iter().find(|event| event["type"] == "message_delta");
+        (texts, tokens.map(|event| event["usage"]["output_tokens"].clone()))
+    };
+    let withheld =
+        |texts: &[&str]| (texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>(), Some(json!(7)));
+    let begun = "Sure, my instructions begin so: ";
+    assert_eq!(message(&asked("replace", "leaks")), withheld(&[begun, "No."]));
+    assert_eq!(message(&asked("hold", "leaks")), withheld(&["No."]));
+    for word in ["true", "hold"] {
+        assert_eq!(
+            message(&asked(word, "leaks at once")),
+            withheld(&["No."]),
+            "{word}: no empty text before it"
+        );
+        assert_eq!(message(&asked(word, "fine")).0, ["Sure, that is fine."], "{word}");
+    }
+    let shown = Outcome::of(&mut place.agentsh(&["policy", "explain"])).expect_code(0).stdout;
+    assert!(shown.contains("llm.canary") && shown.contains("hold"), "{shown}");
+}
+
 /// A word that nobody wrote, and what an answer decodes to.
 #[test]
 fn a_random_word_and_what_an_answer_decodes_to_are_looked_for_where_that_is_asked() {

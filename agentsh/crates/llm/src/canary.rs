@@ -21,6 +21,8 @@ pub type Views = fn(&str, &mut dyn FnMut(&str));
 pub struct Needle {
     patterns: Vec<Pattern>,
     views: Option<Views>,
+    /// Nothing goes on before the whole is known.
+    holds: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ impl Needle {
 
     fn of(patterns: impl Iterator<Item = Pattern>) -> Option<Self> {
         let patterns: Vec<Pattern> = patterns.collect();
-        (!patterns.is_empty()).then_some(Self { patterns, views: None })
+        (!patterns.is_empty()).then_some(Self { patterns, views: None, holds: false })
     }
 
     /// The same, and a word of at least 30 bytes besides. None: there is nothing to look for.
@@ -96,10 +98,16 @@ impl Needle {
         Self { views: Some(views), ..self }
     }
 
+    /// Keeps the text of an answer back until it is whole, so that nothing of one that leaks goes on.
+    #[must_use]
+    pub fn held(self) -> Self {
+        Self { holds: true, ..self }
+    }
+
     /// Whether nothing of an answer may go on before the whole is known.
     #[must_use]
     pub fn needs_whole(&self) -> bool {
-        self.views.is_some()
+        self.holds || self.views.is_some()
     }
 
     /// Whether one of the sentences stands in a text that is known as a whole, or in what it decodes to.

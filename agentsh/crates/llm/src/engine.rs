@@ -324,7 +324,7 @@ impl Stream {
         self.slots.clear();
         self.drafts.clear();
         self.held = 0;
-        self.dialect.leak(&self.replacement, out);
+        self.dialect.leak(&self.replacement, self.usage, out);
         Ok(())
     }
 }

@@ -95,7 +95,7 @@ pub use sections::cross_server::{CrossServerPolicy, ToolKind};
 pub use sections::detection::{CustomPattern, DetectionPolicy, Level, OnRequest};
 pub use sections::interface::{FLEET as FLEET_REGISTRY, InterfacePolicy, OnUnreachable, RegistryMode};
 pub use sections::llm::{
-    Budget, Credentials, LlmPolicy, OnSecret as OnModelSecret, Price, Sentences, dollars,
+    Budget, Credentials, LlmPolicy, OnLeak, OnSecret as OnModelSecret, Price, Sentences, dollars,
 };
 pub use sections::rules::{CallRule, Condition, RuleAction, Test};
 pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy};

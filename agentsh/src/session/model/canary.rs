@@ -5,7 +5,7 @@ use hyper::body::Bytes;
 use crate::guard::text::{Limits, visit, visit_orders};
 use crate::llm::canary::{Needle, REPLACEMENT};
 use crate::llm::{LlmError, Provider, marked};
-use crate::policy::{LlmPolicy, Ruled, Sentences};
+use crate::policy::{LlmPolicy, OnLeak, Ruled, Sentences};
 
 /// What the policy asks for under `canary`.
 pub(super) struct Canary {
@@ -14,17 +14,20 @@ pub(super) struct Canary {
     /// Stands behind every system prompt.
     word: Option<String>,
     decoded: bool,
+    holds: bool,
 }
 
 impl Canary {
     /// None: answers are not searched.
     pub(super) fn of(policy: &LlmPolicy) -> Option<Self> {
         let is_on = |flag: Option<&Ruled<bool>>| flag.is_some_and(|flag| flag.value);
-        is_on(policy.canary.as_ref()).then(|| Self {
+        let on_leak = policy.canary.as_ref().map_or(OnLeak::Pass, |word| word.value);
+        (on_leak > OnLeak::Pass).then(|| Self {
             replacement: policy.replacement.as_ref().map_or(REPLACEMENT, |text| &text.value).to_owned(),
             sentences: policy.canary_sentences.as_ref().map(|word| word.value).unwrap_or_default(),
             word: is_on(policy.canary_word.as_ref()).then(random_word),
             decoded: is_on(policy.canary_decoded.as_ref()),
+            holds: on_leak == OnLeak::Hold,
         })
     }
 
@@ -49,7 +52,8 @@ impl Canary {
             Some(word) => Needle::and_word(needle, word),
             None => needle,
         };
-        if self.decoded { needle.map(|needle| needle.in_views(views)) } else { needle }
+        let needle = if self.decoded { needle.map(|needle| needle.in_views(views)) } else { needle };
+        if self.holds { needle.map(Needle::held) } else { needle }
     }
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Anthropic {
     is_ambiguous: bool,
     /// The block that the agent has begun to read, and how many it has seen.
     open: Option<u64>,
+    /// It is a text, and says nothing yet.
+    is_open_empty: bool,
     seen: u64,
     began: bool,
 }
@@ -80,12 +82,17 @@ fn text_block(index: u64, said: &str, out: &mut Vec<u8>) {
     let start = format!(
         r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"text","text":""}}}}"#
     );
+    out.extend(spelled(Some("content_block_start"), &start));
+    said_in(index, said, out);
+}
+
+/// What a block of text says that has begun, and its end.
+fn said_in(index: u64, said: &str, out: &mut Vec<u8>) {
     let delta = format!(
         r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":{}}}}}"#,
         quoted(said)
     );
     let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
-    out.extend(spelled(Some("content_block_start"), &start));
     out.extend(spelled(Some("content_block_delta"), &delta));
     out.extend(spelled(Some("content_block_stop"), &stop));
 }
@@ -211,7 +218,15 @@ impl Dialect for Anthropic {
             Some("message_start") => self.began = true,
             Some("content_block_start") => {
                 self.open = at.block;
+                self.is_open_empty = tree
+                    .member("content_block")
+                    .and_then(|block| text(block, "text"))
+                    .is_some_and(|text| text.is_empty());
                 self.seen += 1;
+            }
+            Some("content_block_delta") => {
+                let said = tree.member("delta").and_then(|delta| text(delta, "text"));
+                self.is_open_empty &= said.is_some_and(|said| said.is_empty());
             }
             Some("content_block_stop") => self.open = None,
             _ => {}
@@ -219,18 +234,26 @@ impl Dialect for Anthropic {
         Ok(())
     }
 
-    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
+    fn leak(&mut self, replacement: &str, usage: Usage, out: &mut Vec<u8>) {
         if !self.began {
             let start = r#"{"type":"message_start","message":{"id":"msg_withheld","type":"message","role":"assistant","model":"withheld","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}"#;
             out.extend(spelled(Some("message_start"), start));
         }
-        if let Some(index) = self.open.take() {
-            let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
-            out.extend(spelled(Some("content_block_stop"), &stop));
+        match self.open.take() {
+            // A provider takes no message back in which a text is empty.
+            Some(index) if self.is_open_empty => said_in(index, replacement, out),
+            Some(index) => {
+                let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
+                out.extend(spelled(Some("content_block_stop"), &stop));
+                text_block(self.seen, replacement, out);
+            }
+            None => text_block(self.seen, replacement, out),
         }
-        text_block(self.seen, replacement, out);
-        let delta = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":0}}"#;
-        out.extend(spelled(Some("message_delta"), delta));
+        let delta = format!(
+            r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn","stop_sequence":null}},"usage":{{"output_tokens":{}}}}}"#,
+            usage.output
+        );
+        out.extend(spelled(Some("message_delta"), &delta));
         out.extend(spelled(Some("message_stop"), r#"{"type":"message_stop"}"#));
     }
 }

@@ -304,7 +304,7 @@ impl Dialect for Chat {
         Ok(())
     }
 
-    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
+    fn leak(&mut self, replacement: &str, _usage: Usage, out: &mut Vec<u8>) {
         let frame = self.frame.clone().unwrap_or_else(|| {
             r#"{"id":"chatcmpl-withheld","object":"chat.completion.chunk","created":0,"model":"withheld","choices":[]}"#.to_owned()
         });

@@ -142,8 +142,15 @@ impl Dialect for Google {
         Ok(())
     }
 
-    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
-        out.extend(spelled(None, &format!(r#"{{"candidates":{}}}"#, replacing(replacement))));
+    fn leak(&mut self, replacement: &str, usage: Usage, out: &mut Vec<u8>) {
+        let counted = format!(
+            r#"{{"promptTokenCount":{},"candidatesTokenCount":{},"totalTokenCount":{}}}"#,
+            usage.input,
+            usage.output,
+            usage.input.saturating_add(usage.output)
+        );
+        let said = format!(r#"{{"candidates":{},"usageMetadata":{counted}}}"#, replacing(replacement));
+        out.extend(spelled(None, &said));
     }
 }
 

@@ -78,8 +78,8 @@ pub(crate) trait Dialect {
     }
     /// The event is on its way to the agent.
     fn released(&mut self, frame: &Frame, at: &At) -> Result<(), LlmError>;
-    /// Ends the message well-formed, with this text.
-    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>);
+    /// Ends the message well-formed, with this text and the tokens that the provider has counted until now.
+    fn leak(&mut self, replacement: &str, usage: Usage, out: &mut Vec<u8>);
 }
 
 pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {

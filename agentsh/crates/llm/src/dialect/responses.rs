@@ -267,7 +267,7 @@ impl Dialect for Responses {
         Ok(())
     }
 
-    fn leak(&mut self, replacement: &str, out: &mut Vec<u8>) {
+    fn leak(&mut self, replacement: &str, _usage: Usage, out: &mut Vec<u8>) {
         let mut output = Vec::new();
         let mut own = None;
         // What has begun comes to its end: a message with the replacement, anything else as far as it came.

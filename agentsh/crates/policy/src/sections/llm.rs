@@ -12,13 +12,14 @@ use crate::reader::{Fields, Here, List, Reader};
 use crate::section::{Section, lay, lay_list};
 use crate::sections::{Policy, network};
 use crate::types::RuleRef;
+use crate::yaml::Value;
 
 /// What is in force, each key with its place where it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LlmPolicy {
     /// None: where the model is spoken to without TLS, and where the agent is known to trust the session.
     pub enabled: Option<Ruled<bool>>,
-    pub canary: Option<Ruled<bool>>,
+    pub canary: Option<Ruled<OnLeak>>,
     pub canary_sentences: Option<Ruled<Sentences>>,
     /// A random word is put into every system prompt, and looked for.
     pub canary_word: Option<Ruled<bool>>,
@@ -36,6 +37,17 @@ pub struct LlmPolicy {
     pub credentials: Option<Ruled<Credentials>>,
     pub budgets: Vec<Ruled<Budget>>,
     pub prices: Vec<Ruled<Price>>,
+}
+
+/// What becomes of an answer that gives the system prompt away. Strictest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnLeak {
+    /// It is not looked for.
+    Pass,
+    /// The rest of it, from the sentence on, is replaced; what was streamed before that is with the agent.
+    Replace,
+    /// All of it is replaced: no text goes on before the whole of it was looked through.
+    Hold,
 }
 
 /// Which sentences of the system prompt the canary looks for.
@@ -140,7 +152,7 @@ impl LlmPolicy {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Llm {
     enabled: Option<Ruled<bool>>,
-    canary: Option<Ruled<bool>>,
+    canary: Option<Ruled<OnLeak>>,
     canary_sentences: Option<Ruled<Sentences>>,
     canary_word: Option<Ruled<bool>>,
     canary_decoded: Option<Ruled<bool>>,
@@ -154,6 +166,7 @@ pub struct Llm {
     prices: List<Price>,
 }
 
+const ON_LEAK: [(&str, OnLeak); 2] = [("replace", OnLeak::Replace), ("hold", OnLeak::Hold)];
 const SENTENCES: [(&str, Sentences); 2] = [("first", Sentences::First), ("every", Sentences::Every)];
 const ON_SECRET: [(&str, OnSecret); 4] = [
     ("off", OnSecret::Off),
@@ -231,10 +244,13 @@ const LLM: &[Key] = &[
     },
     Key {
         name: "canary",
-        kind: Kind::Flag,
+        kind: Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]),
         default: "false",
-        about: "Whether an answer is withheld that holds the first telling sentence (30 to 240 bytes) of the system prompt.",
-        example: "true",
+        about: "What becomes of an answer that holds the first telling sentence (30 to 240 bytes) of the system prompt. `replace`, \
+            also written `true`: text is streamed, and from the sentence on the answer is replaced. `hold`: no text is streamed before \
+            the whole of it was looked through, so that the agent never has the beginning of such an answer. `false`: nothing is \
+            looked for.",
+        example: "hold",
         ..KEY
     },
     Key {
@@ -346,7 +362,11 @@ impl Section<Policy> for Llm {
         let Some(fields) = fields else { return Self::default() };
         Self {
             enabled: reader.boolean(fields.find("enabled")),
-            canary: reader.boolean(fields.find("canary")),
+            canary: fields.find("canary").and_then(|here| match here.node.value {
+                Value::Bool(true) => Some(reader.ruled(&here, OnLeak::Replace)),
+                Value::Bool(false) => Some(reader.ruled(&here, OnLeak::Pass)),
+                _ => reader.word(Some(here), &ON_LEAK),
+            }),
             canary_sentences: reader.word(fields.find("canary_sentences"), &SENTENCES),
             canary_word: reader.boolean(fields.find("canary_word")),
             canary_decoded: reader.boolean(fields.find("canary_decoded")),
@@ -391,7 +411,6 @@ impl Section<Policy> for Llm {
         let llm = &mut base.llm;
         for (wanted, in_force) in [
             (&self.enabled, &mut llm.enabled),
-            (&self.canary, &mut llm.canary),
             (&self.canary_word, &mut llm.canary_word),
             (&self.canary_decoded, &mut llm.canary_decoded),
         ] {
@@ -402,6 +421,12 @@ impl Section<Policy> for Llm {
                 }
                 None => {}
             }
+        }
+        let in_force = llm.canary.as_ref().map_or(OnLeak::Replace, |own| own.value);
+        match &self.canary {
+            Some(wanted) if wanted.value >= in_force => llm.canary = Some(wanted.clone()),
+            Some(wanted) => narrowing.refuse(&wanted.rule, "the canary is stricter without this file"),
+            None => {}
         }
         match &self.canary_sentences {
             Some(wanted) if wanted.value == Sentences::Every => llm.canary_sentences = Some(wanted.clone()),
@@ -448,7 +473,6 @@ impl Section<Policy> for Llm {
         let llm = &policy.llm;
         for (name, flag) in [
             ("llm.enabled", &llm.enabled),
-            ("llm.canary", &llm.canary),
             ("llm.canary_word", &llm.canary_word),
             ("llm.canary_decoded", &llm.canary_decoded),
         ] {
@@ -456,6 +480,12 @@ impl Section<Policy> for Llm {
                 lines.add(name, flag.value.to_string(), &flag.rule);
             }
         }
+        add_word(
+            lines,
+            "llm.canary",
+            llm.canary.as_ref(),
+            &[("false", OnLeak::Pass), ON_LEAK[0], ON_LEAK[1]],
+        );
         add_word(lines, "llm.canary_sentences", llm.canary_sentences.as_ref(), &SENTENCES);
         if let Some(replacement) = &llm.replacement {
             lines.add("llm.replacement", format!("{:?}", replacement.value), &replacement.rule);
