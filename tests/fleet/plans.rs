@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{Server, asked};
-use crate::support::{Mode, Outcome, Place, postgres, skip};
+use crate::support::{Mode, Outcome, Place, eventually, postgres, skip};
 
 const EVENTS: usize = 200_000;
 /// Rows that a part of a plan may look at: twenty for each that a page gives, which is less than half of a day. One of seven servers and
@@ -82,14 +82,13 @@ fn every_question_has_an_index() {
         let mut all = words.to_vec();
         all.extend(["--json", "--fleet", &url]);
         let rows = at.listed(&all).len();
-        // The database writes its log after it has answered.
-        let mut plan = String::new();
-        until(|| {
+        let logged = || {
             let text = std::fs::read(&log).unwrap();
-            plan = String::from_utf8_lossy(&text[usize::try_from(before).unwrap()..]).into_owned();
-            plan.contains("actual rows=")
-        });
-        (rows, plan)
+            String::from_utf8_lossy(&text[usize::try_from(before).unwrap()..]).into_owned()
+        };
+        // The database writes its log after it has answered.
+        eventually(|| logged().contains("actual rows="));
+        (rows, logged())
     };
     for question in QUESTIONS.lines() {
         let words = question.replace("SESSION", &session);
