@@ -39,6 +39,8 @@ struct Count {
     passed: u64,
     failed: u64,
     skipped: u64,
+    /// Failed, and passed when run again alone: neither passed nor failed.
+    flaky: u64,
 }
 
 /// How one step ended.
@@ -99,9 +101,16 @@ pub fn main(options: &Options) -> Result<bool> {
     if options.part == Part::Vm {
         machines(&mut steps);
     }
-    let Count { passed, failed, skipped } = steps.total;
-    say(&format!("{passed} passed, {failed} failed, {skipped} skipped\n"));
-    Ok(failed == 0)
+    say(&format!("{}\n", steps.total));
+    Ok(steps.total.failed == 0)
+}
+
+impl std::fmt::Display for Count {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { passed, failed, skipped, flaky } = self;
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")?;
+        if *flaky > 0 { write!(f, ", {flaky} flaky") } else { Ok(()) }
+    }
 }
 
 struct Steps {
@@ -123,11 +132,8 @@ impl Steps {
             Count { passed: 0, skipped: 1.., .. } => "skipped",
             _ => "ok",
         };
-        let numbers = if count.passed + count.failed + count.skipped > 1 {
-            format!("  {} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped)
-        } else {
-            String::new()
-        };
+        let is_one = count.passed + count.failed + count.skipped + count.flaky <= 1;
+        let numbers = if is_one { String::new() } else { format!("  {count}") };
         say(&format!("{word:<7} {:>7}{numbers}\n", seconds(started.elapsed())));
         if !outcome.note.is_empty() {
             say(&format!("{}\n", outcome.note.trim_end()));
@@ -135,6 +141,7 @@ impl Steps {
         self.total.passed += count.passed;
         self.total.failed += count.failed;
         self.total.skipped += count.skipped;
+        self.total.flaky += count.flaky;
         count.failed == 0
     }
 }
@@ -184,7 +191,7 @@ fn with_second_run(command: impl Fn(&[&str]) -> Command) -> Result<Outcome> {
         return Ok(judge(first));
     }
     let mut count = counted(&first.output);
-    (count.passed, count.failed) = (count.passed + again.passed, 0);
+    (count.failed, count.flaky) = (0, again.passed);
     let mut note: String = skips(&first.output).map(|line| format!("  {line}\n")).collect();
     for name in failed {
         note.push_str(&format!("  passed only when run again, alone: {name}\n"));
@@ -374,7 +381,7 @@ mod tests {
     fn results_of_several_targets_are_summed() {
         let output = "running 2 tests\ntest result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
                       noise 7 passed\ntest result: FAILED. 3 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s\n";
-        assert_eq!(counted(output), Count { passed: 5, failed: 4, skipped: 1 });
+        assert_eq!(counted(output), Count { passed: 5, failed: 4, skipped: 1, flaky: 0 });
         assert_eq!(counted("test result: "), Count::default());
     }
 
@@ -399,10 +406,10 @@ mod tests {
             .unwrap()
         };
         let good = script("echo 'test b ... ok'; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'");
-        assert_eq!(good.count, Count { passed: 2, failed: 0, skipped: 0 });
+        assert_eq!(good.count, Count { passed: 1, failed: 0, skipped: 0, flaky: 1 });
         assert_eq!(good.note, "  passed only when run again, alone: b\n");
         let bad = script("echo 'test b ... FAILED'; echo 'test result: FAILED. 0 passed; 1 failed'; exit 1");
-        assert_eq!(bad.count, Count { passed: 1, failed: 1, skipped: 0 });
+        assert_eq!(bad.count, Count { passed: 1, failed: 1, skipped: 0, flaky: 0 });
         let nothing = script("echo 'test result: ok. 0 passed; 0 failed; 0 ignored'");
         assert_eq!(nothing.count.failed, 1, "a name that selects nothing proves nothing");
     }
@@ -411,7 +418,7 @@ mod tests {
     fn what_a_test_leaves_out_is_a_skip() {
         let output = "skipped part of a::b: needs root\ntest a::b ... ok\ntest c ... ignored, slow\n\
                       test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured\n";
-        assert_eq!(counted(output), Count { passed: 1, failed: 0, skipped: 2 });
+        assert_eq!(counted(output), Count { passed: 1, failed: 0, skipped: 2, flaky: 0 });
         let lines: Vec<&str> = skips(output).collect();
         assert_eq!(lines, ["skipped part of a::b: needs root", "test c ... ignored, slow"]);
     }
