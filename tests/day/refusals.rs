@@ -32,8 +32,8 @@ fn what_nobody_inside_answers_is_told() {
             let outcome =
                 Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
             assert_eq!(outcome.stdout, "no\nno\nno\n", "{outcome}");
-            let loopback = format!("network: {{loopback: [{port}]}}");
-            for said in [&loopback[..], "network: {allow: [\"192.0.2.7:8080\"]}", "'192.0.2.8'"] {
+            let loopback = format!("`agentsh policy allow localhost:{port}`");
+            for said in [&loopback[..], "`agentsh policy allow 192.0.2.7:8080`", "'192.0.2.8'"] {
                 assert!(outcome.stderr.contains(said), "{mode:?} {backend} {said}: {outcome}");
             }
             assert!(!outcome.stderr.contains(&free.to_string()), "{outcome}");
@@ -45,8 +45,9 @@ fn what_nobody_inside_answers_is_told() {
             assert_eq!(reason(port), Some("loopback-port-not-open"), "{refused:?}");
             assert_eq!(reason(53), Some("udp-not-allowed"), "{refused:?}");
             assert!(reason(8080).is_some() && reason(free).is_none(), "{refused:?}");
-            // The line that was said opens it.
-            place.user_policy(&format!("agent: {{network: {{loopback: [{port}]}}}}\n"));
+            // The command that was said opens it.
+            let port = format!("localhost:{port}");
+            Outcome::of(&mut place.agentsh(&["policy", "allow", &port])).expect_code(0);
             let outcome =
                 Outcome::of(&mut place.agentsh(&["run", "--", "python3", "connect.py"])).expect_code(0);
             assert!(outcome.stdout.starts_with("in\n"), "{outcome}");
@@ -90,11 +91,11 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
             .expect_code(3);
         for said in [
             "/.envrc' is refused to the agent (write_file): `.envrc` stays read-only: ",
-            "to allow it: agent: {filesystem: {unmask: [\".envrc\"]}}",
+            "to allow it: `agentsh policy allow --write .envrc`",
             ".mcp.json was made during the run and set aside (names programs that agents start)",
             "/data/a' is refused to the agent (read_file): nothing grants it",
             ", 2 files refused",
-            "read: [\"~/data/a",
+            "agentsh policy allow ~/data/a\n",
         ] {
             let said = said.replace("~/data/a", &place.home.join("data/a").display().to_string());
             assert!(outcome.stderr.contains(&said), "{mode:?} {said}: {outcome}");

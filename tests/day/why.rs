@@ -23,10 +23,10 @@ fn the_session_says_rule_place_and_the_line_that_allows() {
         let file = policy.display();
         for expected in [
             "connect: denied: no rule names `two.test`".to_owned(),
-            "to allow it, add: agent: {network: {allow: [\"two.test\"]}}".to_owned(),
+            "to allow it: agentsh policy allow two.test\n".to_owned(),
             "connect: allowed: `one.test".to_owned(),
             format!("rule: {file}:2 ("),
-            "agent: {network: {allow: [\"two.test:8443\"]}}".to_owned(),
+            "to allow it: agentsh policy allow two.test:8443\n".to_owned(),
             "read: denied: `~/.ssh` is never visible".to_owned(),
             format!("to allow it, take out line 3 of {file}"),
             "execute: allowed:".to_owned(),

@@ -328,14 +328,13 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     println!("{}: after {}\n{after}\n", newcomer.name, agent.typed);
     assert!(!after.contains("waits for your answer"), "nothing waits any more: {after}");
     let (_, said) =
-        after.rsplit_once("to allow any of these, add the lines you want to").expect("how to allow it");
-    let (file, lines) = said.split_once("this:").expect("a file");
-    let file = file.split_whitespace().next().expect("a file");
-    let lines = lines.split(PROMPT).next().expect("lines").trim_matches('\n');
-    assert!(file.ends_with("/.config/agentsh/policy.yaml") && lines.contains(&port.to_string()), "{said}");
+        after.rsplit_once("to allow any of these from the next run on:").expect("how to allow it");
+    let mut lines = said.lines().map(str::trim);
+    let command = lines.find(|line| line.starts_with("agentsh policy allow ")).expect("a command");
+    assert!(command.contains(&format!("localhost:{port}")), "{said}");
 
     // Taken literally.
-    newcomer.write(file, lines);
+    newcomer.runs(command);
     assert!(newcomer.runs("agentsh policy check").contains(": ok, "));
     newcomer.clears();
     newcomer.types(agent.typed);

@@ -78,7 +78,7 @@ fn connections_that_are_reset_are_not_taken_for_something_else() {
 }
 
 #[test]
-fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_lines() {
+fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_command() {
     for (mode, backend) in backends() {
         let place = Place::new(mode).online().policed_by(backend);
         let probe = place.program("probe");
@@ -89,9 +89,9 @@ fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_lines() {
         let told =
             outcome.stderr.lines().filter(|line| line.contains("the name 'one.test' is refused")).count();
         assert_eq!(told, 1, "{outcome}");
-        let line = "to allow it: agent: {network: {allow: [\"one.test\"]}}";
+        let line = "to allow it: `agentsh policy allow one.test`";
         assert!(outcome.stderr.contains(line), "{outcome}");
-        let learned = "agent:\n  network: {allow: [\"one.test\", \"two.test\"]}";
+        let learned = "agentsh policy allow one.test two.test\n";
         assert!(outcome.stderr.contains(learned), "{outcome}");
 
         let report: Value =
@@ -99,8 +99,8 @@ fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_lines() {
         let refused = report["refused_connections"].as_array().unwrap();
         assert!(refused.iter().any(|entry| entry["host"] == "two.test"), "{report}");
 
-        // What was learned is a policy, and works.
-        place.policy("agent:\n  network: {allow: [\"allowed.test\"]}\n");
+        // What was learned works.
+        Outcome::of(&mut place.agentsh(&["policy", "allow", "allowed.test"])).expect_code(0);
         let mut command = place.agentsh(&["run", "--quiet", "--"]);
         let outcome = Outcome::of(command.arg(&probe).arg("http allowed.test:80 allowed.test"));
         assert_eq!(outcome.stdout, "DONE\n", "{outcome}");

@@ -122,12 +122,15 @@ fn flags_hold_for_one_start_and_tell_how_to_make_them_last() {
     let open = run(&flags);
     assert_eq!(open.stdout, "mine\nPLAINx\n", "{open}");
     assert!(out.join("new").exists());
-    let line = open.stderr.lines().find_map(|line| line.split_once("policy.yaml: ")).map(|(_, line)| line);
-    let line = line.unwrap_or_else(|| panic!("{open}"));
-    assert!(line.contains("example.com:8443"), "{line}");
-    // The line does what the flags did.
-    place.user_policy(line);
-    assert_eq!(run(&[]).stdout, "mine\nPLAINx\n", "{line}");
+    let commands: Vec<&str> =
+        open.stderr.split('`').filter(|part| part.starts_with("agentsh policy allow ")).collect();
+    assert!(commands.len() == 2 && commands[0].contains("example.com:8443"), "{open}");
+    // The commands do what the flags did.
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+    }
+    assert_eq!(run(&[]).stdout, "mine\nPLAINx\n", "{open}");
 }
 
 #[test]
@@ -194,7 +197,11 @@ fn flags_of_a_server_are_for_that_server() {
     let refused = peer.call("add", json!({"a": 1, "b": 2})).to_string();
     let (_, errors) = peer.finish();
     assert!(refused.contains("command line:1 (sandbox.mcp.denied_tools[0])"), "{refused}");
-    assert!(errors.contains("to make it last, add to "), "{errors}");
+    assert!(
+        errors.contains("to make it last: `agentsh policy allow --server fixture --env MINE`")
+            && errors.contains("add to "),
+        "{errors}"
+    );
     assert_eq!((closed.as_str(), open.as_str()), ("(not set)", "mine"));
 }
 

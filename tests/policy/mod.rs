@@ -1,5 +1,6 @@
 //! `agentsh policy`, with the files that people write.
 
+mod allow;
 mod arguments;
 mod bundles;
 mod generate;
@@ -121,16 +122,17 @@ fn explain_tells_what_happens() {
 }
 
 #[test]
-fn the_line_that_explain_suggests_is_the_line_that_works() {
+fn the_command_that_explain_suggests_is_the_one_that_works() {
     let place = Place::new(Mode::Invoker);
     place.write(place.home.join("Documents/letter.txt"), "PLAIN");
     let target = place.home.join("Documents/letter.txt");
     let answer = policy(&place, &["explain", "--read", target.to_str().unwrap()]);
-    let line = answer.lines().find_map(|line| line.trim().strip_prefix("to allow it, add: "));
+    let line = answer.lines().find_map(|line| line.trim().strip_prefix("to allow it: agentsh "));
     let root = place.path("x").parent().unwrap().display().to_string();
     let line = line.unwrap_or_else(|| panic!("{answer}")).replace("ROOT", &root);
     assert_eq!(place.shell("cat ~/Documents/letter.txt").stdout, "");
-    place.policy(&line);
+    let words: Vec<&str> = line.split(' ').collect();
+    Outcome::of(&mut place.agentsh(&words)).expect_code(0);
     assert_eq!(place.shell("cat ~/Documents/letter.txt").stdout, "PLAIN", "{line}");
 }
 

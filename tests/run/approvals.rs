@@ -5,6 +5,7 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::asking::{ended, question};
+use crate::support::browser::Ui;
 use crate::support::http_server::{HttpServer, Reply};
 use crate::support::{Mode, Outcome, Place};
 
@@ -123,11 +124,22 @@ fn a_suspended_session_is_named_at_once_and_hides_no_other() {
     question(&place);
     let pid = rustix::process::Pid::from_raw(i32::try_from(stopped.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let ui = Ui::open(&place);
+    let suspended = "it is suspended; `fg` in its terminal continues it";
+    // A session that does not answer is waited for 10 s.
+    let at_once = |began: std::time::Instant| {
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    };
     let began = std::time::Instant::now();
     let listed = say(&place, &["list"]).expect_code(0);
-    // A session that does not answer is waited for 10 s.
-    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
-    assert!(listed.stderr.contains("it is suspended; `fg` in its terminal continues it"), "{listed}");
+    at_once(began);
+    assert!(listed.stderr.contains(suspended), "{listed}");
+    for page in ["/", "/sessions", "/approvals"] {
+        let began = std::time::Instant::now();
+        let got = ui.get(page);
+        at_once(began);
+        assert!(got.status == 200 && (page != "/approvals" || got.body.contains(suspended)), "{}", got.body);
+    }
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     let asked = question(&place);
     say(&place, &["deny", asked["id"].as_str().unwrap()]).expect_code(0);

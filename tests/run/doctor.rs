@@ -39,6 +39,20 @@ fn every_layer_that_is_built_is_tried_and_holds() {
     }
 }
 
+/// In a pipe people read it too: lines of a page, and programs that are not there in one of them.
+#[test]
+fn doctor_is_readable_in_a_pipe() {
+    let place = Place::new(Mode::Invoker);
+    let outcome = Outcome::of(&mut place.agentsh(&["doctor"]));
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(
+        lines.iter().all(|line| line.chars().count() <= 100 && !line.contains(['\t', '\u{1b}'])),
+        "{outcome}"
+    );
+    assert!(lines.iter().any(|line| line.starts_with("enforced    user-namespace      ")), "{outcome}");
+    assert!(lines.iter().filter(|line| line.starts_with("not found ")).count() <= 1, "{outcome}");
+}
+
 #[test]
 fn the_demo_is_refused_everything_and_works() {
     for mode in Mode::all() {

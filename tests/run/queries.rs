@@ -200,6 +200,7 @@ fn sessions_are_listed() {
     assert_eq!(shown(&sessions[1]), [json!("run"), json!("ended"), json!(3), json!(0), json!(0)]);
     assert_eq!(place.listed(&["sessions", "--json", "--limit", "1"]), sessions[..1]);
     assert_eq!(place.listed(&["report", "list", "--json"]), sessions);
+    assert_eq!(place.listed(&["report", "list", "--json", "--limit", "1"]), sessions[..1]);
     // What is listed can be asked about, and all times are of one zone.
     let id = sessions[1]["session"].as_str().unwrap();
     ask(&place, &["report", id]).expect_code(0);
@@ -210,6 +211,26 @@ fn sessions_are_listed() {
     let started = sessions[0]["started_at"].as_str().unwrap();
     let started = format!("{}Z", started[..19].replace('T', " "));
     assert!(table.contains(&started), "{started} in {table}");
+}
+
+/// One question has one answer, whichever of its names is typed.
+#[test]
+fn older_names_of_commands_give_the_same() {
+    let place = Place::new(Mode::Invoker);
+    place.shell("exit 3").expect_code(3);
+    let events = place.listed(&["events", "--json"]);
+    assert!(events.iter().any(|event| event["type"] == "session_ended"), "{events:?}");
+    assert_eq!(events, place.listed(&["mcp", "events", "--json"]));
+    let few = ["--type", "session_ended", "--json"];
+    assert_eq!(place.listed(&[&["events"][..], &few].concat()).len(), 1);
+    ask(&place, &["events", "verify"]).expect_code(0);
+    let said = |words: &[&str]| {
+        let outcome = ask(&place, words).expect_code(0);
+        (outcome.stdout, outcome.stderr)
+    };
+    assert_eq!(said(&["approvals"]), said(&["approvals", "list"]));
+    let help = ask(&place, &["--help"]).expect_code(0).stdout;
+    assert!(!help.contains("sessions,") && help.contains("report"), "{help}");
 }
 
 /// Made by version 0.1.0, whose schema was the first one.

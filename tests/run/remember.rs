@@ -55,6 +55,74 @@ fn the_second_run_knows_and_the_users_file_has_only_what_opens_nothing() {
     }
 }
 
+/// Claude Code makes a lock and a new file beside its settings, and renames: what it asked once is known the next time, and
+/// nothing of it reaches the project.
+#[test]
+fn what_claude_code_need_not_ask_again_is_kept_for_the_project() {
+    for mode in Mode::all() {
+        for text in [None, Some(r#"{"permissions": {"deny": ["Read(x)"]}, "hooks": {"Stop": []}}"#)] {
+            let place = Place::new(mode);
+            place.write(".git/HEAD", "ref: refs/heads/main\n");
+            place.make_directory(&place.project.join(".git/objects"));
+            place.make_directory(&place.project.join(".git/refs"));
+            place.make_directory(&place.home.join(".claude"));
+            if let Some(text) = text {
+                place.write(".claude/settings.local.json", text);
+                place.write(".claude/commands/a.md", "as it was");
+            }
+            let answers = json!({
+                "permissions": {"allow": ["Bash(make thing *)"], "defaultMode": "bypassPermissions"},
+                "enabledMcpjsonServers": ["a"], "hooks": {"Stop": ["evil"]}, "env": {"X": "1"},
+            });
+            place.script(
+                "claude",
+                &format!(
+                    "#!/bin/sh\ncd .claude || exit 9\ncat settings.local.json commands/a.md 2>/dev/null\n\
+                     mkdir settings.local.json.lock && printf '%s' '{answers}' > settings.local.json.tmp &&\n\
+                     mv settings.local.json.tmp settings.local.json && rmdir settings.local.json.lock || exit 8\n\
+                     echo x > commands/a.md\nmkdir -p skills/s && echo mine > skills/s/SKILL.md\ntrue\n"
+                ),
+            );
+            let first = run(&place, "./claude");
+            assert!(!first.stdout.contains("make thing"), "{first}");
+            assert!(
+                !first.stdout.contains("hooks") && first.stdout.contains("Read(x)") == text.is_some(),
+                "{first}"
+            );
+            let second = run(&place, "./claude");
+            assert!(second.stdout.contains("Bash(make thing *)"), "{mode:?} {text:?} {second}");
+            assert!(second.stdout.contains("enabledMcpjsonServers"), "{second}");
+            for foreign in ["bypassPermissions", "evil", "env"] {
+                assert!(!second.stdout.contains(foreign), "{foreign} {second}");
+            }
+            let settings = place.project.join(".claude/settings.local.json");
+            assert_eq!(std::fs::read_to_string(settings).ok().as_deref(), text, "{mode:?}");
+            if text.is_some() {
+                let command = place.project.join(".claude/commands/a.md");
+                assert_eq!(std::fs::read_to_string(command).unwrap(), "as it was");
+            }
+            assert!(!place.project.join(".claude/skills").exists(), "{mode:?}");
+            // What it made beside them is not lost.
+            let skill = place.project.join(".claude/skills/s/SKILL.md").display().to_string();
+            Outcome::of(&mut place.agentsh(&["undo", &skill])).expect_code(0);
+            assert_eq!(std::fs::read_to_string(&skill).unwrap(), "mine\n");
+        }
+    }
+}
+
+/// Where the user lets the agent write the directory, it writes the project's.
+#[test]
+fn claude_code_writes_the_projects_own_settings_where_that_is_allowed() {
+    let place = Place::new(Mode::Invoker);
+    place.make_directory(&place.home.join(".claude"));
+    place.make_directory(&place.project.join(".claude"));
+    place.script("claude", "#!/bin/sh\nmkdir -p .claude/skills; echo '{}' > .claude/settings.local.json\n");
+    Outcome::of(&mut place.agentsh(&["policy", "allow", "--write", ".claude"])).expect_code(0);
+    run(&place, "./claude");
+    assert!(place.project.join(".claude/skills").exists());
+    assert!(place.project.join(".claude/settings.local.json").exists());
+}
+
 /// The user works outside meanwhile: what he writes stays.
 #[test]
 fn what_changed_outside_meanwhile_stays() {

@@ -17,3 +17,15 @@ fn a_sandbox_has_few_mounts() {
         assert!(count <= MOST_MOUNTS, "{mode:?} {count}: {outcome}");
     }
 }
+
+/// The name of an agent where a command stands starts it in a sandbox, with its own options.
+#[test]
+fn the_name_of_an_agent_starts_it() {
+    let place = Place::new(Mode::Invoker);
+    place.script(place.path("bin/claude"), "#!/bin/sh\necho \"started $*\"\n");
+    place.set("PATH", format!("{}:/usr/bin:/bin", place.path("bin").display()));
+    let outcome = Outcome::of(&mut place.agentsh(&["claude", "--help"])).expect_code(0);
+    assert!(outcome.stdout.starts_with("started ") && outcome.stdout.contains("--help"), "{outcome}");
+    assert_eq!(place.events("session_started").len(), 1);
+    Outcome::of(&mut place.agentsh(&["cluade"])).expect_code(125);
+}

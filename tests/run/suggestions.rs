@@ -1,9 +1,9 @@
-//! The end of a run: what was refused, as the lines of policy that would allow it.
+//! The end of a run: what was refused, as the commands that allow it.
 
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
-fn what_was_refused_is_suggested_as_one_piece_of_policy() {
+fn what_was_refused_is_suggested_as_commands_that_work() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.write(place.home.join("library/x"), "");
@@ -16,14 +16,22 @@ fn what_was_refused_is_suggested_as_one_piece_of_policy() {
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script]));
         let (_, lines) = outcome.stderr.split_once("to allow any of these").expect(&outcome.stderr);
         let lines = lines.split_once('\n').unwrap().1;
-        let piece: String = lines
-            .lines()
-            .take_while(|line| line.starts_with("agent:") || line.starts_with(' '))
-            .fold(String::new(), |text, line| text + line + "\n");
-        assert!(piece.contains("a.example.com") && piece.contains(".git/config"), "{outcome}");
-        assert!(piece.contains("read: ["), "{outcome}");
-        // It can be pasted.
-        place.user_policy(&piece);
+        let commands: Vec<&str> =
+            lines.lines().map_while(|line| line.trim().strip_prefix("agentsh ")).collect();
+        let home = place.home.display();
+        assert_eq!(
+            commands,
+            [
+                format!("policy allow {home}/library/x a.example.com"),
+                "policy allow --write .git/config".to_owned(),
+            ],
+            "{outcome}"
+        );
+        // They can be pasted.
+        for command in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+        }
         Outcome::of(&mut place.agentsh(&["policy", "check"])).expect_code(0);
         let outcome = place.shell("echo '[x]' >> .git/config && cat ~/library/x").expect_code(0);
         assert_eq!(outcome.stdout, "", "{outcome}");

@@ -153,6 +153,9 @@ pub enum Access {
     Scratch,
     /// One for each project, kept by agentsh, in place of the one for all of them.
     PerProject,
+    /// A directory of the project in which the agent has those of [`Launch::files`] that lie there as files of its own. What
+    /// is there otherwise can only be read. What else the agent makes there is set aside at the end.
+    Answers,
 }
 
 /// A file that stands inside as a private copy. When the agent has ended, these keys of it are kept, and nothing else.
@@ -195,6 +198,8 @@ pub enum Shape {
     OneOf(&'static [&'static str]),
     /// A list of names.
     Names,
+    /// A list of rules, of 1 KiB at most each.
+    Rules,
 }
 
 impl Key {

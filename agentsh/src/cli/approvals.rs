@@ -16,8 +16,9 @@ pub struct ApprovalsArgs {
     /// What waits at a fleet server, asked by sessions of all its hosts; answering needs the role approver
     #[arg(long, value_name = "URL", global = true)]
     fleet: Option<String>,
+    /// Without one: list
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -57,10 +58,11 @@ enum Verb {
 
 /// Exit status 0: done; 1: there is no such question; 125: a session does not answer.
 pub async fn run(args: ApprovalsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let verb = args.verb.unwrap_or(Verb::List { json: false });
     let result = match Context::of_process() {
         Ok(context) => match args.fleet {
-            None => answer(args.verb, &context, out, err).await,
-            Some(url) => at_fleet(&url, args.verb, &context, out, err).await,
+            None => answer(verb, &context, out, err).await,
+            Some(url) => at_fleet(&url, verb, &context, out, err).await,
         },
         Err(failure) => Err(failure),
     };

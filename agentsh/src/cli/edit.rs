@@ -1,4 +1,5 @@
-//! Changing a file that belongs to another program: the difference is shown, a copy is kept, and the file is replaced whole.
+//! Changing a file that a person or another program wrote: the difference is shown, and the file is replaced whole. Of
+//! another program's file a copy is kept.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,23 +43,44 @@ pub(super) fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) 
 
 /// Writes the file, with what it was beside it. Gives the name of that copy, if there was something.
 pub(super) fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option<PathBuf>, Failure> {
-    use std::os::unix::fs::PermissionsExt;
-    let failed = |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", path.display()));
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mode = real.metadata().map_or(mode, |found| found.permissions().mode() & 0o777);
-    if let Some(directory) = real.parent() {
-        std::fs::create_dir_all(directory).map_err(failed)?;
-    }
+    let Place { real, mode } = place(path, mode)?;
     let backup = (!before.is_empty()).then(|| backup_of(&real));
     if let Some(backup) = &backup {
-        write_anew(backup, before.as_bytes(), mode).map_err(failed)?;
+        write_anew(backup, before.as_bytes(), mode).map_err(|error| failed(path, &error))?;
     }
+    replace(path, before, after, mode)?;
+    Ok(backup)
+}
+
+/// Writes the file in one step, where it still says what it said before. Links are followed, and its mode is kept.
+pub(super) fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), Failure> {
+    let Place { real, mode } = place(path, mode)?;
     // Somebody else may have written it since it was read.
     if read(&real)? != before {
         return Err(Failure::Failed(format!("{} was changed meanwhile: try again", path.display())));
     }
-    write_anew(&real, after.as_bytes(), mode).map_err(failed)?;
-    Ok(backup)
+    write_anew(&real, after.as_bytes(), mode).map_err(|error| failed(path, &error))
+}
+
+/// Where a file is, and its mode.
+struct Place {
+    real: PathBuf,
+    mode: u32,
+}
+
+/// Its directory is made where there is none.
+fn place(path: &Path, mode: u32) -> Result<Place, Failure> {
+    use std::os::unix::fs::PermissionsExt;
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mode = real.metadata().map_or(mode, |found| found.permissions().mode() & 0o777);
+    if let Some(directory) = real.parent() {
+        std::fs::create_dir_all(directory).map_err(|error| failed(path, &error))?;
+    }
+    Ok(Place { real, mode })
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("cannot write {}: {error}", path.display()))
 }
 
 /// A name that is free.

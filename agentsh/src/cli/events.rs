@@ -1,17 +1,21 @@
-//! `agentsh events verify`: is the journal what was written?
+//! `agentsh events`: what is on record. `agentsh events verify`: is it what was written?
 
 use std::io::Write;
 
 use clap::{Args, Subcommand};
 
+use super::mcp_query::{self, Filter, Query};
 use super::output::{Context, Failure, NO, OK, finish, json};
 use crate::store::verify::SessionState;
 use crate::store::{Reader, StoreError, Verification, escape};
 
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct EventsArgs {
     #[command(subcommand)]
-    pub verb: EventsVerb,
+    verb: Option<EventsVerb>,
+    #[command(flatten)]
+    filter: Filter,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -26,7 +30,9 @@ pub enum EventsVerb {
 
 /// Prints the result; exit status 1 when the chain is broken or the file damaged.
 pub async fn run(args: EventsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let EventsVerb::Verify { json } = args.verb;
+    let Some(EventsVerb::Verify { json }) = args.verb else {
+        return mcp_query::run(Query::Events(args.filter), out, err).await;
+    };
     let result = match Context::of_process() {
         Ok(context) => verify(&context, json, out).await,
         Err(failure) => Err(failure),

@@ -91,7 +91,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "policy",
         &[
-            "agentsh policy init",
+            "agentsh policy allow api.example.com",
             "agentsh policy check",
             "agentsh policy explain --write .git/hooks/pre-commit",
             "agentsh policy show --agent claude",
@@ -168,6 +168,16 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh policy explain --server fs --read ~/Documents",
         ],
     ),
+    (
+        "policy allow",
+        &[
+            "agentsh policy allow api.example.com db.example.com:5432",
+            "agentsh policy allow ~/src/lib                     # to be read",
+            "agentsh policy allow --write ~/notes",
+            "agentsh policy allow tracker/create_issue",
+            "agentsh policy allow --server tracker api.example.com",
+        ],
+    ),
     ("policy generate", &["agentsh policy generate latest --output narrow.yaml"]),
     ("policy init", &["agentsh policy init"]),
     ("policy reference", &["agentsh policy reference | less"]),
@@ -182,7 +192,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh report latest --format html > report.html",
         ],
     ),
-    ("sessions", &["agentsh sessions", "agentsh sessions --limit 5 --json"]),
+    (
+        "events",
+        &["agentsh events --session latest", "agentsh events --since 1h --json", "agentsh events verify"],
+    ),
     ("undo", &["agentsh undo AGENTS.md   # `agentsh report` names what changed"]),
     ("events verify", &["agentsh events verify", "agentsh events verify --json"]),
     ("scan definitions", &["agentsh scan definitions tools.jsonl --format text"]),

@@ -16,7 +16,7 @@ const FIRST: [&str; 10] =
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Agents", &["disable", "status", "client-config", "undo", "demo"]),
     ("MCP servers", &["profile", "login", "logout", "proxy", "gateway", "scan", "advisories"]),
-    ("Records", &["sessions", "events"]),
+    ("Records", &["events"]),
     ("Teams", &["fleet", "registry"]),
     ("Inside a sandbox", &["call", "why"]),
     ("This machine", &["setup", "vet-url", "completions", "man"]),
@@ -44,14 +44,9 @@ pub(super) fn on_one_screen(command: Command) -> Command {
     command.help_template(text)
 }
 
-/// What somebody probably meant who typed the name of an agent where a command stands.
-pub(super) fn agent_for_verb(words: impl Iterator<Item = String>) -> Option<String> {
-    let words: Vec<String> = words.collect();
-    let name = words.first()?;
-    if Kind::of(name).is_unknown() {
-        return None;
-    }
-    Some(format!("To start it in a sandbox: agentsh run -- {}", words.join(" ")))
+/// Whether a word where a command stands is the name of an agent.
+pub(super) fn is_agent(word: &str) -> bool {
+    !word.contains('/') && !Kind::of(word).is_unknown()
 }
 
 #[cfg(test)]
@@ -77,12 +72,11 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_an_agent_is_understood() {
-        let hint = |words: &[&str]| agent_for_verb(words.iter().map(|&word| word.to_owned()));
-        assert_eq!(
-            hint(&["claude", "-p", "hi"]).as_deref(),
-            Some("To start it in a sandbox: agentsh run -- claude -p hi")
-        );
-        assert_eq!(hint(&["rnu"]), None);
+    fn no_command_has_the_name_of_an_agent() {
+        let command = super::super::Arguments::command();
+        assert!(is_agent("claude") && !is_agent("./claude") && !is_agent("rnu"));
+        for one in command.get_subcommands() {
+            assert!(!is_agent(one.get_name()), "{}", one.get_name());
+        }
     }
 }

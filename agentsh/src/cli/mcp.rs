@@ -44,7 +44,7 @@ struct ServerArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
-    /// Print at the end the lines of policy that would allow what was refused; nothing is allowed meanwhile
+    /// Print at the end the commands that would allow what was refused; nothing is allowed meanwhile
     #[arg(long)]
     network_learn: bool,
     /// What the sandbox is made of; less than namespaces is never taken unless it is asked for here

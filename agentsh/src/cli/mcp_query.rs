@@ -25,7 +25,7 @@ pub enum Query {
     Servers(Filter),
     /// List tool calls and what was decided about them
     Calls(Filter),
-    /// List events
+    /// List events, as `agentsh events` does
     Events(Filter),
     /// List what was found in arguments: pieces of other servers' results, and hosts that are not allowed
     Detections(Filter),

@@ -98,13 +98,14 @@ enum Verb {
     Policy(policy::PolicyArgs),
     /// Show what a session ran, and what was refused by which rule
     Report(report::ReportArgs),
-    /// List recorded sessions
+    /// The same as `agentsh report list`
+    #[command(hide = true)]
     Sessions(sessions::SessionsArgs),
     /// Show, apply or discard the changes of a run with `--review`
     Review(review::ReviewArgs),
     /// Restore a file to its state before a session
     Undo(undo::UndoArgs),
-    /// Verify the record of events
+    /// List what is on record, and verify it
     Events(events::EventsArgs),
     /// Scan tool definitions, results or arguments for injected instructions and secrets
     Scan(scan::ScanArgs),
@@ -164,7 +165,8 @@ pub fn main() -> ExitCode {
         Some(demo::AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
-    let matches = help::on_one_screen(examples::add(Arguments::command())).try_get_matches();
+    let matches =
+        help::on_one_screen(examples::add(Arguments::command())).try_get_matches_from(command_line());
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -175,9 +177,6 @@ pub fn main() -> ExitCode {
             }
             // Nor is a closed standard error.
             let _ = write!(style::stderr(), "{}", error.render().ansi());
-            if let Some(hint) = help::agent_for_verb(std::env::args().skip(1)) {
-                let _ = writeln!(style::stderr(), "\n{hint}");
-            }
             return misused().into();
         }
     };
@@ -229,6 +228,15 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => on_one_thread(demo::run(args)),
     };
     code.into()
+}
+
+/// What was typed. The name of an agent where a command stands is `run` with it.
+fn command_line() -> impl Iterator<Item = std::ffi::OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    if words.get(1).and_then(|word| word.to_str()).is_some_and(help::is_agent) {
+        words.splice(1..1, ["run".into(), "--".into()]);
+    }
+    words.into_iter()
 }
 
 /// The exit status of a command line that cannot be read: what the verb gives for other questions that it cannot

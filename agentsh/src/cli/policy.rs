@@ -1,5 +1,6 @@
-//! `agentsh policy check|show|explain|test`: what is written, what is in force, and why.
+//! `agentsh policy check|show|explain|allow|test`: what is written, what is in force, and why.
 
+mod allow;
 pub(in crate::cli) mod bundle;
 mod explain;
 mod flow;
@@ -78,6 +79,8 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Allow hosts, paths, tools or variables: adds the line to your policy and shows it (exit 1: it stays denied)
+    Allow(allow::AllowArgs),
     /// Write a commented policy to start from; one that is there stays as it is
     Init {
         /// By default your own: ~/.config/agentsh/policy.yaml
@@ -224,7 +227,7 @@ impl Surroundings {
             system: self.system.clone(),
             state: self.state.clone(),
             agent: agent.to_owned(),
-            flags: policy::Flags::default(),
+            ..Search::default()
         }
     }
 
@@ -255,6 +258,10 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         }
         Verb::Explain { which, of, question, json } => {
             explain::explain(which, of, question, *json, place, out, err).await
+        }
+        Verb::Allow(args) => {
+            let done = allow::allow(args, place, out, err).await;
+            return super::output::finish(done, err);
         }
         Verb::Init { file } => init::init(file.as_deref(), place, out, err),
         Verb::Generate { session, output } => {

@@ -176,7 +176,7 @@ fn explain() {
     insta::assert_snapshot!(place.run("explain --connect example.com:443"), @r#"
     denied: no rule names `example.com`
       rule: default (agent.network.allow)
-      to allow it, add: agent: {network: {allow: ["example.com"]}}
+      to allow it: agentsh policy allow example.com
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --agent claude --connect api.anthropic.com:443"), @r#"
@@ -187,14 +187,14 @@ fn explain() {
     insta::assert_snapshot!(place.run("explain --read ~/.ssh/id_rsa"), @r#"
     denied: `~/.ssh` is never visible: SSH keys
       rule: built-in (mask:~/.ssh)
-      to allow it, add: agent: {filesystem: {unmask: ["~/.ssh/id_rsa"], read: ["~/.ssh/id_rsa"]}}
+      to allow it: agentsh policy allow ~/.ssh/id_rsa
       beware: `~/.ssh` holds SSH keys: every program in the sandbox can use them, and send them wherever it may connect
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --write .git/hooks/pre-commit"), @r#"
     denied: `.git/hooks` stays read-only: git runs them
       rule: built-in (read-only:.git/hooks)
-      to allow it, add: agent: {filesystem: {unmask: [".git/hooks"]}}
+      to allow it: agentsh policy allow --write .git/hooks
       beware: what is written to `.git/hooks` takes effect outside of the sandbox: git runs them
     exit 1
     "#);
@@ -212,7 +212,7 @@ fn explain() {
     insta::assert_snapshot!(place.run("explain --env LD_PRELOAD"), @r#"
     denied: it decides what programs load; only its full name in env_allow lets it pass
       rule: default (agent.env_loader)
-      to allow it, add: agent: {env_allow: ["LD_PRELOAD"]}
+      to allow it: agentsh policy allow --env LD_PRELOAD
       beware: `LD_PRELOAD` decides what programs load: who sets it runs code in them
     exit 1
     "#);

@@ -15,7 +15,7 @@ use crate::store::{Reader, StoreError, Summary, running};
 
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// A session id, the beginning of one, or `latest`; `list` lists them, as `agentsh sessions` does
+    /// A session id, the beginning of one, or `latest`; `list` lists them
     #[arg(default_value = "latest")]
     pub session: String,
     /// How to print it
@@ -27,6 +27,9 @@ pub struct ReportArgs {
     /// Print JSON: the same as --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
+    /// With `list`: at most this many sessions, the newest ones
+    #[arg(long, value_name = "N", default_value_t = sessions::LIMIT)]
+    pub limit: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,7 +61,7 @@ pub async fn run(args: ReportArgs, out: &mut dyn Write, err: &mut dyn Write) -> 
     let result = match Context::of_process() {
         Ok(context) if args.session == "list" && args.fleet.is_none() => {
             let json = args.json || args.format == Format::Json;
-            sessions::list(&SessionsArgs { limit: sessions::LIMIT, json }, &context, out, err).await
+            sessions::list(&SessionsArgs { limit: args.limit, json }, &context, out, err).await
         }
         Ok(context) if args.fleet.is_some() => of_fleet(&args, &context, out, err).await,
         Ok(context) => report(&args, &context, out).await,
@@ -156,7 +159,13 @@ mod tests {
 
     async fn ask(state_dir: &Path, session: &str, format: Format) -> (u8, String) {
         let context = Context { state_dir: state_dir.to_owned(), now: START.parse().unwrap(), width: None };
-        let args = ReportArgs { session: session.to_owned(), format, fleet: None, json: false };
+        let args = ReportArgs {
+            session: session.to_owned(),
+            format,
+            fleet: None,
+            json: false,
+            limit: sessions::LIMIT,
+        };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let result = report(&args, &context, &mut out).await;
         let status = finish(result, &mut err);

@@ -32,7 +32,7 @@ pub struct RunArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
-    /// Print at the end the lines of policy that would allow what was refused; nothing is allowed meanwhile
+    /// Print at the end the commands that would allow what was refused; nothing is allowed meanwhile
     #[arg(long)]
     network_learn: bool,
     /// Reach hosts that no rule names, and write the policy that the run needed into a new file: files, hosts, ports of this
@@ -257,13 +257,11 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
         let summary = session.record.journal.summary();
         let told = told::of_machine(&session.facts.context.state, &summary);
         let _ = write!(style::stderr(), "{}", style::summary(&summary.render_short(&told)));
-        if let Some(lines) = session.live.wanted.snippet(MOST_SUGGESTED).filter(|_| !is_learning) {
-            let file = session.facts.context.config.join("agentsh/policy.yaml");
-            let file = file.display();
-            let _ = writeln!(
-                style::stderr(),
-                "agentsh: to allow any of these, add the lines you want to {file}:\n{lines}"
-            );
+        let lines = session.wanted_lines(MOST_SUGGESTED);
+        if !lines.is_empty() && !is_learning {
+            let lines = lines.join("\n  ");
+            let _ =
+                writeln!(style::stderr(), "agentsh: to allow any of these from the next run on:\n  {lines}");
         }
     }
     let Some(target) = target else { return };

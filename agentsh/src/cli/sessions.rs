@@ -1,4 +1,4 @@
-//! `agentsh sessions`, and `agentsh report list`: which sessions are on record.
+//! `agentsh report list`, with the older name `agentsh sessions`: which sessions are on record.
 
 use std::io::Write;
 

@@ -1,12 +1,20 @@
 //! The agent's own files of the user's home, as it gets them.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::copies::{Copy, write_anew};
+use super::grants;
 use super::run_error::RunError;
-use crate::agent::{Access as StateAccess, Kind, Launch, StateKind};
+use super::undo::Aside;
+use super::watch::arrived;
+use crate::agent::{Access as StateAccess, HomeState, InjectedFile, Kind, Launch, StateKind};
 use crate::sandbox::plan::Access;
 use crate::sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
-use crate::session::Facts;
+use crate::session::{Facts, Record};
+use crate::store::words::GuardChange;
+use crate::store::{Event, escape};
 
 /// The agent's own files of the home: bound, kept for each project, or copied where changes are to be thrown away.
 ///
@@ -28,6 +36,15 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> Result<Contri
             }
             StateAccess::Scratch => {
                 moved.push(at(scratch_of(facts, kind, &path, &launch.hidden).map_err(io)?, path));
+            }
+            StateAccess::Answers => {
+                let (own, shown) = answers_in(facts, kind, &path, &launch.files).map_err(io)?;
+                moved.push(at(own, path));
+                moved.extend(shown.into_iter().map(|there| Elsewhere {
+                    host: there.clone(),
+                    inside: there,
+                    access: Access::ReadOnly,
+                }));
             }
             StateAccess::PerProject => {
                 moved.push(at(kept_for_project(facts, kind, &path, state.kind).map_err(io)?, path));
@@ -84,7 +101,7 @@ fn kept_for_project(facts: &Facts, kind: Kind, path: &Path, wanted: StateKind) -
 fn scratch_of(facts: &Facts, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let directory = of_project(facts, kind).join(format!("copies-{}", facts.id)).join(name.trim_matches('.'));
+    let directory = copies(facts, kind).join(name.trim_matches('.'));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let mut files = Vec::new();
     if path.is_dir() {
@@ -103,6 +120,133 @@ fn scratch_of(facts: &Facts, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std
         std::io::Write::write_all(&mut new, &content)?;
     }
     Ok(directory)
+}
+
+/// Git inside does not list what is there for this run alone.
+const UNLISTED: &str = ".gitignore";
+
+/// A directory for this run with the agent's own files of it, and what of the project's is shown in it.
+fn answers_in(
+    facts: &Facts,
+    kind: Kind,
+    path: &Path,
+    files: &[InjectedFile],
+) -> std::io::Result<(PathBuf, Vec<PathBuf>)> {
+    use std::os::unix::fs::DirBuilderExt;
+    let directory = copies(facts, kind).join("answers");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let mut ignored = String::new();
+    let own = files.iter().filter_map(|file| Some((file.path.strip_prefix(path).ok()?, &file.content)));
+    let own: BTreeMap<&Path, &Vec<u8>> = own.collect();
+    for (name, content) in &own {
+        write_anew(&directory.join(name), content, 0o600)?;
+    }
+    let mut shown = Vec::new();
+    let entries = if path.is_dir() { std::fs::read_dir(path)?.collect() } else { Vec::new() };
+    for entry in entries {
+        let (name, there) = entry.map(|entry| (entry.file_name(), entry.path()))?;
+        let found = std::fs::symlink_metadata(&there)?;
+        let point = directory.join(&name);
+        if own.contains_key(Path::new(&name)) {
+            continue;
+        } else if found.is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(&there)?, point)?;
+            continue;
+        } else if found.is_dir() {
+            std::fs::create_dir(point)?;
+        } else {
+            std::fs::write(point, "")?;
+        }
+        shown.push(there);
+    }
+    if !path.join(UNLISTED).exists() {
+        for name in own.keys().filter(|name| !path.join(name).exists()).chain([&Path::new(UNLISTED)]) {
+            ignored.push_str(&format!("/{}\n", name.display()));
+        }
+        std::fs::write(directory.join(UNLISTED), ignored)?;
+    }
+    Ok((directory, shown))
+}
+
+/// Where the policy lets the agent write such a directory itself, it is the project's own.
+pub fn unless_unmasked(facts: &Facts, launch: &mut Launch) {
+    let unmasked = grants::unmasked(&facts.policy.agent.filesystem, &facts.paths());
+    let is_project_own = |state: &HomeState| {
+        state.access == StateAccess::Answers && unmasked.iter().any(|lifted| state.path.starts_with(lifted))
+    };
+    let given_up: Vec<PathBuf> = launch
+        .home_state
+        .iter()
+        .filter(|state| is_project_own(state))
+        .map(|state| state.path.clone())
+        .collect();
+    launch.home_state.retain(|state| !is_project_own(state));
+    for directory in given_up {
+        launch.remembered.retain(|remembered| !remembered.path.starts_with(&directory));
+        for file in launch.files.extract_if(.., |file| file.path.starts_with(&directory)) {
+            // It stands there without what came with the project and does not count.
+            if std::fs::read(&file.path).ok().as_ref() != Some(&file.content) {
+                launch.replaced.push((file.path, file.content));
+            }
+        }
+    }
+}
+
+/// After the end: what the agent made beside its own files (`own`) goes to the versions of `agentsh undo`, and the directories of this
+/// run are removed.
+pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: &[&Path]) {
+    let is_for_this_run =
+        |state: &HomeState| matches!(state.access, StateAccess::Scratch | StateAccess::Answers);
+    if !launch.home_state.iter().any(is_for_this_run) {
+        return;
+    }
+    for state in launch.home_state.iter().filter(|state| state.access == StateAccess::Answers) {
+        let names = own.iter().filter_map(|path| path.strip_prefix(&state.path).ok());
+        let names: Vec<&OsStr> = names.map(Path::as_os_str).collect();
+        let is_known = |name: &OsStr| {
+            let name = name.as_encoded_bytes();
+            name == UNLISTED.as_bytes() || names.iter().any(|own| name.starts_with(own.as_encoded_bytes()))
+        };
+        let entries = std::fs::read_dir(copies(facts, kind).join("answers")).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| !is_known(&entry.file_name())) {
+            let path = state.path.join(entry.file_name());
+            if path.symlink_metadata().is_ok() {
+                continue;
+            }
+            let kept =
+                Aside::new(&facts.context.state, &facts.id.to_string()).keep(&path, &Copy::of(&entry.path()));
+            let text = match kept {
+                Ok(()) => arrived(&shown(&facts.context.project, &path), &path),
+                Err(error) => format!("{} was made inside and is lost: {error}", path.display()),
+            };
+            record.note(&escape::line(&text));
+            record.journal.record(Event::GuardChanged {
+                server_id: None,
+                path: path.to_string_lossy().into_owned(),
+                what: GuardChange::SetAside,
+                detail: text,
+            });
+        }
+    }
+    // What is left of it is a directory that nobody reads.
+    let _ = std::fs::remove_dir_all(copies(facts, kind));
+}
+
+/// Where a file of the agent's own is that lies in a directory for the answers of this run.
+#[must_use]
+pub fn answers_file(facts: &Facts, kind: Kind, launch: &Launch, path: &Path) -> Option<PathBuf> {
+    let mut answers = launch.home_state.iter().filter(|state| state.access == StateAccess::Answers);
+    let below = answers.find_map(|state| path.strip_prefix(&state.path).ok())?;
+    Some(copies(facts, kind).join("answers").join(below))
+}
+
+fn shown(project: &Path, path: &Path) -> String {
+    path.strip_prefix(project).unwrap_or(path).display().to_string()
+}
+
+/// Directories of this run.
+fn copies(facts: &Facts, kind: Kind) -> PathBuf {
+    of_project(facts, kind).join(format!("copies-{}", facts.id))
 }
 
 /// Of a directory that the agent gets as a copy; the rest stays unseen.

@@ -1,9 +1,11 @@
 //! What is settled before anything starts, and never changes while the session lives.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::policy::{PathContext, Policy, ProcessPolicy};
+use crate::remedy::{self, Allow};
 use crate::types::{RuleRef, SessionId};
 
 use super::context::Context;
@@ -29,6 +31,21 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// What the command allows that adds a piece of policy, typed where the session was started. None where no command does.
+    #[must_use]
+    pub fn allowing(&self, change: &str) -> Option<Allow> {
+        let allow = remedy::parse(change)?;
+        let is_at_top = self.context.directory == self.context.project;
+        Some(if is_at_top { allow } else { allow.in_project(&self.context.project) })
+    }
+
+    /// How a piece of policy is told: the command that adds it, or itself.
+    #[must_use]
+    pub fn remedy<'t>(&self, change: &'t str) -> Cow<'t, str> {
+        let command = self.allowing(change).and_then(|allow| allow.line());
+        command.map_or(Cow::Borrowed(change), |command| Cow::Owned(format!("`{command}`")))
+    }
+
     /// What paths of a policy are relative to.
     #[must_use]
     pub fn paths(&self) -> PathContext {

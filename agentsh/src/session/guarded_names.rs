@@ -18,7 +18,6 @@ use rustix::io::Errno;
 
 use super::copies::Copy;
 use super::undo::Aside;
-use super::wanted::Key;
 use super::{Session, missing_files, refused_files, why};
 use crate::policy::Question;
 use crate::policy::builtin_paths::OTHER_REPOSITORIES;
@@ -221,16 +220,17 @@ impl Guarded {
         let shown = path.strip_prefix(&context.project).unwrap_or(path);
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
         let is_offered = !refused_files::is_never_offered(path, &context.home, &context.state);
-        let change = answer.change.as_ref().filter(|_| is_offered);
-        let change = change.map_or(String::new(), |change| format!("; to allow it: {change}"));
+        let offered = answer.change.as_ref().filter(|_| is_offered);
+        let change = offered
+            .map_or(String::new(), |change| format!("; to allow it: {}", session.facts.remedy(change)));
         let text = format!(
             "{} was to be changed inside and stays as it is{detail}: {}, by {}; change it outside{change}",
             shown.display(),
             answer.text,
             answer.rule
         );
-        if is_offered {
-            session.live.wanted.add(server, Key::Unmask, &format!("{shown:?}"));
+        if let Some(change) = offered {
+            session.live.wanted.add(&session.facts, change);
         }
         self.tell(session, server, path, GuardChange::Refused, text);
     }

@@ -64,7 +64,7 @@ pub mod proxy;
 pub mod publish;
 pub mod record;
 mod refused_calls;
-mod refused_files;
+pub(crate) mod refused_files;
 pub mod registered;
 mod registries;
 mod remember;
@@ -106,6 +106,7 @@ use std::time::Instant;
 
 use crate::guard::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, Search};
+use crate::remedy::{self, Allow};
 use crate::sandbox::Tier;
 use crate::sandbox::cgroup::Bound;
 use crate::sandbox::spec::SandboxSpec;
@@ -139,6 +140,7 @@ fn search(context: &Context, explicit: Option<String>, agent: &str, flags: polic
         state: context.state.clone(),
         agent: agent.to_owned(),
         flags: policy::Flags { home, directory, ..flags },
+        proposed: None,
     }
 }
 
@@ -407,13 +409,28 @@ impl Session {
         }
     }
 
-    /// The lines that would make last what the command line adds.
-    fn report_flags(&self, flags: &policy::Flags) {
-        let Ok(text) = flags.text() else { return };
+    /// What would allow what was refused: `most` words of each command, those that were refused most often.
+    #[must_use]
+    pub fn wanted_lines(&self, most: usize) -> Vec<String> {
         let file = self.facts.context.config.join("agentsh/policy.yaml");
-        for line in text.lines() {
-            self.record
-                .note(&format!("for this start alone; to make it last, add to {}: {line}", file.display()));
+        self.live.wanted.lines(most, &file.display().to_string())
+    }
+
+    /// What would make last what the command line adds.
+    fn report_flags(&self, flags: &policy::Flags) {
+        let server = flags.server.as_ref().map(|id| id.0.clone());
+        let read = flags.read.iter().map(|path| remedy::path(path));
+        let words = flags.allow.iter().cloned().chain(read).collect();
+        let written = flags.write.iter().map(|path| remedy::path(path)).collect();
+        let allow = Allow { server: server.clone(), words, env: flags.env.clone(), ..Allow::default() };
+        let write = Allow { server, words: written, write: true, ..Allow::default() };
+        let denied = policy::Flags { deny_tool: flags.deny_tool.clone(), ..policy::Flags::default() };
+        let denied = denied.text().unwrap_or_default();
+        let file = self.facts.context.config.join("agentsh/policy.yaml");
+        let commands = [allow, write].into_iter().filter_map(|allow| Some(format!("`{}`", allow.line()?)));
+        let denied = denied.lines().map(|line| format!("add to {}: {line}", file.display()));
+        for how in commands.chain(denied) {
+            self.record.note(&format!("for this start alone; to make it last: {how}"));
         }
     }
 

@@ -15,6 +15,7 @@ use crate::egress::proxy::Proxy;
 use crate::net::allow::Reason;
 use crate::net::{self, Allowlist, ConnectionLimit, EgressContext, LazyResolver, Origin, Refusal, kernel};
 use crate::policy::{NetworkPolicy, ProxyChoice, Ruled};
+use crate::remedy;
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MOST_PORTS;
 use crate::sandbox::network::Sockets;
@@ -26,7 +27,6 @@ use crate::types::{RuleRef, ServerId};
 use super::Session;
 use super::approvals::Hosts;
 use super::publish::{Asked, Published};
-use super::wanted::Key;
 use crate::session::{Facts, Record};
 use policed::{Loading, Policed};
 use unanswered::Unanswered;
@@ -105,15 +105,14 @@ impl Network {
     }
 }
 
-/// The lines of policy that would allow what a session refused.
+/// The commands that would allow what a session refused.
 #[must_use]
 pub fn learned(session: &Session) -> String {
-    match session.live.wanted.snippet(usize::MAX) {
-        Some(lines) => {
-            format!("these lines of policy would allow what was refused; allow what you know:\n{lines}")
-        }
-        None => "nothing was refused that a rule of `network.allow` could let through".to_owned(),
+    let lines = session.wanted_lines(usize::MAX);
+    if lines.is_empty() {
+        return "nothing was refused that a rule of `network.allow` could let through".to_owned();
     }
+    format!("this would allow what was refused; allow what you know:\n  {}", lines.join("\n  "))
 }
 
 /// The way out of one sandbox, before it is born.
@@ -435,10 +434,10 @@ pub async fn finish(session: &Session, service: EgressService) {
 fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal) {
     let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen.code();
     let behind = if is_of_machine { session.live.listeners.agent(refusal.port) } else { None };
-    if let Some(entry) = &refusal.entry {
-        session.live.wanted.add(server, Key::Host, entry);
-    } else if is_of_machine && behind.is_none() {
-        session.live.wanted.add(server, Key::Loopback, &refusal.port.to_string());
+    // Other changes are said in words.
+    let is_piece = refusal.entry.is_some() || is_of_machine;
+    if let Some(change) = refusal.change.as_ref().filter(|_| is_piece && behind.is_none()) {
+        session.live.wanted.add(&session.facts, change);
     }
     let shown = session.live.network.shown.get();
     session.live.network.shown.set(shown.saturating_add(1));
@@ -470,7 +469,7 @@ fn line(server: Option<&ServerId>, refusal: &Refusal, behind: Option<&str>) -> S
     let ports = if refusal.port == 0 { PORTS_UNKNOWN } else { "" };
     let change = match (behind, change) {
         (Some(agent), _) => format!("; {agent} listens there, outside of every sandbox: do not open it"),
-        (None, Some(change)) => format!("; to allow it: {}{ports}", escape::line(change)),
+        (None, Some(change)) => format!("; to allow it: {}{ports}", escape::line(&remedy::shown(change))),
         (None, None) => String::new(),
     };
     format!("{what} is refused to {who}: {detail}, by {}{change}", refusal.rule)

@@ -10,6 +10,7 @@ use crate::mcp::StartError;
 use crate::pin::Resolved;
 use crate::policy::profile::{self, Opened, Package, Place, What};
 use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
+use crate::remedy;
 use crate::sandbox::layout::Grant;
 use crate::sandbox::plan::Access;
 use crate::store::Event;
@@ -75,11 +76,11 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
             .filter(|name| session.facts.context.env.contains_key(name))
             .collect();
         if !names.is_empty() {
+            let change = format!("sandbox: {{mcp: {{servers: [{{id: {:?}, env_allow: {names:?}}}]}}}}", id.0);
             session.record.note(&format!(
-                "server '{id}' came with the project and does not get {}; to pass it, add to your own policy: \
-                 sandbox: {{mcp: {{servers: [{{id: {:?}, env_allow: {names:?}}}]}}}}",
+                "server '{id}' came with the project and does not get {}; to pass it: {}",
                 names.join(", "),
-                id.0
+                remedy::shown(&change)
             ));
         }
     }

@@ -10,7 +10,6 @@ use tokio::io::Interest;
 
 use super::Session;
 use super::draining::{Next, serve};
-use super::wanted::Key;
 use crate::policy::Question;
 use crate::policy::builtin_paths::HOME_MASKS;
 use crate::sandbox::audit::{self, Record};
@@ -138,29 +137,23 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
 pub fn tell(session: &Session, refusal: &Refusal) {
     let Some(number) = session.live.refused_files.number(refusal) else { return };
     let Refusal { owner, rights, path } = refusal;
-    let (question, key) = if rights.iter().all(|right| right.starts_with("fs.read_")) {
-        (Question::Read(path.clone()), Key::Read)
+    let question = if rights.iter().all(|right| right.starts_with("fs.read_")) {
+        Question::Read(path.clone())
     } else if rights.iter().any(|right| right == "fs.execute") {
-        (Question::Exec(path.clone()), Key::Read)
+        Question::Exec(path.clone())
     } else {
-        (Question::Write(path.clone()), Key::Write)
+        Question::Write(path.clone())
     };
     let answer = session.facts.policy.ask(owner.as_ref(), &question, &session.facts.paths());
     let paths = session.facts.paths();
     let is_offered =
         !answer.allow && !is_never_offered(Path::new(path), &paths.home, &session.facts.context.state);
     let change = answer.change.filter(|_| is_offered);
-    let entry = change.as_deref().and_then(|change| Some(change.split_once(": [")?.1.split_once(']')?.0));
-    if let Some(entry) = entry {
-        let key = if change.as_deref().is_some_and(|change| change.contains("unmask: [")) {
-            Key::Unmask
-        } else {
-            key
-        };
+    if let Some(change) = &change {
         // A directory that was looked at, or a file to be made, says nothing of what is needed.
         let is_precise = !rights.iter().all(|right| right == "fs.read_dir" || right.starts_with("fs.make_"));
         if is_precise && !matches!(question, Question::Exec(_)) {
-            session.live.wanted.add(owner.as_ref(), key, entry);
+            session.live.wanted.add(&session.facts, change);
         }
     }
     let what = rights.iter().map(|right| right.trim_start_matches("fs.")).collect::<Vec<_>>().join(", ");
@@ -168,9 +161,9 @@ pub fn tell(session: &Session, refusal: &Refusal) {
         let who =
             owner.as_ref().map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
         let (path, why) = (escape::line(path), escape::line(&answer.text));
-        let to_allow = change
-            .as_ref()
-            .map_or(String::new(), |change| format!("; to allow it: {}", escape::line(change)));
+        let to_allow = change.as_ref().map_or(String::new(), |change| {
+            format!("; to allow it: {}", escape::line(&session.facts.remedy(change)))
+        });
         session.record.note(&format!(
             "'{path}' is refused to {who} ({}): {why}, by {}{to_allow}",
             escape::line(&what),
@@ -192,7 +185,7 @@ fn refused(refusal: &Refusal, access: String, rule: RuleRef, change: Option<&str
 }
 
 /// The files of agentsh itself.
-const OWN: [&str; 3] = [".config/agentsh", ".local/state/agentsh", ".local/share/agentsh"];
+pub const OWN: [&str; 3] = [".config/agentsh", ".local/state/agentsh", ".local/share/agentsh"];
 
 /// Secrets, and what decides about every sandbox: who is inside asks for it, and nobody is advised to give it.
 #[must_use]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -25,6 +25,7 @@ const MOST_BYTES: u64 = 16 << 20;
 const MOST_MEMBERS: usize = 512;
 const LONGEST_WORD: usize = 64;
 const LONGEST_NAME: usize = 128;
+const LONGEST_RULE: usize = 1024;
 /// How often a file that somebody else writes at the same time is read again.
 const TRIES: usize = 3;
 
@@ -34,6 +35,13 @@ const NAME: &str = "remembered.json";
 /// The files as the agent was given them.
 #[derive(Debug, Default)]
 pub struct Given(Vec<(Remembered, Value)>);
+
+impl Given {
+    /// Where they are.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(|(remembered, _)| remembered.path.as_path())
+    }
+}
 
 /// Puts what was kept of earlier runs into the agent's copies.
 #[must_use]
@@ -73,12 +81,24 @@ pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> Given {
 }
 
 /// Keeps what the agent changed. What is not possible is told: it costs a question the next time.
-pub fn keep(facts: &Facts, record: &Record, kind: Kind, given: &Given, inside: &Namespaces) {
+pub fn keep(
+    facts: &Facts,
+    record: &Record,
+    kind: Kind,
+    launch: &Launch,
+    given: &Given,
+    inside: Option<&Namespaces>,
+) {
     let mut kept = kept(facts, kind);
     let before = kept.clone();
     for (remembered, was) in &given.0 {
         let Remembered { path, format, .. } = remembered;
-        let Some(now) = left(facts, inside, path).and_then(|text| read(*format, &text)) else { continue };
+        // A directory of the run outlives the place where it was mounted.
+        let text = match agent_home::answers_file(facts, kind, launch, path) {
+            Some(file) => left_in(&file),
+            None => inside.and_then(|inside| left(facts, inside, path)),
+        };
+        let Some(now) = text.and_then(|text| read(*format, &text)) else { continue };
         let changed = |key: &&Key| at(&now, &key.at).is_some_and(|value| at(was, &key.at) != Some(value));
         let changes: Vec<(&Key, Value)> = remembered
             .keys
@@ -125,7 +145,17 @@ fn name(key: &Key) -> String {
 
 /// What the agent left at a path.
 fn left(facts: &Facts, inside: &Namespaces, path: &Path) -> Option<String> {
-    let file = visit::open(&facts.context.zygote, inside, path).ok().flatten()?;
+    text_of(visit::open(&facts.context.zygote, inside, path).ok().flatten()?)
+}
+
+/// As [`left`], in a directory that was the agent's: it may have put anything there.
+fn left_in(file: &Path) -> Option<String> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
+    text_of(Some(file).filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?)
+}
+
+fn text_of(file: std::fs::File) -> Option<String> {
     let mut text = String::new();
     file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
@@ -243,8 +273,11 @@ fn fitting(value: &Value, shape: Shape) -> Option<Value> {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         !text.is_empty() && text.len() <= LONGEST_WORD && text.chars().all(plain)
     };
-    let is_name = |value: &Value| {
-        value.as_str().is_some_and(|text| text.len() <= LONGEST_NAME && !text.chars().any(char::is_control))
+    let are_texts = |longest: usize| {
+        let fits = |text: &str| text.len() <= longest && !text.chars().any(char::is_control);
+        value.as_array().is_some_and(|items| {
+            items.len() <= MOST_MEMBERS && items.iter().all(|item| item.as_str().is_some_and(fits))
+        })
     };
     let fits = match shape {
         Shape::Flag => value.is_boolean(),
@@ -255,9 +288,8 @@ fn fitting(value: &Value, shape: Shape) -> Option<Value> {
         }),
         Shape::Word => value.as_str().is_some_and(is_word),
         Shape::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
-        Shape::Names => {
-            value.as_array().is_some_and(|items| items.len() <= MOST_MEMBERS && items.iter().all(is_name))
-        }
+        Shape::Names => are_texts(LONGEST_NAME),
+        Shape::Rules => are_texts(LONGEST_RULE),
     };
     fits.then(|| value.clone())
 }

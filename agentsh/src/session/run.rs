@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use rustix::process::Signal;
 
-use crate::agent::{Access as StateAccess, Kind, Launch};
+use crate::agent::{Kind, Launch};
 use crate::guard::Guard;
 use crate::policy::{self, Credentials};
 use crate::store::Event;
@@ -125,6 +125,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let new = project_sources::note(&session.facts.context, &sources.collect::<Vec<_>>(), request.agree);
     new.map_err(io("remember what the project names"))?.iter().for_each(|line| session.record.note(line));
     let mut launch = configured::adapt(&session.facts, kind, argv)?;
+    agent_home::unless_unmasked(&session.facts, &mut launch);
     let given = remember::give(&session.facts, kind, &mut launch);
     for (id, reason) in &launch.refused {
         session.record.journal.record(Event::McpServerRefused {
@@ -181,17 +182,12 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     }
     let code = until_exit(&session.record, process, signals, &approvals).await?;
     drop(keys);
-    if launch.home_state.iter().any(|state| state.access == StateAccess::Scratch) {
-        // What is left of it is a directory that nobody reads.
-        let _ = std::fs::remove_dir_all(
-            agent_home::of_project(&session.facts, kind).join(format!("copies-{}", session.facts.id)),
-        );
-    }
+    remember::keep(&session.facts, &session.record, kind, &launch, &given, inside.as_ref());
     if let Some(inside) = inside {
-        remember::keep(&session.facts, &session.record, kind, &given, &inside);
         // The last descriptor of a mount namespace takes a grace period of the kernel.
         session.close_elsewhere(inside.into_descriptors());
     }
+    agent_home::finish(&session.facts, &session.record, kind, &launch, &given.paths().collect::<Vec<_>>());
     // Unlocked: from here on it is a person's.
     drop(layers);
     if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {

@@ -9,13 +9,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
 use crate::policy::{self, Answer, Question, domain};
+use crate::remedy;
 use crate::sandbox::spec::Visibility;
 use crate::store::{Event, redact};
 use crate::types::ServerId;
 
 use super::Session;
 use super::refused_calls;
-use super::wanted::Key;
 use crate::session::Facts;
 
 /// How long the answer may take to be read.
@@ -47,8 +47,15 @@ fn text(session: &Session, word: &str) -> String {
         allow &= answer.allow;
         remember(session, &question, &answer);
         record(session, what, &question, &answer);
+        let mut said = answer.to_string();
+        if let Some(change) = answer.change.as_deref().filter(|_| !answer.allow)
+            && let Some(command) = remedy::command(change)
+            && let Some(typed) = session.facts.allowing(change).and_then(|allow| allow.line())
+        {
+            said = said.replace(&command, &typed);
+        }
         // Writing to a string cannot fail.
-        let _ = write!(text, "{what}: {answer}");
+        let _ = write!(text, "{what}: {said}");
     }
     if allow {
         text.push_str(
@@ -57,12 +64,7 @@ fn text(session: &Session, word: &str) -> String {
     } else if is_for_outside {
         text.push_str("no policy allows it: tell the user, who can do it outside\n");
     } else {
-        let file = session.facts.context.config.join("agentsh/policy.yaml");
-        let _ = writeln!(
-            text,
-            "only the user can allow it, outside: in {}, for the next `agentsh run`",
-            file.display()
-        );
+        text.push_str("only the user can allow it, outside, for the next `agentsh run`\n");
     }
     format!("{}{text}", if allow { '+' } else { '-' })
 }
@@ -106,23 +108,18 @@ fn never(session: &Session, question: &Question) -> Option<Answer> {
 /// What was asked for and is denied belongs to what the end of the run suggests.
 fn remember(session: &Session, question: &Question, answer: &Answer) {
     let (false, Some(change)) = (answer.allow, &answer.change) else { return };
-    let key = match question {
-        // What is guarded or secret is not suggested because somebody asked for it: only because it was refused.
-        Question::Read(_) | Question::Write(_) if change.contains("unmask: [") => return,
-        // Whoever asks for a path is told about both; what he may read he asks to write.
-        Question::Read(_) => Key::Read,
+    let is_wanted = match question {
+        // What is guarded or secret is not suggested because somebody asked for it: only because it was refused. Whoever asks
+        // for a path is told about both; what he may read he asks to write.
+        Question::Read(_) => !change.contains("unmask: ["),
         Question::Connect(_, port) if change.contains("loopback: [") => {
-            if session.live.listeners.agent(*port).is_some() {
-                return;
-            }
-            Key::Loopback
+            session.live.listeners.agent(*port).is_none()
         }
-        Question::Connect(..) => Key::Host,
-        _ => return,
+        Question::Connect(..) => true,
+        _ => false,
     };
-    let entry = change.split_once(": [").and_then(|(_, rest)| rest.split_once(']'));
-    if let Some((entry, _)) = entry {
-        session.live.wanted.add(None, key, entry);
+    if is_wanted {
+        session.live.wanted.add(&session.facts, change);
     }
 }
 

@@ -10,6 +10,7 @@ pub mod missing;
 pub mod paragraph;
 pub mod proc_file;
 pub mod random;
+pub mod remedy;
 mod shown_time;
 pub mod site;
 pub mod types;

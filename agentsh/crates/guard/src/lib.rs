@@ -22,7 +22,7 @@ mod hidden;
 
 pub use decision::{
     Ahead, Check, Decision, Errand, Finding, Lookout, Matter, Offer, Refusal, Report, Rewrite, Seen,
-    Severity, Sightings, Subject, Used,
+    Severity, Sightings, Subject, Used, remedy,
 };
 pub use guard::Guard;
 pub use verdict::{Outcome, Reason, Verdict};

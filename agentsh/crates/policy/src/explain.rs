@@ -14,6 +14,7 @@ use super::path::{self, PathContext};
 use super::profile::ServerProfile;
 use super::sections::{Policy, ProcessPolicy};
 use crate::types::{RuleRef, ServerId};
+use agentsh_base::remedy;
 
 /// What a policy says to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,20 +28,22 @@ pub struct Answer {
 }
 
 impl Display for Answer {
-    /// For people: what, by which rule, and the line that turns it round.
+    /// For people: what, by which rule, and the command or the line that turns it round.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", if self.allow { "allowed" } else { "denied" }, self.text)?;
         writeln!(f, "  rule: {}", self.rule)?;
         let verb = if self.allow { "to deny it" } else { "to allow it" };
-        match &self.change {
-            Some(change) => writeln!(f, "  {verb}, add: {change}"),
-            None if self.rule.file.starts_with("built-in:") => {
+        let command = self.change.as_deref().filter(|_| !self.allow).and_then(remedy::command);
+        match (&self.change, command) {
+            (_, Some(command)) => writeln!(f, "  {verb}: {command}"),
+            (Some(change), None) => writeln!(f, "  {verb}, add: {change}"),
+            (None, _) if self.rule.file.starts_with("built-in:") => {
                 writeln!(f, "  {verb}, write its list anew in a policy of your own: `{{replace: [...]}}`")
             }
-            None if self.rule.line > 0 => {
+            (None, _) if self.rule.line > 0 => {
                 writeln!(f, "  {verb}, take out line {} of {}", self.rule.line, self.rule.file)
             }
-            None => Ok(()),
+            (None, _) => Ok(()),
         }
     }
 }

@@ -185,7 +185,7 @@ impl Flags {
 fn stays_closed(flag: &str, word: &str, answer: &Answer) -> PolicyError {
     let mut why = format!("{} by {}", answer.text, answer.rule);
     if let Some(change) = &answer.change {
-        let _ = write!(why, "; to allow it, add to a policy: {change}");
+        let _ = write!(why, "; to allow it: {}", agentsh_base::remedy::shown(change));
     }
     refused(flag, word, &why)
 }

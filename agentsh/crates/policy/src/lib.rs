@@ -18,6 +18,7 @@ mod documented_patterns;
 pub mod domain;
 #[cfg(test)]
 mod domain_tests;
+pub mod edit;
 pub mod env;
 pub mod explain;
 #[cfg(test)]

@@ -51,6 +51,19 @@ pub struct Search {
     pub agent: String,
     /// What the command line adds.
     pub flags: Flags,
+    /// A file of the user or the project, and the text that it would have: what that would change is asked before it is
+    /// written.
+    pub proposed: Option<(PathBuf, String)>,
+}
+
+impl Search {
+    /// The text of a layer; None when there is no such file.
+    fn read(&self, file: &Path, links: Links) -> Result<Option<String>, PolicyError> {
+        match &self.proposed {
+            Some((proposed, text)) if proposed == file => Ok(Some(text.clone())),
+            _ => read_file(file, links),
+        }
+    }
 }
 
 /// A policy that was found and checked, with its text for messages. Its own tests have not run yet.
@@ -128,10 +141,10 @@ fn find_under(request: &Search, organisation: Option<(Bundle, InForce)>) -> Resu
             let mut layers = Vec::new();
             let approved = request.config_home.join("agentsh").join(APPROVED_FILE);
             for (file, word) in [(&request.system, "machine"), (&user, "user"), (&approved, APPROVED)] {
-                layers.extend(own_layer(file)?.map(|layer| Layer { word, ..layer }));
+                layers.extend(own_layer(file, request)?.map(|layer| Layer { word, ..layer }));
             }
             if let Some(word) = explicit {
-                layers.push(named_layer(word)?);
+                layers.push(named_layer(word, request)?);
             }
             (builtin::for_agent(&request.agent), layers)
         }
@@ -146,7 +159,7 @@ fn find_under(request: &Search, organisation: Option<(Bundle, InForce)>) -> Resu
     };
     loaded.policy.organisation = organisation.map(|(_, found)| found);
     let explicit = request.explicit.as_ref().filter(|word| is_file(word));
-    narrow_by_project(&mut loaded, &request.project, explicit)?;
+    narrow_by_project(&mut loaded, request, explicit)?;
     request.flags.lay_over(&mut loaded.policy, request)?;
     loaded.policy.find_warnings();
     Ok(loaded)
@@ -227,17 +240,17 @@ pub(super) fn lay(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, PolicyEr
 /// Takes away what `.agentsh.yaml` of the project takes away.
 fn narrow_by_project(
     loaded: &mut Loaded,
-    project: &Path,
+    request: &Search,
     explicit: Option<&String>,
 ) -> Result<(), PolicyError> {
-    let path = project.join(PROJECT_FILE);
+    let path = request.project.join(PROJECT_FILE);
     // The user named it: that is his word and not the project's.
     let is_same = |word: &String| std::fs::canonicalize(word).ok() == std::fs::canonicalize(&path).ok();
     if path.exists() && explicit.is_some_and(is_same) {
         return Ok(());
     }
     // An empty file takes nothing away: it may be the stand-in of another run.
-    let text = read_file(&path, Links::Refuse)?.filter(|text| !text.trim().is_empty());
+    let text = request.read(&path, Links::Refuse)?.filter(|text| !text.trim().is_empty());
     let Some(text) = text else { return refuse_yml(&path) };
     let file = path.display().to_string();
     let source = Source { name: &file, text: &text };
@@ -269,11 +282,11 @@ fn built_in_layer(name: &str) -> Result<Layer, PolicyError> {
 }
 
 /// A layer that is there or not.
-fn own_layer(file: &Path) -> Result<Option<Layer>, PolicyError> {
+fn own_layer(file: &Path, request: &Search) -> Result<Option<Layer>, PolicyError> {
     if file.as_os_str().is_empty() {
         return Ok(None);
     }
-    match read_file(file, Links::Follow)? {
+    match request.read(file, Links::Follow)? {
         Some(text) => layer(file.display().to_string(), text).map(Some),
         None => refuse_yml(file).map(|()| None),
     }
@@ -371,11 +384,11 @@ pub(super) fn read_plain(file: &Path) -> Result<Option<String>, PolicyError> {
 const BUILT_IN: &str = "built-in:";
 
 /// The file that `--policy` names.
-fn named_layer(name: &str) -> Result<Layer, PolicyError> {
+fn named_layer(name: &str, request: &Search) -> Result<Layer, PolicyError> {
     if is_file(name) {
         let file = Path::new(name);
         let text =
-            read_file(file, Links::Follow)?.ok_or_else(|| unreadable(file, "there is no such file"))?;
+            request.read(file, Links::Follow)?.ok_or_else(|| unreadable(file, "there is no such file"))?;
         return layer(name.to_owned(), text);
     }
     let names = builtin_names();

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use agentsh_base::remedy::shown;
+
 use crate::escape::line;
 use crate::shown_time;
 use crate::summary::{PORTS_UNKNOWN, Summary, Warned};
@@ -163,8 +165,8 @@ impl Summary {
             let rule = found.rule.to_string();
             let ports = if found.port == 0 { PORTS_UNKNOWN } else { "" };
             let change = found.change.as_deref();
-            let change =
-                change.map_or(String::new(), |change| format!("; to allow it: {}{ports}", line(change)));
+            let change = change
+                .map_or(String::new(), |change| format!("; to allow it: {}{ports}", line(&shown(change))));
             format!(
                 "{} to {}{port}{times}: {}{detail}, by {}{change}",
                 owner(found.server_id.as_ref()),
@@ -180,7 +182,8 @@ impl Summary {
     fn refused_inside(&self) -> Vec<String> {
         let lines = self.refused_files.values().chain(self.refused_calls.values()).map(|found| {
             let change = found.change.as_deref();
-            let change = change.map_or(String::new(), |change| format!("; to allow it: {}", line(change)));
+            let change =
+                change.map_or(String::new(), |change| format!("; to allow it: {}", line(&shown(change))));
             let detail =
                 if found.detail.is_empty() { String::new() } else { format!(" ({})", line(&found.detail)) };
             format!(

@@ -1,6 +1,7 @@
 //! Claude Code. Its servers stand in `.mcp.json`, `~/.claude.json` and on the command line; it takes a list of
 //! its own with `--strict-mcp-config --mcp-config`, and then reads none of the others.
 
+mod answers;
 mod argv;
 mod config;
 mod front_matter;
@@ -140,6 +141,9 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         launch.remembered.push(home::remembered(&sources));
     }
     launch.home_state = home::state(context, &sources);
+    if !plain_subcommand && !is_managed {
+        answers::own(context, &sources, &mut launch);
+    }
     let hidden = launch.hidden.clone();
     launch.home_state.retain(|state| {
         let path = context.home.join(&state.path);

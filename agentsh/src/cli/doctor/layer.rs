@@ -87,27 +87,11 @@ impl State {
     }
 }
 
-/// The rows and the last line. In a terminal of `width` columns a layer that is as it should be takes one line, and any
-/// other says why, and what to do about it.
+/// The rows and the last line, for `width` columns: a layer that is as it should be takes one line, and any other says why,
+/// and what to do about it.
 #[must_use]
-pub fn render(layers: &[Layer], width: Option<u16>) -> String {
-    let rows = match width {
-        Some(width) => {
-            let layers = said_once(layers);
-            layers.iter().map(|layer| shown(layer, usize::from(width))).collect()
-        }
-        None => {
-            let row = |layer: &Layer| {
-                let got = match layer.got.as_str() {
-                    "" => layer.state.words().to_owned(),
-                    got => format!("{}: {got}", layer.state.words()),
-                };
-                vec![layer.layer.clone(), layer.asked.clone(), got, layer.why.clone(), layer.remedy.clone()]
-            };
-            let head = ["layer", "asked", "got", "why", "what to do"];
-            table::render(&head, layers.iter().map(row).collect(), None)
-        }
-    };
+pub fn render(layers: &[Layer], width: u16) -> String {
+    let rows: String = said_once(layers).iter().map(|layer| shown(layer, usize::from(width))).collect();
     let names = |layers: &[&Layer]| {
         let names: Vec<&str> = layers.iter().map(|layer| layer.layer.as_str()).collect();
         names.join(", ")
@@ -125,10 +109,7 @@ pub fn render(layers: &[Layer], width: Option<u16>) -> String {
         }
         (open, _) => paint(BAD, &format!("not fully enforced here: {}", names(open))),
     };
-    match width {
-        Some(width) => paragraph::fold(&format!("{rows}{verdict}\n"), usize::from(width)).into_owned(),
-        None => format!("{rows}{verdict}\n"),
-    }
+    paragraph::fold(&format!("{rows}{verdict}\n"), usize::from(width)).into_owned()
 }
 
 /// As people read it: programs that are not there share a row, and a reason that stands above is not told again.
@@ -261,7 +242,7 @@ mod tests {
     }
 
     fn plain(layers: &[Layer], width: u16) -> String {
-        anstream::adapter::strip_str(&render(layers, Some(width))).to_string()
+        anstream::adapter::strip_str(&render(layers, width)).to_string()
     }
 
     #[test]
@@ -275,8 +256,7 @@ mod tests {
         not needed  network-ebpf
         not fully enforced here: memory-limit
         ");
-        assert!(render(&some(), Some(80)).contains("\u{1b}[32menforced"));
-        assert!(!render(&some(), None).contains("\u{1b}[32menforced"));
+        assert!(render(&some(), 80).contains("\u{1b}[32menforced"));
     }
 
     #[test]

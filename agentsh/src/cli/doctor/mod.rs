@@ -20,6 +20,9 @@ use self::layer::{Layer, State};
 use self::stage::Stage;
 use super::{exit, fail};
 
+/// Where standard output is no terminal: programs read `--json`.
+const COLUMNS: u16 = 100;
+
 const NO_SANDBOX: &str = "no sandbox can be started";
 /// The hidden verb of the inside.
 pub const PROBE_VERB: &str = "__probe";
@@ -47,7 +50,7 @@ pub async fn run(args: DoctorArgs) -> u8 {
             Err(error) => return fail(&error.to_string()),
         }
     } else {
-        layer::render(&layers, super::output::terminal_width())
+        layer::render(&layers, super::output::terminal_width().unwrap_or(COLUMNS))
     };
     let mut out = anstream::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::policy::PathContext;
 use crate::policy::{Policy, Question};
+use crate::remedy;
 use crate::store::words::{Action, ApprovalWord, ConnectionState, ExitCause, InterfaceWord, LoginWord};
 use crate::store::{Event, Record};
 use crate::types::{RuleRef, ServerId};
@@ -55,6 +56,8 @@ impl Making<'_> {
             approval(&mut row, event);
             session(&mut row, event);
         }
+        // Where one command writes it, that is what a person copies.
+        row.change = row.change.map(|change| remedy::command(&change).unwrap_or(change));
         if let Some(input) = self.inputs.get(&record.id) {
             row.input = serde_json::to_string_pretty(input).ok();
         }
@@ -336,9 +339,8 @@ fn session(row: &mut Row, event: &Event) {
             fill(row, "file", path, warn(&words_of(what.as_str())), detail.clone());
         }
         Event::FileRefused { path, access, change, .. } => {
-            let detail =
-                change.as_ref().map_or(access.clone(), |change| format!("{access}; to allow it: {change}"));
-            fill(row, "file", path, warn("refused"), detail);
+            fill(row, "file", path, warn("refused"), access.clone());
+            row.change = change.clone();
         }
         Event::FilesGranted { grants, .. } => {
             let said = grants.iter().map(|grant| format!("{} {}", grant.word.as_str(), grant.path));
@@ -346,8 +348,8 @@ fn session(row: &mut Row, event: &Event) {
             fill(row, "files", "of the policy", quiet("granted"), said);
         }
         Event::WhyDenied { what, about, change, .. } => {
-            let detail = change.as_ref().map_or(String::new(), |change| format!("to allow it: {change}"));
-            fill(row, "why", &format!("{what} {about}"), warn("denied"), detail);
+            fill(row, "why", &format!("{what} {about}"), warn("denied"), String::new());
+            row.change = change.clone();
         }
         Event::CallRefused { program, what, detail, .. } => {
             fill(row, "process", &format!("{program}: {what}"), warn("refused"), detail.clone());

@@ -17,6 +17,7 @@ use crate::net::Allowlist;
 use crate::net::allow::Permission;
 use crate::net::ask::Ask;
 use crate::policy::domain::{self, Host};
+use crate::remedy;
 use crate::store::{Event, escape, redact};
 use crate::types::{RuleRef, ServerId};
 
@@ -144,7 +145,7 @@ impl Model {
         let decision = allow.decide(&host, port);
         let line = || {
             let entry = crate::policy::allow_entry(&text, port).unwrap_or_default();
-            format!("to allow it: {}", crate::policy::allow_line(None, &entry))
+            format!("to allow it: {}", remedy::shown(&crate::policy::allow_line(None, &entry)))
         };
         match decision.outcome {
             Permission::Allowed => {

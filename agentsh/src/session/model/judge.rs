@@ -153,7 +153,7 @@ impl Judge for SessionJudge {
         }
         let remedy = match server.0.as_str() {
             OWN => "the user can take the rule away".to_owned(),
-            _ => decision.verdict.remedy(),
+            _ => crate::guard::remedy(&server, &tool, &decision.verdict),
         };
         let what = decision.deciding().map(|found| format!("{}; ", found.what)).unwrap_or_default();
         let said = format!("{}; {what}{remedy}", decision.verdict.rule);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::agent::{Endpoint, Kind, Launch};
+use crate::agent::{Access as StateAccess, Endpoint, Kind, Launch};
 use crate::policy::{NetworkRule, RequestRule, Ruled, domain};
 use crate::sandbox::layout::OWN_DIRECTORY;
 use crate::sandbox::plan::{Access, Terminal};
@@ -183,7 +183,10 @@ pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool
 
 /// What makes the agent use agentsh's bridges in place of its own servers.
 fn of_adapter(kind: Kind, launch: &Launch, socket: &Path) -> Contribution {
-    let files = launch.files.iter().map(|file| File::new(file.path.clone(), file.content.clone(), file.mode));
+    let answers = launch.home_state.iter().filter(|state| state.access == StateAccess::Answers);
+    let answers: Vec<&PathBuf> = answers.map(|state| &state.path).collect();
+    let files = launch.files.iter().filter(|file| !answers.iter().any(|own| file.path.starts_with(own)));
+    let files = files.map(|file| File::new(file.path.clone(), file.content.clone(), file.mode));
     let replaced =
         launch.replaced.iter().map(|(path, content)| File::new(path.clone(), content.clone(), 0o444));
     let pass = kind.own_environment().iter().map(|pattern| EnvChange::Pass((*pattern).to_owned()));

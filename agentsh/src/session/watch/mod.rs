@@ -12,6 +12,7 @@ mod newcomers;
 mod thread;
 mod unfinished;
 
+pub use thread::arrived;
 pub use unfinished::finish_all;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,8 @@ use super::copies::Copy;
 use super::launch::Running;
 use super::refused_files;
 use super::undo::Aside;
-use super::wanted::Key;
+use super::why;
+use crate::policy::Question;
 use crate::sandbox::freeze::Freezer;
 use crate::sandbox::layout::Layout;
 use crate::sandbox::placeholders::Placeholders;
@@ -165,8 +167,12 @@ impl Guards {
                         if what == GuardChange::SetAside
                             && !refused_files::is_never_offered(&path, &context.home, &context.state)
                         {
-                            let shown = path.strip_prefix(&session.facts.context.project).unwrap_or(&path);
-                            session.live.wanted.add(server.as_ref(), Key::Unmask, &format!("{shown:?}"));
+                            let question = Question::Write(path.to_string_lossy().into_owned());
+                            let answer = why::ask(&session, server.as_ref(), &question);
+                            answer
+                                .change
+                                .iter()
+                                .for_each(|change| session.live.wanted.add(&session.facts, change));
                         }
                         session.record.journal.record(Event::GuardChanged {
                             server_id: server.clone(),

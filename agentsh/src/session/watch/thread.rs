@@ -4,7 +4,8 @@ mod ending;
 mod guarding;
 mod hearing;
 
-pub(super) use guarding::{arrived, copies};
+pub use guarding::arrived;
+pub(super) use guarding::copies;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};

@@ -11,7 +11,7 @@ pub(crate) mod used;
 pub use ahead::{Ahead, Errand, Lookout, Seen, Sightings};
 pub use finding::{Finding, Rewrite, Severity};
 pub use fold::{Decision, Report};
-pub use refusal::Refusal;
+pub use refusal::{Refusal, remedy};
 pub use subject::{Matter, Offer, Subject};
 pub use used::Used;
 

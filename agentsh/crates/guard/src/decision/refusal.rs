@@ -1,7 +1,9 @@
 //! How a refusal is worded, whoever carries it.
 
+use agentsh_base::remedy::Allow;
+
 use crate::types::ServerId;
-use crate::verdict::Verdict;
+use crate::verdict::{Reason, Verdict};
 
 use super::Decision;
 
@@ -22,31 +24,47 @@ impl Refusal {
             Some(_) if name.contains('/') => format!("`{name}`"),
             _ => format!("tool '{name}'"),
         };
-        Self::new(&format!("{what} of server '{server}'"), decision)
+        let (found, verdict) = (found(decision), &decision.verdict);
+        Self::worded(&format!("{what} of server '{server}'"), verdict, &found, &remedy(server, name, verdict))
     }
 
     /// Of what a server gave back for a call.
     #[must_use]
     pub fn of_result(server: &ServerId, name: &str, decision: &Decision) -> Self {
-        Self::new(&format!("the result of '{name}' of server '{server}'"), decision)
+        let (found, verdict) = (found(decision), &decision.verdict);
+        Self::worded(
+            &format!("the result of '{name}' of server '{server}'"),
+            verdict,
+            &found,
+            &verdict.remedy(),
+        )
     }
 
     /// Of a server as such.
     #[must_use]
     pub fn of_server(server: &ServerId, verdict: &Verdict) -> Self {
-        Self::worded(&format!("server '{server}'"), verdict, "")
+        Self::worded(&format!("server '{server}'"), verdict, "", &verdict.remedy())
     }
 
-    fn new(subject: &str, decision: &Decision) -> Self {
-        let found = decision.deciding().map(|found| format!(": {}", found.what)).unwrap_or_default();
-        Self::worded(subject, &decision.verdict, &found)
-    }
-
-    fn worded(subject: &str, verdict: &Verdict, found: &str) -> Self {
+    fn worded(subject: &str, verdict: &Verdict, found: &str, remedy: &str) -> Self {
         Self {
-            message: format!("{subject} refused by {}{found}; {}", verdict.rule, verdict.remedy()),
+            message: format!("{subject} refused by {}{found}; {remedy}", verdict.rule),
             reason: verdict.reason.code(),
             rule: verdict.rule.to_string(),
         }
+    }
+}
+
+fn found(decision: &Decision) -> String {
+    decision.deciding().map(|found| format!(": {}", found.what)).unwrap_or_default()
+}
+
+/// What to do about a refused call: the command that puts the tool on the allow list, where that is all it takes.
+#[must_use]
+pub fn remedy(server: &ServerId, name: &str, verdict: &Verdict) -> String {
+    let allow = Allow { tools: vec![format!("{server}/{name}")], ..Allow::default() };
+    match allow.line().filter(|_| verdict.reason == Reason::ToolNotAllowlisted) {
+        Some(command) => format!("to allow it: `{command}`"),
+        None => verdict.remedy(),
     }
 }

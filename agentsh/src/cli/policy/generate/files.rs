@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::quoted;
 use crate::policy::{FilesystemPolicy, PathContext, Question, Ruled, ask_file};
+use crate::remedy;
 use crate::store::words::FileWord;
 use crate::store::{Event, FileGrant, escape};
 use crate::types::{RuleRef, ServerId};
@@ -212,7 +213,10 @@ fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContex
         }
     };
     let answer = ask_file(&files, &question, paths);
-    let remedy = answer.change.as_ref().map_or(String::new(), |change| format!("; to allow it: {change}"));
+    let remedy = answer
+        .change
+        .as_ref()
+        .map_or(String::new(), |change| format!("; to allow it: {}", remedy::shown(change)));
     (!answer.allow).then(|| format!("{}, by {}{remedy}", answer.text, answer.rule))
 }
 

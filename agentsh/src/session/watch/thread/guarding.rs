@@ -7,6 +7,7 @@ use super::super::fresh;
 use super::super::names::What;
 use super::Watch;
 use crate::policy::builtin_paths;
+use crate::remedy::Allow;
 use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::layout;
 use crate::sandbox::mend::mend;
@@ -237,12 +238,14 @@ impl Watch {
 }
 
 /// What a person is told about something that appeared.
-pub(in super::super) fn arrived(shown: &str, path: &Path) -> String {
+/// That something guarded appeared during the run, and how a person gets it back.
+pub fn arrived(shown: &str, path: &Path) -> String {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let why = builtin_paths::guarded(name, true).map_or("runs by itself", |entry| entry.why);
+    let allow = Allow { write: true, words: vec![path.display().to_string()], ..Allow::default() };
+    let allow = allow.line().map(|line| format!("; to let the agent make it: `{line}`")).unwrap_or_default();
     format!(
-        "{shown} was made during the run and set aside ({why}); `agentsh undo {}` gives it back; to let the agent make it: \
-         agent: {{filesystem: {{unmask: [{shown:?}]}}}}",
+        "{shown} was made during the run and set aside ({why}); `agentsh undo {}` gives it back{allow}",
         path.display()
     )
 }

@@ -1,0 +1,183 @@
+//! `agentsh policy allow`: what is typed is in the right file, and the next run has it.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::policy;
+use crate::support::{Mode, Outcome, Place};
+
+fn allow(place: &Place, words: &[&str]) -> String {
+    policy(place, &[&["allow"], words].concat())
+}
+
+fn file_of(place: &Place) -> String {
+    std::fs::read_to_string(place.home.join(".config/agentsh/policy.yaml")).unwrap_or_default()
+}
+
+#[test]
+fn each_thing_goes_to_its_list_and_a_second_time_changes_nothing() {
+    let place = Place::new(Mode::Invoker);
+    place.write(place.home.join("library/x"), "LIBRARY");
+    place.write(place.home.join("notes/x"), "NOTES");
+    place.set("MY_TOKEN", "mine");
+    let words: [(&[&str], &str); 8] = [
+        (&["api.test", "https://db.test:5432/x"], "- \"api.test\"\n      - \"db.test:5432\"\n"),
+        (&["*.wide.test", "10.1.0.0/16"], "- \"*.wide.test\"\n      - \"10.1.0.0/16\"\n"),
+        (&["localhost:5433"], "loopback:\n      - 5433\n"),
+        (&["~/library"], "read:\n      - \"~/library\"\n"),
+        (&["--write", "~/notes"], "write:\n      - \"~/notes\"\n"),
+        (&["--env", "MY_TOKEN"], "env_allow:\n    - \"MY_TOKEN\"\n"),
+        (&["--write", ".envrc"], "unmask:\n      - \".envrc\"\n"),
+        (&["--server", "tracker", "tracker.test"], "- id: tracker\n        network:\n"),
+    ];
+    for (words, written) in words {
+        let said = allow(&place, words);
+        assert!(said.contains("\n+++ ROOT/home/.config/agentsh/policy.yaml\n"), "{words:?} {said}");
+        assert!(
+            said.contains("ROOT/home/.config/agentsh/policy.yaml:") && said.ends_with("exit 0"),
+            "{said}"
+        );
+        let text = file_of(&place);
+        assert!(text.contains(written), "{words:?} {said}\n{text}");
+        let again = allow(&place, words);
+        assert!(again.contains(" already: ") && again.ends_with("exit 0"), "{words:?} {again}");
+        assert_eq!(file_of(&place), text, "{words:?}");
+    }
+    assert!(policy(&place, &["check"]).contains(": ok"), "{}", file_of(&place));
+    // It is what a run has.
+    let seen =
+        place.shell("cat ~/library/x ~/notes/x; echo more > ~/notes/x; echo $MY_TOKEN; echo x > .envrc");
+    assert_eq!(seen.stdout, "LIBRARYNOTESmine\n", "{seen}");
+    assert_eq!(std::fs::read_to_string(place.home.join("notes/x")).unwrap(), "more\n");
+    assert!(place.project.join(".envrc").exists());
+    assert!(policy(&place, &["explain", "--connect", "a.wide.test:443"]).starts_with("allowed"));
+    assert!(policy(&place, &["explain", "--connect", "tracker.test:443"]).starts_with("denied"));
+    let of_server = policy(&place, &["explain", "--server", "tracker", "--connect", "tracker.test:443"]);
+    assert!(of_server.starts_with("allowed"), "{of_server}");
+    let mode = place.home.join(".config/agentsh/policy.yaml").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_tool_goes_to_the_allow_list_and_comments_stay() {
+    let place = Place::new(Mode::Invoker);
+    let before = "# mine\nsandbox:\n  mcp:\n    enforce_policy: true\n    tool_policy: allowlist # strict\n    allowed_tools:\n      \
+                  - {server: fs, tool: read_file}  # needed\n      # later: write_file\n    rate_limits: {enabled: false}\n";
+    place.user_policy(before);
+    assert!(policy(&place, &["explain", "--tool", "fs/write_file"]).contains("allow --tool fs/write_file"));
+    let said = allow(&place, &["fs/write_file"]);
+    assert!(
+        said.contains("fs/write_file may be called: ROOT/home/.config/agentsh/policy.yaml:8\n"),
+        "{said}"
+    );
+    let line = "      - {server: fs, tool: write_file}\n";
+    assert_eq!(file_of(&place), before.replace("      # later", &format!("{line}      # later")));
+    assert!(policy(&place, &["explain", "--tool", "fs/write_file"]).starts_with("allowed"));
+    assert!(policy(&place, &["explain", "--tool", "fs/other"]).starts_with("denied"));
+}
+
+#[test]
+fn two_remedies_one_below_the_other_are_one_map() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("agent: {network: {allow: [one.test]}} # flow\n");
+    allow(&place, &["two.test"]);
+    allow(&place, &["--env", "CI_RUN"]);
+    assert_eq!(
+        file_of(&place),
+        "agent: {network: {allow: [one.test, \"two.test\"]}, env_allow: [\"CI_RUN\"]} # flow\n"
+    );
+}
+
+#[test]
+fn print_writes_nothing() {
+    let place = Place::new(Mode::Invoker);
+    for option in ["--print", "--dry-run"] {
+        let said = allow(&place, &[option, "one.test"]);
+        assert!(
+            said.contains("+      - \"one.test\"") && said.ends_with("nothing was written\nexit 0"),
+            "{said}"
+        );
+        assert!(!place.home.join(".config/agentsh").exists());
+    }
+}
+
+#[test]
+fn what_stays_closed_is_said_with_its_rule_and_nothing_is_written() {
+    let place = Place::new(Mode::Invoker);
+    place.write("secret/x", "");
+    place.write("docs/x", "");
+    let before = "agent: {filesystem: {deny: [secret]}}\n";
+    place.user_policy(before);
+    for (words, why) in [
+        (&["./secret/x"][..], "by ROOT/home/.config/agentsh/policy.yaml:1 (agent.filesystem.deny[0])"),
+        (&["~/.local/state/agentsh"], "no sandbox ever sees it"),
+        (&["~/nowhere"], "there is no ~/nowhere"),
+    ] {
+        let said = allow(&place, words);
+        assert!(said.contains(why) && said.ends_with("exit 1"), "{words:?} {said}");
+        assert_eq!(file_of(&place), before);
+    }
+    for (words, why) in [
+        (&["docs"][..], "'docs' is a path: write ./docs"),
+        (&["nonsense"], "is no host, path or SERVER/TOOL"),
+        (&["localhost"], "write localhost:PORT"),
+        (&["a b.test"], "is no host, path or SERVER/TOOL"),
+        (&["*"], "is no host, path or SERVER/TOOL"),
+        (&["one.test:99999"], "is no host, path or SERVER/TOOL"),
+        (&["--env", "A=B"], "is no name of a variable"),
+        (&["--tool", "fs"], "write SERVER/TOOL"),
+    ] {
+        let said = allow(&place, words);
+        assert!(said.contains(why) && !said.ends_with("exit 0"), "{words:?} {said}");
+        assert_eq!(file_of(&place), before);
+    }
+    // A file that says something else, or nothing that can be read, stays as it is.
+    for broken in ["agent: [\n", "agent: {}\nagent: {}\n"] {
+        place.user_policy(broken);
+        let said = allow(&place, &["one.test"]);
+        assert!(said.contains("policy.yaml") && said.ends_with("exit 125"), "{said}");
+        assert_eq!(file_of(&place), broken);
+    }
+    // So does one whose own tests would fail: no run would start.
+    let tested = "tests: [{connect: \"one.test:443\", expect: deny}]\n";
+    place.user_policy(tested);
+    let said = allow(&place, &["one.test"]);
+    assert!(said.contains("nothing was written") && said.ends_with("exit 1"), "{said}");
+    assert_eq!(file_of(&place), tested);
+}
+
+#[test]
+fn a_project_that_narrows_is_named_and_can_be_changed() {
+    let place = Place::new(Mode::Invoker);
+    place.write(".agentsh.yaml", "agent: {network: {allow: []}}\n");
+    let said = allow(&place, &["one.test"]);
+    assert!(
+        said.contains("add `--file ROOT/home/project/.agentsh.yaml`") && said.ends_with("exit 1"),
+        "{said}"
+    );
+    assert_eq!(file_of(&place), "");
+    // It can only give what the user gives.
+    let said = allow(&place, &["--file", ".agentsh.yaml", "one.test"]);
+    assert!(said.contains("can only narrow") && said.ends_with("exit 1"), "{said}");
+    place.user_policy("agent: {network: {allow: [one.test]}}\n");
+    let said = allow(&place, &["--file", ".agentsh.yaml", "one.test"]);
+    assert!(said.ends_with("exit 0"), "{said}");
+    assert!(policy(&place, &["explain", "--connect", "one.test:443"]).starts_with("allowed"), "{said}");
+    // A file for `--policy`.
+    let said = allow(&place, &["--file", "more.yaml", "--env", "MORE"]);
+    assert!(said.ends_with("exit 0"), "{said}");
+    let text = std::fs::read_to_string(place.project.join("more.yaml")).unwrap();
+    assert_eq!(text, "version: 1\nagent:\n  env_allow:\n    - \"MORE\"\n");
+}
+
+/// Nobody inside widens his own sandbox.
+#[test]
+fn inside_of_a_sandbox_nothing_is_written() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let inside = place.shell("/run/agentsh/agentsh policy allow one.test; echo $?");
+        assert!(!inside.stdout.ends_with("\n0\n") || file_of(&place).is_empty(), "{inside}");
+        assert_eq!(file_of(&place), "", "{mode:?} {inside}");
+        Outcome::of(&mut place.agentsh(&["policy", "allow", "one.test"])).expect_code(0);
+        assert!(file_of(&place).contains("one.test"), "the twin");
+    }
+}
