@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::expand;
 use crate::gateway::config::{Config, Endpoint};
-use crate::gateway::{Answered, Connector, Gateway, Refusal, Served, Wire};
+use crate::gateway::{Answered, Code, Connector, Gateway, Refusal, Served, Wire};
 use crate::mcp::pause;
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
@@ -135,7 +135,7 @@ struct Carrier {
     bridges: Rc<Bridges>,
     file: String,
     /// By endpoint and code: anybody on the network can cause them without end.
-    refusals: RefCell<BTreeMap<(String, &'static str), Repeats>>,
+    refusals: RefCell<BTreeMap<(String, Code), Repeats>>,
 }
 
 impl Connector for Carrier {
@@ -226,10 +226,10 @@ impl Connector for Carrier {
 }
 
 impl Carrier {
-    fn record(&self, endpoint: &str, code: &str, detail: String) {
+    fn record(&self, endpoint: &str, code: Code, detail: String) {
         self.session.record.journal.record(Event::McpServerRefused {
             server_id: ServerId(endpoint.to_owned()),
-            reason: code.to_ascii_lowercase().replace('_', "-"),
+            reason: code.as_str().to_ascii_lowercase().replace('_', "-"),
             detail,
             rule: RuleRef::default_rule("gateway"),
         });

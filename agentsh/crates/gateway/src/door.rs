@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use jiff::Timestamp;
 use jsonwebtoken::jwk::JwkSet;
 
+use super::codes::Code;
 use super::config::Config;
 use super::keys::{self, Keys};
 use super::message::header;
@@ -22,9 +22,7 @@ const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Why a request reaches no server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Stable code, as ThornGuard names it.
-    pub code: &'static str,
-    pub status: StatusCode,
+    pub code: Code,
     /// For the client.
     pub why: String,
     /// Seconds after which it may ask again.
@@ -34,8 +32,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub fn new(code: &'static str, status: StatusCode, why: impl Into<String>) -> Self {
-        Self { code, status, why: why.into(), retry_after: None, token_error: None }
+    pub fn new(code: Code, why: impl Into<String>) -> Self {
+        Self { code, why: why.into(), retry_after: None, token_error: None }
     }
 }
 
@@ -71,7 +69,7 @@ impl Door {
             && !config.allow_from.iter().any(|net| net.contains(&peer.to_canonical()))
         {
             let why = "connections from this network are not allowed";
-            return Err(Refusal::new("BLOCKED_IP_WHITELIST", StatusCode::FORBIDDEN, why));
+            return Err(Refusal::new(Code::Network, why));
         }
         self.count(&admitted.subject, config.limits.requests_per_minute, Instant::now())?;
         Ok(admitted)
@@ -97,8 +95,7 @@ impl Door {
         Err(Refusal {
             retry_after: Some(left),
             ..Refusal::new(
-                "BLOCKED_RATE_LIMIT",
-                StatusCode::TOO_MANY_REQUESTS,
+                Code::Rate,
                 format!("more than {limit} requests in a minute; try again in {left} s"),
             )
         })
@@ -107,7 +104,7 @@ impl Door {
 
 /// Against web pages: of another origin, and of names that lead here (DNS rebinding).
 pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
-    let refuse = |why: &str| Err(Refusal::new("BLOCKED_ORIGIN", StatusCode::FORBIDDEN, why));
+    let refuse = |why: &str| Err(Refusal::new(Code::Origin, why));
     let Some(host) = headers.get(HOST) else { return refuse("the request names no host") };
     if !host.to_str().is_ok_and(|host| is_own_host(config, host)) {
         return refuse(
@@ -166,7 +163,7 @@ fn authenticate(
     endpoint: &str,
     headers: &HeaderMap,
 ) -> Result<Admitted, Refusal> {
-    let refuse = |why: String| Err(Refusal::new("BLOCKED_AUTH", StatusCode::UNAUTHORIZED, why));
+    let refuse = |why: String| Err(Refusal::new(Code::Unauthenticated, why));
     let Some(shown) = shown(headers) else {
         if config.auth.open {
             return Ok(anonymous());
@@ -180,11 +177,11 @@ fn authenticate(
             Ok(subject) => Ok(Admitted { name: subject.clone(), subject: format!("sub:{subject}") }),
             Err(TokenError::Invalid(why)) => Err(Refusal {
                 token_error: Some("invalid_token"),
-                ..Refusal::new("BLOCKED_AUTH", StatusCode::UNAUTHORIZED, why)
+                ..Refusal::new(Code::Unauthenticated, why)
             }),
             Err(TokenError::Scope(why)) => Err(Refusal {
                 token_error: Some("insufficient_scope"),
-                ..Refusal::new("BLOCKED_AUTH", StatusCode::FORBIDDEN, why)
+                ..Refusal::new(Code::Unauthorized, why)
             }),
         };
     }
@@ -194,8 +191,7 @@ fn authenticate(
         }
         // Who holds a key may know that it does not reach this far.
         Ok((_, key)) => Err(Refusal::new(
-            "BLOCKED_AUTH",
-            StatusCode::FORBIDDEN,
+            Code::Unauthorized,
             format!("the key '{}' does not open this endpoint", key.name),
         )),
         // It says nothing to a gateway that lets everybody in.
@@ -244,7 +240,9 @@ mod tests {
 
     fn admit(config: &Config, keys: &Keys, list: &[(&'static str, &str)]) -> Result<Admitted, &'static str> {
         let peer = "127.0.0.1".parse().unwrap();
-        Door::default().admit(config, keys, None, "fs", peer, &headers(list)).map_err(|refusal| refusal.code)
+        Door::default()
+            .admit(config, keys, None, "fs", peer, &headers(list))
+            .map_err(|refusal| refusal.code.as_str())
     }
 
     #[test]
@@ -310,7 +308,7 @@ mod tests {
             let peer = peer.parse().unwrap();
             let answer =
                 door.admit(&config, &Keys::default(), None, "fs", peer, &headers(&[("host", "localhost")]));
-            answer.map(|_| ()).map_err(|refusal| (refusal.code, refusal.retry_after.is_some()))
+            answer.map(|_| ()).map_err(|refusal| (refusal.code.as_str(), refusal.retry_after.is_some()))
         };
         assert_eq!(ask("192.0.2.1"), Err(("BLOCKED_IP_WHITELIST", false)));
         assert_eq!(ask("::ffff:10.1.2.3"), Ok(()));

@@ -18,12 +18,13 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use super::client::{Client, Wire};
+use super::codes::Code;
 use super::config::{Config, Endpoint};
 use super::door::{Door, Refusal, check_origin};
 use super::files::Files;
 use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
-use super::reply::{self, Answer, Code, Refused, Served, Who};
+use super::reply::{self, Answer, Refused, Served, Who};
 use super::{listen, pages, post};
 
 /// Between two looks at sessions that nobody uses.
@@ -148,7 +149,7 @@ impl Gateway {
                 continue;
             };
             if self.connections.get() >= self.config().limits.connections {
-                self.metrics.refused("TOO_MANY_CONNECTIONS");
+                self.metrics.refused(Code::TooManyConnections.as_str());
                 continue;
             }
             // A small message must not wait for the next.
@@ -235,7 +236,7 @@ impl Gateway {
             peer,
             log_id: &log,
             trace_id: &trace,
-            code: extensions.remove::<Code>().map(|code| code.0),
+            code: extensions.remove::<Code>().map(Code::as_str),
             status: answer.status().as_u16(),
             after: started.elapsed(),
         };
@@ -324,12 +325,12 @@ impl Gateway {
 
     /// The answer to a refusal, which is counted and on record with it.
     pub(crate) fn refuse(&self, endpoint: &str, refusal: &Refusal) -> Answer {
-        let mut answer = reply::refusal(refusal.status, -32000, refusal.code, &refusal.why, None);
+        let mut answer = reply::refusal(refusal.code, -32000, &refusal.why, None);
         answer.extensions_mut().insert(Refused(refusal.clone()));
         if let Some(seconds) = refusal.retry_after {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if refusal.status == StatusCode::UNAUTHORIZED || refusal.token_error.is_some() {
+        if refusal.code == Code::Unauthenticated || refusal.token_error.is_some() {
             let challenge = listen::challenge(&self.config(), endpoint, refusal.token_error);
             answer.headers_mut().extend(challenge.map(|value| (WWW_AUTHENTICATE, value)));
         }

@@ -81,8 +81,8 @@ pub(super) enum Phase {
     Ready,
     /// Policy does not let it run.
     Refused(Verdict),
-    /// It cannot be started.
-    Failed(String),
+    /// It cannot be started: why, and the stable code of that.
+    Failed(String, &'static str),
 }
 
 /// What the client said first, to be said again to a server that was started again.

@@ -360,7 +360,7 @@ impl<R: Recorder> Connection<R> {
             return;
         }
         // A server that does not run has nothing to be notified of.
-        if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(_)) || !self.held.is_empty()
+        if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(..)) || !self.held.is_empty()
         {
             self.forward_to_server(tree);
         }
@@ -437,7 +437,7 @@ impl<R: Recorder> Connection<R> {
                 reason: verdict.reason.code(),
                 rule: Some(verdict.rule.to_string()),
             }),
-            Phase::Failed(message) => Some(self.start_error(message)),
+            Phase::Failed(message, reason) => Some(self.start_error(message, reason)),
             _ => None,
         }
     }
@@ -453,7 +453,7 @@ impl<R: Recorder> Connection<R> {
         });
     }
 
-    pub fn start_error(&self, message: &str) -> ErrorReply {
+    pub fn start_error(&self, message: &str, reason: &'static str) -> ErrorReply {
         let server = format!("server '{}'", self.options.server);
         ErrorReply {
             code: reply::SERVER_ENDED,
@@ -461,7 +461,7 @@ impl<R: Recorder> Connection<R> {
                 true => message.to_owned(),
                 false => format!("{server} did not start: {message}"),
             },
-            reason: "server-not-started",
+            reason,
             rule: None,
         }
     }

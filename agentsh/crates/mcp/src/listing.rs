@@ -89,7 +89,7 @@ impl<R: Recorder> Connection<R> {
     pub fn needs_listing(&self, tool: &str) -> bool {
         !self.tools.contains_key(tool)
             && !self.listing.complete
-            && !matches!(self.phase, Phase::Refused(_) | Phase::Failed(_))
+            && !matches!(self.phase, Phase::Refused(_) | Phase::Failed(..))
             && (self.listing.seen || (self.options.has_trusted.0)())
     }
 
