@@ -161,3 +161,104 @@ fn a_changed_tool_under_review_is_a_code_of_its_own() {
         assert_eq!((answer.status, code_of(&answer).as_str()), (200, expected), "{}", answer.body);
     }
 }
+
+const ABOUT_CLIENTS: &str = "
+sandbox:
+  mcp:
+    rules:
+      - {tool: wipe, from: [127.0.0.1/32], action: block, reason: not from this network}
+      - {tool: copy, from: [10.0.0.0/8, 127.0.0.2], action: block}
+      - {tool: move, not_from: [10.0.0.0/8], action: block}
+      - {tool: link, not_from: [127.0.0.0/8, '::1/128'], action: block}
+      - {tool: send, when: [{header: X-Team, matches: '^ops'}, {path: /to, equals: all}], action: block}
+      - {tool: push, when: [{header: X-Ticket, exists: false}], action: block}
+";
+
+#[test]
+fn rules_know_the_network_and_the_headers_of_a_client_and_no_server_hears_of_them() {
+    for shared in ["no", "key"] {
+        let place = Place::new(Mode::Invoker);
+        let server =
+            server(&["wipe", "copy", "move", "link", "send", "push"], |params| json!(params.to_string()));
+        let policy = place.write("steps.yaml", ABOUT_CLIENTS);
+        let text = format!(
+            "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\", shared: {shared}}}]\npolicy: {}\n",
+            server.url(),
+            policy.display()
+        );
+        let gateway = Gateway::start(&place, &text);
+        let session = gateway.shake_hands("/mcp/far", &[]);
+        let session = ("Mcp-Session-Id", session.as_str());
+        let with = |id: u64, tool: &str, header: (&str, &str)| {
+            let mut message = call(id, tool, json!({"to": "all"}));
+            // What a client says of itself does not count.
+            message["params"]["_meta"] =
+                json!({"io.agentsh/caller": {"address": "10.9.9.9", "headers": {"x-ticket": ["T-1"]}}});
+            let answer = gateway.post("/mcp/far", &[session, header], &message);
+            (answer.last()["error"]["message"].to_string(), code_of(&answer))
+        };
+        let none = ("X-Other", "x");
+        for (id, (tool, header, is_refused)) in (1..).zip([
+            ("wipe", none, true),
+            ("copy", none, false),
+            ("move", none, true),
+            ("link", none, false),
+            ("send", ("X-Team", "ops-2"), true),
+            ("send", ("X-Team", "design"), false),
+            ("send", none, false),
+            ("push", none, true),
+            ("push", ("X-Ticket", "T-7"), false),
+        ]) {
+            let (message, code) = with(id, tool, header);
+            assert_eq!(
+                code,
+                if is_refused { "BLOCKED_POLICY" } else { "" },
+                "{shared}: {tool} {header:?}: {message}"
+            );
+            assert!(tool != "wipe" || message.contains("not from this network"), "{message}");
+        }
+        let mut alone = call(50, "wipe", json!({}));
+        alone["params"]["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {}});
+        let stateless =
+            [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "wipe")];
+        assert_eq!(code_of(&gateway.post("/mcp/far", &stateless, &alone)), "BLOCKED_POLICY");
+        let heard: Vec<String> = server.asked().into_iter().map(|asked| asked.body).collect();
+        assert!(heard.iter().any(|body| body.contains("tools/call")), "{heard:?}");
+        assert!(!heard.iter().any(|body| body.contains("caller") || body.contains("10.9.9.9")), "{heard:?}");
+    }
+}
+
+#[test]
+fn a_rule_sees_no_credential_and_a_key_opens_from_its_networks_alone() {
+    let place = Place::new(Mode::Invoker);
+    let file = place.write(
+        "wrong.yaml",
+        "sandbox: {mcp: {rules: [{when: [{header: Authorization, matches: x}], action: block}]}}\n",
+    );
+    let checked = Outcome::of(&mut place.agentsh(&["policy", "check", file.to_str().unwrap()]));
+    assert!(checked.expect_code(2).stderr.contains("no rule sees the credentials of a client"));
+    let server = server(&["say"], |_| json!("said"));
+    let text = format!("listen: 127.0.0.1:0\nendpoints: [{{id: far, url: \"{}\"}}]\n", server.url());
+    let config = place.write("gateway.yaml", &text);
+    let keys = |words: &[&str]| {
+        let all = [&["gateway", "--config", config.to_str().unwrap(), "keys"], words].concat();
+        Outcome::of(&mut place.agentsh(&all)).expect_code(0).stdout.trim().to_owned()
+    };
+    let near = keys(&["create", "near", "--allow-from", "127.0.0.0/8", "--allow-from", "::1/128"]);
+    let far = keys(&["create", "far", "--allow-from", "10.0.0.0/8"]);
+    let all = keys(&["create", "all"]);
+    assert!(keys(&["list"]).contains("far: all endpoints from 10.0.0.0/8; open"), "{}", keys(&["list"]));
+    let gateway = Gateway::start(&place, &text);
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    for (key, is_open) in [(near, true), (far, false), (all, true)] {
+        let bearer = format!("Bearer {key}");
+        if is_open {
+            gateway.shake_hands("/mcp/far", &[("Authorization", &bearer)]);
+            continue;
+        }
+        let answer = gateway.post("/mcp/far", &[("Authorization", &bearer)], &list);
+        assert_eq!((answer.status, answer.code().as_str()), (403, "BLOCKED_IP_WHITELIST"));
+        assert!(answer.body.contains("the key 'far' does not open from this network"), "{}", answer.body);
+    }
+}

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use ipnet::IpNet;
 use jiff::Timestamp;
 use jsonwebtoken::jwk::JwkSet;
 
@@ -44,6 +45,14 @@ pub struct Admitted {
     pub subject: String,
     /// For the record.
     pub name: String,
+    /// Networks from which this key opens; all where the list is empty.
+    allow_from: Vec<IpNet>,
+}
+
+impl Admitted {
+    fn anywhere(subject: String, name: String) -> Self {
+        Self { subject, name, allow_from: Vec::new() }
+    }
 }
 
 #[derive(Default)]
@@ -65,10 +74,14 @@ impl Door {
     ) -> Result<Admitted, Refusal> {
         check_origin(config, headers)?;
         let admitted = authenticate(config, (keys, signers), endpoint, headers)?;
-        if !config.allow_from.is_empty()
-            && !config.allow_from.iter().any(|net| net.contains(&peer.to_canonical()))
-        {
+        let is_in =
+            |nets: &[IpNet]| nets.is_empty() || nets.iter().any(|net| net.contains(&peer.to_canonical()));
+        if !is_in(&config.allow_from) {
             let why = "connections from this network are not allowed";
+            return Err(Refusal::new(Code::Network, why));
+        }
+        if !is_in(&admitted.allow_from) {
+            let why = format!("the key '{}' does not open from this network", admitted.name);
             return Err(Refusal::new(Code::Network, why));
         }
         self.count(&admitted.subject, config.limits.requests_per_minute, Instant::now())?;
@@ -174,7 +187,7 @@ fn authenticate(
         && !shown.starts_with(keys::PREFIX)
     {
         return match token::check(shown, oauth, signers, &config.resource(endpoint)) {
-            Ok(subject) => Ok(Admitted { name: subject.clone(), subject: format!("sub:{subject}") }),
+            Ok(subject) => Ok(Admitted::anywhere(format!("sub:{subject}"), subject)),
             Err(TokenError::Invalid(why)) => Err(Refusal {
                 token_error: Some("invalid_token"),
                 ..Refusal::new(Code::Unauthenticated, why)
@@ -187,7 +200,8 @@ fn authenticate(
     }
     match keys.find(shown, Timestamp::now()) {
         Ok((hash, key)) if key.opens(endpoint) => {
-            Ok(Admitted { subject: format!("key:{hash}"), name: key.name.clone() })
+            let allow_from = key.allow_from.clone();
+            Ok(Admitted { allow_from, ..Admitted::anywhere(format!("key:{hash}"), key.name.clone()) })
         }
         // Who holds a key may know that it does not reach this far.
         Ok((_, key)) => Err(Refusal::new(
@@ -212,7 +226,7 @@ pub fn shown_token(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn anonymous() -> Admitted {
-    Admitted { subject: "anonymous".to_owned(), name: "anonymous".to_owned() }
+    Admitted::anywhere("anonymous".to_owned(), "anonymous".to_owned())
 }
 
 fn bearer(value: &str) -> Option<&str> {
@@ -284,6 +298,7 @@ mod tests {
             created: now,
             expires: None,
             revoked: None,
+            allow_from: Vec::new(),
         };
         let own = keys.create(key("own", "fs"), now).unwrap();
         let other = keys.create(key("other", "gh"), now).unwrap();

@@ -1,5 +1,6 @@
 //! A message of a client, and the answer to it: JSON when nothing but the answer comes, else a stream of events.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const ALONE: Duration = Duration::from_secs(5);
 pub async fn post(
     gateway: &Rc<Gateway>,
     endpoint: &Endpoint,
-    admitted: &Admitted,
+    (admitted, peer): (&Admitted, IpAddr),
     request: Request<Body>,
 ) -> Answer {
     let (parts, body) = request.into_parts();
@@ -68,13 +69,16 @@ pub async fn post(
                 return malformed(Code::TooSlow, &why);
             }
         };
-    let message = match Incoming::read(&body).and_then(|message| {
+    let mut message = match Incoming::read(&body).and_then(|message| {
         message.check_headers(&parts.headers)?;
         Ok(message)
     }) {
         Ok(message) => message,
         Err(wrong) => return gateway.wrong(&wrong),
     };
+    if let Some(wanted) = gateway.connector.wanted_headers() {
+        message.tell_caller(peer, wanted, &parts.headers);
+    }
     if message.is_stateless(&parts.headers) {
         return match stateless(gateway, endpoint, admitted, message, &parts.headers, takes).await {
             Ok(answer) => answer,

@@ -40,6 +40,9 @@ pub trait Connector {
     fn refused(&self, answered: &Answered<'_>, refusal: &Refusal);
     /// A request of a client who was let in has its answer, or the beginning of it.
     fn answered(&self, answered: &Answered<'_>, served: &Served);
+    /// Headers that rules of the policy name, where it has some about who asks. With them the proxy is told of each request
+    /// from where it came (`mcp::caller`).
+    fn wanted_headers(&self) -> Option<&[String]>;
     /// How many warnings there are about a server, and how bad the worst is.
     fn advisories(&self, endpoint: &str) -> Option<(u64, String)>;
 }
@@ -303,7 +306,7 @@ impl Gateway {
             Err(refusal) => return self.refuse(&endpoint.id, &refusal),
         };
         let mut answer = match *request.method() {
-            Method::POST => post::post(self, &endpoint, &admitted, request).await,
+            Method::POST => post::post(self, &endpoint, (&admitted, peer), request).await,
             Method::GET => listen::listen(self, &endpoint, &admitted, &request),
             Method::DELETE => self.delete(&endpoint, &admitted, &request),
             // Whether somebody is here; a stream is begun by GET alone.

@@ -97,7 +97,7 @@ pub use sections::interface::{FLEET as FLEET_REGISTRY, InterfacePolicy, OnUnreac
 pub use sections::llm::{
     Budget, Credentials, LlmPolicy, OnSecret as OnModelSecret, Price, Sentences, dollars,
 };
-pub use sections::rules::{CallRule, Condition, RuleAction, Test};
+pub use sections::rules::{CallRule, Condition, Place, RuleAction, Test};
 pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy};
 pub use sections::ssh::{SshAccess, SshHost};
 pub use sections::telemetry::{EventWebhook, OtlpProtocol, TelemetryPolicy};

@@ -153,7 +153,8 @@ mod tests {
         let arguments = Json::String(text);
         let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let now = Duration::from_secs(at);
-        let subject = Subject { server: &server, matter, audience: "", now, turn: None, seen: Seen::NOTHING };
+        let (audience, caller, turn, seen) = ("", None, None, Seen::NOTHING);
+        let subject = Subject { server: &server, matter, audience, caller, now, turn, seen };
         let mut report = Report::default();
         check.judge(&subject, &mut report);
         check.passed(&subject);
