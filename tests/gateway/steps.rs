@@ -262,3 +262,48 @@ fn a_rule_sees_no_credential_and_a_key_opens_from_its_networks_alone() {
         assert!(answer.body.contains("the key 'far' does not open from this network"), "{}", answer.body);
     }
 }
+
+#[test]
+fn a_burst_of_long_deletes_in_an_order_never_seen_reaches_its_action() {
+    let refused = |anomaly: &str| {
+        let place = Place::new(Mode::Invoker);
+        let server = server(&["read", "list", "delete"], |_| json!("done"));
+        let gateway = before(&place, &server, &format!("sandbox: {{mcp: {{anomaly: {{{anomaly}}}}}}}\n"), "");
+        let session = gateway.shake_hands("/mcp/far", &[]);
+        let headers = [("Mcp-Session-Id", session.as_str())];
+        for id in 0..300 {
+            let tool = if id % 2 == 0 { "read" } else { "list" };
+            let answer = gateway.post(
+                "/mcp/far",
+                &headers,
+                &call(id, tool, json!({"path": format!("notes/{id}.txt")})),
+            );
+            assert_eq!(code_of(&answer), "", "{}", answer.body);
+        }
+        let long = "all that there is to delete ".repeat(300_000 / 28);
+        let codes: std::collections::BTreeSet<String> = (1000..1040)
+            .map(|id| {
+                code_of(&gateway.post("/mcp/far", &headers, &call(id, "delete", json!({"paths": long}))))
+            })
+            .collect();
+        gateway.stop();
+        let found: Vec<Value> =
+            place.detections().into_iter().filter(|found| found["detector"] == "unusual").collect();
+        assert!(!found.is_empty(), "{anomaly}");
+        let deleted =
+            server.asked().iter().filter(|asked| asked.message()["params"]["name"] == "delete").count();
+        assert_eq!(deleted == 40, !codes.iter().any(|code| !code.is_empty()), "{anomaly}: {codes:?}");
+        codes.into_iter().collect::<Vec<_>>()
+    };
+    // As it is by default, an alert; graded, while the server is only learned, the same.
+    assert_eq!(refused("on_detection: alert"), [""]);
+    assert_eq!(refused("mode: graded"), [""]);
+    assert!(refused("mode: graded, learning: 0s").contains(&"ANOMALY_DETECTED".to_owned()));
+    assert!(
+        refused(
+            "mode: graded, learning: 0s, block_from: 1.0, ask_from: 0.2, alpha: 0.2, drift: 30, sigma: 40"
+        )
+        .contains(&"BLOCKED_APPROVAL".to_owned())
+    );
+    assert_eq!(refused("mode: graded, learning: 0s, ask_from: 1.0, block_from: 1.0, sigma: 100"), [""]);
+}
