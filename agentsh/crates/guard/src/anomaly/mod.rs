@@ -1,6 +1,7 @@
 //! Calls that are not as they used to be: longer, more often, in another order. What is usual is learned for each server and
 //! outlives the session; what is unusual is a guess, and an alert unless a policy says more.
 
+mod offered;
 mod profile;
 mod sequence;
 mod series;
@@ -9,10 +10,12 @@ use std::collections::BTreeMap;
 
 use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
 use crate::json::Json;
+use crate::policy::risk::Names;
 use crate::policy::{AnomalyPolicy, OnAnomaly};
 use crate::types::{RuleRef, ServerId};
 use crate::verdict::{Outcome, Reason, Verdict};
 
+pub use offered::ListedTool;
 pub use profile::{Profile, Score, Tool};
 pub use series::Tuning;
 
@@ -26,6 +29,7 @@ const GRAVE: f64 = 0.9;
 pub struct Anomalies {
     policy: AnomalyPolicy,
     tuning: Tuning,
+    names: Names,
     /// Seconds since 1970 at which the time of all subjects counts from.
     epoch: u64,
     profiles: BTreeMap<ServerId, Profile>,
@@ -38,10 +42,17 @@ impl Anomalies {
         Self {
             policy: policy.clone(),
             tuning: Tuning::of_policy(policy),
+            names: Names::default(),
             epoch,
             profiles: BTreeMap::new(),
             last: BTreeMap::new(),
         }
+    }
+
+    /// With the way in which risk is read from names of tools.
+    #[must_use]
+    pub fn with_names(self, names: Names) -> Self {
+        Self { names, ..self }
     }
 
     #[must_use]
@@ -108,7 +119,9 @@ impl Check for Anomalies {
         let now = self.now(subject);
         let Some(profile) = self.profiles.get_mut(subject.server) else { return };
         match subject.matter {
-            Matter::Definition { name, .. } => profile.listed(name, now),
+            Matter::Definition { name, hash, definition } => {
+                profile.listed(name, ListedTool::of(definition, hash, self.names), now);
+            }
             Matter::Call { tool, arguments, .. } => {
                 let before = self.last.get(subject.server).map(String::as_str);
                 profile.take_call(tool, arguments.map_or(0, Json::length), before, now, &self.tuning);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::offered::ListedTool;
 use super::sequence::Sequence;
 use super::series::{Deviation, Series, Tuning, count};
 
@@ -36,6 +37,9 @@ pub struct Tool {
     /// Listed or called.
     pub first_seen: u64,
     pub last_seen: u64,
+    /// None: no listing showed it to a client.
+    #[serde(default)]
+    pub listed: Option<ListedTool>,
     /// None: never.
     pub first_called: Option<u64>,
     pub calls: u64,
@@ -91,8 +95,10 @@ impl Tool {
 
 impl Profile {
     /// A tool was listed.
-    pub fn listed(&mut self, tool: &str, now: u64) {
-        self.tool(tool, now);
+    pub fn listed(&mut self, tool: &str, listed: ListedTool, now: u64) {
+        if let Some(known) = self.tool(tool, now) {
+            known.listed = Some(listed);
+        }
     }
 
     /// Whether enough time has passed since the server was first called that something may be asked or refused.
@@ -318,10 +324,14 @@ mod tests {
         );
         assert_eq!(read.tools.keys().collect::<Vec<_>>(), profile.tools.keys().collect::<Vec<_>>());
         assert_eq!(read.tools["read"].calls, profile.tools["read"].calls);
+        let definition = crate::json::read(br#"{"name":"t","annotations":{"title":"T","x":1}}"#);
+        let definition = definition.unwrap_or(crate::json::Json::Null);
+        let listed = ListedTool::of(&definition, "sha256:0", crate::policy::risk::Names::Words);
+        assert_eq!(listed.title.as_deref(), Some("T"));
         for number in 0..3_000 {
-            profile.listed(&format!("t{number}"), now);
+            profile.listed(&format!("t{number}"), listed.clone(), now);
         }
-        profile.listed(&"x".repeat(1_000), now);
+        profile.listed(&"x".repeat(1_000), listed, now);
         assert_eq!(profile.tools.len(), MOST_TOOLS);
     }
 }
