@@ -361,3 +361,80 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
     let shown = Outcome::of(&mut place.agentsh(&["mcp", "inventory"])).expect_code(0).stdout;
     assert!(shown.lines().any(|line| line.contains("purge") && line.contains("high")), "{shown}");
 }
+
+/// A value of each kind that the page names, and the kind in its tag.
+const PERSONAL: [(&str, &str); 10] = [
+    ("ada.lovelace@example.com", "EMAIL"),
+    ("123-45-6789", "SSN"),
+    ("(212) 555-0134", "PHONE"),
+    ("4111 1111 1111 1111", "CREDIT CARD"),
+    ("AKIAIOSFODNN7EXAMPLE", "AWS KEY"),
+    ("AIzaSyA1234567890abcdefghijklmnopqrstuv", "GCP KEY"),
+    ("ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9", "GITHUB TOKEN"),
+    ("xoxb-123456789012-123456789012-abcdefghijklmnopqrstuvwx", "SLACK TOKEN"),
+    (
+        "-----BEGIN PRIVATE KEY-----\nMIIBVgIBADANBgkqhkiG9w0BAQEFAASCAUAwggE8AgEAAkEAq7BFUpkGp3+LQmlQYx2eqzDV\n-----END PRIVATE KEY-----",
+        "PRIVATE KEY",
+    ),
+    ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U", "JWT"),
+];
+
+#[test]
+fn secrets_and_personal_data_have_tags_in_both_directions_unless_a_policy_says_otherwise() {
+    for is_redacted in [true, false] {
+        let place = Place::new(Mode::Invoker);
+        let open =
+            place.write("open.yaml", "sandbox: {mcp: {secrets: {arguments: audit, results: audit}}}\n");
+        let policy = if is_redacted { String::new() } else { format!("policy: {}\n", open.display()) };
+        // What it says it does not send in the arguments.
+        let server = server(&["say"], |params| {
+            let at = params["arguments"]["at"].as_u64().unwrap() as usize;
+            json!(format!("it is {} now", PERSONAL[at].0))
+        });
+        let text = format!(
+            "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\"}}]\n{policy}",
+            server.url()
+        );
+        let gateway = Gateway::start(&place, &text);
+        let session = gateway.shake_hands("/mcp/far", &[]);
+        for (at, (value, kind)) in PERSONAL.iter().enumerate() {
+            let message =
+                call(at as u64, "say", json!({"at": at, "text": format!("write to {value} today")}));
+            let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &message).last();
+            let heard = answer["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{answer}"))
+                .to_owned();
+            let sent =
+                server.asked().iter().rev().find(|asked| asked.rpc() == "tools/call").unwrap().message();
+            let sent = sent["params"]["arguments"]["text"].as_str().unwrap().to_owned();
+            for (text, plain) in
+                [(heard, format!("it is {value} now")), (sent, format!("write to {value} today"))]
+            {
+                let expected =
+                    if is_redacted { plain.replace(value, &format!("[REDACTED {kind}]")) } else { plain };
+                assert_eq!(text, expected, "{kind}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_classifier_is_sent_what_a_result_says_and_nothing_of_the_protocol_around_it() {
+    let place = Place::new(Mode::Invoker);
+    let asked = HttpServer::start(|_| Reply::json(json!({"score": 0.1})));
+    let server = server(&["say"], |_| json!("the harvest of the year was good"));
+    let url = format!("http://127.0.0.1:{}/predict", asked.port);
+    let policy = format!("sandbox: {{mcp: {{classifier: {{url: \"{url}\", min_bytes: 16}}}}}}\n");
+    let gateway = before(&place, &server, &policy, "");
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    let mut message = call(1, "say", json!({}));
+    message["id"] = json!("request-of-the-client");
+    gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &message);
+    let inputs: Vec<String> = asked
+        .asked()
+        .iter()
+        .map(|asked| asked.message()["inputs"].as_str().unwrap().trim().to_owned())
+        .collect();
+    assert!(inputs.contains(&"the harvest of the year was good".to_owned()), "{inputs:?}");
+}

@@ -52,7 +52,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         Opening {
             verb: "gateway",
             command: &["--config".to_owned(), request.config.display().to_string()],
-            agent: "generic",
+            agent: "gateway",
             policy: config.policy.clone(),
             flags: crate::policy::Flags::default(),
             backend: request.backend,
