@@ -7,6 +7,7 @@ mod faults;
 mod pages;
 mod pauses;
 mod secure;
+mod steps;
 mod tokens;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -80,7 +80,7 @@ fn the_examples_are_good() {
 #[test]
 fn the_policies_that_ship_can_be_named() {
     let place = Place::new(Mode::Invoker);
-    for name in ["default", "claude", "codex", "strict", "observe"] {
+    for name in ["default", "claude", "codex", "strict", "observe", "gateway"] {
         let shown = policy(&place, &["show", "--policy", name]);
         assert!(shown.starts_with(&format!("# built-in:{name}\n")), "{shown}");
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--policy", name, "--", "echo", "ran"]));

@@ -52,6 +52,9 @@ enum KeysVerb {
         /// The key ends after so many days
         #[arg(long, value_name = "N")]
         days: Option<u32>,
+        /// The key opens from this network alone, such as 10.0.0.0/8; may be repeated
+        #[arg(long, value_name = "NETWORK")]
+        allow_from: Vec<ipnet::IpNet>,
     },
     /// Keys that were made, without the keys themselves
     List {
@@ -91,7 +94,7 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
     let mut keys = Keys::load(&file).map_err(wrong)?;
     let now = Timestamp::now();
     match verb {
-        KeysVerb::Create { name, endpoint, days } => {
+        KeysVerb::Create { name, endpoint, days, allow_from } => {
             for id in &endpoint {
                 if !config.endpoints.iter().any(|known| known.id == *id) {
                     return Err(Failure::Usage(format!("there is no endpoint '{id}' in the configuration")));
@@ -99,7 +102,7 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
             }
             let expires = days.map(|days| now.checked_add(Span::new().hours(i64::from(days) * 24)));
             let expires = expires.transpose().map_err(|error| Failure::Usage(error.to_string()))?;
-            let key = Key { name, endpoints: endpoint, created: now, expires, revoked: None };
+            let key = Key { name, endpoints: endpoint, created: now, expires, revoked: None, allow_from };
             let text = keys.create(key, now).map_err(wrong)?;
             keys.save(&file).map_err(wrong)?;
             writeln!(out, "{text}")?;
@@ -109,7 +112,7 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
             let list: Vec<_> = keys
                 .keys
                 .values()
-                .map(|key| json!({"name": key.name, "endpoints": key.endpoints, "created": key.created, "expires": key.expires, "revoked": key.revoked}))
+                .map(|key| json!({"name": key.name, "endpoints": key.endpoints, "created": key.created, "expires": key.expires, "revoked": key.revoked, "allow_from": key.allow_from}))
                 .collect();
             output::json(out, &json!(list))?;
             Ok(OK)
@@ -128,7 +131,9 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
                 } else {
                     key.endpoints.join(", ")
                 };
-                writeln!(out, "{}: {opens}; {state}", key.name)?;
+                let nets: Vec<String> = key.allow_from.iter().map(ToString::to_string).collect();
+                let from = if nets.is_empty() { String::new() } else { format!(" from {}", nets.join(", ")) };
+                writeln!(out, "{}: {opens}{from}; {state}", key.name)?;
             }
             Ok(OK)
         }

@@ -1,4 +1,5 @@
-//! `agentsh mcp inventory`: the tools that servers were seen with, since when, and whether their calls are still only learned.
+//! `agentsh mcp inventory`: the tools that servers were seen with: since when, how risky they are, what is pinned of them, and
+//! whether their calls are still only learned.
 
 use std::io::Write;
 
@@ -6,8 +7,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, Context, Failure, OK, finish, table};
-use crate::guard::anomaly::Tool;
+use crate::guard::anomaly::{ListedTool, Tool};
+use crate::json;
+use crate::policy::risk::{Names, Risk, of_name};
 use crate::session::inventory::{Kept, all};
+use crate::store::{InterfacePin, Offered, PinStore, WhichInterface};
 
 #[derive(Clone, Debug, Args)]
 pub struct InventoryArgs {
@@ -20,12 +24,25 @@ pub struct InventoryArgs {
 }
 
 /// Prints the answer; gives the exit status.
-pub fn run(args: &InventoryArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = Context::of_process().and_then(|context| answer(args, &context, out, err));
+pub async fn run(args: &InventoryArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let result = match Context::of_process() {
+        Ok(context) => answer(args, &context, out, err).await,
+        Err(failure) => Err(failure),
+    };
     finish(result, err)
 }
 
-fn answer(
+/// One tool of the inventory, with what the pins say of it.
+struct Row<'a> {
+    kept: &'a Kept,
+    name: &'a str,
+    tool: &'a Tool,
+    /// As it was offered last, whether it was shown or not.
+    listed: Option<ListedTool>,
+    pinned_hash: Option<&'a str>,
+}
+
+async fn answer(
     args: &InventoryArgs,
     context: &Context,
     out: &mut dyn Write,
@@ -34,44 +51,102 @@ fn answer(
     let mut kept = all(&context.state_dir);
     kept.retain(|kept| args.server.as_ref().is_none_or(|server| kept.server == *server));
     let now = u64::try_from(context.now.as_second()).unwrap_or_default();
-    let tools =
-        || kept.iter().flat_map(|kept| kept.profile.tools.iter().map(move |(name, tool)| (kept, name, tool)));
+    let which = WhichInterface {
+        server: args.server.clone(),
+        kind: Some(Offered::Tool),
+        ..WhichInterface::default()
+    };
+    let (pins, changes) = PinStore::new(&context.state_dir).interfaces(which).await?;
+    let rows = kept.iter().flat_map(|kept| {
+        let (pins, changes) = (&pins, &changes);
+        kept.profile.tools.iter().map(move |(name, tool)| row(kept, name, tool, pins, changes))
+    });
     if args.json {
-        let rows: Vec<Value> = tools().map(|(kept, name, tool)| as_json(kept, name, tool, now)).collect();
+        let rows: Vec<Value> = rows.map(|row| row.as_json(now)).collect();
         output::json(out, &rows)?;
         return Ok(OK);
     }
-    let rows: Vec<Vec<String>> = tools()
-        .map(|(kept, name, tool)| {
+    let rows: Vec<Vec<String>> = rows
+        .map(|Row { kept, name, tool, listed, .. }| {
             vec![
                 kept.server.clone(),
-                name.clone(),
+                name.to_owned(),
+                listed.map_or("", |listed| word(listed.risk)).to_owned(),
                 context.time(&time(tool.first_seen)),
                 context.time(&time(tool.last_seen)),
                 tool.calls.to_string(),
                 tool.unusual.to_string(),
-                state(tool, now).to_owned(),
+                state(tool, now, kept.learning_s).to_owned(),
                 kept.project.clone(),
             ]
         })
         .collect();
-    let head = ["server", "tool", "first_seen", "last_seen", "calls", "unusual", "calls are", "project"];
+    let head =
+        ["server", "tool", "risk", "first_seen", "last_seen", "calls", "unusual", "calls are", "project"];
     if table(out, context, &head, rows)? == 0 {
         writeln!(err, "no tool of a server was seen yet")?;
     }
     Ok(OK)
 }
 
-fn as_json(kept: &Kept, name: &str, tool: &Tool, now: u64) -> Value {
-    json!({
-        "server": kept.server, "tool": name, "project": kept.project, "first_seen": time(tool.first_seen),
-        "last_seen": time(tool.last_seen), "calls": tool.calls, "unusual": tool.unusual, "state": state(tool, now),
-    })
+/// Of several pins and changes, for clients that can do different things, the newest counts.
+fn row<'a>(
+    kept: &'a Kept,
+    name: &'a str,
+    tool: &'a Tool,
+    pins: &'a [InterfacePin],
+    changes: &'a [InterfacePin],
+) -> Row<'a> {
+    let newest = |all: &'a [InterfacePin]| {
+        let own = all.iter().filter(|pin| {
+            pin.server_id.0 == kept.server
+                && pin.name == name
+                && (pin.scope.is_empty() || pin.scope == kept.project)
+        });
+        own.max_by(|one, other| one.at.cmp(&other.at))
+    };
+    let (pinned, changed) = (newest(pins), newest(changes));
+    // What is not trusted is not shown, so no listing has it.
+    let offered = changed.filter(|changed| pinned.is_none_or(|pinned| pinned.at < changed.at));
+    let listed = match offered {
+        Some(offered) => {
+            let definition = offered.definition.as_deref().and_then(|text| json::read(text.as_bytes()).ok());
+            let definition = definition.unwrap_or_else(|| json::Json::Object(Vec::new()));
+            let listed = ListedTool::of(&definition, &offered.hash, Names::default());
+            Some(ListedTool { risk: listed.risk.max(of_name(name, Names::default())), ..listed })
+        }
+        None => tool.listed.clone(),
+    };
+    Row { kept, name, tool, listed, pinned_hash: pinned.map(|pin| pin.hash.as_str()) }
+}
+
+impl Row<'_> {
+    fn as_json(&self, now: u64) -> Value {
+        let Self { kept, name, tool, listed, pinned_hash } = self;
+        let listed = listed.as_ref();
+        json!({
+            "server": kept.server, "tool": name, "project": kept.project,
+            "title": listed.and_then(|listed| listed.title.as_deref()),
+            "risk": listed.map_or_else(|| word(of_name(name, Names::default())), |listed| word(listed.risk)),
+            "annotations": listed.and_then(|listed| listed.annotations.as_ref()),
+            "current_hash": listed.map(|listed| listed.hash.as_str()), "pinned_hash": pinned_hash,
+            "first_seen": time(tool.first_seen), "last_seen": time(tool.last_seen), "calls": tool.calls,
+            "unusual": tool.unusual, "state": state(tool, now, kept.learning_s),
+        })
+    }
+}
+
+fn word(risk: Risk) -> &'static str {
+    match risk {
+        Risk::Low => "low",
+        Risk::Medium => "medium",
+        Risk::High => "high",
+    }
 }
 
 /// Whether its calls are compared with what is usual yet.
-pub fn state(tool: &Tool, now: u64) -> &'static str {
-    if tool.is_learned(now) { "watched" } else { "learned" }
+pub fn state(tool: &Tool, now: u64, learning_s: u64) -> &'static str {
+    if tool.is_learned(now, learning_s) { "watched" } else { "learned" }
 }
 
 /// As the record writes times.

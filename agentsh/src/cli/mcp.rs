@@ -71,7 +71,7 @@ pub async fn run(args: McpArgs) -> u8 {
     match args.verb {
         Verb::Pins(args) => pins::run(args, &mut anstream::stdout(), &mut style::stderr()).await,
         Verb::Approve(args) => approve::run(&args, &mut anstream::stdout(), &mut style::stderr()),
-        Verb::Inventory(args) => inventory::run(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Inventory(args) => inventory::run(&args, &mut anstream::stdout(), &mut style::stderr()).await,
         Verb::Query(query) => mcp_query::run(query, &mut anstream::stdout(), &mut style::stderr()).await,
         Verb::Wrap(args) => client_config::wrap(&args, &mut anstream::stdout(), &mut style::stderr()),
         Verb::Run(args) => {

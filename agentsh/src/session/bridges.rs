@@ -53,6 +53,8 @@ pub struct Bridges {
     /// Of the one client that has our standard input and output.
     reader: Option<mcp::HasReader>,
     holds_input: bool,
+    /// Requests say from where they came to the gateway.
+    tells_caller: bool,
     /// Of connections that are not served, by reason.
     unserved: RefCell<BTreeMap<&'static str, Repeats>>,
     /// Connections that are served now.
@@ -124,6 +126,7 @@ impl Bridges {
             places,
             reader: None,
             holds_input: false,
+            tells_caller: false,
             unserved: RefCell::default(),
             served: watch::Sender::default(),
         }
@@ -192,6 +195,12 @@ impl Bridges {
     pub fn with_standard_client(self, is_over: Rc<Cell<bool>>) -> Self {
         let reader = mcp::HasReader(Rc::new(move || !is_over.get() && standard::has_reader()));
         Self { reader: Some(reader), holds_input: standard::input_is_file(), ..self }
+    }
+
+    /// For clients of the gateway, which says of each request from where it came.
+    #[must_use]
+    pub fn with_callers(self) -> Self {
+        Self { tells_caller: true, ..self }
     }
 
     /// With one check more, which is asked after those of the lists and rates.
@@ -377,6 +386,7 @@ impl Bridges {
         options.displaced = mcp::Displaced(Rc::new(move |tool| interfaces.relist(&tool.server)));
         options.has_reader.clone_from(&self.reader);
         options.holds_input = self.holds_input;
+        options.tells_caller = self.tells_caller;
         options.audit.clone_from(&self.audit);
         options.classify.clone_from(&self.classify);
         let (session, server) = (Rc::clone(&self.session), options.server.clone());

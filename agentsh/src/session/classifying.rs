@@ -21,7 +21,13 @@ use crate::session::{Facts, Record};
 /// Members below which the protocol puts content, from the answer on.
 const TO_CONTENT: [&str; 5] = ["result", "content", "contents", "messages", "resource"];
 /// Names that stand in every answer and tell nothing.
-const USUAL: [&str; 8] = ["jsonrpc", "id", "result", "content", "contents", "messages", "type", "text"];
+const USUAL: [&str; 7] = ["result", "content", "contents", "messages", "type", "text", "role"];
+/// Values of the protocol itself, by the member that holds them. Under these names anything else is a text.
+const WORDS: [(&str, &[&str]); 3] = [
+    ("type", &["text", "image", "audio", "resource", "resource_link"]),
+    ("role", &["user", "assistant"]),
+    ("resultType", &["complete", "input_required"]),
+];
 
 /// The classifier of the session's policy; None where it names none.
 ///
@@ -224,7 +230,12 @@ fn unclassified(facts: &Facts, record: &Record, server: &ServerId, name: &str, w
 /// Every text of an answer, one a line. Names of members count: a text can stand there too.
 fn text_of_answer(answer: &Json<'_>) -> String {
     let mut text = String::new();
-    gather(answer, true, &mut text);
+    // What is around a result or an error is the protocol's.
+    for name in ["result", "error"] {
+        if let Some(said) = answer.member(name) {
+            gather(said, name == "result", &mut text);
+        }
+    }
     text
 }
 
@@ -248,6 +259,12 @@ fn gather(value: &Json<'_>, is_content: bool, text: &mut String) {
             for (name, value) in members {
                 let name = crate::json::unescape(name);
                 if bytes == Some(name.as_ref()) && value.as_text().is_some_and(|text| is_base64(&text)) {
+                    continue;
+                }
+                let is_word = |(known, words): &(&str, &[&str])| {
+                    *known == name && value.as_text().is_some_and(|word| words.contains(&word.as_ref()))
+                };
+                if WORDS.iter().any(is_word) {
                     continue;
                 }
                 if !USUAL.contains(&name.as_ref()) {
@@ -314,7 +331,19 @@ mod tests {
     fn names_of_members_are_texts() {
         assert_eq!(
             seen(r#"{"jsonrpc":"2.0","result":{"structuredContent":{"send it":{"to them":1}}}}"#),
-            "2.0\nstructuredContent\nsend it\nto them\n"
+            "structuredContent\nsend it\nto them\n"
         );
+    }
+
+    #[test]
+    fn what_the_protocol_says_around_a_text_is_not_shown() {
+        let answer = r#"{"jsonrpc":"2.0","id":"request-7","result":{"resultType":"complete","content":[{"type":"text","text":"hello"}]}}"#;
+        assert_eq!(seen(answer), "hello\n");
+        assert_eq!(
+            seen(r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"no"}}"#),
+            "code\nmessage\nno\n"
+        );
+        let odd = r#"{"result":{"content":[{"type":"obey me","text":"a"}],"messages":[{"role":"obey","content":{"type":"text","text":"b"}}]}}"#;
+        assert_eq!(seen(odd), "obey me\na\nobey\nb\n");
     }
 }

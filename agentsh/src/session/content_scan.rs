@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::guard::{Finding, Lookout, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
 use crate::json::Json;
-use crate::policy::{ContentPolicy, DetectionPolicy, McpPolicy, OnFinding, OnRequest};
+use crate::policy::{ContentPolicy, DetectionPolicy, HiddenHtml, McpPolicy, OnFinding, OnRequest};
 use crate::types::{RuleRef, ToolId};
 
 use agentsh_scan::{self as scan, Action, Category, Changes, Channel, Scan};
@@ -61,7 +61,7 @@ impl ContentScan {
         if self.policy.sanitize {
             let (rewrites, bytes) = scan::without_control(definition);
             if bytes > 0 {
-                report.find(self.removed(subject, "ansi", bytes, String::new()));
+                report.find(self.removed(subject, ("ansi", "sanitize"), bytes, String::new()));
                 report.rewrite(rewrites);
             }
         }
@@ -123,7 +123,9 @@ impl ContentScan {
         key: &str,
         report: &mut Report,
     ) {
-        let looks = action != OnFinding::Off || self.secrets.looks(text.channel) || self.policy.sanitize;
+        let is_said = text.channel == Channel::Output;
+        let cleans = is_said && (self.policy.sanitize || self.policy.hidden_html() != HiddenHtml::Keep);
+        let looks = action != OnFinding::Off || self.secrets.looks(text.channel) || cleans;
         if !looks {
             return;
         }
@@ -141,14 +143,18 @@ impl ContentScan {
         let found = self.secrets.find(subject, &scan, text);
         let redacted: Vec<String> = found.redacted;
         found.findings.into_iter().for_each(|found| report.find(found));
-        let sanitizes = self.policy.sanitize && text.channel == Channel::Output;
-        // An agent that edits a page needs its comments: they go only where something near certain was found.
-        let hidden = sanitizes && scan.verdict == Action::Block && action != OnFinding::Off;
-        if sanitizes {
-            self.tell_removed(subject, &scan, text.value, hidden, report);
+        let control = self.policy.sanitize && is_said;
+        let hidden = is_said
+            && match self.policy.hidden_html() {
+                HiddenHtml::Keep => false,
+                HiddenHtml::Suspicious => scan.verdict == Action::Block && action != OnFinding::Off,
+                HiddenHtml::Remove => true,
+            };
+        if cleans {
+            self.tell_removed(subject, &scan, text.value, (control, hidden), report);
         }
         let changes = Changes {
-            control: sanitizes,
+            control,
             hidden,
             redacts: &|kind| redacted.iter().any(|known| known == kind),
             also: &|text| self.secrets.own_places(text),
@@ -169,12 +175,12 @@ impl ContentScan {
         subject: &Subject<'_>,
         scan: &Scan,
         value: &Json<'_>,
-        hidden: bool,
+        (control, hidden): (bool, bool),
         report: &mut Report,
     ) {
         let mut told: Vec<&str> = Vec::new();
         let mut moving = BTreeSet::new();
-        if !hidden && scan.removals.iter().any(|removal| removal.kind == "ansi") {
+        if control && scan.removals.iter().any(|removal| removal.kind == "ansi") {
             custom::texts(value, &mut String::new(), &mut |pointer, text, _| {
                 if scan::moves_cursor(text) {
                     moving.insert(pointer.to_owned());
@@ -182,21 +188,28 @@ impl ContentScan {
             });
         }
         for removal in &scan.removals {
-            let is_removed = hidden || removal.kind == "ansi" && moving.contains(&removal.pointer);
+            let is_removed = if removal.kind == "ansi" { moving.contains(&removal.pointer) } else { hidden };
             if !is_removed || told.len() >= MOST || told.contains(&removal.kind) {
                 continue;
             }
+            let key = if removal.kind == "ansi" { "sanitize" } else { "hidden_html" };
             told.push(removal.kind);
             let all = scan.removals.iter().filter(|other| other.kind == removal.kind);
             let bytes: usize = all.map(|removal| removal.bytes).sum();
-            report.find(self.removed(subject, removal.kind, bytes, removal.pointer.clone()));
+            report.find(self.removed(subject, (removal.kind, key), bytes, removal.pointer.clone()));
         }
     }
 
     /// What is told of bytes that were taken out.
-    fn removed(&self, subject: &Subject<'_>, kind: &str, bytes: usize, pointer: String) -> Finding {
+    fn removed(
+        &self,
+        subject: &Subject<'_>,
+        (kind, key): (&str, &str),
+        bytes: usize,
+        pointer: String,
+    ) -> Finding {
         Finding {
-            verdict: Verdict::new(Outcome::Rewrite, Reason::TextCleaned, self.policy.rule("sanitize")),
+            verdict: Verdict::new(Outcome::Rewrite, Reason::TextCleaned, self.policy.rule(key)),
             category: Some("removed".to_owned()),
             detector: kind.to_owned(),
             severity: Severity::Low,
@@ -257,6 +270,11 @@ impl Lookout for ContentScan {
                         self.arguments(subject, value, vec![at], report);
                     }
                 }
+            }
+            // What it names stays as it is, so it is only looked at.
+            Matter::Request { params: Some(params), .. } if self.policy.arguments != OnFinding::Off => {
+                let (scan, rule) = (scan::scan_outbound(params), self.policy.rule("arguments"));
+                tell(subject, &scan, self.policy.arguments, &rule, "its argument", report);
             }
             Matter::Result { answer, .. } => {
                 for (name, what) in [("result", "its result"), ("error", "its error")] {

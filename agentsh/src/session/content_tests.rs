@@ -78,6 +78,7 @@ fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Con
         server: &server,
         matter,
         audience: "",
+        caller: None,
         now: Duration::ZERO,
         turn: None,
         seen: Seen::NOTHING,

@@ -2,7 +2,7 @@
 //! server, judged and recorded as any; what the HTTP side refuses before that is on record too.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -10,8 +10,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::expand;
 use crate::gateway::config::{Config, Endpoint};
-use crate::gateway::{Answered, Connector, Gateway, Refusal, Served, Wire};
+use crate::gateway::{Answered, Code, Connector, Gateway, Refusal, Served, Wire};
 use crate::mcp::pause;
+use crate::policy::{CallRule, Place, Ruled};
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
@@ -46,12 +47,12 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let refused = |error: &dyn std::fmt::Display| RunError::Refused(error.to_string());
     let config = Config::load(&request.config).map_err(|error| refused(&error))?;
     let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
-    let session = Session::open(
+    let mut session = Session::open(
         context,
         Opening {
             verb: "gateway",
             command: &["--config".to_owned(), request.config.display().to_string()],
-            agent: "generic",
+            agent: "gateway",
             policy: config.policy.clone(),
             flags: crate::policy::Flags::default(),
             backend: request.backend,
@@ -64,6 +65,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         },
     )
     .await?;
+    session.facts.policy.mcp.content.at_gateway();
     let session = Rc::new(session);
     if let Some(page) = &config.approvals_page {
         // It is set once, before anybody asks.
@@ -71,11 +73,14 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     }
     session.live.neighbours.set(config.endpoints.len() > 1);
     ContentScan::warm_up();
-    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new()).with_policy();
+    let bridges = Bridges::new(Rc::clone(&session), BTreeMap::new());
+    let wanted_headers = wanted_headers(&session.facts.policy.mcp.rules);
+    let bridges = if wanted_headers.is_some() { bridges.with_callers() } else { bridges }.with_policy();
     let bridges =
         bridges.map_err(|source| RunError::Io { doing: "make a key", source })?.with_classifier()?;
     let file = request.config.display().to_string();
     let carrier = Rc::new(Carrier {
+        wanted_headers,
         session: Rc::clone(&session),
         bridges: Rc::new(bridges),
         file,
@@ -129,13 +134,29 @@ fn signals(
     }))
 }
 
+/// The headers that rules name; None: none of them is about who asks.
+fn wanted_headers(rules: &[Ruled<CallRule>]) -> Option<Vec<String>> {
+    let about = |rule: &&Ruled<CallRule>| !rule.value.from.is_empty() || !rule.value.not_from.is_empty();
+    let is_about_networks = rules.iter().any(|rule| about(&rule));
+    let conditions = rules.iter().flat_map(|rule| &rule.value.when);
+    let named: BTreeSet<String> = conditions
+        .filter_map(|condition| match &condition.place {
+            Place::Header(name) => Some(name.clone()),
+            _ => None,
+        })
+        .collect();
+    (is_about_networks || !named.is_empty()).then(|| named.into_iter().collect())
+}
+
 /// Puts clients before the session's proxy.
 struct Carrier {
     session: Rc<Session>,
     bridges: Rc<Bridges>,
     file: String,
+    /// Headers that rules of the policy name; None: no rule is about who asks.
+    wanted_headers: Option<Vec<String>>,
     /// By endpoint and code: anybody on the network can cause them without end.
-    refusals: RefCell<BTreeMap<(String, &'static str), Repeats>>,
+    refusals: RefCell<BTreeMap<(String, Code), Repeats>>,
 }
 
 impl Connector for Carrier {
@@ -187,6 +208,10 @@ impl Connector for Carrier {
         Wire { lines: ours, pauses }
     }
 
+    fn wanted_headers(&self) -> Option<&[String]> {
+        self.wanted_headers.as_deref()
+    }
+
     fn refused(&self, answered: &Answered<'_>, refusal: &Refusal) {
         let Answered { endpoint, who, peer, log_id, .. } = *answered;
         let mut refusals = self.refusals.borrow_mut();
@@ -226,10 +251,10 @@ impl Connector for Carrier {
 }
 
 impl Carrier {
-    fn record(&self, endpoint: &str, code: &str, detail: String) {
+    fn record(&self, endpoint: &str, code: Code, detail: String) {
         self.session.record.journal.record(Event::McpServerRefused {
             server_id: ServerId(endpoint.to_owned()),
-            reason: code.to_ascii_lowercase().replace('_', "-"),
+            reason: code.as_str().to_ascii_lowercase().replace('_', "-"),
             detail,
             rule: RuleRef::default_rule("gateway"),
         });

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::guard::anomaly::{Anomalies, Profile};
+use crate::policy::AnomalyPolicy;
+use crate::policy::risk::Names;
 use crate::types::ServerId;
 
 use super::content::since_1970;
@@ -29,7 +31,14 @@ const MOST_FILES: usize = 4_096;
 pub struct Kept {
     pub server: String,
     pub project: String,
+    /// How long it is only learned, in seconds, by the policy that was in force last.
+    #[serde(default = "a_day")]
+    pub learning_s: u64,
     pub profile: Profile,
+}
+
+fn a_day() -> u64 {
+    AnomalyPolicy::default().learning_s()
 }
 
 /// The check of a session, and where it is kept.
@@ -38,14 +47,18 @@ pub struct Inventory {
     check: Rc<RefCell<Anomalies>>,
     directory: PathBuf,
     project: String,
+    learning_s: u64,
 }
 
 impl Inventory {
     /// Its time counts from now.
     #[must_use]
     pub fn new(facts: &Facts) -> Self {
-        let check = Anomalies::new(&facts.policy.mcp.anomaly, since_1970().as_secs());
+        let policy = &facts.policy.mcp;
+        let names = policy.risk_names.as_ref().map_or_else(Names::default, |names| names.value);
+        let check = Anomalies::new(&policy.anomaly, since_1970().as_secs()).with_names(names);
         Self {
+            learning_s: policy.anomaly.learning_s(),
             check: Rc::new(RefCell::new(check)),
             directory: facts.context.state.join(NAME),
             project: facts.context.project.display().to_string(),
@@ -74,8 +87,12 @@ impl Inventory {
         let check = self.check.borrow();
         let known = check.profiles().iter().filter(|(_, profile)| !profile.tools.is_empty());
         for (server, profile) in known {
-            let kept =
-                Kept { server: server.0.clone(), project: self.project.clone(), profile: profile.clone() };
+            let kept = Kept {
+                server: server.0.clone(),
+                project: self.project.clone(),
+                learning_s: self.learning_s,
+                profile: profile.clone(),
+            };
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
             write_anew(&self.file(server), &serde_json::to_vec(&kept)?, 0o600)?;
         }

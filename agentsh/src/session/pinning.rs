@@ -301,7 +301,13 @@ async fn commit(record: &Record, event: Event) -> Result<(), StartError> {
 }
 
 fn refuse(message: String) -> StartError {
-    StartError { message, permanent: true, recorded: false, status: StartError::FAILED }
+    StartError {
+        message,
+        permanent: true,
+        recorded: false,
+        status: StartError::FAILED,
+        reason: StartError::NOT_STARTED,
+    }
 }
 
 /// A refusal that the record holds as an event of its own.

@@ -272,5 +272,11 @@ fn state_directory(facts: &Facts, declaration: &Declaration) -> Result<PathBuf, 
 }
 
 fn refuse(message: String) -> StartError {
-    StartError { message, permanent: true, recorded: false, status: StartError::FAILED }
+    StartError {
+        message,
+        permanent: true,
+        recorded: false,
+        status: StartError::FAILED,
+        reason: StartError::NOT_STARTED,
+    }
 }

@@ -149,9 +149,13 @@ impl Upstream for Remote {
             self.session.record.note(&error.message);
             return Err(error);
         }
+        let mut reason = StartError::NOT_STARTED;
         let begun = pins.map_err(|error| error.to_string());
         let begun = begun.and_then(|()| self.settings()).and_then(|settings| {
-            connect(&settings).map_err(|why| format!("{}: {why}; {}", shown_url(url), settings.remedy))
+            connect(&settings).map_err(|why| {
+                reason = why.code();
+                format!("{}: {why}; {}", shown_url(url), settings.remedy)
+            })
         });
         begun.map_err(|why| {
             let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
@@ -164,7 +168,7 @@ impl Upstream for Remote {
             });
             self.session.record.note(&escape::line(&message));
             self.session.record.told.borrow_mut().entry(message.clone()).or_default();
-            StartError { message, permanent: true, recorded: true, status: StartError::FAILED }
+            StartError { message, permanent: true, recorded: true, status: StartError::FAILED, reason }
         })
     }
 }

@@ -292,7 +292,13 @@ fn strings(resolved: &Resolved) -> Result<Vec<String>, StartError> {
 }
 
 fn permanent(message: String) -> StartError {
-    StartError { message, permanent: true, recorded: false, status: StartError::FAILED }
+    StartError {
+        message,
+        permanent: true,
+        recorded: false,
+        status: StartError::FAILED,
+        reason: StartError::NOT_STARTED,
+    }
 }
 
 fn failed(id: &ServerId, error: &std::io::Error) -> StartError {

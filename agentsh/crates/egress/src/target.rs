@@ -86,6 +86,18 @@ pub enum Refused {
     Unresolved { name: String, why: ResolveError },
 }
 
+impl Refused {
+    /// Stable code: `insecure-target` for what would go in plain text, else `target-not-public`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Scheme(_) | Self::PlainText(_) | Self::Weaker => "insecure-target",
+            Self::Unresolved { .. } => "target-not-resolved",
+            _ => "target-not-public",
+        }
+    }
+}
+
 impl Target {
     /// # Errors
     /// What the text alone shows to be refused.

@@ -16,6 +16,7 @@ use crate::mcp::jsonrpc::{Id, Key};
 use crate::mcp::repeated::Params;
 use crate::mcp::whole_lines::WholeLines;
 
+use super::codes;
 use super::era::{Step, Translation};
 use super::message::{Incoming, Kind, Outgoing};
 use super::names::Names;
@@ -206,7 +207,10 @@ impl Client {
                     self.params.borrow_mut().on_page(page);
                 }
                 self.tokens.borrow_mut().retain(|_, other| other.id != stream.id);
-                stream.push(&names.restore_answer(&key, tree, line));
+                let is_error = tree.member("error").is_some();
+                let answer = names.restore_answer(&key, tree, line);
+                let marked = is_error.then(|| codes::marked(&answer)).flatten();
+                stream.push(marked.as_deref().unwrap_or(&answer));
                 stream.finish();
                 drop(names);
                 self.names.borrow_mut().forget(&key);

@@ -1,66 +1,201 @@
-//! The codes of refusals that happen behind the door: which of ThornGuard's steps a stable reason of the proxy belongs to.
-//! They stand in a header and in the record; the reason and its rule are in the answer itself.
+//! Every refusal of the gateway: its code, which a header, the record and the error name, and its status. The codes are those of
+//! ThornGuard's steps.
 
-use crate::json;
+use hyper::StatusCode;
+
+use crate::json::{self, Json};
 
 /// Longer answers are no refusals.
 const LONGEST: usize = 64 << 10;
 
-/// The code of an answer that is a refusal of the proxy, or an error of the way to the server.
-pub fn of_answer(answer: &[u8]) -> Option<&'static str> {
+/// Why a client does not get what it asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    /// A page of another origin, or another name of this server.
+    Origin,
+    /// No key, or none that is known.
+    Unauthenticated,
+    /// A key or token that does not reach this far.
+    Unauthorized,
+    /// Nobody can say whether a token is good.
+    Unverifiable,
+    Network,
+    /// More requests or sessions than the gateway's configuration allows.
+    Rate,
+    /// More calls than the policy allows.
+    PolicyRate,
+    Malformed,
+    NotAcceptable,
+    TooSlow,
+    TooLong,
+    MediaType,
+    /// The session that is named is not there.
+    NoSession,
+    /// None is named.
+    SessionMissing,
+    /// The session ended meanwhile.
+    Ended,
+    /// A request that is running has its id.
+    SameId,
+    TooManyOpen,
+    TooManyConnections,
+    Internal,
+    /// The session broke off before there was an answer.
+    BrokenOff,
+    /// The server would be spoken to in plain text.
+    InsecureTarget,
+    /// The server's address is not public, or its name leads nowhere.
+    Ssrf,
+    Policy,
+    Domain,
+    /// A command that does harm.
+    Malicious,
+    Approval,
+    ToolPoisoning,
+    /// A changed tool waits for a person.
+    ToolReviewRequired,
+    /// A tool that nobody reviewed, or that was turned down.
+    ToolReview,
+    ToolQuarantine,
+    Pii,
+    Anomaly,
+    /// The server, or the way to it, failed. The answer says so as any error of a server.
+    Upstream,
+}
+
+impl Code {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.parts().0
+    }
+
+    /// The status of an answer that is this refusal and nothing else. What the protocol answers with an error of its own is 200.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        self.parts().1
+    }
+
+    fn parts(self) -> (&'static str, StatusCode) {
+        match self {
+            Self::Origin => ("BLOCKED_ORIGIN", StatusCode::FORBIDDEN),
+            Self::Unauthenticated => ("BLOCKED_AUTH", StatusCode::UNAUTHORIZED),
+            Self::Unauthorized => ("BLOCKED_AUTH", StatusCode::FORBIDDEN),
+            Self::Unverifiable => ("BLOCKED_AUTH", StatusCode::SERVICE_UNAVAILABLE),
+            Self::Network => ("BLOCKED_IP_WHITELIST", StatusCode::FORBIDDEN),
+            Self::Rate => ("BLOCKED_RATE_LIMIT", StatusCode::TOO_MANY_REQUESTS),
+            Self::PolicyRate => ("BLOCKED_RATE_LIMIT", StatusCode::OK),
+            Self::Malformed => ("BLOCKED_MALFORMED", StatusCode::BAD_REQUEST),
+            Self::NotAcceptable => ("BLOCKED_MALFORMED", StatusCode::NOT_ACCEPTABLE),
+            Self::TooSlow => ("BLOCKED_MALFORMED", StatusCode::REQUEST_TIMEOUT),
+            Self::TooLong => ("BLOCKED_MALFORMED", StatusCode::PAYLOAD_TOO_LARGE),
+            Self::MediaType => ("BLOCKED_MALFORMED", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            Self::NoSession => ("NO_SESSION", StatusCode::NOT_FOUND),
+            Self::SessionMissing => ("NO_SESSION", StatusCode::BAD_REQUEST),
+            Self::Ended => ("NOT_SENT", StatusCode::NOT_FOUND),
+            Self::SameId => ("NOT_SENT", StatusCode::BAD_REQUEST),
+            Self::TooManyOpen => ("NOT_SENT", StatusCode::TOO_MANY_REQUESTS),
+            Self::TooManyConnections => ("TOO_MANY_CONNECTIONS", StatusCode::SERVICE_UNAVAILABLE),
+            Self::Internal => ("INTERNAL_ERROR", StatusCode::INTERNAL_SERVER_ERROR),
+            Self::BrokenOff => ("UPSTREAM_ERROR", StatusCode::BAD_GATEWAY),
+            Self::InsecureTarget => ("BLOCKED_INSECURE_TARGET", StatusCode::BAD_REQUEST),
+            Self::Ssrf => ("BLOCKED_SSRF", StatusCode::FORBIDDEN),
+            Self::Policy => ("BLOCKED_POLICY", StatusCode::OK),
+            Self::Domain => ("BLOCKED_CUSTOM_DOMAIN", StatusCode::OK),
+            Self::Malicious => ("BLOCKED_MALICIOUS", StatusCode::BAD_REQUEST),
+            Self::Approval => ("BLOCKED_APPROVAL", StatusCode::OK),
+            Self::ToolPoisoning => ("TOOL_POISONING_DETECTED", StatusCode::OK),
+            Self::ToolReviewRequired => ("TOOL_REVIEW_REQUIRED", StatusCode::OK),
+            Self::ToolReview => ("BLOCKED_TOOL_REVIEW", StatusCode::OK),
+            Self::ToolQuarantine => ("BLOCKED_TOOL_QUARANTINE", StatusCode::OK),
+            Self::Pii => ("BLOCKED_PII", StatusCode::OK),
+            Self::Anomaly => ("ANOMALY_DETECTED", StatusCode::OK),
+            Self::Upstream => ("UPSTREAM_ERROR", StatusCode::OK),
+        }
+    }
+
+    /// Of a message that is an error of the proxy, or of the way to the server.
+    pub(crate) fn of_answer(answer: &[u8]) -> Option<Self> {
+        if answer.len() > LONGEST {
+            return None;
+        }
+        Self::of_error(&json::read(answer).ok()?)
+    }
+
+    fn of_error(answer: &Json<'_>) -> Option<Self> {
+        let data = answer.member("error")?.member("data")?;
+        let reason = data.member("reason")?.as_text()?;
+        let rule = data.member("rule").and_then(Json::as_text).unwrap_or_default();
+        Self::of_refusal(&reason, &rule)
+    }
+
+    /// Which step a stable reason of the proxy belongs to, with the rule that decided.
+    fn of_refusal(reason: &str, rule: &str) -> Option<Self> {
+        let is_about_changes = rule.contains(".version_pinning");
+        Some(match reason {
+            "insecure-target" => Self::InsecureTarget,
+            "target-not-public" | "target-not-resolved" => Self::Ssrf,
+            "server-denied"
+            | "server-not-allowlisted"
+            | "tool-denied"
+            | "tool-not-allowlisted"
+            | "unknown-tool"
+            | "policy-rule"
+            | "request-not-allowed"
+            | "tainted-data"
+            | "private-to-external"
+            | "read-then-send"
+            | "cross-server-flow"
+            | "tool-shadowed"
+            | "server-name-similar"
+            | "audit-flagged"
+            | "audit-timed-out"
+            | "audit-failed" => Self::Policy,
+            "destination-not-allowed" => Self::Domain,
+            // A command in arguments; what a server says is judged by other rules.
+            "content-suspicious" if rule.contains("content.arguments") => Self::Malicious,
+            "content-suspicious" | "not-classified" => Self::ToolPoisoning,
+            "approval-timed-out" | "nobody-to-ask" if is_about_changes => Self::ToolReviewRequired,
+            "approval-denied" if is_about_changes => Self::ToolReview,
+            "approval-denied" | "approval-timed-out" | "nobody-to-ask" => Self::Approval,
+            "interface-changed" => Self::ToolQuarantine,
+            "interface-added" | "interface-not-pinned" | "interface-not-vouched" | "tool-not-listed" => {
+                Self::ToolReview
+            }
+            "secret-found" => Self::Pii,
+            "rate-limited" | "burst" | "too-many-requests" => Self::PolicyRate,
+            "unusual" => Self::Anomaly,
+            "upstream-failed"
+            | "server-ended"
+            | "server-not-started"
+            | "start-failed"
+            | "timed-out"
+            | "server-does-not-read"
+            | "oversized-line" => Self::Upstream,
+            _ => return None,
+        })
+    }
+}
+
+/// A refusal with its code beside its reason (`error.data.code`). None: it is no refusal.
+pub(crate) fn marked(answer: &[u8]) -> Option<Vec<u8>> {
     if answer.len() > LONGEST {
         return None;
     }
-    let tree = json::read(answer).ok()?;
-    let data = tree.member("error")?.member("data")?;
-    let reason = data.member("reason")?.as_text()?;
-    let rule = data.member("rule").and_then(json::Json::as_text).unwrap_or_default();
-    of(&reason, &rule)
-}
-
-fn of(reason: &str, rule: &str) -> Option<&'static str> {
-    Some(match reason {
-        "server-denied"
-        | "server-not-allowlisted"
-        | "tool-denied"
-        | "tool-not-allowlisted"
-        | "unknown-tool"
-        | "policy-rule"
-        | "request-not-allowed"
-        | "tainted-data"
-        | "private-to-external"
-        | "read-then-send"
-        | "cross-server-flow"
-        | "tool-shadowed"
-        | "server-name-similar"
-        | "audit-flagged"
-        | "audit-timed-out"
-        | "audit-failed" => "BLOCKED_POLICY",
-        "destination-not-allowed" => "BLOCKED_CUSTOM_DOMAIN",
-        // A command in arguments; what a server says is judged by other rules.
-        "content-suspicious" if rule.contains("content.arguments") => "BLOCKED_MALICIOUS",
-        "content-suspicious" | "not-classified" => "TOOL_POISONING_DETECTED",
-        "approval-denied" | "approval-timed-out" | "nobody-to-ask" => "BLOCKED_APPROVAL",
-        "interface-changed" => "BLOCKED_TOOL_QUARANTINE",
-        "interface-added" | "interface-not-pinned" | "interface-not-vouched" | "tool-not-listed" => {
-            "BLOCKED_TOOL_REVIEW"
-        }
-        "secret-found" => "BLOCKED_PII",
-        "rate-limited" | "burst" | "too-many-requests" => "BLOCKED_RATE_LIMIT",
-        "unusual" => "ANOMALY_DETECTED",
-        "upstream-failed"
-        | "server-ended"
-        | "server-not-started"
-        | "start-failed"
-        | "timed-out"
-        | "server-does-not-read"
-        | "oversized-line" => "UPSTREAM_ERROR",
-        _ => return None,
-    })
+    let mut tree = json::read(answer).ok()?;
+    let code = Json::String(Code::of_error(&tree)?.as_str());
+    let data = tree.member_mut("error")?.member_mut("data")?;
+    match (data.member("code").is_some(), data) {
+        (true, data) => *data.member_mut("code")? = code,
+        (false, Json::Object(members)) => members.push(("code", code)),
+        (false, _) => return None,
+    }
+    Some(tree.to_compact().into_bytes())
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
     use super::*;
 
     #[test]
@@ -69,17 +204,34 @@ mod tests {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32001,"message":"x","data":{data}}}}}"#
             );
-            of_answer(text.as_bytes())
+            assert_eq!(marked(text.as_bytes()).is_some(), Code::of_answer(text.as_bytes()).is_some());
+            Code::of_answer(text.as_bytes()).map(Code::as_str)
         };
         assert_eq!(of(r#"{"reason":"policy-rule"}"#), Some("BLOCKED_POLICY"));
-        let by = |rule: &str| of(&format!(r#"{{"reason":"content-suspicious","rule":"{rule}"}}"#));
-        assert_eq!(by("p.yaml:3 (sandbox.mcp.content.arguments)"), Some("BLOCKED_MALICIOUS"));
-        assert_eq!(by("p.yaml:3 (sandbox.mcp.content.results)"), Some("TOOL_POISONING_DETECTED"));
+        let by = |reason: &str, rule: &str| of(&format!(r#"{{"reason":"{reason}","rule":"{rule}"}}"#));
+        let of_content =
+            |key: &str| by("content-suspicious", &format!("p.yaml:3 (sandbox.mcp.content.{key})"));
+        assert_eq!(of_content("arguments"), Some("BLOCKED_MALICIOUS"));
+        assert_eq!(of_content("results"), Some("TOOL_POISONING_DETECTED"));
+        assert_eq!(by("nobody-to-ask", "p.yaml:3 (sandbox.mcp.rules)"), Some("BLOCKED_APPROVAL"));
+        let pinned = "p.yaml:3 (sandbox.mcp.version_pinning)";
+        assert_eq!(by("nobody-to-ask", pinned), Some("TOOL_REVIEW_REQUIRED"));
+        assert_eq!(by("approval-denied", pinned), Some("BLOCKED_TOOL_REVIEW"));
         assert_eq!(of(r#"{"reason":"of-the-server"}"#), None);
         assert_eq!(of("1"), None);
         assert_eq!(
-            of_answer(br#"{"jsonrpc":"2.0","id":1,"result":{"data":{"reason":"policy-rule"}}}"#),
+            Code::of_answer(br#"{"jsonrpc":"2.0","id":1,"result":{"data":{"reason":"policy-rule"}}}"#),
             None
+        );
+    }
+
+    #[test]
+    fn the_code_stands_beside_the_reason_and_what_a_server_says_there_does_not_count() {
+        let error = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"x","data":{"code":"FINE","reason":"unusual"}}}"#;
+        let marked: serde_json::Value = serde_json::from_slice(&marked(error).unwrap()).unwrap();
+        assert_eq!(
+            marked["error"]["data"],
+            serde_json::json!({"code": "ANOMALY_DETECTED", "reason": "unusual"})
         );
     }
 }

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use ipnet::IpNet;
 use jiff::Timestamp;
 use jsonwebtoken::jwk::JwkSet;
 
+use super::codes::Code;
 use super::config::Config;
 use super::keys::{self, Keys};
 use super::message::header;
@@ -22,9 +23,7 @@ const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Why a request reaches no server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Stable code, as ThornGuard names it.
-    pub code: &'static str,
-    pub status: StatusCode,
+    pub code: Code,
     /// For the client.
     pub why: String,
     /// Seconds after which it may ask again.
@@ -34,8 +33,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub fn new(code: &'static str, status: StatusCode, why: impl Into<String>) -> Self {
-        Self { code, status, why: why.into(), retry_after: None, token_error: None }
+    pub fn new(code: Code, why: impl Into<String>) -> Self {
+        Self { code, why: why.into(), retry_after: None, token_error: None }
     }
 }
 
@@ -46,6 +45,14 @@ pub struct Admitted {
     pub subject: String,
     /// For the record.
     pub name: String,
+    /// Networks from which this key opens; all where the list is empty.
+    allow_from: Vec<IpNet>,
+}
+
+impl Admitted {
+    fn anywhere(subject: String, name: String) -> Self {
+        Self { subject, name, allow_from: Vec::new() }
+    }
 }
 
 #[derive(Default)]
@@ -67,11 +74,15 @@ impl Door {
     ) -> Result<Admitted, Refusal> {
         check_origin(config, headers)?;
         let admitted = authenticate(config, (keys, signers), endpoint, headers)?;
-        if !config.allow_from.is_empty()
-            && !config.allow_from.iter().any(|net| net.contains(&peer.to_canonical()))
-        {
+        let is_in =
+            |nets: &[IpNet]| nets.is_empty() || nets.iter().any(|net| net.contains(&peer.to_canonical()));
+        if !is_in(&config.allow_from) {
             let why = "connections from this network are not allowed";
-            return Err(Refusal::new("BLOCKED_IP_WHITELIST", StatusCode::FORBIDDEN, why));
+            return Err(Refusal::new(Code::Network, why));
+        }
+        if !is_in(&admitted.allow_from) {
+            let why = format!("the key '{}' does not open from this network", admitted.name);
+            return Err(Refusal::new(Code::Network, why));
         }
         self.count(&admitted.subject, config.limits.requests_per_minute, Instant::now())?;
         Ok(admitted)
@@ -97,8 +108,7 @@ impl Door {
         Err(Refusal {
             retry_after: Some(left),
             ..Refusal::new(
-                "BLOCKED_RATE_LIMIT",
-                StatusCode::TOO_MANY_REQUESTS,
+                Code::Rate,
                 format!("more than {limit} requests in a minute; try again in {left} s"),
             )
         })
@@ -107,7 +117,7 @@ impl Door {
 
 /// Against web pages: of another origin, and of names that lead here (DNS rebinding).
 pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
-    let refuse = |why: &str| Err(Refusal::new("BLOCKED_ORIGIN", StatusCode::FORBIDDEN, why));
+    let refuse = |why: &str| Err(Refusal::new(Code::Origin, why));
     let Some(host) = headers.get(HOST) else { return refuse("the request names no host") };
     if !host.to_str().is_ok_and(|host| is_own_host(config, host)) {
         return refuse(
@@ -166,7 +176,7 @@ fn authenticate(
     endpoint: &str,
     headers: &HeaderMap,
 ) -> Result<Admitted, Refusal> {
-    let refuse = |why: String| Err(Refusal::new("BLOCKED_AUTH", StatusCode::UNAUTHORIZED, why));
+    let refuse = |why: String| Err(Refusal::new(Code::Unauthenticated, why));
     let Some(shown) = shown(headers) else {
         if config.auth.open {
             return Ok(anonymous());
@@ -177,25 +187,25 @@ fn authenticate(
         && !shown.starts_with(keys::PREFIX)
     {
         return match token::check(shown, oauth, signers, &config.resource(endpoint)) {
-            Ok(subject) => Ok(Admitted { name: subject.clone(), subject: format!("sub:{subject}") }),
+            Ok(subject) => Ok(Admitted::anywhere(format!("sub:{subject}"), subject)),
             Err(TokenError::Invalid(why)) => Err(Refusal {
                 token_error: Some("invalid_token"),
-                ..Refusal::new("BLOCKED_AUTH", StatusCode::UNAUTHORIZED, why)
+                ..Refusal::new(Code::Unauthenticated, why)
             }),
             Err(TokenError::Scope(why)) => Err(Refusal {
                 token_error: Some("insufficient_scope"),
-                ..Refusal::new("BLOCKED_AUTH", StatusCode::FORBIDDEN, why)
+                ..Refusal::new(Code::Unauthorized, why)
             }),
         };
     }
     match keys.find(shown, Timestamp::now()) {
         Ok((hash, key)) if key.opens(endpoint) => {
-            Ok(Admitted { subject: format!("key:{hash}"), name: key.name.clone() })
+            let allow_from = key.allow_from.clone();
+            Ok(Admitted { allow_from, ..Admitted::anywhere(format!("key:{hash}"), key.name.clone()) })
         }
         // Who holds a key may know that it does not reach this far.
         Ok((_, key)) => Err(Refusal::new(
-            "BLOCKED_AUTH",
-            StatusCode::FORBIDDEN,
+            Code::Unauthorized,
             format!("the key '{}' does not open this endpoint", key.name),
         )),
         // It says nothing to a gateway that lets everybody in.
@@ -216,7 +226,7 @@ pub fn shown_token(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn anonymous() -> Admitted {
-    Admitted { subject: "anonymous".to_owned(), name: "anonymous".to_owned() }
+    Admitted::anywhere("anonymous".to_owned(), "anonymous".to_owned())
 }
 
 fn bearer(value: &str) -> Option<&str> {
@@ -244,7 +254,9 @@ mod tests {
 
     fn admit(config: &Config, keys: &Keys, list: &[(&'static str, &str)]) -> Result<Admitted, &'static str> {
         let peer = "127.0.0.1".parse().unwrap();
-        Door::default().admit(config, keys, None, "fs", peer, &headers(list)).map_err(|refusal| refusal.code)
+        Door::default()
+            .admit(config, keys, None, "fs", peer, &headers(list))
+            .map_err(|refusal| refusal.code.as_str())
     }
 
     #[test]
@@ -286,6 +298,7 @@ mod tests {
             created: now,
             expires: None,
             revoked: None,
+            allow_from: Vec::new(),
         };
         let own = keys.create(key("own", "fs"), now).unwrap();
         let other = keys.create(key("other", "gh"), now).unwrap();
@@ -310,7 +323,7 @@ mod tests {
             let peer = peer.parse().unwrap();
             let answer =
                 door.admit(&config, &Keys::default(), None, "fs", peer, &headers(&[("host", "localhost")]));
-            answer.map(|_| ()).map_err(|refusal| (refusal.code, refusal.retry_after.is_some()))
+            answer.map(|_| ()).map_err(|refusal| (refusal.code.as_str(), refusal.retry_after.is_some()))
         };
         assert_eq!(ask("192.0.2.1"), Err(("BLOCKED_IP_WHITELIST", false)));
         assert_eq!(ask("::ffff:10.1.2.3"), Ok(()));

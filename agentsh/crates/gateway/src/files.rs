@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use jsonwebtoken::jwk::JwkSet;
 use tokio_rustls::TlsAcceptor;
 
+use super::codes::Code;
 use super::config::Config;
 use super::door::{Refusal, check_origin, shown_token};
 use super::keys::Keys;
@@ -43,9 +43,10 @@ impl Files {
     ) -> Result<Option<Rc<JwkSet>>, Refusal> {
         let Some((signers, token)) = self.signers.as_ref().zip(shown_token(headers)) else { return Ok(None) };
         check_origin(config, headers)?;
-        signers.for_token(token).await.map(Some).map_err(|why| Refusal {
-            retry_after: Some(5),
-            ..Refusal::new("BLOCKED_AUTH", StatusCode::SERVICE_UNAVAILABLE, why)
-        })
+        signers
+            .for_token(token)
+            .await
+            .map(Some)
+            .map_err(|why| Refusal { retry_after: Some(5), ..Refusal::new(Code::Unverifiable, why) })
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 pub(crate) use agentsh_base::random::hex as random_hex;
+use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -34,6 +35,9 @@ pub struct Key {
     pub expires: Option<Timestamp>,
     #[serde(default)]
     pub revoked: Option<Timestamp>,
+    /// Networks from which it opens; all where the list is empty. Beside it `allow_from` of the configuration counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_from: Vec<IpNet>,
 }
 
 /// Why a key opens nothing.
@@ -152,6 +156,7 @@ mod tests {
             created: Timestamp::UNIX_EPOCH,
             expires: None,
             revoked: None,
+            allow_from: Vec::new(),
         }
     }
 

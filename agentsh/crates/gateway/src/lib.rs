@@ -32,6 +32,7 @@ mod tls;
 pub mod token;
 
 pub use client::Wire;
+pub use codes::Code;
 pub use door::Refusal;
 pub use hyper::header::{HeaderMap, HeaderName};
 pub use reply::Served;

@@ -1,9 +1,12 @@
 //! What has to be known of a client's message: its kind, its id, and what the protocol without sessions repeats in headers.
 
+use std::net::IpAddr;
+
 use hyper::header::HeaderMap;
 
 use crate::json::{self, Json};
 use crate::mcp::INVALID_PARAMS;
+use crate::mcp::caller::{self, Caller};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
 use crate::mcp::repeated::{self, PARAM, Params, unfolded};
 
@@ -95,6 +98,22 @@ impl Incoming {
         match &self.kind {
             Kind::Request { id, .. } => Some(id),
             _ => None,
+        }
+    }
+
+    /// Says in a request from where it comes.
+    pub fn tell_caller(&mut self, address: IpAddr, wanted: &[String], headers: &HeaderMap) {
+        if !matches!(self.kind, Kind::Request { .. }) {
+            return;
+        }
+        let values = |name: &str| {
+            let all = headers.get_all(name).iter();
+            all.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect::<Vec<_>>()
+        };
+        let named = wanted.iter().map(|name| (name.clone(), values(name)));
+        let headers = named.filter(|(_, values)| !values.is_empty()).collect();
+        if let Some(line) = caller::told(&self.line, &Caller { address, headers }) {
+            self.line = line;
         }
     }
 

@@ -1,5 +1,6 @@
 //! A message of a client, and the answer to it: JSON when nothing but the answer comes, else a stream of events.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::json;
 use crate::mcp::jsonrpc::Id;
 
 use super::client::{Client, SendError};
-use super::codes;
+use super::codes::Code;
 use super::config::Endpoint;
 use super::door::{Admitted, Refusal};
 use super::keys::random_hex;
@@ -29,25 +30,25 @@ const ALONE: Duration = Duration::from_secs(5);
 pub async fn post(
     gateway: &Rc<Gateway>,
     endpoint: &Endpoint,
-    admitted: &Admitted,
+    (admitted, peer): (&Admitted, IpAddr),
     request: Request<Body>,
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let refuse = |refusal: &Refusal| gateway.refuse(&endpoint.id, refusal);
-    let malformed = |status, why: &str| refuse(&Refusal::new("BLOCKED_MALFORMED", status, why));
+    let malformed = |code, why: &str| refuse(&Refusal::new(code, why));
     if media_type(&parts.headers) != "application/json" {
-        return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a message is sent as application/json");
+        return malformed(Code::MediaType, "a message is sent as application/json");
     }
     if parts
         .headers
         .get(CONTENT_ENCODING)
         .is_some_and(|how| !how.as_bytes().eq_ignore_ascii_case(b"identity"))
     {
-        return malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a compressed message is not taken");
+        return malformed(Code::MediaType, "a compressed message is not taken");
     }
     let Some(takes) = Takes::read(&parts.headers) else {
         return malformed(
-            StatusCode::NOT_ACCEPTABLE,
+            Code::NotAcceptable,
             "the client must accept application/json and text/event-stream",
         );
     };
@@ -55,27 +56,29 @@ pub async fn post(
         let limits = &gateway.config().limits;
         (limits.message_bytes, limits.request_seconds)
     };
-    let body = match tokio::time::timeout(Duration::from_secs(within), Limited::new(body, limit).collect())
-        .await
-    {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return malformed(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes"));
-        }
-        // The client is gone, whatever it hears.
-        Ok(Err(_)) => return reply::empty(StatusCode::BAD_REQUEST),
-        Err(_) => {
-            let why = format!("the message did not arrive within {within} s");
-            return malformed(StatusCode::REQUEST_TIMEOUT, &why);
-        }
-    };
-    let message = match Incoming::read(&body).and_then(|message| {
+    let body =
+        match tokio::time::timeout(Duration::from_secs(within), Limited::new(body, limit).collect()).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                return malformed(Code::TooLong, &format!("a message has at most {limit} bytes"));
+            }
+            // The client is gone, whatever it hears.
+            Ok(Err(_)) => return reply::empty(StatusCode::BAD_REQUEST),
+            Err(_) => {
+                let why = format!("the message did not arrive within {within} s");
+                return malformed(Code::TooSlow, &why);
+            }
+        };
+    let mut message = match Incoming::read(&body).and_then(|message| {
         message.check_headers(&parts.headers)?;
         Ok(message)
     }) {
         Ok(message) => message,
         Err(wrong) => return gateway.wrong(&wrong),
     };
+    if let Some(wanted) = gateway.connector.wanted_headers() {
+        message.tell_caller(peer, wanted, &parts.headers);
+    }
     if message.is_stateless(&parts.headers) {
         return match stateless(gateway, endpoint, admitted, message, &parts.headers, takes).await {
             Ok(answer) => answer,
@@ -86,13 +89,7 @@ pub async fn post(
         && !STATEFUL.contains(&version)
     {
         let why = format!("revision not known: {}", version.escape_debug());
-        return reply::refusal(
-            StatusCode::BAD_REQUEST,
-            INVALID_REQUEST,
-            "BLOCKED_MALFORMED",
-            &why,
-            message.id(),
-        );
+        return reply::refusal(Code::Malformed, INVALID_REQUEST, &why, message.id());
     }
     let takes = takes.primed(header(&parts.headers, "mcp-protocol-version"));
     let id = sessions::named(header(&parts.headers, "mcp-session-id"));
@@ -105,7 +102,7 @@ pub async fn post(
         }
         None => {
             let why = "the header Mcp-Session-Id is missing: begin with `initialize`";
-            return reply::refusal(StatusCode::BAD_REQUEST, INVALID_REQUEST, "NO_SESSION", why, message.id());
+            return reply::refusal(Code::SessionMissing, INVALID_REQUEST, why, message.id());
         }
         Some(id) => gateway.session(id, endpoint, admitted),
     };
@@ -113,7 +110,7 @@ pub async fn post(
         Some(client) => exchange(&client, &message, takes, Era::Stateful).await,
         None => {
             let why = "there is no such session: begin again with `initialize`";
-            reply::refusal(StatusCode::NOT_FOUND, INVALID_REQUEST, "NO_SESSION", why, message.id())
+            reply::refusal(Code::NoSession, INVALID_REQUEST, why, message.id())
         }
     }
 }
@@ -125,9 +122,7 @@ async fn initialize(
     message: &Incoming,
     takes: Takes,
 ) -> Result<Answer, Refusal> {
-    let id = random_hex::<16>().map_err(|error| {
-        Refusal::new("INTERNAL_ERROR", StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-    })?;
+    let id = random_hex::<16>().map_err(|error| Refusal::new(Code::Internal, error.to_string()))?;
     let client = gateway.begin(id.clone(), endpoint, admitted, &message.can())?;
     let mut answer = exchange(&client, message, takes, Era::Stateful).await;
     // A refused handshake began nothing.
@@ -151,7 +146,7 @@ async fn stateless(
 ) -> Result<Answer, Refusal> {
     if message.version.as_deref().is_some_and(|version| version < STATELESS) {
         let why = "a revision with sessions is named in the message: begin with `initialize`";
-        return Err(Refusal::new("BLOCKED_MALFORMED", StatusCode::BAD_REQUEST, why));
+        return Err(Refusal::new(Code::Malformed, why));
     }
     if let Err(wrong) = message.check_meta() {
         return Ok(gateway.wrong(&wrong));
@@ -199,14 +194,12 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     let stream = match client.request(message, id.key.clone()).await {
         Ok(stream) => stream,
         Err(error) => {
-            let (status, why) = match error {
-                SendError::Ended => {
-                    (StatusCode::NOT_FOUND, "the session has ended: begin again with `initialize`")
-                }
-                SendError::SameId => (StatusCode::BAD_REQUEST, "a request with this id is not answered yet"),
-                SendError::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many requests wait for an answer"),
+            let (code, why) = match error {
+                SendError::Ended => (Code::Ended, "the session has ended: begin again with `initialize`"),
+                SendError::SameId => (Code::SameId, "a request with this id is not answered yet"),
+                SendError::TooMany => (Code::TooManyOpen, "too many requests wait for an answer"),
             };
-            return reply::refusal(status, INVALID_REQUEST, "NOT_SENT", why, Some(id));
+            return reply::refusal(code, INVALID_REQUEST, why, Some(id));
         }
     };
     // A client that hangs up before the answer began does not want it any more.
@@ -218,16 +211,15 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
         // Progress and the answer often come together.
         tokio::task::yield_now().await;
         let sole = stream.sole();
-        code = sole.as_deref().and_then(codes::of_answer).map(reply::Code);
-        let sole = sole.filter(|answer| {
-            // A status cannot be said in a stream.
-            !takes.prefers_events || status_of(answer, era) != StatusCode::OK
-        });
-        if let Some(answer) = sole {
+        code = sole.as_deref().and_then(Code::of_answer);
+        let sole = sole.map(|answer| (status_of(&answer, code, era), answer));
+        // A status cannot be said in a stream.
+        let sole = sole.filter(|(status, _)| !takes.prefers_events || *status != StatusCode::OK);
+        if let Some((status, answer)) = sole {
             let mut reader = stream.reader(None);
             let _ = reader.next().await;
             client.changed.notify_one();
-            let mut answer = reply::json(status_of(&answer, era), answer);
+            let mut answer = reply::json(status, answer);
             if let Some(code) = code {
                 answer.extensions_mut().insert(code);
             }
@@ -236,7 +228,7 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     }
     if stream.is_done() && stream.is_empty() {
         let why = "the session ended before there was an answer";
-        return reply::refusal(StatusCode::BAD_GATEWAY, -32000, "UPSTREAM_ERROR", why, Some(id));
+        return reply::refusal(Code::BrokenOff, -32000, why, Some(id));
     }
     if !takes.events {
         return whole(client, &stream).await;
@@ -290,8 +282,11 @@ async fn whole(client: &Rc<Client>, stream: &Rc<Stream>) -> Answer {
     reply::json(StatusCode::OK, last)
 }
 
-/// The protocol without sessions says with the status what kind of error it is.
-fn status_of(answer: &[u8], era: Era) -> StatusCode {
+/// That of a refusal, where it has one. The protocol without sessions says with the status what kind of error it is.
+fn status_of(answer: &[u8], refused: Option<Code>, era: Era) -> StatusCode {
+    if let Some(status) = refused.map(Code::status).filter(|status| *status != StatusCode::OK) {
+        return status;
+    }
     if era == Era::Stateful {
         return StatusCode::OK;
     }

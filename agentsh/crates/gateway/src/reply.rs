@@ -12,14 +12,11 @@ use tokio::sync::mpsc;
 
 use crate::mcp::jsonrpc::Id;
 
+use super::codes::Code;
 use super::door::Refusal;
 use super::message::Wrong;
 
 pub type Answer = Response<Content>;
-
-/// Beside an answer: which step refused, as a header and the record name it.
-#[derive(Clone, Copy, Debug)]
-pub struct Code(pub &'static str);
 
 /// Beside an answer: the request of a client who was let in.
 #[derive(Clone, Debug)]
@@ -106,17 +103,18 @@ pub fn events(events: mpsc::Receiver<Bytes>) -> Answer {
     answer
 }
 
-/// A refusal as a JSON-RPC error; `reason` is the code that the record has too.
-pub fn refusal(status: StatusCode, code: i32, reason: &'static str, why: &str, id: Option<&Id>) -> Answer {
+/// A refusal as a JSON-RPC error, with its code beside it for the header and the record.
+pub fn refusal(refused: Code, code: i32, why: &str, id: Option<&Id>) -> Answer {
     let id = id.map_or(serde_json::Value::Null, Id::to_value);
-    let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why, "data": {"code": reason}}});
-    let mut answer = json(status, body.to_string().into());
-    answer.extensions_mut().insert(Code(reason));
+    let data = json!({"code": refused.as_str()});
+    let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why, "data": data}});
+    let mut answer = json(refused.status(), body.to_string().into());
+    answer.extensions_mut().insert(refused);
     answer
 }
 
 pub fn wrong(wrong: &Wrong) -> Answer {
-    refusal(StatusCode::BAD_REQUEST, wrong.code, "BLOCKED_MALFORMED", &wrong.why, wrong.id.as_ref())
+    refusal(Code::Malformed, wrong.code, &wrong.why, wrong.id.as_ref())
 }
 
 /// Whether an answer that is here as a whole is an error of the protocol.

@@ -18,12 +18,13 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use super::client::{Client, Wire};
+use super::codes::Code;
 use super::config::{Config, Endpoint};
 use super::door::{Door, Refusal, check_origin};
 use super::files::Files;
 use super::message::Wrong;
 use super::metrics::{Gauges, Metrics};
-use super::reply::{self, Answer, Code, Refused, Served, Who};
+use super::reply::{self, Answer, Refused, Served, Who};
 use super::{listen, pages, post};
 
 /// Between two looks at sessions that nobody uses.
@@ -39,6 +40,9 @@ pub trait Connector {
     fn refused(&self, answered: &Answered<'_>, refusal: &Refusal);
     /// A request of a client who was let in has its answer, or the beginning of it.
     fn answered(&self, answered: &Answered<'_>, served: &Served);
+    /// Headers that rules of the policy name, where it has some about who asks. With them the proxy is told of each request
+    /// from where it came (`mcp::caller`).
+    fn wanted_headers(&self) -> Option<&[String]>;
     /// How many warnings there are about a server, and how bad the worst is.
     fn advisories(&self, endpoint: &str) -> Option<(u64, String)>;
 }
@@ -148,7 +152,7 @@ impl Gateway {
                 continue;
             };
             if self.connections.get() >= self.config().limits.connections {
-                self.metrics.refused("TOO_MANY_CONNECTIONS");
+                self.metrics.refused(Code::TooManyConnections.as_str());
                 continue;
             }
             // A small message must not wait for the next.
@@ -235,7 +239,7 @@ impl Gateway {
             peer,
             log_id: &log,
             trace_id: &trace,
-            code: extensions.remove::<Code>().map(|code| code.0),
+            code: extensions.remove::<Code>().map(Code::as_str),
             status: answer.status().as_u16(),
             after: started.elapsed(),
         };
@@ -302,7 +306,7 @@ impl Gateway {
             Err(refusal) => return self.refuse(&endpoint.id, &refusal),
         };
         let mut answer = match *request.method() {
-            Method::POST => post::post(self, &endpoint, &admitted, request).await,
+            Method::POST => post::post(self, &endpoint, (&admitted, peer), request).await,
             Method::GET => listen::listen(self, &endpoint, &admitted, &request),
             Method::DELETE => self.delete(&endpoint, &admitted, &request),
             // Whether somebody is here; a stream is begun by GET alone.
@@ -324,12 +328,12 @@ impl Gateway {
 
     /// The answer to a refusal, which is counted and on record with it.
     pub(crate) fn refuse(&self, endpoint: &str, refusal: &Refusal) -> Answer {
-        let mut answer = reply::refusal(refusal.status, -32000, refusal.code, &refusal.why, None);
+        let mut answer = reply::refusal(refusal.code, -32000, &refusal.why, None);
         answer.extensions_mut().insert(Refused(refusal.clone()));
         if let Some(seconds) = refusal.retry_after {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if refusal.status == StatusCode::UNAUTHORIZED || refusal.token_error.is_some() {
+        if refusal.code == Code::Unauthenticated || refusal.token_error.is_some() {
             let challenge = listen::challenge(&self.config(), endpoint, refusal.token_error);
             answer.headers_mut().extend(challenge.map(|value| (WWW_AUTHENTICATE, value)));
         }

@@ -7,6 +7,7 @@ use hyper::body::Incoming as Body;
 use hyper::{Request, StatusCode};
 
 use super::client::{Bounds, Client, Wire};
+use super::codes::Code;
 use super::config::{Endpoint, Sharing};
 use super::door::{Admitted, Refusal};
 use super::era::Translation;
@@ -100,8 +101,7 @@ impl Gateway {
             return Err(Refusal {
                 retry_after: Some(10),
                 ..Refusal::new(
-                    "BLOCKED_RATE_LIMIT",
-                    StatusCode::TOO_MANY_REQUESTS,
+                    Code::Rate,
                     "too many sessions: end one (DELETE), or wait until an unused one ends",
                 )
             });

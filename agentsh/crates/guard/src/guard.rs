@@ -1,9 +1,10 @@
 //! Everything that is decided in one session, in one place.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::checks::{ArgumentLength, CrossServer, Lists, Rates, Rules, ServerList};
-use crate::decision::{Check, Decision, Errand, Matter, Report, Seen, Sightings, Subject};
+use crate::decision::{Caller, Check, Decision, Errand, Matter, Report, Seen, Sightings, Subject};
 use crate::hidden::Hidden;
 use crate::policy::McpPolicy;
 use crate::types::ServerId;
@@ -16,6 +17,7 @@ pub struct Guard {
     hidden: Hidden,
     turn: Option<u64>,
     audience: String,
+    caller: Option<Rc<Caller>>,
 }
 
 impl Guard {
@@ -51,6 +53,7 @@ impl Guard {
             hidden: Hidden::default(),
             turn: None,
             audience: String::new(),
+            caller: None,
         }
     }
 
@@ -79,6 +82,11 @@ impl Guard {
         }
     }
 
+    /// What follows is asked from there.
+    pub fn for_caller(&mut self, caller: Option<Rc<Caller>>) {
+        self.caller = caller;
+    }
+
     /// Asks the checks until one blocks. What a listing hid is refused before any of them.
     pub fn decide(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Decision {
         self.decide_seen(server, matter, now, &Sightings::default())
@@ -87,8 +95,8 @@ impl Guard {
     /// What another thread may look at before [`Guard::decide_seen`] is asked about the same matter. None: there is
     /// nothing that could be done elsewhere.
     pub fn errand(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Option<Errand> {
-        let (turn, audience) = (self.turn, &*self.audience);
-        let subject = Subject { server, matter, audience, now, turn, seen: Seen::NOTHING };
+        let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
+        let subject = Subject { server, matter, audience, caller, now, turn, seen: Seen::NOTHING };
         Errand::new(&subject, &mut self.checks)
     }
 
@@ -100,8 +108,8 @@ impl Guard {
         now: Duration,
         seen: &Sightings,
     ) -> Decision {
-        let (turn, audience) = (self.turn, &*self.audience);
-        let subject = Subject { server, matter, audience, now, turn, seen: Seen::NOTHING };
+        let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
+        let subject = Subject { server, matter, audience, caller, now, turn, seen: Seen::NOTHING };
         let mut report = Report::default();
         if let Some(found) = self.hidden.refusal(&subject) {
             report.find(found);

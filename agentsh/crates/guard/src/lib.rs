@@ -21,7 +21,7 @@ mod guard;
 mod hidden;
 
 pub use decision::{
-    Ahead, Check, Decision, Errand, Finding, Lookout, Matter, Offer, Refusal, Report, Rewrite, Seen,
+    Ahead, Caller, Check, Decision, Errand, Finding, Lookout, Matter, Offer, Refusal, Report, Rewrite, Seen,
     Severity, Sightings, Subject, Used, remedy,
 };
 pub use guard::Guard;

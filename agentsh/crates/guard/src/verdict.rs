@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::policy::GATEWAY;
 use crate::types::RuleRef;
 
 /// From the mildest to the strictest.
@@ -161,6 +162,9 @@ impl Verdict {
                 format!("ask the user whether it may go there; to allow it, add the host to {}", self.rule.id)
             }
             Reason::ContentSuspicious => {
+                if self.rule.file == GATEWAY {
+                    return "no policy lets such a command pass here: leave it out".to_owned();
+                }
                 if self.rule.id.contains(".classifier") {
                     return "to let it through with an alert, set sandbox.mcp.classifier.action to `alert`".to_owned();
                 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::guard::threads::apart;
-use crate::guard::{Decision, Guard, Matter, Verdict};
+use crate::guard::{Caller, Decision, Guard, Matter, Verdict};
 use crate::json::Json;
 use crate::store::words::Sender;
 use crate::store::{Event, Recorder};
@@ -59,6 +59,8 @@ pub(super) struct Connection<R> {
     pub handshake: Handshake,
     /// Who asks, as far as the client said.
     pub audience: String,
+    /// From where the newest request came.
+    pub caller: Option<Rc<Caller>>,
     pub serial: u64,
     /// The client sends nothing more, and its requests may finish.
     pub input_ended: bool,
@@ -81,8 +83,8 @@ pub(super) enum Phase {
     Ready,
     /// Policy does not let it run.
     Refused(Verdict),
-    /// It cannot be started.
-    Failed(String),
+    /// It cannot be started: why, and the stable code of that.
+    Failed(String, &'static str),
 }
 
 /// What the client said first, to be said again to a server that was started again.
@@ -135,6 +137,7 @@ impl<R: Recorder> Connection<R> {
             relisting,
             handshake: Handshake::default(),
             audience: String::new(),
+            caller: None,
             serial: 0,
             input_ended: false,
             doubted: None,
@@ -181,6 +184,7 @@ impl<R: Recorder> Connection<R> {
     pub fn decide(&self, matter: Matter<'_>) -> Decision {
         let mut guard = self.guard.borrow_mut();
         guard.for_audience(&self.audience);
+        guard.for_caller(self.caller.clone());
         guard.decide(&self.options.server, matter, self.now())
     }
 
@@ -201,6 +205,7 @@ impl<R: Recorder> Connection<R> {
         let seen = told.await.unwrap_or_default();
         let mut guard = self.guard.borrow_mut();
         guard.for_audience(&self.audience);
+        guard.for_caller(self.caller.clone());
         guard.decide_seen(server, matter, now, &seen)
     }
 

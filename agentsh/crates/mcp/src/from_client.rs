@@ -1,5 +1,7 @@
 //! The client's messages, phase by phase: read, classify, identify, authorise, forward.
 
+use std::rc::Rc;
+
 use crate::guard::{Decision, Matter, Offer, Outcome, Reason, Rewrite, Verdict};
 use crate::json::{self, Json};
 use crate::store::words::AuditVerdict;
@@ -9,6 +11,7 @@ use crate::types::RuleRef;
 use super::around::around;
 use super::audience;
 use super::audit::{AskedPerson, Audited, Heard, Parked, Question, ToApprove};
+use super::caller;
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::framing::Frame;
@@ -34,10 +37,13 @@ impl<R: Recorder> Connection<R> {
             return self.reject(client, Side::Client, fault).await;
         }
         let Frame::Line(line) = frame else { return };
-        let tree = match json::read(line) {
+        let mut tree = match json::read(line) {
             Ok(tree) => tree,
             Err(error) => return self.reject(client, Side::Client, Fault::unreadable(line, &error)).await,
         };
+        if self.options.tells_caller {
+            self.caller = caller::take(&mut tree).map(Rc::new);
+        }
         match jsonrpc::classify(&tree) {
             Err(error) => self.reject(client, Side::Client, Fault::envelope(line, error)).await,
             Ok(Message::Request { id, method, params }) => {
@@ -360,7 +366,7 @@ impl<R: Recorder> Connection<R> {
             return;
         }
         // A server that does not run has nothing to be notified of.
-        if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(_)) || !self.held.is_empty()
+        if !matches!(self.phase, Phase::Idle | Phase::Refused(_) | Phase::Failed(..)) || !self.held.is_empty()
         {
             self.forward_to_server(tree);
         }
@@ -437,7 +443,7 @@ impl<R: Recorder> Connection<R> {
                 reason: verdict.reason.code(),
                 rule: Some(verdict.rule.to_string()),
             }),
-            Phase::Failed(message) => Some(self.start_error(message)),
+            Phase::Failed(message, reason) => Some(self.start_error(message, reason)),
             _ => None,
         }
     }
@@ -453,7 +459,7 @@ impl<R: Recorder> Connection<R> {
         });
     }
 
-    pub fn start_error(&self, message: &str) -> ErrorReply {
+    pub fn start_error(&self, message: &str, reason: &'static str) -> ErrorReply {
         let server = format!("server '{}'", self.options.server);
         ErrorReply {
             code: reply::SERVER_ENDED,
@@ -461,7 +467,7 @@ impl<R: Recorder> Connection<R> {
                 true => message.to_owned(),
                 false => format!("{server} did not start: {message}"),
             },
-            reason: "server-not-started",
+            reason,
             rule: None,
         }
     }

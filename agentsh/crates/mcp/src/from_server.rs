@@ -173,9 +173,10 @@ impl<R: Recorder> Connection<R> {
         let id = own.clone().or(id);
         let kind = match answer {
             Answer::Open(entry) if entry.kind == Kind::OwnList => {
-                for (id, message) in self.on_own_page(client, &entry, &mut tree) {
+                for (id, caller, message) in self.on_own_page(client, &entry, &mut tree) {
                     // It was written by us.
                     let Ok(call) = json::read(&message) else { continue };
+                    self.caller = caller;
                     let params = call.member("params");
                     self.client_request(client, message.len(), &call, id, "tools/call", params).await;
                 }

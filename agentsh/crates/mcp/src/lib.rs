@@ -16,6 +16,7 @@ pub mod audience;
 pub mod audit;
 pub mod bridge;
 pub mod bridge_accept;
+pub mod caller;
 pub mod framing;
 pub mod jsonrpc;
 pub mod lazy_writer;

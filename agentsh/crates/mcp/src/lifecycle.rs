@@ -11,7 +11,7 @@ use super::connection::{Connection, Phase};
 use super::jsonrpc::Key;
 use super::pending::{Entry, Kind};
 use super::reply::{self, ErrorReply};
-use super::upstream::ExitInfo;
+use super::upstream::{ExitInfo, StartError};
 
 /// How long a request whose client has closed its input may stay without an answer or progress, where policy sets no limit:
 /// as long as the official clients wait.
@@ -74,14 +74,15 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// The server did not start: whoever waits for it is told why.
-    pub fn on_start_failed(&mut self, client: &mut impl Client, message: String, permanent: bool) {
-        let error = self.start_error(&message);
+    pub fn on_start_failed(&mut self, client: &mut impl Client, failed: StartError) {
+        let StartError { message, permanent, reason, .. } = failed;
+        let error = self.start_error(&message, reason);
         for entry in self.from_client.take_all() {
             self.record_unreached(&entry, &message);
             self.close(client, &entry, &error);
         }
         self.held = Vec::new();
-        self.phase = if permanent { Phase::Failed(message) } else { Phase::Idle };
+        self.phase = if permanent { Phase::Failed(message, reason) } else { Phase::Idle };
     }
 
     /// The server is gone: its calls get an error, its own requests are withdrawn.

@@ -1,6 +1,9 @@
 //! Which tools were listed, and asking the server for its listing where a call needs one: a tool whose definition nobody saw
 //! in this session is compared with what was trusted before it is called, and one that no listing shows is known as that.
 
+use std::rc::Rc;
+
+use crate::guard::Caller;
 use crate::json::{self, Json};
 use crate::store::Recorder;
 
@@ -21,6 +24,9 @@ const MAX_WAITING: usize = 16 << 20;
 /// How long a page may take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// A call, from where it came, and its message.
+type Waiting = (Id, Option<Rc<Caller>>, Vec<u8>);
+
 /// What is known of the listings of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
@@ -33,7 +39,7 @@ pub(super) struct Listing {
     pages: u32,
     /// What the protocol without sessions says beside each request, as the call that waits has it.
     meta: Option<String>,
-    waiting: Vec<(Id, Vec<u8>)>,
+    waiting: Vec<Waiting>,
 }
 
 impl Listing {
@@ -51,7 +57,7 @@ impl Listing {
     }
 
     pub fn is_waiting(&self, key: &Key) -> bool {
-        self.waiting.iter().any(|(id, _)| id.key == *key)
+        self.waiting.iter().any(|(id, ..)| id.key == *key)
     }
 
     pub fn is_idle(&self) -> bool {
@@ -62,7 +68,7 @@ impl Listing {
     pub fn cancel(&mut self, params: Option<&Json<'_>>) -> bool {
         let Some(id) = cancelled_id(params) else { return false };
         let before = self.waiting.len();
-        self.waiting.retain(|(waiting, _)| waiting.key != id.key);
+        self.waiting.retain(|(waiting, ..)| waiting.key != id.key);
         self.waiting.len() < before
     }
 
@@ -79,7 +85,7 @@ impl Listing {
     }
 
     fn has_room(&self, bytes: usize) -> bool {
-        let held: usize = self.waiting.iter().map(|(_, message)| message.len()).sum();
+        let held: usize = self.waiting.iter().map(|(.., message)| message.len()).sum();
         self.waiting.len() < MOST_WAITING && held + bytes <= MAX_WAITING
     }
 }
@@ -89,7 +95,7 @@ impl<R: Recorder> Connection<R> {
     pub fn needs_listing(&self, tool: &str) -> bool {
         !self.tools.contains_key(tool)
             && !self.listing.complete
-            && !matches!(self.phase, Phase::Refused(_) | Phase::Failed(_))
+            && !matches!(self.phase, Phase::Refused(_) | Phase::Failed(..))
             && (self.listing.seen || (self.options.has_trusted.0)())
     }
 
@@ -112,7 +118,7 @@ impl<R: Recorder> Connection<R> {
             self.listing.pages = 0;
             self.listing.meta = meta(tree);
         }
-        self.listing.waiting.push((id, message));
+        self.listing.waiting.push((id, self.caller.clone(), message));
         if self.listing.own.is_none() {
             self.ask_for_page(None);
         }
@@ -142,12 +148,12 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// A page that we asked for; the calls that can be judged now.
-    pub fn on_own_page(
+    pub(super) fn on_own_page(
         &mut self,
         client: &mut impl Client,
         entry: &Entry,
         answer: &mut Json<'_>,
-    ) -> Vec<(Id, Vec<u8>)> {
+    ) -> Vec<Waiting> {
         if answer.member("result").is_none() {
             let error = ErrorReply {
                 code: reply::BAD_ANSWER,
@@ -196,7 +202,7 @@ impl<R: Recorder> Connection<R> {
             return client.error(Some(&entry.id), error);
         }
         self.listing.own = None;
-        for (id, _) in std::mem::take(&mut self.listing.waiting) {
+        for (id, ..) in std::mem::take(&mut self.listing.waiting) {
             let message = format!(
                 "the call was not forwarded, as the tools could not be listed first: {}",
                 error.message

@@ -61,6 +61,8 @@ pub struct Options {
     pub released: Option<watch::Receiver<Released>>,
     /// Is told of a tool of another server that a client may have been shown, and that is blocked since.
     pub displaced: Displaced,
+    /// Requests say from where they came to the gateway.
+    pub tells_caller: bool,
     /// Tells the user what a server does wrong.
     pub note: Note,
 }
@@ -155,6 +157,7 @@ impl Options {
             vouch: None,
             released: None,
             displaced: Displaced(Rc::new(|_| {})),
+            tells_caller: false,
             note: Note(Rc::new(|_| {})),
         }
     }

@@ -289,7 +289,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         match outcome {
             Err(error) => {
                 self.not_before = now + self.backoff.after(now, now);
-                self.connection.on_start_failed(client, error.message, error.permanent);
+                self.connection.on_start_failed(client, error);
             }
             Ok(Running { stdin, stdout, exit, kill, told }) => {
                 self.connection.on_started();

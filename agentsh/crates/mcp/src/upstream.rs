@@ -54,11 +54,15 @@ pub struct StartError {
     pub recorded: bool,
     /// As a shell would tell of it: 127 for a program that is not there, 126 for one that cannot be executed.
     pub status: u8,
+    /// Stable code, for whoever waits for the server.
+    pub reason: &'static str,
 }
 
 impl StartError {
     /// The status of everything that is no fault of the program.
     pub const FAILED: u8 = 125;
+    /// The reason of everything that has none of its own.
+    pub const NOT_STARTED: &str = "server-not-started";
 }
 
 /// How long to wait before a server that ended is started again.

@@ -7,6 +7,7 @@ pub const POLICIES: &[(&str, &str)] = &[
     ("codex", include_str!("../policies/codex.yaml")),
     ("strict", include_str!("../policies/strict.yaml")),
     ("observe", include_str!("../policies/observe.yaml")),
+    ("gateway", include_str!("../policies/gateway.yaml")),
 ];
 
 /// The text of a built-in policy.
@@ -24,6 +25,8 @@ pub fn for_agent(agent: &str) -> &'static str {
     match agent {
         "claude" => "claude",
         "codex" => "codex",
+        // No agent, but clients on other machines.
+        "gateway" => "gateway",
         _ => "default",
     }
 }

@@ -90,7 +90,7 @@ pub use sections::advisories::{AdvisoryKind, AdvisoryPolicy, OnAdvisory, StatusF
 pub use sections::anomaly::{AnomalyPolicy, OnAnomaly};
 pub use sections::approvals::{ApprovalPolicy, Approved};
 pub use sections::classifier::{ClassifierFormat, ClassifierPolicy, OnUnavailable};
-pub use sections::content::{ContentPolicy, OnFinding};
+pub use sections::content::{ContentPolicy, GATEWAY, HiddenHtml, OnFinding};
 pub use sections::credentials::{Credential, Source as CredentialSource, forge_of, is_github};
 pub use sections::cross_server::{CrossServerPolicy, ToolKind};
 pub use sections::detection::{CustomPattern, DetectionPolicy, Level, OnRequest};
@@ -98,7 +98,7 @@ pub use sections::interface::{FLEET as FLEET_REGISTRY, InterfacePolicy, OnUnreac
 pub use sections::llm::{
     Budget, Credentials, LlmPolicy, OnLeak, OnSecret as OnModelSecret, Price, Sentences, dollars,
 };
-pub use sections::rules::{CallRule, Condition, RuleAction, Test};
+pub use sections::rules::{CallRule, Condition, Place, RuleAction, Test};
 pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy};
 pub use sections::ssh::{SshAccess, SshHost};
 pub use sections::telemetry::{EventWebhook, OtlpProtocol, TelemetryPolicy};

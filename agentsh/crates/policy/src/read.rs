@@ -48,7 +48,7 @@ const TOP: &[Key] = &[
     },
     Key {
         name: "extends",
-        kind: Kind::Word(&["none", "default", "claude", "codex", "strict", "observe"]),
+        kind: Kind::Word(&["none", "default", "claude", "codex", "strict", "observe", "gateway"]),
         default: "the layers below",
         merge: "the highest layer that writes it decides; the layers below that one are left out",
         about: "What the file starts from: a built-in policy, or `none`. After `none` a list stands in place of the default too.",

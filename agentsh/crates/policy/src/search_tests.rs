@@ -153,7 +153,10 @@ fn a_name_that_is_no_policy_is_explained() {
     let place = Place::new();
     for (name, expected) in [
         ("stritc", "there is no policy `stritc`: did you mean `strict`?"),
-        ("nonsense-at-all", "give a file, or one of `default`, `claude`, `codex`, `strict` or `observe`"),
+        (
+            "nonsense-at-all",
+            "give a file, or one of `default`, `claude`, `codex`, `strict`, `observe` or `gateway`",
+        ),
         ("./none.yaml", "there is no such file"),
     ] {
         let error = load(&place.search(Some(name), "x")).unwrap_err().to_string();

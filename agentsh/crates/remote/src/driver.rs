@@ -23,7 +23,7 @@ use crate::mcp::{ExitInfo, PauseSender, Running};
 
 use super::cookies::Cookies;
 use super::credentials::{Credentials, Secrets};
-use super::failure::{self, Failure};
+use super::failure::Failure;
 use super::headers;
 use super::message::Outgoing;
 use super::renew::Opening;
@@ -273,7 +273,7 @@ impl Link {
         let tool = message.name.as_deref().filter(|_| message.method == "tools/call");
         (self.settings.failed)(&Failed { method: &message.method, tool, id, text: &text });
         // Nobody reads any more.
-        let _ = self.say(failure::reply(&text, id)).await;
+        let _ = self.say(failure.reply(&text, id)).await;
     }
 
     /// The stream for everything else is over for good: what was to come by it does not come.

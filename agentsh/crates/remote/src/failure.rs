@@ -70,9 +70,20 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What the one who asked is told in the server's place.
-pub(crate) fn reply(text: &str, id: &Id) -> Vec<u8> {
-    let message = json::spell(text);
-    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"{message}","data":{{"reason":"upstream-failed"}}}}}}"#, id.spelled)
-        .into_bytes()
+impl Failure {
+    /// Stable code.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Http(HttpError::Refused { why, .. }) => why.code(),
+            Self::Http(HttpError::Name { .. }) => "target-not-resolved",
+            _ => "upstream-failed",
+        }
+    }
+
+    /// What the one who asked is told in the server's place: `text`, and why in a stable code.
+    pub(crate) fn reply(&self, text: &str, id: &Id) -> Vec<u8> {
+        let (message, reason) = (json::spell(text), self.reason());
+        format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"{message}","data":{{"reason":"{reason}"}}}}}}"#, id.spelled)
+            .into_bytes()
+    }
 }

@@ -20,9 +20,9 @@ pub type Tagged = (Range<usize>, String);
 
 /// What is taken out or replaced.
 pub struct Changes<'c> {
-    /// Terminal control.
+    /// Terminal control, where a terminal would do something.
     pub control: bool,
-    /// Hidden HTML.
+    /// Hidden HTML, and all terminal control of a text that has some.
     pub hidden: bool,
     /// Whether a tag stands in place of this kind of secret.
     pub redacts: &'c dyn Fn(&str) -> bool,
@@ -39,9 +39,10 @@ pub fn forward(value: &Json<'_>, scan: &Scan, channel: Channel, changes: &Change
         places.secrets.entry(redaction.pointer.as_str()).or_default().push(place);
     }
     for removal in &scan.removals {
-        let is_control = removal.kind == "ansi";
-        if if is_control { changes.control } else { changes.hidden } {
-            places.removals.insert(removal.pointer.as_str());
+        if removal.kind == "ansi" {
+            places.control.insert(removal.pointer.as_str());
+        } else if changes.hidden {
+            places.hidden.insert(removal.pointer.as_str());
         }
     }
     let mut walk =
@@ -53,7 +54,9 @@ pub fn forward(value: &Json<'_>, scan: &Scan, channel: Channel, changes: &Change
 #[derive(Default)]
 struct Places<'s> {
     secrets: BTreeMap<&'s str, Vec<(Range<usize>, &'static str)>>,
-    removals: BTreeSet<&'s str>,
+    /// Where terminal control stands, and hidden HTML that goes.
+    control: BTreeSet<&'s str>,
+    hidden: BTreeSet<&'s str>,
 }
 
 struct Walk<'s> {
@@ -103,14 +106,14 @@ impl Walk<'_> {
         if is_identifier_at(&self.pointer, self.channel) || is_blob_at(&self.pointer, text) {
             return None;
         }
-        let is_removed = self.places.removals.contains(self.pointer.as_str())
-            && (self.changes.hidden || moves_cursor(text));
-        let clean: Option<Cow<'_, str>> =
-            is_removed.then(|| match (self.changes.hidden, self.changes.control) {
-                (true, _) => sanitised(text).0,
-                (false, true) => ansi::strip(text).0,
-                (false, false) => Cow::Borrowed(text),
-            });
+        let stands = |places: &BTreeSet<&str>| places.contains(self.pointer.as_str());
+        let clean = if stands(&self.places.hidden) {
+            Some(sanitised(text).0)
+        } else if self.changes.control && stands(&self.places.control) && moves_cursor(text) {
+            Some(ansi::strip(text).0)
+        } else {
+            None
+        };
         let mut places: Vec<(Range<usize>, Cow<'_, str>)> = match &clean {
             // The places of its secrets have moved.
             Some(clean) => secrets::find(clean)

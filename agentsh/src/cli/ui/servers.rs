@@ -170,7 +170,7 @@ fn inventory(app: &App, id: &str) -> Vec<Known> {
     let kept = all(&app.state_dir).into_iter().filter(|kept| kept.server == id);
     let mut known: Vec<Known> = kept
         .flat_map(|kept| {
-            let project = kept.project;
+            let (project, learning_s) = (kept.project, kept.learning_s);
             kept.profile.tools.into_iter().map(move |(name, tool)| Known {
                 name,
                 project: project.clone(),
@@ -178,7 +178,7 @@ fn inventory(app: &App, id: &str) -> Vec<Known> {
                 last: shown_time(&time(tool.last_seen)),
                 calls: tool.calls,
                 unusual: tool.unusual,
-                state: Word::new(state(&tool, now), Tone::Quiet),
+                state: Word::new(state(&tool, now, learning_s), Tone::Quiet),
             })
         })
         .collect();

@@ -74,6 +74,7 @@ async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> 
                     permanent: true,
                     recorded: false,
                     status: StartError::FAILED,
+                    reason: StartError::NOT_STARTED,
                 });
             }
             session.record.note(&format!("the advisories about server '{id}' cannot be read: {why}"));
@@ -123,7 +124,13 @@ async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> 
         rule,
     };
     let recorded = session.record.journal.commit(event).await.is_ok();
-    Err(StartError { message, permanent: true, recorded, status: StartError::FAILED })
+    Err(StartError {
+        message,
+        permanent: true,
+        recorded,
+        status: StartError::FAILED,
+        reason: StartError::NOT_STARTED,
+    })
 }
 
 /// What becomes of a server by one advisory.

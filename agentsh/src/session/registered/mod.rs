@@ -168,7 +168,8 @@ mod tests {
         let server = server();
         let mut report = Report::default();
         let now = Duration::ZERO;
-        let subject = Subject { server: &server, matter, audience: "", now, turn: None, seen: Seen::NOTHING };
+        let (audience, caller, turn, seen) = ("", None, None, Seen::NOTHING);
+        let subject = Subject { server: &server, matter, audience, caller, now, turn, seen };
         registered.clone().judge(&subject, &mut report);
         report.is_blocked()
     }

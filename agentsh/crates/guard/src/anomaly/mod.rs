@@ -1,6 +1,7 @@
 //! Calls that are not as they used to be: longer, more often, in another order. What is usual is learned for each server and
 //! outlives the session; what is unusual is a guess, and an alert unless a policy says more.
 
+mod offered;
 mod profile;
 mod sequence;
 mod series;
@@ -9,23 +10,26 @@ use std::collections::BTreeMap;
 
 use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
 use crate::json::Json;
+use crate::policy::risk::Names;
 use crate::policy::{AnomalyPolicy, OnAnomaly};
 use crate::types::{RuleRef, ServerId};
 use crate::verdict::{Outcome, Reason, Verdict};
 
+pub use offered::ListedTool;
 pub use profile::{Profile, Score, Tool};
+pub use series::Tuning;
 
 /// Servers of one session.
 const MOST_SERVERS: usize = 256;
-/// From these scores on a person is asked, or the call is refused, where the policy is graded.
-const ASK: f64 = 0.7;
-const BLOCK: f64 = 0.9;
+/// From this score on a finding is grave.
+const GRAVE: f64 = 0.9;
 
 /// The check, with what is usual for each server.
 #[derive(Debug)]
 pub struct Anomalies {
-    on_detection: OnAnomaly,
-    rule: RuleRef,
+    policy: AnomalyPolicy,
+    tuning: Tuning,
+    names: Names,
     /// Seconds since 1970 at which the time of all subjects counts from.
     epoch: u64,
     profiles: BTreeMap<ServerId, Profile>,
@@ -35,17 +39,20 @@ pub struct Anomalies {
 impl Anomalies {
     #[must_use]
     pub fn new(policy: &AnomalyPolicy, epoch: u64) -> Self {
-        let on = policy.on_detection.as_ref();
         Self {
-            on_detection: on.map_or(OnAnomaly::Alert, |on| on.value),
-            rule: on.map_or_else(
-                || RuleRef::default_rule("sandbox.mcp.anomaly.on_detection"),
-                |on| on.rule.clone(),
-            ),
+            policy: policy.clone(),
+            tuning: Tuning::of_policy(policy),
+            names: Names::default(),
             epoch,
             profiles: BTreeMap::new(),
             last: BTreeMap::new(),
         }
+    }
+
+    /// With the way in which risk is read from names of tools.
+    #[must_use]
+    pub fn with_names(self, names: Names) -> Self {
+        Self { names, ..self }
     }
 
     #[must_use]
@@ -69,11 +76,12 @@ impl Anomalies {
         self.epoch.saturating_add(subject.now.as_secs())
     }
 
-    fn outcome(&self, score: f64) -> Outcome {
-        match self.on_detection {
+    /// `is_past`: the time in which the server is only learned is over.
+    fn outcome(&self, score: f64, is_past: bool) -> Outcome {
+        match self.policy.on_detection() {
             OnAnomaly::Off => Outcome::Allow,
-            OnAnomaly::Graded if score >= BLOCK => Outcome::Block,
-            OnAnomaly::Graded if score >= ASK => Outcome::Ask,
+            OnAnomaly::Graded if is_past && score >= self.policy.block_from() => Outcome::Block,
+            OnAnomaly::Graded if is_past && score >= self.policy.ask_from() => Outcome::Ask,
             OnAnomaly::Alert | OnAnomaly::Graded => Outcome::Alert,
         }
     }
@@ -82,41 +90,46 @@ impl Anomalies {
 impl Check for Anomalies {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         let now = self.now(subject);
-        if self.on_detection == OnAnomaly::Off {
+        if self.policy.on_detection() == OnAnomaly::Off {
             return;
         }
         let Some(profile) = self.profiles.get_mut(subject.server) else { return };
         let before = self.last.get(subject.server).map(String::as_str);
         let (tool, score) = match subject.matter {
             Matter::Call { tool, arguments, .. } => {
-                (tool, profile.call(tool, arguments.map_or(0, Json::length), before, now))
+                (tool, profile.call(tool, arguments.map_or(0, Json::length), before, now, &self.tuning))
             }
-            Matter::Result { tool, answer } => (tool, profile.answer(tool, answer.length(), now)),
+            Matter::Result { tool, answer } => {
+                (tool, profile.answer(tool, answer.length(), now, &self.tuning))
+            }
             _ => return,
         };
         if score.what.is_empty() {
             return;
         }
         profile.note_unusual(tool);
+        let is_past = profile.is_past_learning(now, &self.tuning);
         // An answer is there already: it can only be told.
         let is_answer = matches!(subject.matter, Matter::Result { .. });
-        let outcome = if is_answer { Outcome::Alert } else { self.outcome(score.composite) };
-        report.find(finding(outcome, self.rule.clone(), &score));
+        let outcome = if is_answer { Outcome::Alert } else { self.outcome(score.composite, is_past) };
+        report.find(finding(outcome, self.policy.rule(), &score));
     }
 
     fn passed(&mut self, subject: &Subject<'_>) {
         let now = self.now(subject);
         let Some(profile) = self.profiles.get_mut(subject.server) else { return };
         match subject.matter {
-            Matter::Definition { name, .. } => profile.listed(name, now),
+            Matter::Definition { name, hash, definition } => {
+                profile.listed(name, ListedTool::of(definition, hash, self.names), now);
+            }
             Matter::Call { tool, arguments, .. } => {
                 let before = self.last.get(subject.server).map(String::as_str);
-                profile.take_call(tool, arguments.map_or(0, Json::length), before, now);
+                profile.take_call(tool, arguments.map_or(0, Json::length), before, now, &self.tuning);
                 if self.last.len() < MOST_SERVERS || self.last.contains_key(subject.server) {
                     self.last.insert(subject.server.clone(), tool.to_owned());
                 }
             }
-            Matter::Result { tool, answer } => profile.take_answer(tool, answer.length()),
+            Matter::Result { tool, answer } => profile.take_answer(tool, answer.length(), &self.tuning),
             _ => {}
         }
     }
@@ -128,7 +141,7 @@ fn finding(outcome: Outcome, rule: RuleRef, score: &Score) -> Finding {
         category: Some("anomaly".to_owned()),
         detector: Reason::Unusual.code().to_owned(),
         severity: match score.composite {
-            score if score >= BLOCK => Severity::High,
+            score if score >= GRAVE => Severity::High,
             score if score >= 0.5 => Severity::Medium,
             _ => Severity::Low,
         },
@@ -153,7 +166,8 @@ mod tests {
         let arguments = Json::String(text);
         let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let now = Duration::from_secs(at);
-        let subject = Subject { server: &server, matter, audience: "", now, turn: None, seen: Seen::NOTHING };
+        let (audience, caller, turn, seen) = ("", None, None, Seen::NOTHING);
+        let subject = Subject { server: &server, matter, audience, caller, now, turn, seen };
         let mut report = Report::default();
         check.judge(&subject, &mut report);
         check.passed(&subject);
@@ -177,12 +191,25 @@ mod tests {
         let decision = call(&mut check, "read", &long, 13_000).fold();
         assert_eq!(decision.verdict.outcome, Outcome::Alert, "{decision:?}");
         assert_eq!(check.profiles()[&ServerId("s".to_owned())].tools["read"].unusual, 1);
-        let graded = crate::policy::Ruled { value: OnAnomaly::Graded, rule: RuleRef::default_rule("r") };
-        let mut check = learned(&AnomalyPolicy { on_detection: Some(graded) });
-        for _ in 0..80 {
-            let _ = call(&mut check, "read", "some text", 13_000);
+        let graded = |more: &str| {
+            let text = format!(
+                "version: 1\nextends: none\nsandbox: {{mcp: {{anomaly: {{mode: graded, {more}}}}}}}\n"
+            );
+            crate::policy::parse("test.yaml", &text).map(|policy| policy.mcp.anomaly).unwrap_or_default()
+        };
+        for (more, expected) in [
+            ("learning: 1h", Outcome::Block),
+            // Nothing is asked or refused while a server is learned.
+            ("learning: 24h", Outcome::Alert),
+            ("learning: 1h, block_from: 1, ask_from: 0.6", Outcome::Ask),
+            ("learning: 1h, block_from: 1, ask_from: 1, sigma: 100", Outcome::Alert),
+        ] {
+            let mut check = learned(&graded(more));
+            for _ in 0..80 {
+                let _ = call(&mut check, "read", "some text", 13_000);
+            }
+            let decision = call(&mut check, "read", &long, 13_000).fold();
+            assert_eq!(decision.verdict.outcome, expected, "{more}: {decision:?}");
         }
-        let decision = call(&mut check, "read", &long, 13_000).fold();
-        assert!(decision.verdict.outcome >= Outcome::Ask, "{decision:?}");
     }
 }

@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::offered::ListedTool;
 use super::sequence::Sequence;
-use super::series::{Deviation, Series, count};
+use super::series::{Deviation, Series, Tuning, count};
 
-/// Standard deviations that are unusual.
-const FAR: f64 = 4.0;
-/// Bits that are surprising.
+/// Bits that are surprising, and those that what never happened in some hundred calls has.
 const SURPRISING: f64 = 8.0;
-/// A tool is only looked at until then, in seconds since it was first called, or in calls.
-const LEARNING_S: u64 = 24 * 3600;
+const SURE: f64 = 10.0;
+/// After so many calls a tool is compared with itself, however short it was learned.
 const LEARNING_CALLS: u64 = 200;
+/// From this score on length and frequency are told of a tool that is not known itself: more than one thing has to come together.
+const TOGETHER: f64 = 0.5;
+/// Of the three weights, what has to be known for a full score.
+const LEAST_WEIGHT: f64 = 0.65;
+const HARDLY: &str = "it hardly ever follows";
 /// Tools of one server.
 const MOST_TOOLS: usize = 2_000;
 const LONGEST_NAME: usize = 256;
@@ -22,6 +26,9 @@ const LONGEST_NAME: usize = 256;
 pub struct Profile {
     pub tools: BTreeMap<String, Tool>,
     sequence: Sequence,
+    /// All of its tools together: what one of which little is known is compared with.
+    #[serde(default)]
+    all: Tool,
 }
 
 /// One tool. Times are seconds since 1970.
@@ -30,6 +37,9 @@ pub struct Tool {
     /// Listed or called.
     pub first_seen: u64,
     pub last_seen: u64,
+    /// None: no listing showed it to a client.
+    #[serde(default)]
+    pub listed: Option<ListedTool>,
     /// None: never.
     pub first_called: Option<u64>,
     pub calls: u64,
@@ -54,76 +64,106 @@ pub struct Score {
 impl Tool {
     /// Too little is known of it: it is only looked at.
     #[must_use]
-    pub fn is_learned(&self, now: u64) -> bool {
-        self.calls >= LEARNING_CALLS
-            || self.first_called.is_some_and(|first| now.saturating_sub(first) >= LEARNING_S)
+    pub fn is_learned(&self, now: u64, learning_s: u64) -> bool {
+        self.calls >= LEARNING_CALLS || self.is_past(now, learning_s)
+    }
+
+    fn is_past(&self, now: u64, learning_s: u64) -> bool {
+        self.first_called.is_some_and(|first| now.saturating_sub(first) >= learning_s)
+    }
+
+    /// Calls in the minute of one that is not counted yet, with it.
+    fn in_minute(&self, now: u64) -> u64 {
+        if self.minute == now / 60 { self.in_minute + 1 } else { 1 }
+    }
+
+    fn count(&mut self, bytes: usize, now: u64, tuning: &Tuning) {
+        self.calls += 1;
+        self.first_called.get_or_insert(now);
+        self.request.take(length(bytes), tuning);
+        let minute = now / 60;
+        if self.minute == minute {
+            self.in_minute += 1;
+            return;
+        }
+        if self.in_minute > 0 {
+            self.rate.take(calls(self.in_minute), tuning);
+        }
+        (self.minute, self.in_minute) = (minute, 1);
     }
 }
 
 impl Profile {
     /// A tool was listed.
-    pub fn listed(&mut self, tool: &str, now: u64) {
-        self.tool(tool, now);
+    pub fn listed(&mut self, tool: &str, listed: ListedTool, now: u64) {
+        if let Some(known) = self.tool(tool, now) {
+            known.listed = Some(listed);
+        }
+    }
+
+    /// Whether enough time has passed since the server was first called that something may be asked or refused.
+    #[must_use]
+    pub fn is_past_learning(&self, now: u64, tuning: &Tuning) -> bool {
+        // A profile of an earlier version knows its tools alone.
+        self.all.is_past(now, tuning.learning_s)
+            || self.tools.values().any(|tool| tool.is_past(now, tuning.learning_s))
     }
 
     /// Scores a call that was not counted yet. `before`: the tool that this session called last.
     #[must_use]
-    pub fn call(&self, tool: &str, bytes: usize, before: Option<&str>, now: u64) -> Score {
-        let Some(known) = self.tools.get(tool) else { return self.unknown(tool, before) };
-        if !known.is_learned(now) {
+    pub fn call(&self, tool: &str, bytes: usize, before: Option<&str>, now: u64, tuning: &Tuning) -> Score {
+        let known = self.tools.get(tool);
+        let own = known.filter(|known| known.is_learned(now, tuning.learning_s));
+        let with = own.unwrap_or(&self.all);
+        if !with.is_learned(now, tuning.learning_s) {
             return Score::default();
         }
-        let size = known.request.look(length(bytes));
-        let minute = now / 60;
-        let in_minute = if known.minute == minute { known.in_minute + 1 } else { 1 };
         // Only more calls than usual are news: the minute is not over.
-        let mut rate = known.rate.look(calls(in_minute));
+        let in_minute = known.map_or(1, |known| known.in_minute(now));
+        let mut rate = with.rate.look(calls(in_minute), tuning);
         rate.z = rate.z.max(0.0);
-        rate.drifts = false;
-        let over = known.rate.look(calls(known.in_minute));
-        rate.drifts |= known.minute != minute && over.drifts;
-        let bits = before.map_or(0.0, |before| self.sequence.surprise(before, tool, self.tools.len()));
-        score("request", size, rate, bits, before)
-    }
-
-    /// A tool that was never called: only what came before says something.
-    fn unknown(&self, tool: &str, before: Option<&str>) -> Score {
-        let bits = before.map_or(0.0, |before| self.sequence.surprise(before, tool, self.tools.len() + 1));
-        score("request", Deviation::default(), Deviation::default(), bits, before)
+        let over = with.rate.look(calls(with.in_minute), tuning);
+        rate.drifts = own.is_some() && with.minute != now / 60 && over.drifts;
+        let counts = (known.map_or(0, |known| known.calls), self.all.calls);
+        let bits = before.and_then(|before| self.sequence.surprise(before, tool, self.tools.len(), counts));
+        let mut size = with.request.look(length(bytes), tuning);
+        if own.is_none() {
+            // Each tool has a length of its own: only what is longer than all of them is news.
+            (size.z, size.drifts) = (size.z.max(0.0), false);
+        }
+        let size = with.request.is_known().then_some(size);
+        let rate = with.rate.is_known().then_some(rate);
+        let mut score = score("request", size, rate, bits.zip(before), tuning);
+        if own.is_none() && score.composite < TOGETHER {
+            score.what.retain(|what| what.starts_with(HARDLY));
+        }
+        score
     }
 
     /// Scores an answer that was not counted yet.
     #[must_use]
-    pub fn answer(&self, tool: &str, bytes: usize, now: u64) -> Score {
-        let known = self.tools.get(tool).filter(|known| known.is_learned(now));
-        let size = known.map(|known| known.response.look(length(bytes))).unwrap_or_default();
-        score("answer", size, Deviation::default(), 0.0, None)
+    pub fn answer(&self, tool: &str, bytes: usize, now: u64, tuning: &Tuning) -> Score {
+        let known = self.tools.get(tool).filter(|known| known.is_learned(now, tuning.learning_s));
+        let size = known.filter(|known| known.response.is_known());
+        let size = size.map(|known| known.response.look(length(bytes), tuning));
+        score("answer", size, None, None, tuning)
     }
 
     /// Counts a call.
-    pub fn take_call(&mut self, tool: &str, bytes: usize, before: Option<&str>, now: u64) {
+    pub fn take_call(&mut self, tool: &str, bytes: usize, before: Option<&str>, now: u64, tuning: &Tuning) {
         if let Some(before) = before {
             self.sequence.take(before, tool);
         }
-        let Some(known) = self.tool(tool, now) else { return };
-        known.calls += 1;
-        known.first_called.get_or_insert(now);
-        known.request.take(length(bytes));
-        let minute = now / 60;
-        if known.minute == minute {
-            known.in_minute += 1;
-        } else {
-            if known.in_minute > 0 {
-                known.rate.take(calls(known.in_minute));
-            }
-            (known.minute, known.in_minute) = (minute, 1);
+        self.all.count(bytes, now, tuning);
+        if let Some(known) = self.tool(tool, now) {
+            known.count(bytes, now, tuning);
         }
     }
 
     /// Counts an answer.
-    pub fn take_answer(&mut self, tool: &str, bytes: usize) {
+    pub fn take_answer(&mut self, tool: &str, bytes: usize, tuning: &Tuning) {
         if let Some(known) = self.tools.get_mut(tool) {
-            known.response.take(length(bytes));
+            known.response.take(length(bytes), tuning);
         }
     }
 
@@ -148,30 +188,43 @@ impl Profile {
     }
 }
 
-/// Frequency and size count 35 of 100 each, the sequence 30; a drift adds half of its series.
-fn score(which: &str, size: Deviation, rate: Deviation, bits: f64, before: Option<&str>) -> Score {
+/// Frequency and size count 35 of 100 each, the sequence 30, and what is not known nothing; a drift adds half of its series.
+fn score(
+    which: &str,
+    size: Option<Deviation>,
+    rate: Option<Deviation>,
+    order: Option<(f64, &str)>,
+    tuning: &Tuning,
+) -> Score {
     let part = |value: f64, threshold: f64, drifts: bool| {
         ((value.abs() / (2.0 * threshold)).min(1.0) + if drifts { 0.5 } else { 0.0 }).min(1.0)
     };
-    let composite = 0.35 * part(rate.z, FAR, rate.drifts)
-        + 0.35 * part(size.z, FAR, size.drifts)
-        + 0.30 * part(bits, SURPRISING, false);
+    let parts = [
+        rate.map(|rate| (0.35, part(rate.z, tuning.sigma, rate.drifts))),
+        size.map(|size| (0.35, part(size.z, tuning.sigma, size.drifts))),
+        order.map(|(bits, _)| (0.30, (bits / SURE).min(1.0))),
+    ];
+    let weight: f64 = parts.iter().flatten().map(|(weight, _)| weight).sum();
+    let sum: f64 = parts.iter().flatten().map(|(weight, part)| weight * part).sum();
+    // Numbers lose their last bit: all of it is 1.
+    let composite = (sum / weight.max(LEAST_WEIGHT) * 1000.0).round() / 1000.0;
+    let (size, rate) = (size.unwrap_or_default(), rate.unwrap_or_default());
     let mut what = Vec::new();
-    if size.z.abs() > FAR {
+    if size.z.abs() > tuning.sigma {
         let word = if size.z > 0.0 { "longer" } else { "shorter" };
         what.push(format!("its {which} is {word} than usual ({:.1} standard deviations)", size.z.abs()));
     }
     if size.drifts {
         what.push(format!("the length of its {which}s has been drifting"));
     }
-    if rate.z > FAR {
+    if rate.z > tuning.sigma {
         what.push(format!("it is called more often than usual ({:.1} standard deviations)", rate.z));
     }
     if rate.drifts {
         what.push("how often it is called has been drifting".to_owned());
     }
-    if bits > SURPRISING {
-        what.push(format!("it hardly ever follows '{}' ({bits:.1} bits)", before.unwrap_or_default()));
+    if let Some((bits, before)) = order.filter(|(bits, _)| *bits > SURPRISING) {
+        what.push(format!("{HARDLY} '{before}' ({bits:.1} bits)"));
     }
     Score { composite, what }
 }
@@ -189,14 +242,18 @@ fn calls(in_minute: u64) -> f64 {
 mod tests {
     use super::*;
 
+    fn tuning() -> Tuning {
+        Tuning::of_policy(&crate::policy::AnomalyPolicy::default())
+    }
+
     /// A quiet server: `read`, then `list`, once every half minute.
     fn usual(calls: u64) -> (Profile, u64) {
         let (mut profile, mut now) = (Profile::default(), 1_000_000);
         let mut before = None;
         for number in 0..calls {
             let tool = if number % 2 == 0 { "read" } else { "list" };
-            profile.take_call(tool, 80 + (number as usize * 37) % 40, before, now);
-            profile.take_answer(tool, 500 + (number as usize * 91) % 300);
+            profile.take_call(tool, 80 + (number as usize * 37) % 40, before, now, &tuning());
+            profile.take_answer(tool, 500 + (number as usize * 91) % 300, &tuning());
             before = Some(tool);
             now += 30;
         }
@@ -206,27 +263,51 @@ mod tests {
     #[test]
     fn what_is_usual_is_no_news_and_nothing_is_while_it_is_learned() {
         let (profile, now) = usual(600);
-        assert!(profile.call("read", 90, Some("list"), now).what.is_empty());
-        assert!(profile.answer("read", 600, now).what.is_empty());
+        assert!(profile.call("read", 90, Some("list"), now, &tuning()).what.is_empty());
+        assert!(profile.answer("read", 600, now, &tuning()).what.is_empty());
         let (profile, now) = usual(100);
-        assert_eq!(profile.call("read", 1_000_000, Some("read"), now), Score::default());
+        assert_eq!(profile.call("read", 1_000_000, Some("read"), now, &tuning()), Score::default());
     }
 
     #[test]
     fn long_often_and_out_of_order_add_up() {
         let (profile, now) = usual(600);
-        let long = profile.call("read", 100_000, Some("list"), now);
+        let long = profile.call("read", 100_000, Some("list"), now, &tuning());
         assert!(long.what[0].contains("longer") && long.composite < 0.5, "{long:?}");
-        let odd = profile.call("delete", 90, Some("list"), now);
+        let odd = profile.call("delete", 90, Some("list"), now, &tuning());
         assert!(odd.what[0].contains("hardly ever follows 'list'"), "{odd:?}");
-        assert!(profile.answer("read", 900_000, now).what[0].contains("answer is longer"));
+        assert!(profile.answer("read", 900_000, now, &tuning()).what[0].contains("answer is longer"));
         let (mut profile, now) = usual(600);
         for _ in 0..60 {
-            profile.take_call("read", 90, None, now);
+            profile.take_call("read", 90, None, now, &tuning());
         }
-        let often = profile.call("read", 200_000, Some("read"), now);
+        let often = profile.call("read", 200_000, Some("read"), now, &tuning());
         assert!(often.composite >= 0.9, "{often:?}");
         assert!(often.what.iter().any(|what| what.contains("more often")), "{often:?}");
+    }
+
+    #[test]
+    fn a_burst_of_a_tool_that_was_never_called_is_compared_with_all_of_its_server() {
+        for (calls, enough) in [(600, 0.9), (250, 0.9)] {
+            // Thirty minutes that calls were counted in, and less than that.
+            let (mut profile, mut now) = usual(calls);
+            if calls == 250 {
+                profile.all.rate = Series::default();
+            }
+            let (mut before, mut highest) = ("list", 0.0_f64);
+            for number in 0..40 {
+                let score = profile.call("delete", 300_000, Some(before), now, &tuning());
+                assert!(number > 0 || score.what.len() > 1, "{score:?}");
+                highest = highest.max(score.composite);
+                profile.take_call("delete", 300_000, Some(before), now, &tuning());
+                (before, now) = ("delete", now + 1);
+            }
+            assert!(highest >= enough, "{calls}: {highest}");
+        }
+        // One new tool that is a little longer than the others is none.
+        let (profile, now) = usual(600);
+        let one = profile.call("stat", 110, Some("list"), now, &tuning());
+        assert!(one.what.len() == 1 && one.composite < 0.5, "{one:?}");
     }
 
     #[test]
@@ -235,16 +316,22 @@ mod tests {
         let text = serde_json::to_string(&profile).unwrap_or_default();
         // Numbers may lose their last bit on the way.
         let read: Profile = serde_json::from_str(&text).unwrap_or_default();
-        let (one, other) = (profile.answer("read", 900_000, now), read.answer("read", 900_000, now));
+        let (one, other) =
+            (profile.answer("read", 900_000, now, &tuning()), read.answer("read", 900_000, now, &tuning()));
         assert!(
-            one == profile.answer("read", 900_000, now) && (one.composite - other.composite).abs() < 1e-9
+            one == profile.answer("read", 900_000, now, &tuning())
+                && (one.composite - other.composite).abs() < 1e-9
         );
         assert_eq!(read.tools.keys().collect::<Vec<_>>(), profile.tools.keys().collect::<Vec<_>>());
         assert_eq!(read.tools["read"].calls, profile.tools["read"].calls);
+        let definition = crate::json::read(br#"{"name":"t","annotations":{"title":"T","x":1}}"#);
+        let definition = definition.unwrap_or(crate::json::Json::Null);
+        let listed = ListedTool::of(&definition, "sha256:0", crate::policy::risk::Names::Words);
+        assert_eq!(listed.title.as_deref(), Some("T"));
         for number in 0..3_000 {
-            profile.listed(&format!("t{number}"), now);
+            profile.listed(&format!("t{number}"), listed.clone(), now);
         }
-        profile.listed(&"x".repeat(1_000), now);
+        profile.listed(&"x".repeat(1_000), listed, now);
         assert_eq!(profile.tools.len(), MOST_TOOLS);
     }
 }

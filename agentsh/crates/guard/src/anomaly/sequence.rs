@@ -29,13 +29,18 @@ struct Row {
 }
 
 impl Sequence {
-    /// In bits; 0 while too little is known. `tools`: how many the server has.
+    /// In bits; None while too little is known. `tools`: how many the server has. Where little came after the tool before, how
+    /// often this one is called at all says more: `calls` of so many of the server.
     #[must_use]
-    pub fn surprise(&self, before: &str, tool: &str, tools: usize) -> f64 {
-        let Some(row) = self.rows.get(before).filter(|row| row.all >= LEAST) else { return 0.0 };
-        let seen = row.next.get(tool).copied().unwrap_or_default();
-        let all = count(row.all) + UNSEEN * count(tools.max(1) as u64);
-        (all / (count(seen) + UNSEEN)).log2().max(0.0)
+    pub fn surprise(&self, before: &str, tool: &str, tools: usize, (calls, of): (u64, u64)) -> Option<f64> {
+        let row = self.rows.get(before).filter(|row| row.all >= LEAST);
+        let (seen, all) = match row {
+            Some(row) => (row.next.get(tool).copied().unwrap_or_default(), row.all),
+            None if of >= LEAST => (calls, of),
+            None => return None,
+        };
+        let all = count(all) + UNSEEN * count(tools.max(1) as u64);
+        Some((all / (count(seen) + UNSEEN)).log2().max(0.0))
     }
 
     pub fn take(&mut self, before: &str, tool: &str) {
@@ -63,13 +68,15 @@ mod tests {
         for _ in 0..19 {
             sequence.take("read", "list");
         }
-        assert!(sequence.surprise("read", "delete", 3) < 1e-9);
+        assert_eq!(sequence.surprise("read", "delete", 3, (0, 19)), None);
         for _ in 0..100 {
             sequence.take("read", "list");
         }
-        assert!(sequence.surprise("read", "delete", 3) > 8.0);
-        assert!(sequence.surprise("read", "list", 3) < 0.1);
-        assert!(sequence.surprise("list", "delete", 3) < 1e-9);
+        assert!(sequence.surprise("read", "delete", 3, (0, 0)).is_some_and(|bits| bits > 8.0));
+        assert!(sequence.surprise("read", "list", 3, (0, 0)).is_some_and(|bits| bits < 0.1));
+        assert_eq!(sequence.surprise("list", "delete", 3, (0, 0)), None);
+        // Nothing is known of what comes after it, but it is hardly ever called.
+        assert!(sequence.surprise("delete", "delete", 3, (1, 400)).is_some_and(|bits| bits > 8.0));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Weight of the newest value.
-const ALPHA: f64 = 0.05;
+use crate::policy::AnomalyPolicy;
+
 /// Values before anything is said.
 const WARM_UP: u64 = 30;
 /// The least standard deviation that is reckoned with: what never varies would otherwise be unusual at once.
@@ -14,9 +14,33 @@ const MOST_PULL: f64 = 3.0;
 /// Values of the baseline.
 const BASELINE: u64 = 200;
 const DELTA: f64 = 0.5;
-const LAMBDA: f64 = 15.0;
 /// Furthest that one value counts for a drift, in standard deviations.
 const MOST_DRIFT: f64 = 4.0;
+
+/// What a policy says of series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tuning {
+    /// Weight of the newest value.
+    pub alpha: f64,
+    /// Standard deviations that are unusual.
+    pub sigma: f64,
+    /// Sum of deviations that is a drift.
+    pub lambda: f64,
+    /// A tool or a server is only looked at until then, in seconds since it was first called.
+    pub learning_s: u64,
+}
+
+impl Tuning {
+    #[must_use]
+    pub fn of_policy(policy: &AnomalyPolicy) -> Self {
+        Self {
+            alpha: policy.alpha(),
+            sigma: policy.sigma(),
+            lambda: policy.drift(),
+            learning_s: policy.learning_s(),
+        }
+    }
+}
 
 /// What is kept of a series: the same room however long it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,19 +66,25 @@ pub struct Deviation {
 impl Series {
     /// Looks at a value that is not taken in yet.
     #[must_use]
-    pub fn look(&self, value: f64) -> Deviation {
-        let z = if self.seen < WARM_UP { 0.0 } else { (value - self.mean) / self.deviation() };
+    pub fn look(&self, value: f64, tuning: &Tuning) -> Deviation {
+        let z = if self.is_known() { (value - self.mean) / self.deviation() } else { 0.0 };
         let (up, down) = self.drift(value);
-        Deviation { z, drifts: up > LAMBDA || down > LAMBDA }
+        Deviation { z, drifts: up > tuning.lambda || down > tuning.lambda }
+    }
+
+    /// Enough was seen of it to say something.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.seen >= WARM_UP
     }
 
     /// Takes a value in.
-    pub fn take(&mut self, value: f64) {
+    pub fn take(&mut self, value: f64, tuning: &Tuning) {
         if !value.is_finite() {
             return;
         }
         let (up, down) = self.drift(value);
-        if up > LAMBDA || down > LAMBDA {
+        if up > tuning.lambda || down > tuning.lambda {
             // It is told once; what is usual is learned anew.
             (self.baseline, self.baseline_mean, self.baseline_squares) = (0, 0.0, 0.0);
             (self.up, self.down) = (0.0, 0.0);
@@ -74,7 +104,7 @@ impl Series {
                 value.clamp(self.mean - most, self.mean + most)
             }
         };
-        let weight = ALPHA.max(1.0 / count(self.seen + 1));
+        let weight = tuning.alpha.max(1.0 / count(self.seen + 1));
         let away = pull - self.mean;
         self.mean += weight * away;
         self.variance = (1.0 - weight) * (self.variance + weight * away * away);
@@ -106,6 +136,10 @@ pub(super) fn count(number: u64) -> f64 {
 mod tests {
     use super::*;
 
+    fn tuning() -> Tuning {
+        Tuning::of_policy(&AnomalyPolicy::default())
+    }
+
     /// Noise that is the same in every run: roughly normal, from a linear congruence.
     struct Noise(u64);
 
@@ -126,11 +160,11 @@ mod tests {
         let (mut series, mut noise, mut alarms) = (Series::default(), Noise(7), 0);
         for _ in 0..10_000 {
             let value = 6.0 + 0.8 * noise.next();
-            alarms += u32::from(series.look(value).z.abs() > 4.0);
-            series.take(value);
+            alarms += u32::from(series.look(value, &tuning()).z.abs() > 4.0);
+            series.take(value, &tuning());
         }
         assert!(alarms <= 20, "{alarms}");
-        assert!(series.look(6.0 + 50_f64.ln()).z > 4.0);
+        assert!(series.look(6.0 + 50_f64.ln(), &tuning()).z > 4.0);
     }
 
     #[test]
@@ -139,18 +173,18 @@ mod tests {
         let mut still = 0;
         for _ in 0..5_000 {
             let value = 6.0 + 0.8 * noise.next();
-            still += u32::from(series.look(value).drifts);
-            series.take(value);
+            still += u32::from(series.look(value, &tuning()).drifts);
+            series.take(value, &tuning());
         }
         assert!(still <= 1, "{still}");
         let mut found = None;
         for step in 0..400_u32 {
             let value = 6.0 + 0.8 * noise.next() + 0.02 * f64::from(step);
-            if series.look(value).drifts {
+            if series.look(value, &tuning()).drifts {
                 found = Some(step);
                 break;
             }
-            series.take(value);
+            series.take(value, &tuning());
         }
         assert!(found.is_some_and(|step| step < 150), "{found:?}");
     }
@@ -158,8 +192,8 @@ mod tests {
     #[test]
     fn what_is_no_number_changes_nothing() {
         let mut series = Series::default();
-        series.take(f64::NAN);
-        series.take(f64::INFINITY);
+        series.take(f64::NAN, &tuning());
+        series.take(f64::INFINITY, &tuning());
         assert_eq!(series, Series::default());
     }
 }

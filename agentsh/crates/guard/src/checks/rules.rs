@@ -1,13 +1,13 @@
-//! `rules`: calls that are recorded, asked about or refused by what they say.
+//! `rules`: calls that are recorded, asked about or refused by what they say and from where they come.
 
 use std::collections::BTreeMap;
 
-use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
+use crate::decision::{Caller, Check, Finding, Matter, Report, Severity, Subject};
 use crate::destination;
-use crate::json::Json;
+use crate::json::{self, Json};
 use crate::policy::domain::Host;
 use crate::policy::risk::{self, Names, Risk};
-use crate::policy::{CallRule, Condition, McpPolicy, RuleAction, Ruled, Test, glob};
+use crate::policy::{CallRule, Condition, McpPolicy, Place, RuleAction, Ruled, Test, glob};
 use crate::types::ToolId;
 use crate::verdict::{Outcome, Reason, Verdict};
 
@@ -42,7 +42,10 @@ impl Rules {
             if !is_named || rule.risk.is_some_and(|least| self.risk(subject, name) < least) {
                 continue;
             }
-            let Some(pointer) = holds(&rule.when, said) else { continue };
+            if !rule.is_from(subject.caller.map(|caller| caller.address)) {
+                continue;
+            }
+            let Some(pointer) = holds(&rule.when, said, subject.caller) else { continue };
             let outcome = match rule.action {
                 RuleAction::Audit => Outcome::Alert,
                 RuleAction::Ask => Outcome::Ask,
@@ -89,12 +92,13 @@ impl Check for Rules {
 }
 
 /// Where the last condition holds; empty where there is none. None: one of them does not hold.
-fn holds(when: &[Condition], said: &Json<'_>) -> Option<String> {
+fn holds(when: &[Condition], said: &Json<'_>, caller: Option<&Caller>) -> Option<String> {
     let mut place = String::new();
     for condition in when {
-        place = match &condition.path {
-            Some(path) => at_path(condition, path, said)?,
-            None => {
+        place = match &condition.place {
+            Place::Path(path) => at_path(condition, path, said)?,
+            Place::Header(name) => in_header(&condition.test, name, caller?)?,
+            Place::Anywhere => {
                 let mut found = None;
                 strings(said, &mut String::new(), None, &mut |pointer, key, value| {
                     if found.is_none() && fits(&condition.test, key, value) {
@@ -106,6 +110,15 @@ fn holds(when: &[Condition], said: &Json<'_>) -> Option<String> {
         };
     }
     Some(place)
+}
+
+fn in_header(test: &Test, name: &str, caller: &Caller) -> Option<String> {
+    let values = caller.headers.get(name).map(Vec::as_slice).unwrap_or_default();
+    let is_so = match test {
+        Test::Exists(wanted) => values.is_empty() != *wanted,
+        test => values.iter().any(|value| fits(test, None, &Json::String(&json::spell(value)))),
+    };
+    is_so.then(|| format!("header {name}"))
 }
 
 fn at_path(condition: &Condition, path: &str, said: &Json<'_>) -> Option<String> {
@@ -211,7 +224,6 @@ fn strings(
 mod tests {
     use super::*;
     use crate::Guard;
-    use crate::json;
     use crate::types::ServerId;
     use std::time::Duration;
 
@@ -260,5 +272,28 @@ mod tests {
         assert_eq!(number, (Outcome::Ask, Some("/items/1/id".to_owned())));
         assert_eq!(outcome(rules, "send", r#"{"force":null}"#).0, Outcome::Alert);
         assert_eq!(outcome(rules, "send", r#"{"note":"evil.example"}"#).0, Outcome::Allow);
+    }
+
+    #[test]
+    fn a_rule_about_clients_is_about_those_of_a_gateway_alone() {
+        let rules =
+            "[{tool: a, from: [10.0.0.0/8], action: block}, {tool: b, not_from: [10.0.0.0/8], action: block},
+                      {tool: c, when: [{header: X-Team, exists: false}], action: block}]";
+        let text = format!("version: 1\nextends: none\nsandbox: {{mcp: {{rules: {rules}}}}}\n");
+        let policy =
+            crate::policy::parse("test.yaml", &text).unwrap_or_else(|error| panic!("{}", error.render()));
+        let mut guard = Guard::new(&policy.mcp);
+        let mut refused = |address: Option<&str>| {
+            let headers = std::collections::BTreeMap::new();
+            let caller = address.map(|address| Caller { address: address.parse().unwrap(), headers });
+            guard.for_caller(caller.map(std::rc::Rc::new));
+            ["a", "b", "c"].map(|tool| {
+                let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: None };
+                guard.decide(&ServerId("s".to_owned()), matter, Duration::ZERO).is_block()
+            })
+        };
+        assert_eq!(refused(None), [false, false, false]);
+        assert_eq!(refused(Some("::ffff:10.1.2.3")), [true, false, true]);
+        assert_eq!(refused(Some("192.0.2.1")), [false, true, true]);
     }
 }

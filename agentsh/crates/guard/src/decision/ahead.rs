@@ -122,6 +122,7 @@ impl Errand {
             matter: self.kind.of(&self.name, &value),
             // What is looked at elsewhere is no listing.
             audience: "",
+            caller: None,
             now: self.now,
             turn: self.turn,
             seen: Seen::NOTHING,

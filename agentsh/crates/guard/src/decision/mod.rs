@@ -2,6 +2,7 @@
 //! found. Whoever carries messages applies it; `mcp::record` writes it down.
 
 mod ahead;
+mod caller;
 mod finding;
 mod fold;
 mod refusal;
@@ -9,6 +10,7 @@ mod subject;
 pub(crate) mod used;
 
 pub use ahead::{Ahead, Errand, Lookout, Seen, Sightings};
+pub use caller::Caller;
 pub use finding::{Finding, Rewrite, Severity};
 pub use fold::{Decision, Report};
 pub use refusal::{Refusal, remedy};

@@ -6,6 +6,7 @@ use crate::json::Json;
 use crate::types::ServerId;
 
 use super::ahead::Seen;
+use super::caller::Caller;
 
 /// Something that is about to pass between agent and server.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,8 @@ pub struct Subject<'a> {
     /// To whom it is shown, or who asks: the protocol, and what the client said it can do. Servers offer more to clients that
     /// can do more. Empty: with sessions, and nothing that goes beyond them.
     pub audience: &'a str,
+    /// From where the request came to a gateway; None: the client was started here, or no rule wants to know.
+    pub caller: Option<&'a Caller>,
     /// Time since any moment that is the same for all subjects of a session.
     pub now: Duration,
     /// In which turn of the agent and its user; None: nobody knows.

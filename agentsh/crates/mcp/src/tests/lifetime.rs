@@ -117,6 +117,7 @@ fn a_server_that_cannot_start_says_why() {
         permanent,
         recorded: false,
         status: 125,
+        reason: StartError::NOT_STARTED,
     };
     let mut setup = setup();
     setup.failures = vec![failure("no memory", false), failure("pin mismatch: index.js changed", true)];

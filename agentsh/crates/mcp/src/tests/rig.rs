@@ -80,8 +80,13 @@ impl Factory {
     }
 
     pub fn failing(message: &str) -> Self {
-        let failure =
-            StartError { message: message.to_owned(), permanent: true, recorded: false, status: 125 };
+        let failure = StartError {
+            message: message.to_owned(),
+            permanent: true,
+            recorded: false,
+            status: 125,
+            reason: StartError::NOT_STARTED,
+        };
         Self { failures: VecDeque::from([failure]), ..Self::new().0 }
     }
 }

@@ -1,4 +1,4 @@
-//! `anomaly`: what becomes of calls that are not as they used to be.
+//! `anomaly`: what counts as unusual, and what becomes of calls that are not as they used to be.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
@@ -7,6 +7,7 @@ use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
 use crate::section::{Section, lay};
 use crate::sections::McpPolicy;
+use crate::types::RuleRef;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnAnomaly {
@@ -22,27 +23,144 @@ impl OnAnomaly {
         [("off", Self::Off), ("alert", Self::Alert), ("graded", Self::Graded)];
 }
 
-/// What is in force.
+/// How long a server is only learned unless a policy says otherwise, in milliseconds: 24 hours, as the page of ThornGuard has it.
+const LEARNING_MS: u64 = 24 * 3_600_000;
+
+/// What is in force, and what one file writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AnomalyPolicy {
     pub on_detection: Option<Ruled<OnAnomaly>>,
+    alpha: Option<Ruled<u64>>,
+    sigma: Option<Ruled<u64>>,
+    drift: Option<Ruled<u64>>,
+    learning: Option<Ruled<u64>>,
+    ask_from: Option<Ruled<u64>>,
+    block_from: Option<Ruled<u64>>,
+}
+
+impl AnomalyPolicy {
+    #[must_use]
+    pub fn on_detection(&self) -> OnAnomaly {
+        self.on_detection.as_ref().map_or(OnAnomaly::Alert, |on| on.value)
+    }
+
+    #[must_use]
+    pub fn rule(&self) -> RuleRef {
+        let default = || RuleRef::default_rule("sandbox.mcp.anomaly.on_detection");
+        self.on_detection.as_ref().map_or_else(default, |on| on.rule.clone())
+    }
+
+    /// Weight of the newest value in the moving mean, from 0.0 to 1.0.
+    #[must_use]
+    pub fn alpha(&self) -> f64 {
+        thousandths(self.alpha.as_ref(), 50)
+    }
+
+    /// Standard deviations from which a value is unusual.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "at most 100")]
+    pub fn sigma(&self) -> f64 {
+        self.sigma.as_ref().map_or(4, |sigma| sigma.value) as f64
+    }
+
+    /// Sum of deviations from which a series drifts (lambda of Page and Hinkley), in standard deviations.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "at most 1000")]
+    pub fn drift(&self) -> f64 {
+        self.drift.as_ref().map_or(15, |drift| drift.value) as f64
+    }
+
+    /// How long after its first call a server, or a tool, is only learned, in seconds.
+    #[must_use]
+    pub fn learning_s(&self) -> u64 {
+        self.learning.as_ref().map_or(LEARNING_MS, |learning| learning.value).div_ceil(1000)
+    }
+
+    /// The score from which a person is asked, from 0.0 to 1.0.
+    #[must_use]
+    pub fn ask_from(&self) -> f64 {
+        thousandths(self.ask_from.as_ref(), 700)
+    }
+
+    /// The score from which a call is refused, from 0.0 to 1.0.
+    #[must_use]
+    pub fn block_from(&self) -> f64 {
+        thousandths(self.block_from.as_ref(), 900)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "0 to 1000")]
+fn thousandths(written: Option<&Ruled<u64>>, default: u64) -> f64 {
+    written.map_or(default, |share| share.value) as f64 / 1000.0
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Anomaly {
-    on_detection: Option<Ruled<OnAnomaly>>,
+    written: AnomalyPolicy,
 }
 
-const ANOMALY: &[Key] = &[Key {
-    name: "on_detection",
-    kind: Kind::Word(&["off", "alert", "graded"]),
-    default: "alert",
-    about: "What a call leads to that is much longer or more frequent than usual, or that hardly ever follows the one \
-        before. `graded`: from a score of 0.7 a person is asked, from 0.9 it is refused. A tool is only learned for 24 hours or \
-        200 calls.",
-    example: "graded",
-    ..KEY
-}];
+const ANOMALY: &[Key] = &[
+    Key {
+        name: "on_detection",
+        also: &["mode"],
+        kind: Kind::Word(&["off", "alert", "graded"]),
+        default: "alert",
+        about: "What a call leads to that is much longer or more frequent than usual, or that hardly ever follows the one \
+            before. With `graded` a person is asked from the score `ask_from` on, and from `block_from` on it is refused.",
+        example: "graded",
+        ..KEY
+    },
+    Key {
+        name: "learning",
+        kind: Kind::Duration,
+        default: "24h",
+        about: "How long after its first call a server is only learned: nothing is asked or refused. A tool is compared with \
+            itself after this time or 200 calls, and with all of its server before.",
+        example: "72h",
+        ..KEY
+    },
+    Key {
+        name: "ask_from",
+        kind: Kind::Share,
+        default: "0.7",
+        about: "The score from which `graded` asks. Frequency and length count 35 of 100 each, the order 30; what is not known \
+            yet does not count.",
+        example: "0.6",
+        ..KEY
+    },
+    Key {
+        name: "block_from",
+        kind: Kind::Share,
+        default: "0.9",
+        about: "The score from which `graded` refuses.",
+        example: "0.8",
+        ..KEY
+    },
+    Key {
+        name: "alpha",
+        kind: Kind::Share,
+        default: "0.05",
+        about: "Weight of the newest value in the moving mean.",
+        example: "0.1",
+        ..KEY
+    },
+    Key {
+        name: "sigma",
+        kind: Kind::Number(1, 100),
+        default: "4",
+        about: "Standard deviations from which a length or a frequency is unusual.",
+        example: "3",
+        ..KEY
+    },
+    Key {
+        name: "drift",
+        kind: Kind::Number(1, 1000),
+        default: "15",
+        about: "Sum of deviations from which a series has drifted, in standard deviations.",
+        example: "10",
+        ..KEY
+    },
+];
 
 impl Section<McpPolicy> for Anomaly {
     const KEYS: &'static [Key] = &[Key {
@@ -54,30 +172,78 @@ impl Section<McpPolicy> for Anomaly {
     }];
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let fields = fields.find("anomaly").and_then(|here| reader.map(&here, ANOMALY));
-        let on_detection =
-            fields.and_then(|fields| reader.word(fields.find("on_detection"), &OnAnomaly::WORDS));
-        Self { on_detection }
+        let Some(fields) = fields.find("anomaly").and_then(|here| reader.map(&here, ANOMALY)) else {
+            return Self::default();
+        };
+        let written = AnomalyPolicy {
+            on_detection: reader.word(fields.find("on_detection"), &OnAnomaly::WORDS),
+            alpha: reader.share(fields.find("alpha")),
+            sigma: reader.number(fields.find("sigma"), 1, 100),
+            drift: reader.number(fields.find("drift"), 1, 1000),
+            learning: reader.duration(fields.find("learning")),
+            ask_from: reader.share(fields.find("ask_from")),
+            block_from: reader.share(fields.find("block_from")),
+        };
+        if let (Some(alpha), Some(here)) = (&written.alpha, fields.find("alpha"))
+            && alpha.value == 0
+        {
+            reader.problem(&here, "with a weight of 0 nothing is ever learned", None);
+        }
+        Self { written }
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        lay(&self.on_detection, &mut below.anomaly.on_detection);
+        let (own, below) = (&self.written, &mut below.anomaly);
+        lay(&own.on_detection, &mut below.on_detection);
+        lay(&own.alpha, &mut below.alpha);
+        lay(&own.sigma, &mut below.sigma);
+        lay(&own.drift, &mut below.drift);
+        lay(&own.learning, &mut below.learning);
+        lay(&own.ask_from, &mut below.ask_from);
+        lay(&own.block_from, &mut below.block_from);
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let in_force = base.anomaly.on_detection.as_ref().map_or(OnAnomaly::Alert, |on| on.value);
-        match &self.on_detection {
-            Some(own) if own.value < in_force => {
-                narrowing.refuse(&own.rule, "`anomaly.on_detection` is stricter without this file");
-            }
-            _ => self.merge(base),
+        let (own, before) = (&self.written, &base.anomaly);
+        let rule = |written: &Option<Ruled<u64>>, is_laxer: bool| {
+            written.as_ref().filter(|_| is_laxer).map(|written| written.rule.clone())
+        };
+        let laxer = [
+            own.on_detection.as_ref().filter(|on| on.value < before.on_detection()).map(|on| on.rule.clone()),
+            // How fast something is learned is neither stricter nor laxer.
+            rule(&own.alpha, (own.alpha() - before.alpha()).abs() > 1e-9),
+            rule(&own.sigma, own.sigma() > before.sigma()),
+            rule(&own.drift, own.drift() > before.drift()),
+            rule(&own.learning, own.learning_s() > before.learning_s()),
+            rule(&own.ask_from, own.ask_from() > before.ask_from()),
+            rule(&own.block_from, own.block_from() > before.block_from()),
+        ];
+        if laxer.iter().all(Option::is_none) {
+            return self.merge(base);
+        }
+        for rule in laxer.into_iter().flatten() {
+            narrowing.refuse(&rule, "`anomaly` is stricter without this file");
         }
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        if let Some(on) = &policy.anomaly.on_detection {
+        let own = &policy.anomaly;
+        let key = |key: &str| format!("{name}.anomaly.{key}");
+        if let Some(on) = &own.on_detection {
             let word = OnAnomaly::WORDS.iter().find(|(_, value)| *value == on.value);
-            lines.add(&format!("{name}.anomaly.on_detection"), word.map_or("", |(word, _)| word), &on.rule);
+            lines.add(&key("on_detection"), word.map_or("", |(word, _)| word), &on.rule);
+        }
+        for (word, written, shown) in [
+            ("learning", &own.learning, format!("{} s", own.learning_s())),
+            ("ask_from", &own.ask_from, own.ask_from().to_string()),
+            ("block_from", &own.block_from, own.block_from().to_string()),
+            ("alpha", &own.alpha, own.alpha().to_string()),
+            ("sigma", &own.sigma, own.sigma().to_string()),
+            ("drift", &own.drift, own.drift().to_string()),
+        ] {
+            if let Some(written) = written {
+                lines.add(&key(word), shown, &written.rule);
+            }
         }
     }
 }

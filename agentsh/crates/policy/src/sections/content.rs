@@ -11,6 +11,9 @@ use crate::section::Section;
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
+/// The file of rules that the gateway has whatever a policy says.
+pub const GATEWAY: &str = "gateway";
+
 /// What becomes of a text in which something was found. From the mildest to the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnFinding {
@@ -42,6 +45,25 @@ const WORDS: [(&str, OnFinding); 4] = [
     ("block", OnFinding::Block),
 ];
 
+/// Which hidden HTML is taken out of results. From the mildest to the strictest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HiddenHtml {
+    Keep,
+    /// Of those in which an instruction is near certain.
+    Suspicious,
+    Remove,
+}
+
+const HIDDEN: [(&str, HiddenHtml); 3] =
+    [("keep", HiddenHtml::Keep), ("suspicious", HiddenHtml::Suspicious), ("remove", HiddenHtml::Remove)];
+
+impl HiddenHtml {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        HIDDEN.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| *word)
+    }
+}
+
 /// What is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentPolicy {
@@ -53,8 +75,10 @@ pub struct ContentPolicy {
     pub requests: OnFinding,
     /// Of the arguments of calls.
     pub arguments: OnFinding,
-    /// Terminal control is taken out of results, and hidden HTML out of those with a near certain order.
+    /// Terminal control is taken out of results, and hidden HTML where `hidden_html` is not written.
     pub sanitize: bool,
+    /// None: `suspicious` where `sanitize` is on.
+    hidden_html: Option<HiddenHtml>,
     /// Where each key was written.
     pub written: BTreeMap<&'static str, RuleRef>,
 }
@@ -68,12 +92,28 @@ impl Default for ContentPolicy {
             requests: OnFinding::Block,
             arguments: OnFinding::Alert,
             sanitize: true,
+            hidden_html: None,
             written: BTreeMap::new(),
         }
     }
 }
 
 impl ContentPolicy {
+    #[must_use]
+    pub fn hidden_html(&self) -> HiddenHtml {
+        let default = if self.sanitize { HiddenHtml::Suspicious } else { HiddenHtml::Keep };
+        self.hidden_html.unwrap_or(default)
+    }
+
+    /// Commands that do harm are refused whatever was written: a client of the gateway is nobody's own agent.
+    pub fn at_gateway(&mut self) {
+        if self.arguments < OnFinding::Block {
+            let id = "sandbox.mcp.content.arguments".to_owned();
+            self.arguments = OnFinding::Block;
+            self.written.insert("arguments", RuleRef { id, file: GATEWAY.to_owned(), line: 0 });
+        }
+    }
+
     /// Where a key was written, or its default.
     #[must_use]
     pub fn rule(&self, key: &str) -> RuleRef {
@@ -89,6 +129,7 @@ pub struct Content {
     requests: Option<Ruled<OnFinding>>,
     arguments: Option<Ruled<OnFinding>>,
     sanitize: Option<Ruled<bool>>,
+    hidden_html: Option<Ruled<HiddenHtml>>,
 }
 
 const CONTENT: &[Key] = &[
@@ -129,8 +170,18 @@ const CONTENT: &[Key] = &[
         name: "sanitize",
         kind: Kind::Flag,
         default: "true",
-        about: "Whether terminal control is taken out of what servers say, and hidden HTML out of results with a near certain order.",
+        about: "Whether terminal control is taken out of what servers say, and hidden HTML as `hidden_html` says by default.",
         example: "false",
+        ..KEY
+    },
+    Key {
+        name: "hidden_html",
+        kind: Kind::Word(&["remove", "suspicious", "keep"]),
+        default: "suspicious",
+        about: "Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size) is \
+            taken out of results: always, where an instruction is near certain, or never. An agent that edits pages needs their \
+            comments.",
+        example: "remove",
         ..KEY
     },
 ];
@@ -154,6 +205,7 @@ impl Section<McpPolicy> for Content {
             requests: reader.word(fields.find("requests"), &WORDS),
             arguments: reader.word(fields.find("arguments"), &WORDS),
             sanitize: reader.boolean(fields.find("sanitize")),
+            hidden_html: reader.word(fields.find("hidden_html"), &HIDDEN),
         }
     }
 
@@ -174,6 +226,10 @@ impl Section<McpPolicy> for Content {
             in_force.sanitize = written.value;
             in_force.written.insert("sanitize", written.rule.clone());
         }
+        if let Some(written) = &self.hidden_html {
+            in_force.hidden_html = Some(written.value);
+            in_force.written.insert("hidden_html", written.rule.clone());
+        }
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
@@ -193,6 +249,11 @@ impl Section<McpPolicy> for Content {
         {
             narrowing.refuse(&written.rule, message);
         }
+        if let Some(written) =
+            self.hidden_html.as_ref().filter(|written| written.value < base.content.hidden_html())
+        {
+            narrowing.refuse(&written.rule, message);
+        }
         self.merge(base);
     }
 
@@ -206,6 +267,9 @@ impl Section<McpPolicy> for Content {
             ("sanitize", content.sanitize.to_string()),
         ] {
             lines.add(&format!("{name}.content.{key}"), value, &content.rule(key));
+        }
+        if let Some(hidden) = content.hidden_html {
+            lines.add(&format!("{name}.content.hidden_html"), hidden.as_str(), &content.rule("hidden_html"));
         }
     }
 }

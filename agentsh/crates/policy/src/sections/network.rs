@@ -301,7 +301,7 @@ pub fn request(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<RequestRule> 
     }
 }
 
-fn block(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IpNet> {
+pub(super) fn block(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IpNet> {
     let text = reader.text(here)?;
     let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let Some(block) = text.parse::<IpNet>().ok().or_else(address) else {

@@ -1,4 +1,8 @@
-//! `rules`: what is recorded, asked about or refused by what a call says, and not by its tool's name alone.
+//! `rules`: what is recorded, asked about or refused by what a call says and by who sends it, and not by its tool's name alone.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};
@@ -7,6 +11,10 @@ use crate::reader::{Fields, Here, List, Reader};
 use crate::risk::Risk;
 use crate::section::{Section, lay_list};
 use crate::sections::McpPolicy;
+use crate::sections::network::block;
+
+/// Headers that say who a client is. No rule sees them, so that none of them is on record.
+pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
 
 /// Largest compiled pattern, in bytes.
 const MAX_PATTERN: usize = 1 << 20;
@@ -30,17 +38,30 @@ pub struct CallRule {
     pub method: String,
     /// At least this.
     pub risk: Option<Risk>,
+    /// Networks of clients of a gateway; empty for everybody.
+    pub from: Vec<IpNet>,
+    pub not_from: Vec<IpNet>,
     pub when: Vec<Condition>,
     pub action: RuleAction,
     pub reason: Option<String>,
 }
 
-/// Something about the parameters of a call.
+/// Something about the parameters of a call, or about the request that brought it to a gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    /// JSON pointer into the arguments; a step `*` is every item or member. None: every string in them.
-    pub path: Option<String>,
+    pub place: Place,
     pub test: Test,
+}
+
+/// Where the value of a condition stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Every string of the arguments.
+    Anywhere,
+    /// JSON pointer into the arguments; a step `*` is every item or member.
+    Path(String),
+    /// A header, in lower case.
+    Header(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +71,7 @@ pub enum Test {
     Matches(Pattern),
     /// Names a host that this pattern fits.
     Host(String),
-    /// There is a value at the path.
+    /// There is a value at the path, or such a header.
     Exists(bool),
 }
 
@@ -78,6 +99,13 @@ const CONDITION: &[Key] = &[
         name: "path",
         default: "every string of the arguments",
         about: "JSON pointer into the arguments, such as `/query`; a step `*` is every item.",
+        ..KEY
+    },
+    Key {
+        name: "header",
+        default: "none",
+        about: "A header of the request of a client of the gateway, in place of a `path`. Credentials (`Authorization`, \
+            `X-Api-Key`, `Cookie`) are not seen.",
         ..KEY
     },
     Key { name: "equals", default: "anything", about: "The value, as text.", ..KEY },
@@ -116,10 +144,25 @@ const RULE: &[Key] = &[
         ..KEY
     },
     Key {
+        name: "from",
+        kind: Kind::Whole(&Kind::Text),
+        default: "everywhere",
+        about: "Networks (`10.0.0.0/8`) of clients of the gateway. A client that is started here has none: the rule is not \
+            about it.",
+        ..KEY
+    },
+    Key {
+        name: "not_from",
+        kind: Kind::Whole(&Kind::Text),
+        default: "nowhere",
+        about: "The same for all other networks.",
+        ..KEY
+    },
+    Key {
         name: "when",
         kind: Kind::Whole(&Kind::Map(CONDITION)),
         default: "always",
-        about: "What has to hold for the arguments: all of it.",
+        about: "What has to hold for the arguments and headers: all of it.",
         ..KEY
     },
     Key {
@@ -169,6 +212,17 @@ impl Section<McpPolicy> for Rules {
 }
 
 impl CallRule {
+    /// Whether it is about a client at this address. A rule about networks is none about a client that is in none.
+    #[must_use]
+    pub fn is_from(&self, address: Option<IpAddr>) -> bool {
+        if self.from.is_empty() && self.not_from.is_empty() {
+            return true;
+        }
+        let Some(address) = address.map(|address| address.to_canonical()) else { return false };
+        let is_in = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
+        (self.from.is_empty() || is_in(&self.from)) && !is_in(&self.not_from)
+    }
+
     /// On one line.
     fn shown(&self) -> String {
         let word = |words: &[(&'static str, RuleAction)]| {
@@ -182,8 +236,18 @@ impl CallRule {
             let word = RISKS.iter().find(|(_, level)| *level == risk).map_or("", |(word, _)| *word);
             text.push_str(&format!(" of risk {word}"));
         }
-        for Condition { path, test } in &self.when {
-            let path = path.as_deref().unwrap_or("any text");
+        for (word, networks) in [("from", &self.from), ("not from", &self.not_from)] {
+            if !networks.is_empty() {
+                let shown: Vec<String> = networks.iter().map(ToString::to_string).collect();
+                text.push_str(&format!(" {word} {}", shown.join(" ")));
+            }
+        }
+        for Condition { place, test } in &self.when {
+            let path = match place {
+                Place::Anywhere => "any text".to_owned(),
+                Place::Path(path) => path.clone(),
+                Place::Header(name) => format!("the header {name}"),
+            };
             text.push_str(&match test {
                 Test::Equals(value) => format!(", {path} = {value:?}"),
                 Test::Matches(pattern) => format!(", {path} ~ /{}/", pattern.0.as_str()),
@@ -211,6 +275,11 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
         return None;
     };
     let risk = reader.word(fields.find("risk"), &RISKS).map(|risk| risk.value);
+    let mut networks = |name: &str| -> Vec<IpNet> {
+        let list = reader.list(fields.find(name), block);
+        list.map(|list| list.value.into_iter().map(|entry| entry.value.trunc()).collect()).unwrap_or_default()
+    };
+    let (from, not_from) = (networks("from"), networks("not_from"));
     let when = reader.list(fields.find("when"), condition);
     Some(CallRule {
         name,
@@ -218,6 +287,8 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
         tool: tool.unwrap_or_else(|| "*".to_owned()),
         method: method.unwrap_or_else(|| CALL.to_owned()),
         risk,
+        from,
+        not_from,
         when: when.map(|list| list.value.into_iter().map(|entry| entry.value).collect()).unwrap_or_default(),
         action: action.value,
         reason,
@@ -232,8 +303,21 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
             reader.problem(&here, "a path begins with a slash, such as `/query`", None);
             return None;
         }
-        Some(path)
+        Some(Place::Path(path))
     });
+    let header = fields.find("header").and_then(|here| {
+        let name = reader.text(&here)?.to_ascii_lowercase();
+        if CREDENTIAL_HEADERS.contains(&name.as_str()) {
+            reader.problem(&here, "no rule sees the credentials of a client", None);
+            return None;
+        }
+        Some(Place::Header(name))
+    });
+    if fields.find("header").is_some() && fields.find("path").is_some() {
+        reader.problem(here, "a condition has a `path` or a `header`, and not both", None);
+        return None;
+    }
+    let place = path.or(header);
     let equals = fields.find("equals").and_then(|here| reader.any_text(&here)).map(Test::Equals);
     let matches = fields.find("matches").and_then(|here| pattern(reader, &here)).map(Test::Matches);
     let host = fields.find("host").and_then(|here| reader.text(&here)).map(Test::Host);
@@ -245,13 +329,15 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
         reader.problem(here, "this condition does not say one thing about the value", Some(help));
         return None;
     }
-    if path.is_none() && (fields.find("exists").is_some() || fields.find("path").is_some()) {
-        if fields.find("path").is_none() {
-            reader.problem(here, "`exists` needs a `path`", None);
+    let is_placed = ["path", "header"].iter().any(|name| fields.find(name).is_some());
+    if place.is_none() && (fields.find("exists").is_some() || is_placed) {
+        if !is_placed {
+            reader.problem(here, "`exists` needs a `path` or a `header`", None);
         }
         return None;
     }
-    Some(Condition { path, test: equals.or(matches).or(host).or(exists)? })
+    let test = equals.or(matches).or(host).or(exists)?;
+    Some(Condition { place: place.unwrap_or(Place::Anywhere), test })
 }
 
 /// Reads a regular expression of linear time and bounded size.
