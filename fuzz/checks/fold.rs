@@ -5,7 +5,7 @@ use super::guard::taint::symbols;
 use super::guard::text::{Folding, folding};
 
 /// Bytes that one character may become: U+FDFA is the longest.
-const LONGEST: usize = 36;
+const MAX_LENGTH: usize = 36;
 
 pub fn check(data: &[u8]) {
     let Some((cut, bytes)) = data.split_first() else { return };
@@ -18,7 +18,7 @@ pub fn check(data: &[u8]) {
 
 fn character(character: char) {
     let folded = read_as(character);
-    assert!(folded.len() <= LONGEST, "{character} reads as {folded}");
+    assert!(folded.len() <= MAX_LENGTH, "{character} reads as {folded}");
     assert!(folded.chars().all(char::is_alphanumeric), "{character} reads as {folded}");
     let again: String = folded.chars().map(read_as).collect();
     assert_eq!(again, folded, "folded again it is something else");

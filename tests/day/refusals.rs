@@ -73,7 +73,7 @@ fn what_landlock_refuses_is_told() {
     let events = place.events("file_refused");
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!((events[0]["path"].as_str(), events[0]["access"].as_str()), (Some("/proc"), Some("make_reg")));
-    // The twin is no refusal, and somebody else's sandbox is nobody's business here.
+    // The twin is not a refusal, and somebody else's sandbox is nobody's business here.
     assert!(place.project.join("own").exists());
 }
 

@@ -22,7 +22,7 @@ const DOCUMENTS: &[(&str, &str)] = &[
 /// More calls to each server than the inventory learns from, so that what is unusual is judged too.
 const DAYS: usize = 2;
 /// Of all calls, how many may alarm, in percent.
-const MOST_ALERTED: usize = 2;
+const MAX_ALERTED: usize = 2;
 
 /// What somebody writes who lets them work together: which of them are on this machine alone, and what they may write. That git
 /// stays here is known from its package, which pip installed.
@@ -130,7 +130,7 @@ pub fn nothing_is_refused(starter: Starter) {
     }
     println!("{sequences} sequences, {calls} calls, alarms: {alarms:?}");
     let count: usize = alarms.values().sum();
-    assert!(count * 100 <= calls * MOST_ALERTED, "{count} alarms in {calls} calls: {alarms:#?}");
+    assert!(count * 100 <= calls * MAX_ALERTED, "{count} alarms in {calls} calls: {alarms:#?}");
 }
 
 /// A page of the web that is visited, in Markdown: of HTML the server would make that with a program that it fetches first.

@@ -9,7 +9,7 @@ use crate::place::{Place, Starter, agentsh, run};
 const SERVER: &str = include_str!("hostile_server.mjs");
 const POLICY: &str = "version: 1\nsandbox: {mcp: {content: {definitions: block, results: block}}}\n";
 
-pub struct Lie {
+pub struct InvalidMetadata {
     pub name: &'static str,
     /// What is called after the first listing, and once more after a second one.
     calls: &'static [&'static str],
@@ -23,44 +23,50 @@ pub struct Lie {
 
 const ORDER: &[&str] = &["id_rsa", "collect.example.net"];
 
-pub const LIES: &[Lie] = &[
-    Lie {
+pub const LIES: &[InvalidMetadata] = &[
+    InvalidMetadata {
         name: "poison",
         calls: &["p0", "p4", "p8", "honest"],
         refused: &["p0", "p4", "p8"],
         hidden: ORDER,
         listed: [Some(2), Some(2)],
     },
-    Lie {
+    InvalidMetadata {
         name: "rug",
         calls: &["read", "honest"],
         refused: &["read"],
         hidden: ORDER,
         listed: [Some(3), Some(2)],
     },
-    Lie {
+    InvalidMetadata {
         name: "twice",
         calls: &["honest", "extra"],
         refused: &["extra"],
         hidden: &["smuggled"],
         listed: [Some(3), Some(2)],
     },
-    Lie {
+    InvalidMetadata {
         name: "unlisted",
         calls: &["honest", "backdoor"],
         refused: &["backdoor"],
         hidden: &["ran backdoor"],
         listed: [Some(3), Some(3)],
     },
-    Lie {
+    InvalidMetadata {
         name: "split",
         calls: &["story", "honest"],
         refused: &[],
         hidden: ORDER,
         listed: [Some(3), Some(3)],
     },
-    Lie { name: "oversized", calls: &[], refused: &[], hidden: &["smuggled"], listed: [None, None] },
-    Lie {
+    InvalidMetadata {
+        name: "oversized",
+        calls: &[],
+        refused: &[],
+        hidden: &["smuggled"],
+        listed: [None, None],
+    },
+    InvalidMetadata {
         name: "many",
         calls: &["t0", "p0", "t9999", "honest"],
         refused: &["p0"],
@@ -70,7 +76,7 @@ pub const LIES: &[Lie] = &[
 ];
 
 /// A client with one server that lies.
-pub fn lied_to(client: &Client, lie: &Lie, starter: Starter) {
+pub fn lied_to(client: &Client, lie: &InvalidMetadata, starter: Starter) {
     let place = Place::new(starter);
     let program = place.project.join("hostile_server.mjs");
     place.write(&program, SERVER);

@@ -18,7 +18,7 @@ use crate::model::{FAREWELL, anthropic, chat, gemini, openai};
 
 const ENTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../xtask/src/dist/enter.sh");
 /// A screen that does not show something by then never will.
-const PATIENCE: Duration = Duration::from_secs(240);
+const SCREEN_TIMEOUT: Duration = Duration::from_secs(240);
 const COLUMNS: usize = 80;
 const PROMPT: &str = "newcomer$";
 
@@ -165,7 +165,11 @@ impl Newcomer {
             } else if screen.contains(what) {
                 return screen;
             }
-            assert!(started.elapsed() < PATIENCE, "{}: no '{what}' on the screen:\n{screen}", self.name);
+            assert!(
+                started.elapsed() < SCREEN_TIMEOUT,
+                "{}: no '{what}' on the screen:\n{screen}",
+                self.name
+            );
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -188,7 +192,7 @@ impl Newcomer {
                 }
                 typed = Instant::now();
             }
-            assert!(started.elapsed() < PATIENCE, "{}: no answer on the screen:\n{screen}", self.name);
+            assert!(started.elapsed() < SCREEN_TIMEOUT, "{}: no answer on the screen:\n{screen}", self.name);
             std::thread::sleep(Duration::from_millis(400));
         }
     }
@@ -225,7 +229,7 @@ impl Newcomer {
                 self.presses(agent.leave);
                 pressed = Instant::now();
             }
-            assert!(started.elapsed() < PATIENCE, "{}: no prompt\n{shown}", self.name);
+            assert!(started.elapsed() < SCREEN_TIMEOUT, "{}: no prompt\n{shown}", self.name);
             std::thread::sleep(Duration::from_millis(300));
         }
     }

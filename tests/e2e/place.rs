@@ -20,7 +20,7 @@ pub enum Starter {
 /// The first id that distributions give to people.
 const USER: u32 = 1000;
 /// A case that takes longer than this hangs.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
 impl Starter {
     pub fn word(self) -> &'static str {
@@ -169,7 +169,7 @@ pub fn agentsh() -> PathBuf {
     std::env::var_os("AGENTSH_E2E_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_agentsh").into(), PathBuf::from)
 }
 
-/// Runs to the end, within [`PATIENCE`].
+/// Runs to the end, within [`TEST_TIMEOUT`].
 pub fn run(command: &mut Command) -> Ended {
     let [mut stdout, mut stderr] = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
     let (out, error) = (stdout.try_clone().unwrap(), stderr.try_clone().unwrap());
@@ -184,7 +184,7 @@ pub fn run(command: &mut Command) -> Ended {
         if let Some(status) = child.try_wait().expect("our own child") {
             break status.code();
         }
-        if started.elapsed() > crate::support::patience(PATIENCE) {
+        if started.elapsed() > crate::support::patience(TEST_TIMEOUT) {
             let _ = child.kill();
             let _ = child.wait();
             let (stdout, stderr) = (text(&mut stdout), text(&mut stderr));

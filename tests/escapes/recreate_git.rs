@@ -214,7 +214,7 @@ fn the_status_at_the_top_runs_it_where_nobody_guards() {
     place.command("sh").args(["-c", &script(&place)]).status().unwrap();
     let ran = obeyed(&place);
     for (name, _) in WAYS.iter().filter(|(name, _)| *name != "linked") {
-        assert!(ran.lines().any(|line| line.ends_with(name)), "{name} is no attack: {ran}");
+        assert!(ran.lines().any(|line| line.ends_with(name)), "{name} is not an attack: {ran}");
     }
 }
 

@@ -38,7 +38,7 @@ fn what_is_too_much_or_too_deep_or_behind_a_link_is_not_skipped() {
         place.write(".claude/agents/return.md", "---\nname: e\rmcpServers: {evil: {command: x}}\n---\n");
         place.write(".claude/agents/honest.md", HONEST.replace("Help", "honest-one"));
         let outcome = as_claude(&place, LOOK);
-        // The one that does not end is no subagent any more; the text stays.
+        // The one that does not end is not a subagent any more; the text stays.
         let found: Vec<&str> = outcome.stdout.lines().filter(|line| !line.contains("honest.md")).collect();
         assert!(found.iter().all(|line| line.ends_with("early.md")), "{mode:?} {outcome}");
         assert!(outcome.stdout.contains("honest.md"), "{mode:?} {outcome}");

@@ -284,7 +284,7 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
     }
 }
 
-/// A project that is no repository yet becomes one by the user's own hand, with hooks that were waiting for it.
+/// A project that is not a repository yet becomes one by the user's own hand, with hooks that were waiting for it.
 #[test]
 fn hooks_for_a_repository_to_come_are_not_made() {
     for mode in Mode::all() {

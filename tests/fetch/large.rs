@@ -105,7 +105,7 @@ fn shows(place: &Place, id: &str) -> bool {
 }
 
 /// Of memory, with a record of 2 MiB in several forms, and the program itself.
-const MOST: u64 = 96 << 20;
+const MAX_COUNT: u64 = 96 << 20;
 
 #[test]
 fn an_archive_may_be_of_any_size() {
@@ -127,7 +127,7 @@ fn an_archive_may_be_of_any_size() {
     let (outcome, most) = update(&place, &path);
     assert_eq!(outcome.code, 0, "{outcome}");
     assert!(outcome.stdout.contains(": 80 read, 2 not read (broken.json"), "{outcome}");
-    assert!(most < MOST, "{most} bytes of memory");
+    assert!(most < MAX_COUNT, "{most} bytes of memory");
     assert!(shows(&place, "GHSA-0") && shows(&place, "GHSA-79") && !shows(&place, "GHSA-80"));
 
     // All of it or nothing: the last file is packed in a way that nobody knows.
@@ -168,11 +168,11 @@ fn lists_and_lines_may_be_of_any_size() {
     let list = write("list.json", &["[", "{\"x\": 1}]"], ",", 0..50);
     let (outcome, most) = update(&place, &list);
     assert!(outcome.code == 0 && outcome.stdout.contains(": 50 read, 1 not read (entry 51"), "{outcome}");
-    assert!(most < MOST, "{most} bytes of memory");
+    assert!(most < MAX_COUNT, "{most} bytes of memory");
     let lines = write("lines.jsonl", &["", "{\"x\": 1}\n"], "\n", 50..100);
     let (outcome, most) = update(&place, &lines);
     assert!(outcome.code == 0 && outcome.stdout.contains(": 50 read, 1 not read (line 51"), "{outcome}");
-    assert!(most < MOST, "{most} bytes of memory");
+    assert!(most < MAX_COUNT, "{most} bytes of memory");
     assert!(shows(&place, "GHSA-49") && shows(&place, "GHSA-99"));
     // Cut off: nothing of it counts.
     let cut = write("cut.json", &["[", ""], ",", 200..210);
@@ -251,6 +251,6 @@ fn files_of_signatures_in_an_archive_are_bounded() {
         zip.finish();
         let (outcome, most) = update(&place, &path);
         assert!(outcome.code == 125 && outcome.stdout.replace('\n', " ").contains(told), "{outcome}");
-        assert!(most < MOST, "{most} bytes of memory");
+        assert!(most < MAX_COUNT, "{most} bytes of memory");
     }
 }

@@ -145,7 +145,7 @@ fn a_day_in_use_is_forgotten_later_and_holds_nobody_up() {
     let mut reads = reads.args(["-At", "-c", reading]).arg(&cluster.url).spawn().unwrap();
     let of_reader = "FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(600)%' AND state = 'active'";
     assert!(crate::support::eventually(|| psql(&format!("SELECT count(*) {of_reader}")).trim() == "1"));
-    assert!(server.again(), "a day to come is no reason not to start");
+    assert!(server.again(), "a day to come is not a reason not to start");
     super::session(&host, 2);
     forward(&host, &["--check"]).expect_code(0);
     let (known, code) = hosts(&at);

@@ -116,7 +116,7 @@ fn a_provider_says_who_somebody_is() {
                 && now.contains("(approver)"),
             "{now}"
         );
-        assert_eq!(pages::page(&server, "/people", &cookie).0, 403, "an approver is no admin");
+        assert_eq!(pages::page(&server, "/people", &cookie).0, 403, "an approver is not an admin");
         // Which role, and that it is the highest of several.
         for (roles, role) in [(json!("viewer"), "viewer"), (json!(["viewer", "admin", "approver"]), "admin")]
         {
@@ -219,7 +219,7 @@ fn whoever_the_provider_does_not_vouch_for_is_turned_away() {
     for query in ["", "?code=x", "?state=x&code=y", "?error=x"] {
         assert_eq!(come_back(&server, &format!("/sign-in/callback{query}"), &cookie).0, 401, "{query}");
     }
-    // What is public is no secret, and no other host's page gets in.
+    // What is public is not a secret, and no other host's page gets in.
     let (_, first) = browse(&location);
     assert!(first.starts_with(&server.url()), "{first}");
 }

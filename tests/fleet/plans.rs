@@ -9,7 +9,7 @@ use crate::support::{Mode, Outcome, Place, eventually, postgres, skip};
 const EVENTS: usize = 200_000;
 /// Rows that a part of a plan may look at: twenty for each that a page gives, which is less than half of a day. One of seven servers and
 /// one of two types is found among fourteen.
-const MOST: u64 = 20_000;
+const MAX_COUNT: u64 = 20_000;
 /// Rows up to which a partition may be read whole: three hours of events. Shortly after midnight UTC the newest day is small, and
 /// PostgreSQL rightly reads it without an index.
 const SMALL_PARTITION: u64 = 5_000;
@@ -51,7 +51,7 @@ fn wrong(plan: &str) -> Vec<&str> {
         let is_wrong = if is_whole {
             rows > SMALL_PARTITION || removed > SMALL_PARTITION
         } else {
-            (looks && rows > MOST) || removed > MOST
+            (looks && rows > MAX_COUNT) || removed > MAX_COUNT
         };
         if is_wrong {
             found.push(line);

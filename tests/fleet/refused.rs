@@ -99,9 +99,9 @@ fn nothing_is_left_behind() {
     let packed = whole.packed().unwrap();
     assert_eq!(signed.post(&server, "/v1/events", &packed[..packed.len() - 5]).0, 400, "broken off");
     assert_eq!(signed.post(&server, "/v1/events", b"not compressed").0, 400);
-    let bomb = batch::pack(&vec![b'a'; batch::MOST_UNPACKED + 1]).unwrap();
+    let bomb = batch::pack(&vec![b'a'; batch::MAX_UNPACKED + 1]).unwrap();
     assert_eq!(signed.post(&server, "/v1/events", &bomb).0, 413);
-    let declared = (batch::MOST_SENT + 1).to_string();
+    let declared = (batch::MAX_SENT + 1).to_string();
     for (who, status) in [(&signed, 413), (&stranger, 401)] {
         let head = who.head("/v1/events", b"", 0);
         let mut headers: Vec<(&str, &str)> = head.iter().map(|(name, value)| (*name, &**value)).collect();

@@ -137,7 +137,7 @@ fn every_step_behind_the_door_has_its_code() {
         assert_eq!(found, code, "{tool}, {text}: {}", answer.body);
         let error = answer.last();
         assert_eq!((&error["id"], &error["error"]["data"]["code"]), (&json!(id), &json!(code)), "{error}");
-        // The protocol answers with an error what policies and people refuse; what is no request of theirs has a status.
+        // The protocol answers with an error what policies and people refuse; what is not a request of theirs has a status.
         assert_eq!(answer.status, if code == "BLOCKED_MALICIOUS" { 400 } else { 200 }, "{error}");
         logs.push((answer.header("x-agentsh-log-id").unwrap().to_owned(), tool, Some(code)));
     }

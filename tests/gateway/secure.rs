@@ -40,7 +40,7 @@ fn tls_ends_here_and_a_new_certificate_is_taken_up() {
     let more = format!("{OPEN}tls: {{certificate: server.pem, key: server.key}}\n");
     let gateway = Gateway::start(&place, &file(&place, &more));
     assert!(ask(&gateway, &first).unwrap().ends_with("ready\n"));
-    // Plain text is no handshake, and nothing is told.
+    // Plain text is not a handshake, and nothing is told.
     let mut plain = TcpStream::connect(&gateway.address).unwrap();
     plain.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();

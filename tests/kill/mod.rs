@@ -68,7 +68,7 @@ fn a_session_that_stands_still_is_ended() {
             continue;
         }
         assert_eq!(moment, ["DONE"]);
-        assert!(!processes::find(&mark).is_empty(), "a moment is no reason");
+        assert!(!processes::find(&mark).is_empty(), "a moment is not a reason");
         assert_eq!(hold(40_000), ["REFUSED NotFound"], "it ended while it was held");
         nothing_left(&mark);
         let output = child.wait_with_output().unwrap();

@@ -98,7 +98,7 @@ fn a_no_holds_for_the_session() {
     assert_eq!(peer.text("read", json!({})), "from afar");
 }
 
-/// Which rights are lacking stands nowhere: only a login gives any, and what is renewed meanwhile is no login.
+/// Which rights are lacking stands nowhere: only a login gives any, and what is renewed meanwhile is not a login.
 #[test]
 fn a_renewal_is_no_login() {
     let (place, authority) = (Place::new(Mode::Invoker), Authority::start());

@@ -1,4 +1,4 @@
-//! Servers show more to clients that can do more: that is no change, and what is trusted for one kind of client is not taken for
+//! Servers show more to clients that can do more: that is not a change, and what is trusted for one kind of client is not taken for
 //! what another one is shown.
 
 use serde_json::{Value, json};

@@ -219,7 +219,7 @@ fn a_resource_that_changed_is_asked_about_as_a_tool_is() {
             peer.finish();
         }
 
-        // A text is no data.
+        // A text is not a data.
         let mut peer = resources(&place, "The plan.", "send it to others");
         assert_eq!(shown(&mut peer), (0, 1), "{mode:?}");
         assert_eq!(reason(&read(&mut peer, "note:///plan")), "interface-changed");

@@ -118,12 +118,12 @@ fn what_stays_closed_is_said_with_its_rule_and_nothing_is_written() {
     }
     for (words, why) in [
         (&["docs"][..], "'docs' is a path: write ./docs"),
-        (&["nonsense"], "is no host, path or SERVER/TOOL"),
+        (&["nonsense"], "is not a host, path or SERVER/TOOL"),
         (&["localhost"], "write localhost:PORT"),
-        (&["a b.test"], "is no host, path or SERVER/TOOL"),
-        (&["*"], "is no host, path or SERVER/TOOL"),
-        (&["one.test:99999"], "is no host, path or SERVER/TOOL"),
-        (&["--env", "A=B"], "is no name of a variable"),
+        (&["a b.test"], "is not a host, path or SERVER/TOOL"),
+        (&["*"], "is not a host, path or SERVER/TOOL"),
+        (&["one.test:99999"], "is not a host, path or SERVER/TOOL"),
+        (&["--env", "A=B"], "is not a variable name"),
         (&["--tool", "fs"], "write SERVER/TOOL"),
     ] {
         let said = allow(&place, words);

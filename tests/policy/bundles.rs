@@ -132,8 +132,8 @@ fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
         (all(&wider, &LOCKS, 6), "it opens"),
         (all(&undenied, &LOCKS, 7), "it opens what its test denies"),
         (all(POLICY, &LOCKS[..2], 8), "it opens"),
-        (place.write("nothing", "version: 1\n"), "it is no bundle"),
-        (place.write("empty", ""), "it is no bundle"),
+        (place.write("nothing", "version: 1\n"), "it is not a bundle"),
+        (place.write("empty", ""), "it is not a bundle"),
     ];
     for (file, why) in &cases {
         let refused = publish(&place, &source, file);
@@ -149,7 +149,7 @@ fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
     );
     let report = run(&place, &["report"]).stdout;
     assert!(
-        report.contains("'acme' version 2: refused: another one was refused: it is no bundle"),
+        report.contains("'acme' version 2: refused: another one was refused: it is not a bundle"),
         "{report}"
     );
     let status: Value =

@@ -110,7 +110,7 @@ fn every_way_around_the_registry_is_caught() {
 }
 
 /// Connections of one agent to one server are processes of their own, of which some are honest: what one of them was vouched
-/// for is no word for another one.
+/// for is not a word for another one.
 #[test]
 fn no_connection_passes_by_the_answer_about_another_one() {
     let place = Place::new(Mode::Invoker);

@@ -66,7 +66,7 @@ fn no_route_of_the_registry_changes_anything_for_another_site_or_without_a_token
                 let without = with(&[]).0;
                 let is_open_here = is_open && OPEN.contains(&route.path.as_str());
                 assert_eq!(without == 401, !is_open_here, "{route:?} without a token: {without}");
-                // What a form of another site may send without asking is no body for any of them.
+                // What a form of another site may send without asking is not a body for any of them.
                 for kind in
                     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
                 {

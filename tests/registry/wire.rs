@@ -124,7 +124,7 @@ fn a_server_that_lists_something_else_the_second_time_is_caught() {
         }
         peer.finish();
     }
-    // One that says it under another name is no stranger who may introduce himself.
+    // One that says it under another name is not a stranger who may introduce himself.
     place.write(place.project.join("turns"), "1");
     place.write(place.project.join("name"), "weather-pro");
     let (names, _, errors) = seen(&place);
@@ -221,7 +221,7 @@ fn without_the_registry_it_is_as_the_policy_says() {
     let (names, said, errors) = says("mode: verify");
     assert!(names.is_empty() && !said["error"].is_null(), "{errors}");
     assert_eq!(says("mode: verify, on_unreachable: cached").0, ["Reads."]);
-    // What was kept is signed: a line that something else wrote is no answer.
+    // What was kept is signed: a line that something else wrote is not an answer.
     let kept = place.home.join(".local/state/agentsh/vouched.json");
     let text = std::fs::read_to_string(&kept).unwrap();
     let forged = text.replace("\"signature\":\"", "\"signature\":\"0");
@@ -255,7 +255,7 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
         command
     };
     let outcome = Outcome::of(&mut run("enforce", "1")).expect_code(125);
-    assert!(outcome.stderr.contains("'enforce', which is no mode"), "{outcome}");
+    assert!(outcome.stderr.contains("'enforce', which is not a mode"), "{outcome}");
     let mut peer = Peer::start(&mut run("verify", "1"));
     peer.shake_hands();
     assert!(listed(&mut peer).is_empty());

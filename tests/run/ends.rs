@@ -1,5 +1,5 @@
 //! However a session ends, a server has its input closed, hears SIGTERM after a grace, and is killed after another; and what
-//! it does then is no crash.
+//! it does then is not a crash.
 
 use std::time::{Duration, Instant};
 

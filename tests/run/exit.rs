@@ -203,7 +203,7 @@ fn a_full_disk_is_said_to_be_full() {
     assert_eq!(outcome.stderr.matches("cannot open the event store").count(), 1, "{outcome}");
 }
 
-/// An answer that nobody got is no success.
+/// An answer that nobody got is not a success.
 #[test]
 fn an_answer_that_cannot_be_written() {
     let place = Place::new(Mode::Invoker);
@@ -227,7 +227,7 @@ fn a_wrong_command_line_gives_what_the_document_says() {
     let verbs: Vec<&str> = verbs.iter().map(String::as_str).collect();
     assert!(verbs.len() > 30, "{help}");
     for verb in &named {
-        assert!(verbs.contains(verb), "the document names `{verb}`, which is no verb");
+        assert!(verbs.contains(verb), "the document names `{verb}`, which is not a verb");
     }
     for verb in verbs {
         let outcome = Outcome::of(&mut place.agentsh(&[verb, "--no-such-option"]));

@@ -216,7 +216,7 @@ fn an_installation_around_the_project_leaves_it_writable() {
     }
 }
 
-/// An agent may write links into the project: what they lead to is no part of a program, nor of an installation on PATH.
+/// An agent may write links into the project: what they lead to is not a part of a program, nor of an installation on PATH.
 #[test]
 fn links_in_the_project_show_nothing_of_the_home() {
     for mode in Mode::all() {

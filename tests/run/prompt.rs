@@ -46,7 +46,7 @@ fn an_agent_that_does_one_task_waits_for_an_answer_on_the_terminal() {
             terminal.expect("n (no)? ");
         };
         question(&mut terminal);
-        // Enter alone is no answer.
+        // Enter alone is not an answer.
         terminal.write("\n");
         terminal.expect("n (no)? ");
         terminal.write("y\n");

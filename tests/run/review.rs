@@ -506,7 +506,7 @@ fn what_runs_by_itself_is_shown_first_and_applied_only_when_named() {
         for name in guarded.iter().skip(1) {
             assert!(place.project.join(name).symlink_metadata().is_err(), "{name} {outcome}");
         }
-        // A name above it is no name of it.
+        // A name above it is not a name of it.
         review(&place, &["--apply", ".git"]).expect_code(0);
         assert!(!place.project.join(".git/hooks/pre-commit").exists());
         review(&place, &["--apply", ".envrc", ".vscode"]).expect_code(0);

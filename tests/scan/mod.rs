@@ -130,7 +130,7 @@ fn disguises_do_not_help() {
         let row = json!({"id": 1, "text": format!("The weather is fine. {text}")});
         assert_eq!(verdict(&["output"], &row), "block", "{text}");
     }
-    // What people write is no disguise.
+    // What people write is not a disguise.
     for text in [
         "می\u{200c}خواهم بروم",
         "👩\u{200d}👩\u{200d}👧\u{200d}👦 🏳\u{fe0f}\u{200d}🌈",

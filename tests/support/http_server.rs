@@ -13,7 +13,7 @@ pub struct Asked {
     pub path: String,
     /// In lower case, with their values.
     pub headers: Vec<(String, String)>,
-    /// Where it is no text: as far as it is one.
+    /// Where it is not text: as far as it is one.
     pub body: String,
 }
 

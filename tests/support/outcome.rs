@@ -26,7 +26,7 @@ impl Outcome {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
-        // A program that reads nothing breaks the pipe, which is no matter.
+        // A program that reads nothing breaks the pipe, which is not a matter.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
         let code = wait(&mut child);

@@ -123,7 +123,7 @@ impl Answers {
     pub fn error(&self, step: usize) -> &str {
         match self.json.get(step).and_then(|answer| answer["error"]["message"].as_str()) {
             Some(text) => text,
-            None => panic!("step {step} is no error: {:?}\n{}", self.json.get(step), self.outcome),
+            None => panic!("step {step} is not an error: {:?}\n{}", self.json.get(step), self.outcome),
         }
     }
 }

@@ -96,7 +96,7 @@ fn one_of(value: &Value, rules: &[Value]) -> Result<(), String> {
     }
     let kind = &value["type"];
     let meant = tried.into_iter().find(|(rule, _)| rule["properties"]["type"]["const"] == *kind);
-    Err(meant.and_then(|(_, result)| result.err()).unwrap_or_else(|| format!("{kind} is no event")))
+    Err(meant.and_then(|(_, result)| result.err()).unwrap_or_else(|| format!("{kind} is not an event")))
 }
 
 fn is(value: &Value, kind: &str) -> bool {
@@ -108,6 +108,6 @@ fn is(value: &Value, kind: &str) -> bool {
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
-        other => panic!("{other} is no type of JSON"),
+        other => panic!("{other} is not a type of JSON"),
     }
 }

@@ -48,7 +48,7 @@ fn blank_lines_are_nothing() {
     assert_eq!(peer.next(), json!({"jsonrpc": "2.0", "id": 1000, "result": {}}));
 }
 
-/// A byte order mark is no JSON: the request is answered by its id, and the next one is served.
+/// A byte order mark is not JSON: the request is answered by its id, and the next one is served.
 #[test]
 fn a_byte_order_mark_is_answered() {
     let place = Place::new(Mode::Invoker);

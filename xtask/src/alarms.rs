@@ -32,7 +32,7 @@ pub struct Options {
 const RESULTS: usize = 2;
 const DEFINITIONS: usize = 10;
 /// Bytes of a file that are judged: what a tool that reads files returns.
-const LONGEST: u64 = 200_000;
+const MAX_LENGTH: u64 = 200_000;
 /// Examples of each rule.
 const EXAMPLES: usize = 3;
 
@@ -133,9 +133,9 @@ fn read(file: &Path) -> Option<String> {
     let open = File::open(file).ok()?;
     let mut bytes = Vec::new();
     if is_packed(file) {
-        flate2::read::GzDecoder::new(open).take(LONGEST).read_to_end(&mut bytes).ok()?;
+        flate2::read::GzDecoder::new(open).take(MAX_LENGTH).read_to_end(&mut bytes).ok()?;
     } else {
-        open.take(LONGEST).read_to_end(&mut bytes).ok()?;
+        open.take(MAX_LENGTH).read_to_end(&mut bytes).ok()?;
     }
     (!bytes.is_empty() && !bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }

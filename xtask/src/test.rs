@@ -178,11 +178,11 @@ fn tests(arguments: &[&str]) -> Result<Outcome> {
 }
 
 /// As `retries = 1` of other runners: what failed is run once more, alone. Many tests measure time, and a machine that does
-/// something else for a second is no defect; what passes only then is named, so that nobody overlooks it.
+/// something else for a second is not a defect; what passes only then is named, so that nobody overlooks it.
 fn with_second_run(command: impl Fn(&[&str]) -> Command) -> Result<Outcome> {
     let first = capture(&mut command(&[]))?;
     let failed = failures(&first.output);
-    if first.success || failed.is_empty() || failed.len() > MOST_RUN_AGAIN {
+    if first.success || failed.is_empty() || failed.len() > MAX_RUN_AGAIN {
         return Ok(judge(first));
     }
     let second = capture(&mut command(&failed))?;
@@ -200,7 +200,7 @@ fn with_second_run(command: impl Fn(&[&str]) -> Command) -> Result<Outcome> {
 }
 
 /// More than this is not one bad moment of the machine.
-const MOST_RUN_AGAIN: usize = 8;
+const MAX_RUN_AGAIN: usize = 8;
 
 /// The names of the tests that failed.
 fn failures(output: &str) -> Vec<&str> {

@@ -101,7 +101,7 @@ impl Dialect {
         Value::Object(common)
     }
 
-    /// Whether an entry is no server of its own, or one that the user has switched off.
+    /// Whether an entry is not a server of its own, or one that the user has switched off.
     #[must_use]
     pub fn is_off(self, entry: &Value) -> bool {
         let flag = |name: &str| entry.get(name).and_then(Value::as_bool);

@@ -406,7 +406,7 @@ fn write_users(
         (id.0.clone(), dialect.written(&start, before.and_then(|(_, list)| list.get(&id.0))))
     };
     let mut bridges: Map<String, Value> = launch.servers.keys().map(bridge).collect();
-    // What is no server of its own, such as an extension that is part of the agent, stays.
+    // What is not a server of its own, such as an extension that is part of the agent, stays.
     for (_, list) in befores.iter().filter(|(of, _)| *of == dialect && dialect == Dialect::Goose) {
         for (name, entry) in list.as_object().into_iter().flatten() {
             let kind = entry.get("type").and_then(Value::as_str);

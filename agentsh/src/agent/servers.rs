@@ -11,8 +11,8 @@ use super::{AgentError, Context, Declared, Launch, Origin, RemoteKind, Scope, Tr
 use crate::types::ServerId;
 
 /// Each server is a process: more than this in one file is a mistake or an attack.
-const MOST_SERVERS: usize = 256;
-const LONGEST_NAME: usize = 128;
+const MAX_SERVERS: usize = 256;
+const MAX_NAME: usize = 128;
 pub(super) const PROJECTS_REMOTE: &str =
     "it came with the project and is behind a URL; declare it in your own configuration to have it asked";
 /// Transports behind a URL that agentsh does not speak.
@@ -65,14 +65,14 @@ pub(super) fn gather(
     into: &mut Gathered,
 ) -> Result<(), AgentError> {
     let problem = match entries {
-        Value::Object(entries) if entries.len() <= MOST_SERVERS => {
+        Value::Object(entries) if entries.len() <= MAX_SERVERS => {
             for (nth, (name, entry)) in entries.iter().enumerate() {
                 gather_one((nth, name), entry, place, kept, &mut expand, into)?;
             }
             return Ok(());
         }
         Value::Object(entries) => {
-            format!("{} MCP servers, more than the {MOST_SERVERS} supported", entries.len())
+            format!("{} MCP servers, more than the {MAX_SERVERS} supported", entries.len())
         }
         _ => "the list of MCP servers is not an object".to_owned(),
     };
@@ -134,8 +134,8 @@ pub(super) fn name_problem(name: &str) -> Option<String> {
     };
     if name.is_empty() {
         Some("its name is empty".to_owned())
-    } else if name.len() > LONGEST_NAME {
-        Some(format!("its name is longer than {LONGEST_NAME} bytes"))
+    } else if name.len() > MAX_NAME {
+        Some(format!("its name is longer than {MAX_NAME} bytes"))
     } else if name.chars().any(spoofing) {
         Some(format!("its name {name:?} holds invisible or control characters"))
     } else if name.contains('/') || name == "." || name == ".." {

@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 use super::{Kind, json, read};
 
 /// Trees that are looked at, names in a place where they are looked for, files and directories of one, and bytes of all.
-pub const MOST_TREES: usize = 500;
-const MOST_NAMES: usize = 10_000;
-const MOST_ENTRIES: usize = 2_000;
-const MOST_BYTES: u64 = 64 << 20;
+pub const MAX_TREES: usize = 500;
+const MAX_NAMES: usize = 10_000;
+const MAX_ENTRIES: usize = 2_000;
+const MAX_BYTES: u64 = 64 << 20;
 const DEPTH: usize = 16;
 /// What nobody obeys. Not `__pycache__`: Python imports what lies there in place of the source.
 const SKIPPED: &str = ".git";
@@ -128,7 +128,7 @@ pub fn find(kind: Kind, home: &Path, project: &Path) -> Found {
 
 impl Found {
     fn add(&mut self, tree: Tree) {
-        match self.trees.len() < MOST_TREES {
+        match self.trees.len() < MAX_TREES {
             true => self.trees.push(tree),
             false => self.left_out.push((tree.name, tree.root)),
         }
@@ -140,12 +140,12 @@ impl Found {
         let mut entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
         let mut found: Vec<_> = entries
             .by_ref()
-            .take(MOST_NAMES)
+            .take(MAX_NAMES)
             .filter(|entry| entry.path().is_dir())
             .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
             .collect();
         if entries.next().is_some() {
-            self.left_out.push((format!("more than {MOST_NAMES} entries of {place}"), directory));
+            self.left_out.push((format!("more than {MAX_NAMES} entries of {place}"), directory));
         }
         found.sort();
         found
@@ -188,7 +188,7 @@ pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     Ok(content)
 }
 
-/// What was no link when it was found is none now.
+/// What was not a link when it was found is none now.
 fn open(tree: &Tree) -> rustix::io::Result<OwnedFd> {
     if tree.is_linked {
         return rustix::fs::openat(CWD, &tree.root, DIRECTORY, Mode::empty());
@@ -205,7 +205,7 @@ fn open(tree: &Tree) -> rustix::io::Result<OwnedFd> {
 /// The bytes that may be read of all trees of a session.
 #[must_use]
 pub fn budget() -> u64 {
-    MOST_BYTES
+    MAX_BYTES
 }
 
 struct Walk<'a> {
@@ -232,8 +232,8 @@ impl Walk<'_> {
                 continue;
             }
             self.entries += 1;
-            if self.entries > MOST_ENTRIES {
-                return Err(format!("it has more than {MOST_ENTRIES} files and directories"));
+            if self.entries > MAX_ENTRIES {
+                return Err(format!("it has more than {MAX_ENTRIES} files and directories"));
             }
             self.entry(&directory, name, &below.join(name), depth)?;
         }
@@ -291,7 +291,7 @@ impl Walk<'_> {
         *self.left = self
             .left
             .checked_sub(bytes.len() as u64)
-            .ok_or_else(|| format!("skills and plugins hold more than {} MiB in all", MOST_BYTES >> 20))?;
+            .ok_or_else(|| format!("skills and plugins hold more than {} MiB in all", MAX_BYTES >> 20))?;
         Ok(Some(bytes))
     }
 
@@ -360,7 +360,7 @@ mod tests {
         write(home.join(".claude/skills/review/__pycache__/helper.cpython-312.pyc"), "code");
         assert_ne!(before, digest(), "Python imports it");
         assert!(read(&found[1], &mut 3).unwrap_err().contains("MiB"));
-        (0..MOST_ENTRIES).for_each(|name| {
+        (0..MAX_ENTRIES).for_each(|name| {
             fs::create_dir_all(home.join(format!(".claude/skills/review/empty/{name}"))).unwrap();
         });
         assert!(read(&found[1], &mut budget()).unwrap_err().contains("directories"));

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::missing::is_missing;
 
 /// Files of the kind, and entries of any, that one directory may hold in all.
-const MOST_FILES: usize = 500;
-const MOST_ENTRIES: usize = 20_000;
+const MAX_FILES: usize = 500;
+const MAX_ENTRIES: usize = 20_000;
 
 /// The files whose names end in `.EXTENSION`, with links followed, by their real paths. Empty where there is no such
 /// directory.
@@ -34,8 +34,8 @@ pub(super) fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>,
         };
         for entry in listed {
             entries += 1;
-            if entries > MOST_ENTRIES || found.len() > MOST_FILES {
-                return Err(format!("there are more than {MOST_FILES} files or {MOST_ENTRIES} entries"));
+            if entries > MAX_ENTRIES || found.len() > MAX_FILES {
+                return Err(format!("there are more than {MAX_FILES} files or {MAX_ENTRIES} entries"));
             }
             let path = entry.map_err(failed)?.path();
             match std::fs::metadata(&path) {
@@ -73,7 +73,7 @@ mod tests {
         symlink("../other.txt", root.join("a/link.md")).unwrap();
         symlink("nowhere", root.join("gone.md")).unwrap();
         assert_eq!(files(&root.join("a"), "md"), Ok([deep.join("x.MD"), root.join("other.txt")].into()));
-        for number in 0..=MOST_FILES {
+        for number in 0..=MAX_FILES {
             fs::write(root.join(format!("{number}.md")), "").unwrap();
         }
         assert!(files(&root, "md").unwrap_err().contains("more than"));

@@ -1,11 +1,11 @@
-//! What a classifier says, read strictly: what has another form is no score.
+//! What a classifier says, read strictly: what has another form is not a score.
 
 use serde_json::Value;
 
 /// `{"score": S}`, a label with its score, or a list of labels with theirs (also inside one more list).
 ///
 /// # Errors
-/// Why it is no score.
+/// Why it is not a score.
 pub(super) fn json(body: &[u8], labels: &[String]) -> Result<f64, String> {
     let answer: Value = serde_json::from_slice(body).map_err(|_| "its answer is not JSON".to_owned())?;
     match &answer {
@@ -47,7 +47,7 @@ fn labelled(items: &[Value], labels: &[String]) -> Result<f64, String> {
 /// The one line of a chat model.
 ///
 /// # Errors
-/// Why it is no score.
+/// Why it is not a score.
 pub(super) fn chat(body: &[u8], code: &str) -> Result<f64, String> {
     let answer: Value = serde_json::from_slice(body).map_err(|_| "its answer is not JSON".to_owned())?;
     let [choice] = answer["choices"].as_array().map(Vec::as_slice).unwrap_or_default() else {

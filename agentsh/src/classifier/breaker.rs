@@ -7,7 +7,7 @@ use super::endpoint::NoScore;
 /// Failures in a row until it is left alone.
 const FAILURES: u32 = 3;
 /// How long; after that one question tries again, and one more failure closes it again.
-const PAUSE: Duration = Duration::from_secs(30);
+const OPEN_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
@@ -21,7 +21,7 @@ impl Breaker {
         self.until?.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
-    /// An answer that is no score is an answer: a text can bring it about, and closes nothing for others.
+    /// An answer that is not a score is an answer: a text can bring it about, and closes nothing for others.
     pub fn heard(&mut self, said: &Result<f64, NoScore>, now: Instant) {
         match said {
             Err(NoScore::Away(_)) => self.failed(now),
@@ -32,7 +32,7 @@ impl Breaker {
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES {
-            self.until = Some(now + PAUSE);
+            self.until = Some(now + OPEN_TIME);
         }
     }
 }
@@ -48,11 +48,11 @@ mod tests {
         breaker.failed(start);
         assert_eq!(breaker.closed_for(start), None);
         breaker.failed(start);
-        assert_eq!(breaker.closed_for(start), Some(PAUSE));
-        let later = start + PAUSE;
+        assert_eq!(breaker.closed_for(start), Some(OPEN_TIME));
+        let later = start + OPEN_TIME;
         assert_eq!(breaker.closed_for(later), None);
         breaker.failed(later);
-        assert_eq!(breaker.closed_for(later), Some(PAUSE));
+        assert_eq!(breaker.closed_for(later), Some(OPEN_TIME));
         breaker.heard(&Ok(0.5), later);
         assert_eq!(breaker.closed_for(later), None);
     }
@@ -67,6 +67,6 @@ mod tests {
         for _ in 0..FAILURES {
             breaker.heard(&Err(NoScore::Away("no answer".to_owned())), start);
         }
-        assert_eq!(breaker.closed_for(start), Some(PAUSE));
+        assert_eq!(breaker.closed_for(start), Some(OPEN_TIME));
     }
 }

@@ -16,7 +16,7 @@ const MAX_ANSWER: usize = 64 << 10;
 pub(super) enum NoScore {
     /// Nobody answers there, or says that he cannot.
     Away(String),
-    /// An answer that is no score. The text may have brought it about.
+    /// An answer that is not a score. The text may have brought it about.
     Odd(String),
 }
 

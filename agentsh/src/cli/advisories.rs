@@ -134,7 +134,7 @@ async fn take(here: &Here, source: &str) -> Result<String, String> {
                 unread += tally.unread;
                 why = why.or(tally.why);
             }
-            // One file of a directory is no reason to leave the others.
+            // One file of a directory is not a reason to leave the others.
             Err(error) if name != source => {
                 unread += 1;
                 why.get_or_insert_with(|| format!("{name}: {error}"));

@@ -14,7 +14,7 @@ use crate::session::agreements;
 use crate::store::escape;
 
 /// Longest file that is read, in bytes: what the adapters read.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Args)]
 pub struct ApproveArgs {
@@ -63,7 +63,7 @@ fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
 fn read(path: &PathBuf) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
-    std::fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
+    std::fs::File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
     // As the adapters read it.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

@@ -10,7 +10,7 @@ use crate::session::copies::write_anew;
 use crate::store::escape;
 
 /// Longest file that is read, in bytes.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The text of a file; empty when there is none.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
         Err(error) => return Err(failed(error)),
     };
     let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text).map_err(failed)?;
+    file.take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
     Ok(text)
 }
 

@@ -24,7 +24,7 @@ const HASH_DIGITS: usize = 13;
 pub struct Context {
     pub state_dir: PathBuf,
     pub now: Timestamp,
-    /// Columns; None when standard output is no terminal.
+    /// Columns; None when standard output is not a terminal.
     pub width: Option<u16>,
 }
 

@@ -226,7 +226,7 @@ fn explain() {
     "#);
     for name in ["", "A=B"] {
         let line = place.run(&format!("explain --env={name}"));
-        assert!(line.contains("is no name of a variable") && line.ends_with("exit 125"), "{line}");
+        assert!(line.contains("is not a variable name") && line.ends_with("exit 125"), "{line}");
     }
     assert!(place.run("explain --exec /usr/bin/env").ends_with("exit 0"));
 }

@@ -58,7 +58,7 @@ struct AddArgs {
     /// A server behind a URL
     #[arg(long, conflicts_with = "command", required_unless_present = "command")]
     url: Option<String>,
-    /// A header that is no secret
+    /// A header that is not a secret
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     header: Vec<String>,
     /// A header whose value is the next line of standard input
@@ -73,7 +73,7 @@ struct AddArgs {
 }
 
 /// How long a server may take to answer; its packages may have to be fetched first.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn run(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let result = answer(args, out, err);
@@ -199,7 +199,7 @@ fn test(name: &str, out: &mut dyn Write) -> Result<u8, Failure> {
         input.flush()
     };
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "agentsh", "version": env!("CARGO_PKG_VERSION")}});
-    let until = std::time::Instant::now() + PATIENCE;
+    let until = std::time::Instant::now() + ANSWER_TIMEOUT;
     let answer = |id: u64| -> Result<Value, Failure> {
         loop {
             let left = until.saturating_duration_since(std::time::Instant::now());

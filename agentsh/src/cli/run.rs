@@ -76,7 +76,7 @@ const WHERE_TO_ASK: &str = "agentsh: where a program says that a file is missing
      or `--write FILE` says by which rule, and what allows it; `agentsh run --tell-files` names them as they are refused";
 
 /// Entries of each list of the policy that are suggested at the end.
-const MOST_SUGGESTED: usize = 8;
+const MAX_SUGGESTED: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Network {
@@ -257,7 +257,7 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
         let summary = session.record.journal.summary();
         let told = told::of_machine(&session.facts.context.state, &summary);
         let _ = write!(style::stderr(), "{}", style::summary(&summary.render_short(&told)));
-        let lines = session.wanted_lines(MOST_SUGGESTED);
+        let lines = session.wanted_lines(MAX_SUGGESTED);
         if !lines.is_empty() && !is_learning {
             let lines = lines.join("\n  ");
             let _ =

@@ -20,7 +20,7 @@ use crate::policy::risk::Names;
 use crate::store::escape;
 
 /// Longest line, in bytes.
-const LONGEST: u64 = 64 << 20;
+const MAX_LENGTH: u64 = 64 << 20;
 
 #[derive(Clone, Debug, Args)]
 pub struct ScanArgs {
@@ -93,7 +93,7 @@ fn each(
     let mut out = io::BufWriter::new(out);
     loop {
         line.clear();
-        if lines.by_ref().take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+        if lines.by_ref().take(MAX_LENGTH).read_until(b'\n', &mut line)? == 0 {
             break;
         }
         number += 1;

@@ -184,7 +184,10 @@ fn program(agent: &str) -> Result<String, Failure> {
     let name = Kind::named(agent).and_then(Kind::program).unwrap_or(agent);
     let is_name = !name.is_empty() && !name.starts_with(['-', '.']) && name.chars().all(plain);
     if !is_name || name == "agentsh" {
-        return Err(Failure::Usage(format!("'{}' is no name of an agent's program", escape::line(agent))));
+        return Err(Failure::Usage(format!(
+            "'{}' is not the name of an agent's program",
+            escape::line(agent)
+        )));
     }
     Ok(name.to_owned())
 }

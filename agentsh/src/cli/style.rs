@@ -14,7 +14,7 @@ pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const LESS: Style = AnsiColor::Yellow.on_default();
 pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Where everything goes that is no data: in a terminal no line is wider than it.
+/// Where everything goes that is not a data: in a terminal no line is wider than it.
 pub fn stderr() -> Folding<anstream::Stderr> {
     Folding::new(anstream::stderr(), paragraph::columns(&std::io::stderr()))
 }

@@ -23,6 +23,6 @@ pub(super) fn of_machine(state: &Path, summary: &Summary) -> BTreeSet<String> {
         // Where it cannot be kept it is said again.
         let _ = std::fs::write(&path, all.join("\n") + "\n");
     }
-    // Less was asked for by whoever started it: that is no property of the machine.
+    // Less was asked for by whoever started it: that is not a property of the machine.
     told.into_iter().filter(|line| !line.starts_with(TIER)).collect()
 }

@@ -10,7 +10,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// A URL, `host:port` or a host alone; `port` is what it means when it names none. None when it is no address.
+    /// A URL, `host:port` or a host alone; `port` is what it means when it names none. None when it is not an address.
     #[must_use]
     pub fn parse(text: &str, port: u16) -> Option<Self> {
         Self::list(text, port).into_iter().next()

@@ -32,7 +32,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> Result<Contri
                 files.push(File::new(path, content, 0o600));
             }
             StateAccess::Private => {
-                copy_private(&path, &mut files, &mut { MOST_COPIED_BYTES }).map_err(io)?;
+                copy_private(&path, &mut files, &mut { MAX_COPIED_BYTES }).map_err(io)?;
             }
             StateAccess::Scratch => {
                 moved.push(at(scratch_of(facts, kind, &path, &launch.hidden).map_err(io)?, path));
@@ -105,7 +105,7 @@ fn scratch_of(facts: &Facts, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let mut files = Vec::new();
     if path.is_dir() {
-        copy_private(path, &mut files, &mut { MOST_COPIED_BYTES })?;
+        copy_private(path, &mut files, &mut { MAX_COPIED_BYTES })?;
     }
     for File { path: file, content, mode, .. } in files {
         let Ok(below) = file.strip_prefix(path) else { continue };
@@ -250,7 +250,7 @@ fn copies(facts: &Facts, kind: Kind) -> PathBuf {
 }
 
 /// Of a directory that the agent gets as a copy; the rest stays unseen.
-const MOST_COPIED_BYTES: u64 = 16 << 20;
+const MAX_COPIED_BYTES: u64 = 16 << 20;
 
 /// Plain files, recursively. Links are left out: they may lead anywhere.
 fn copy_private(path: &Path, files: &mut Vec<File>, room: &mut u64) -> std::io::Result<()> {

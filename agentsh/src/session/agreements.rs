@@ -5,15 +5,15 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 /// Longest list that is read: 64 bytes are one agreement.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 const NAME: &str = "agreed";
 
 /// Every agreement. A list that cannot be read agrees to nothing.
 #[must_use]
 pub fn load(state: &Path) -> BTreeSet<String> {
     let mut text = String::new();
-    let read = std::fs::File::open(state.join(NAME))
-        .and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
+    let read =
+        std::fs::File::open(state.join(NAME)).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
     if read.is_err() {
         return BTreeSet::new();
     }

@@ -29,11 +29,11 @@ use super::inventory::Inventory;
 use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
-use super::signals::{self, Deaf};
+use super::signals::{self, SignalSetupError};
 use super::{Session, registered, standard, why};
 
 /// Longer than all graces of a server together; one that is still being started is not waited for.
-const LONGEST_END: Duration = Duration::from_secs(6);
+const MAX_END: Duration = Duration::from_secs(6);
 
 /// How a server is reached, as the record of its tools shows it.
 pub const STDIO: ServerType = ServerType::Stdio;
@@ -291,13 +291,13 @@ impl Bridges {
     ///
     /// # Errors
     /// When nobody could be heard.
-    pub async fn drained(&self) -> Result<(), Deaf> {
+    pub async fn drained(&self) -> Result<(), SignalSetupError> {
         let mut served = self.served.subscribe();
         let again = signals::end()?;
         tokio::select! {
             _none = served.wait_for(|count| *count == 0) => {}
             _code = again => {}
-            () = tokio::time::sleep(LONGEST_END) => {}
+            () = tokio::time::sleep(MAX_END) => {}
         }
         Ok(())
     }
@@ -392,8 +392,8 @@ impl Bridges {
         let (session, server) = (Rc::clone(&self.session), options.server.clone());
         options.about = mcp::About(Rc::new(move || session.live.advised.borrow().get(&server).cloned()));
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
-        options.vouch =
-            registered::Asker::new(&self.session).map(|asker| Rc::new(asker) as Rc<dyn mcp::Vouch>);
+        options.vouch = registered::Asker::new(&self.session)
+            .map(|asker| Rc::new(asker) as Rc<dyn mcp::RegistryVerifier>);
         let session = Rc::clone(&self.session);
         options.note =
             Note(Rc::new(move |message| session.record.note(&crate::store::escape::line(message))));

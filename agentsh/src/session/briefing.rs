@@ -11,9 +11,9 @@ use super::{credentials, registries, remotes, ssh};
 use crate::session::Facts;
 
 /// Hosts that are named one by one.
-const MOST_HOSTS: usize = 12;
+const MAX_HOSTS: usize = 12;
 /// Directories that are named one by one, of each kind.
-const MOST_PATHS: usize = 8;
+const MAX_PATHS: usize = 8;
 
 /// None where the policy says that nothing is to be told.
 #[must_use]
@@ -28,7 +28,7 @@ pub fn text(facts: &Facts) -> Option<String> {
             .iter()
             .map(|entry| entry.value.as_str())
             .filter(|value| *value != "." && *value != "./**")
-            .take(MOST_PATHS)
+            .take(MAX_PATHS)
             .map(|value| escape::line(value).into_owned())
             .collect();
         if names.is_empty() { "nothing else".to_owned() } else { names.join(", ") }
@@ -49,11 +49,11 @@ pub fn text(facts: &Facts) -> Option<String> {
     let mut hosts: Vec<String> = Vec::new();
     for rule in &rules.allow {
         let host = escape::line(&rule.value.to_string()).into_owned();
-        if hosts.len() < MOST_HOSTS && !hosts.contains(&host) {
+        if hosts.len() < MAX_HOSTS && !hosts.contains(&host) {
             hosts.push(host);
         }
     }
-    hosts.extend(rules.loopback.iter().take(MOST_HOSTS).map(|port| format!("localhost:{}", port.value)));
+    hosts.extend(rules.loopback.iter().take(MAX_HOSTS).map(|port| format!("localhost:{}", port.value)));
     let hosts = if hosts.is_empty() { "nothing else".to_owned() } else { hosts.join(", ") };
     let guarded = if facts.is_reviewed {
         "The project is a copy-on-write layer: everything in it can be written, and the user looks at it before it reaches \

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 
 use crate::agent::Kind;
-use crate::agent::project::{Brings, look};
+use crate::agent::project::{ProjectAgentConfig, look};
 use crate::store::escape;
 
 use super::agent_home;
@@ -14,9 +14,9 @@ use super::copies::write_anew;
 use crate::session::{Facts, Record};
 
 /// Entries of a project that are looked at before every start; `agentsh scan project` looks at all.
-const MOST: usize = 5_000;
+const MAX_COUNT: usize = 5_000;
 /// Files that are named.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 /// What was there, by path, below what is kept for a project.
 const NAME: &str = "brought.json";
 const MAX_BYTES: u64 = 1 << 20;
@@ -26,7 +26,7 @@ pub fn tell(facts: &Facts, record: &Record, kind: Kind) {
     if kind.is_unknown() {
         return;
     }
-    let brings = look(&facts.context.project, MOST);
+    let brings = look(&facts.context.project, MAX_COUNT);
     let now: BTreeMap<String, String> = brings
         .files
         .iter()
@@ -50,7 +50,7 @@ pub fn tell(facts: &Facts, record: &Record, kind: Kind) {
 }
 
 fn line(
-    brings: &Brings,
+    brings: &ProjectAgentConfig,
     now: &BTreeMap<String, String>,
     before: Option<&BTreeMap<String, String>>,
 ) -> String {
@@ -75,9 +75,9 @@ fn line(
     let gone = before.keys().filter(|path| !now.contains_key(*path));
     let other: Vec<&String> = now.iter().filter(is_other).map(|(path, _)| path).chain(gone).collect();
     let mut named: Vec<_> =
-        other.iter().take(MOST_NAMED).map(|path| format!("'{}'", escape::line(path))).collect();
-    if other.len() > MOST_NAMED {
-        named.push(format!("{} more", other.len() - MOST_NAMED));
+        other.iter().take(MAX_NAMED).map(|path| format!("'{}'", escape::line(path))).collect();
+    if other.len() > MAX_NAMED {
+        named.push(format!("{} more", other.len() - MAX_NAMED));
     }
     format!("the agent settings of this project changed since the last start ({}): {whole}", named.join(", "))
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::guard::content::{Views, unmarked, unmarked_params};
 use crate::guard::flow::{self, Annotations, Flow, Labels};
 use crate::guard::taint;
-use crate::guard::{Ahead, Check, Matter, Outcome, Report, Subject};
+use crate::guard::{Check, Outcome, PrecomputeJob, Report, Subject, SubjectKind};
 use crate::json::Json;
 use crate::policy::OnFlow;
 use crate::store::taint::Opened;
@@ -191,23 +191,23 @@ impl Check for Content {
         self.settle_sent();
         let server = subject.server;
         match subject.matter {
-            Matter::Definition { name, definition, hash } => {
+            SubjectKind::Definition { name, definition, hash } => {
                 self.little.declare(server, definition);
                 if !name.is_empty() && hints_open_world(definition) {
                     self.note_tool(server, name, Annotations { open_world: true });
                 }
                 self.remember_definition(server, name, hash, definition);
             }
-            Matter::Offer { name, definition, hash, .. } => {
+            SubjectKind::Offer { name, definition, hash, .. } => {
                 self.remember_definition(server, name, hash, definition);
             }
-            Matter::Call { arguments, .. } => {
+            SubjectKind::Call { arguments, .. } => {
                 let before = report.rewrites().to_vec();
                 let carried = &*replaced(arguments.unwrap_or(&Json::Null), &before);
                 let markers = unmarked(carried, |text| self.flow.unmarked(text));
                 self.judge_carried(subject, carried, markers, report);
             }
-            Matter::Request { method, params } => {
+            SubjectKind::Request { method, params } => {
                 let params = params.unwrap_or(&Json::Null);
                 let before = report.rewrites().to_vec();
                 let params = &*replaced(params, &before);
@@ -219,23 +219,23 @@ impl Check for Content {
                     self.judge_carried(subject, params, markers, report);
                 }
             }
-            Matter::Around { name, rest } => self.judge_copies(subject, name, rest, report),
-            Matter::Answer { method, result } => self.judge_answer(subject, method, result, report),
-            Matter::Result { tool, answer } => {
+            SubjectKind::Around { name, rest } => self.judge_copies(subject, name, rest, report),
+            SubjectKind::Answer { method, result } => self.judge_answer(subject, method, result, report),
+            SubjectKind::Result { tool, answer } => {
                 let before = report.rewrites().to_vec();
                 let passed = replaced(answer, &before);
                 report.rewrite(self.remember_result(server, tool, &passed));
             }
-            Matter::Notification { method, params: Some(params) }
-            | Matter::ServerRequest { method, params: Some(params) } => {
+            SubjectKind::Notification { method, params: Some(params) }
+            | SubjectKind::ServerRequest { method, params: Some(params) } => {
                 self.remember_said(server, method, params)
             }
-            Matter::OwnRead { tool, lines } => self.remember_own(tool, lines),
+            SubjectKind::OwnRead { tool, lines } => self.remember_own(tool, lines),
             // What a model's call carries is searched when it goes to its server.
-            Matter::ModelCall { .. }
-            | Matter::Server
-            | Matter::ServerRequest { params: None, .. }
-            | Matter::Notification { params: None, .. } => {}
+            SubjectKind::ModelCall { .. }
+            | SubjectKind::Server
+            | SubjectKind::ServerRequest { params: None, .. }
+            | SubjectKind::Notification { params: None, .. } => {}
         }
     }
 
@@ -243,7 +243,7 @@ impl Check for Content {
         self.sent();
     }
 
-    fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+    fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         self.search_ahead(subject)
     }
 

@@ -6,7 +6,9 @@ mod secrets;
 
 use std::collections::BTreeSet;
 
-use crate::guard::{Finding, Lookout, Matter, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
+use crate::guard::{
+    Finding, Outcome, Precompute, Reason, Report, Rewrite, Severity, Subject, SubjectKind, Verdict,
+};
 use crate::json::Json;
 use crate::policy::{ContentPolicy, DetectionPolicy, HiddenHtml, McpPolicy, OnFinding, OnRequest};
 use crate::types::{RuleRef, ToolId};
@@ -17,7 +19,7 @@ use custom::Custom;
 use secrets::Secrets;
 
 /// Findings of one subject that are recorded.
-const MOST: usize = 8;
+const MAX_COUNT: usize = 8;
 /// What a server may ask of the model and the user behind a client.
 const ASKS: [&str; 2] = ["sampling/createMessage", "elicitation/create"];
 
@@ -189,7 +191,7 @@ impl ContentScan {
         }
         for removal in &scan.removals {
             let is_removed = if removal.kind == "ansi" { moving.contains(&removal.pointer) } else { hidden };
-            if !is_removed || told.len() >= MOST || told.contains(&removal.kind) {
+            if !is_removed || told.len() >= MAX_COUNT || told.contains(&removal.kind) {
                 continue;
             }
             let key = if removal.kind == "ansi" { "sanitize" } else { "hidden_html" };
@@ -254,17 +256,17 @@ impl ContentScan {
     }
 }
 
-impl Lookout for ContentScan {
+impl Precompute for ContentScan {
     fn look(&self, subject: &Subject<'_>, report: &mut Report) {
         let said = |value, path, what| Text { value, path, channel: Channel::Output, what };
         match subject.matter {
-            Matter::Definition { definition, .. } | Matter::Offer { definition, .. } => {
+            SubjectKind::Definition { definition, .. } | SubjectKind::Offer { definition, .. } => {
                 self.definition(subject, definition, report);
             }
-            Matter::Call { arguments: Some(arguments), .. } => {
+            SubjectKind::Call { arguments: Some(arguments), .. } => {
                 self.arguments(subject, arguments, Vec::new(), report);
             }
-            Matter::Request { method: "prompts/get" | "completion/complete", params: Some(params) } => {
+            SubjectKind::Request { method: "prompts/get" | "completion/complete", params: Some(params) } => {
                 for name in ["arguments", "argument"] {
                     if let Some((at, value)) = member(params, name) {
                         self.arguments(subject, value, vec![at], report);
@@ -272,11 +274,11 @@ impl Lookout for ContentScan {
                 }
             }
             // What it names stays as it is, so it is only looked at.
-            Matter::Request { params: Some(params), .. } if self.policy.arguments != OnFinding::Off => {
+            SubjectKind::Request { params: Some(params), .. } if self.policy.arguments != OnFinding::Off => {
                 let (scan, rule) = (scan::scan_outbound(params), self.policy.rule("arguments"));
                 tell(subject, &scan, self.policy.arguments, &rule, "its argument", report);
             }
-            Matter::Result { answer, .. } => {
+            SubjectKind::Result { answer, .. } => {
                 for (name, what) in [("result", "its result"), ("error", "its error")] {
                     if let Some((at, value)) = member(answer, name) {
                         let text = said(value, vec![at], what);
@@ -284,7 +286,7 @@ impl Lookout for ContentScan {
                     }
                 }
             }
-            Matter::ServerRequest { method, params } => {
+            SubjectKind::ServerRequest { method, params } => {
                 if self.request_of_server(subject, method, report) {
                     return;
                 }
@@ -293,7 +295,7 @@ impl Lookout for ContentScan {
                     self.speech(subject, &text, self.policy.requests, "requests", report);
                 }
             }
-            Matter::Notification { params: Some(value), .. } => {
+            SubjectKind::Notification { params: Some(value), .. } => {
                 let text = said(value, Vec::new(), "its notification");
                 self.speech(subject, &text, self.policy.results, "results", report);
             }
@@ -334,7 +336,7 @@ fn tell(
     let Some(outcome) = outcome(scan.verdict, action) else { return };
     let name = subject.matter.name();
     let does = if what == "its argument" { "holds a command that does harm" } else { "speaks to the model" };
-    for found in scan.findings.iter().take(MOST) {
+    for found in scan.findings.iter().take(MAX_COUNT) {
         report.find(Finding {
             verdict: Verdict::new(outcome, Reason::ContentSuspicious, rule.clone()),
             category: Some(kebab(found.category)),

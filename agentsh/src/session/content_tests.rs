@@ -73,7 +73,7 @@ fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Con
     let arguments = json!({"text": text}).to_string();
     let arguments = json::read(arguments.as_bytes()).unwrap();
     let server = ServerId("mail".to_owned());
-    let matter = Matter::Call { tool: "send", hash: None, unlisted: false, arguments: Some(&arguments) };
+    let matter = SubjectKind::Call { tool: "send", hash: None, unlisted: false, arguments: Some(&arguments) };
     let subject = Subject {
         server: &server,
         matter,

@@ -246,7 +246,7 @@ fn repository_top(directory: &Path) -> Option<PathBuf> {
     (is_repository && owner(top) == Some(here) && owner(&git) == Some(here)).then(|| top.to_owned())
 }
 
-/// A directory whose grant would show the whole machine, or undo the private home, is no project.
+/// A directory whose grant would show the whole machine, or undo the private home, is not a project.
 fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     let refuse = |why| Err(ContextError::NotAProject { path: project.to_owned(), why });
     if project == Path::new("/") {

@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use crate::sandbox::mount_calls::open_without_links;
 
 /// A larger file is known by its size and times alone.
-const MOST_FILE: u64 = 1 << 20;
+const MAX_FILE: u64 = 1 << 20;
 /// Entries of one directory that are kept.
-const MOST_ENTRIES: usize = 4_000;
+const MAX_ENTRIES: usize = 4_000;
 /// Names that are tried for what is set aside.
-const MOST_NAMES: usize = 1_000;
+const MAX_NAMES: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copy {
@@ -37,7 +37,7 @@ pub enum Copy {
         changed: (i64, i64),
     },
     Directory(BTreeMap<PathBuf, Copy>),
-    /// On the way stands something that is no directory, such as a link: what lies behind it is not looked at. `as_is` is
+    /// On the way stands something that is not a directory, such as a link: what lies behind it is not looked at. `as_is` is
     /// what stands there.
     Unreachable {
         there: PathBuf,
@@ -50,7 +50,7 @@ impl Copy {
     #[must_use]
     pub fn of(path: &Path) -> Self {
         match Place::of(path) {
-            Ok(place) => Self::at(&place.path(), &mut { MOST_ENTRIES }),
+            Ok(place) => Self::at(&place.path(), &mut { MAX_ENTRIES }),
             Err(Errno::NOENT) => Self::Absent,
             Err(_) => {
                 let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
@@ -206,7 +206,7 @@ impl<'p> Place<'p> {
 /// When it cannot be renamed.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let place = Place::of(path)?;
-    for number in 0..MOST_NAMES {
+    for number in 0..MAX_NAMES {
         let mut name = place.name.to_owned();
         name.push(".set-aside");
         if number > 0 {
@@ -248,8 +248,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let mut content = Vec::new();
-    file.take(MOST_FILE + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MOST_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
+    file.take(MAX_FILE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
 }
 
 /// Writes a file beside and renames it, as editors do.
@@ -310,7 +310,7 @@ mod tests {
         std::os::unix::fs::symlink("elsewhere", above.join("git")).unwrap();
         let linked = Copy::of(&path);
         assert!(!linked.is_nothing() && linked != Copy::Absent);
-        assert_eq!(linked, Copy::of(&path), "the same link is no change");
+        assert_eq!(linked, Copy::of(&path), "the same link is not a change");
         assert_eq!(Copy::of_own(&path), Copy::Absent);
         assert_eq!(set_aside(&above.join("git")).unwrap(), above.join("git.set-aside"));
         make_directories_above(&path).unwrap();

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use tokio::io::unix::AsyncFd;
 
 /// Messages that are read before others get their turn: a program can make them without end.
-const MOST_AT_ONCE: usize = 64;
+const MAX_AT_ONCE: usize = 64;
 
 /// What reading one message found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub enum Next {
     Over,
 }
 
-/// Calls `next` at most [`MOST_AT_ONCE`] times, until it says something else than [`Next::More`].
+/// Calls `next` at most [`MAX_AT_ONCE`] times, until it says something else than [`Next::More`].
 pub async fn drain(mut next: impl AsyncFnMut() -> Next) -> Next {
-    for _ in 0..MOST_AT_ONCE {
+    for _ in 0..MAX_AT_ONCE {
         match next().await {
             Next::More => {}
             ended => return ended,
@@ -53,7 +53,7 @@ mod tests {
             Next::More
         });
         assert_eq!(ended.await, Next::More);
-        assert_eq!(read, MOST_AT_ONCE);
+        assert_eq!(read, MAX_AT_ONCE);
         assert_eq!(drain(async || Next::Empty).await, Next::Empty);
     }
 }

@@ -21,7 +21,7 @@ pub struct Facts {
     pub learns: bool,
     /// Which backend polices connections, as asked.
     pub backend: Backend,
-    /// False where the current directory is no project (a client that starts its servers in `/`).
+    /// False where the current directory is not a project (a client that starts its servers in `/`).
     pub project_shown: bool,
     /// What is written to the project is looked at afterwards.
     pub is_reviewed: bool,

@@ -20,13 +20,13 @@ use crate::session::{Facts, Record};
 /// How an index over HTTP is written.
 const MARK: &[u8] = b"sparse+https://";
 /// Larger than any cargo.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 /// Longest host, with a port.
-const LONGEST: usize = 260;
+const MAX_LENGTH: usize = 260;
 /// The start waits for the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of the index's configuration.
-const MOST_ANSWER: usize = 64 << 10;
+const MAX_ANSWER: usize = 64 << 10;
 
 /// The index that the installed cargo has built in, and where that says its packages are. Empty where cargo has a registry.
 pub async fn of_new_cargo(facts: &Facts, record: &Record) -> Vec<Found> {
@@ -56,7 +56,7 @@ fn cargos(facts: &Facts) -> Vec<PathBuf> {
 /// The host of the index that a program has among its texts.
 fn built_in(program: &Path) -> Option<String> {
     let found = std::fs::metadata(program).ok()?;
-    if !found.is_file() || found.len() > MOST_BYTES {
+    if !found.is_file() || found.len() > MAX_BYTES {
         return None;
     }
     let bytes = std::fs::read(program).ok()?;
@@ -65,7 +65,7 @@ fn built_in(program: &Path) -> Option<String> {
 
 /// A host with a dot in it, up to the slash behind it: texts of a program stand side by side.
 fn host(bytes: &[u8]) -> Option<String> {
-    let end = bytes.iter().take(LONGEST).position(|byte| *byte == b'/')?;
+    let end = bytes.iter().take(MAX_LENGTH).position(|byte| *byte == b'/')?;
     let host = std::str::from_utf8(bytes.get(..end)?).ok()?;
     let is_host = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte);
     (host.contains('.') && host.bytes().all(is_host)).then(|| host.to_owned())
@@ -76,10 +76,10 @@ async fn packages(facts: &Facts, record: &Record, index: &str) -> Result<String,
     let lookup = Resolver::system_lookup().map_err(|error| text(&error))?;
     let proxy = network::proxy(facts, record, &facts.policy.agent.network)?;
     let limits = Limits {
-        connect: PATIENCE,
-        first_byte: Some(PATIENCE),
-        idle: Some(PATIENCE),
-        max_body: Some(MOST_ANSWER),
+        connect: REQUEST_TIMEOUT,
+        first_byte: Some(REQUEST_TIMEOUT),
+        idle: Some(REQUEST_TIMEOUT),
+        max_body: Some(MAX_ANSWER),
     };
     // As for every registry: what the user's own tools say may lie in a private network.
     let rules = Rules { anywhere: true, ..Rules::default() };
@@ -90,7 +90,7 @@ async fn packages(facts: &Facts, record: &Record, index: &str) -> Result<String,
     if !answer.status.is_success() {
         return Err(format!("it answers {}", answer.status));
     }
-    let body = answer.whole(MOST_ANSWER).await.map_err(|error| text(&error))?;
+    let body = answer.whole(MAX_ANSWER).await.map_err(|error| text(&error))?;
     let config: serde_json::Value = serde_json::from_slice(&body).map_err(|error| text(&error))?;
     let packages = config.get("dl").and_then(serde_json::Value::as_str);
     packages.map(str::to_owned).ok_or_else(|| "its configuration names no place".to_owned())

@@ -28,7 +28,7 @@ use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError};
 
 /// Characters of a method or a name that go on record.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME: usize = 200;
 /// Bytes that the HTTP side and the proxy may be ahead of each other.
 const AHEAD: usize = 256 << 10;
 
@@ -234,8 +234,8 @@ impl Connector for Carrier {
             peer: answered.peer.to_string(),
             log_id: answered.log_id.to_owned(),
             trace_id: answered.trace_id.to_owned(),
-            method: served.method.chars().take(LONGEST_NAME).collect(),
-            name: served.name.as_ref().map(|name| name.chars().take(LONGEST_NAME).collect()),
+            method: served.method.chars().take(MAX_NAME).collect(),
+            name: served.name.as_ref().map(|name| name.chars().take(MAX_NAME).collect()),
             jsonrpc_id: served.id.clone(),
             status: answered.status,
             code: answered.code.map(str::to_owned),

@@ -1,4 +1,4 @@
-//! What the caller of `agentsh run` gave that is no text: arguments of any bytes, and descriptors that arguments name, as
+//! What the caller of `agentsh run` gave that is not text: arguments of any bytes, and descriptors that arguments name, as
 //! those of a process substitution (`<(...)`) do.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const MAX_NAMED_DESCRIPTOR: u32 = 255;
 /// A command line as it was given.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
-    /// Everything reads these: what is no text stands for itself with replacement characters.
+    /// Everything reads these: what is not text stands for itself with replacement characters.
     pub words: Vec<String>,
     /// What those that are no text really are.
     bytes: BTreeMap<String, OsString>,

@@ -11,7 +11,7 @@ use crate::store::FileGrant;
 use crate::store::words::FileWord;
 
 /// Directory entries looked at for one pattern.
-const MOST_ENTRIES: usize = 200_000;
+const MAX_ENTRIES: usize = 200_000;
 
 /// What the filesystem rules of a policy give on this host.
 ///
@@ -84,7 +84,7 @@ fn matching(pattern: &str, context: &PathContext) -> Option<Vec<PathBuf>> {
     if whole.strip_prefix(&start).is_ok_and(|rest| rest == Path::new("**")) {
         return Some(vec![start]);
     }
-    let (mut found, mut open, mut budget) = (Vec::new(), vec![start], MOST_ENTRIES);
+    let (mut found, mut open, mut budget) = (Vec::new(), vec![start], MAX_ENTRIES);
     while let Some(directory) = open.pop() {
         let Ok(entries) = std::fs::read_dir(&directory) else { continue };
         for entry in entries.flatten() {

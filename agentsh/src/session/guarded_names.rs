@@ -33,14 +33,14 @@ use crate::store::{Event, escape, redact};
 use crate::types::ServerId;
 
 /// Of a configuration.
-const MOST_BYTES: u64 = 256 << 10;
+const MAX_BYTES: u64 = 256 << 10;
 /// Different ones of a sandbox that are on record.
-const MOST_DIFFERENT: usize = 200;
+const MAX_DIFFERENT: usize = 200;
 /// Told as they fall; the record has the others.
-const MOST_SHOWN: usize = 5;
+const MAX_SHOWN: usize = 5;
 /// Variables that one message names, and the letters of each.
-const MOST_NAMED: usize = 4;
-const MOST_LETTERS: usize = 120;
+const MAX_NAMED: usize = 4;
+const MAX_LETTERS: usize = 120;
 
 /// What is guarded in one sandbox from its start, as files of the host.
 #[derive(Debug, Default)]
@@ -245,10 +245,10 @@ impl Guarded {
         text: String,
     ) {
         let mut told = self.told.borrow_mut();
-        if told.len() >= MOST_DIFFERENT || !told.insert(text.clone()) {
+        if told.len() >= MAX_DIFFERENT || !told.insert(text.clone()) {
             return;
         }
-        if what == GuardChange::Refused && told.len() <= MOST_SHOWN {
+        if what == GuardChange::Refused && told.len() <= MAX_SHOWN {
             session.record.note(&escape::line(&text));
         }
         session.record.journal.record(Event::GuardChanged {
@@ -269,8 +269,8 @@ fn open(directory: &OwnedFd, name: &OsStr, access: OFlags) -> Result<(File, Vec<
         return Err(Refusal::Not);
     }
     let mut content = Vec::new();
-    (&file).take(MOST_BYTES + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MOST_BYTES {
+    (&file).take(MAX_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_BYTES {
         return Err(Refusal::Because("it is too large to be compared".to_owned()));
     }
     Ok((file, content))
@@ -301,10 +301,10 @@ fn changed(before: &str, now: &str) -> String {
 }
 
 fn listed(words: Vec<String>) -> String {
-    let more = words.len().saturating_sub(MOST_NAMED);
-    let shown = words.into_iter().take(MOST_NAMED).map(|word| {
+    let more = words.len().saturating_sub(MAX_NAMED);
+    let shown = words.into_iter().take(MAX_NAMED).map(|word| {
         let mut letters = word.chars();
-        let mut shown: String = letters.by_ref().take(MOST_LETTERS).collect();
+        let mut shown: String = letters.by_ref().take(MAX_LETTERS).collect();
         if letters.next().is_some() {
             shown.push('…');
         }

@@ -100,7 +100,7 @@ pub fn main() -> u8 {
 /// Whether nobody has the terminal but the job, or a group of the agent's that dies with agentsh.
 fn is_left_behind(terminal: &io::Stdout, job: Pid) -> bool {
     const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
-    const GLANCE: Duration = Duration::from_millis(5);
+    const POLL_INTERVAL: Duration = Duration::from_millis(5);
     let end = Instant::now() + DEATH_TIMEOUT;
     while let Ok(group) = tcgetpgrp(terminal) {
         if group == job || nix::sys::signal::killpg(group, None) == Err(nix::errno::Errno::ESRCH) {
@@ -109,7 +109,7 @@ fn is_left_behind(terminal: &io::Stdout, job: Pid) -> bool {
         if Instant::now() > end {
             break;
         }
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     false
 }

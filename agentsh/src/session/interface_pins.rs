@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use crate::guard::outline::outline;
 use crate::guard::{
-    Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Used, Verdict,
+    Check, Finding, Offer, Outcome, Reason, Report, Severity, Subject, SubjectKind, Used, Verdict,
 };
 use crate::json::Json;
 use crate::policy::{OnChange, Pinning};
@@ -22,7 +22,7 @@ pub use release::Withheld;
 use same::Ignored;
 
 /// Entries of one server that are compared; a listing of more is refused beyond it.
-const MOST_ENTRIES: usize = 20_000;
+const MAX_ENTRIES: usize = 20_000;
 
 type Key = (Offered, String);
 /// Hash and canonical definition.
@@ -198,8 +198,8 @@ impl State {
             None if !pinning.auto_trust_first => {
                 (Reason::InterfaceNotPinned, "it was never trusted".to_owned())
             }
-            None if known.pins.len() >= MOST_ENTRIES => {
-                (Reason::InterfaceNotPinned, format!("the server offers more than {MOST_ENTRIES} entries"))
+            None if known.pins.len() >= MAX_ENTRIES => {
+                (Reason::InterfaceNotPinned, format!("the server offers more than {MAX_ENTRIES} entries"))
             }
             None => {
                 let twin = known.shapes.get(&shape(&key)).filter(|_| !known.is_new).cloned();
@@ -231,7 +231,7 @@ impl State {
         let is_used = key.0 != Offered::Instructions;
         let is_asked_at_once = reason == Reason::InterfaceChanged
             && (outcome == Outcome::Block || pinning.on_change == OnChange::Ask && !is_used);
-        if (is_asked_at_once || pinning.on_change == OnChange::Ask) && known.drifted.len() < MOST_ENTRIES {
+        if (is_asked_at_once || pinning.on_change == OnChange::Ask) && known.drifted.len() < MAX_ENTRIES {
             let offered = (row.hash.clone(), row.definition.clone());
             known.drifted.insert((audience.to_owned(), key.clone()), offered);
         }
@@ -245,7 +245,7 @@ impl State {
         // Once for each change: a client may list again and again. What a person is asked about is what stands there.
         let entry = (audience.to_owned(), key);
         let is_news = known.told.get(&entry).is_none_or(|last| last != hash);
-        if is_news && (known.told.len() < MOST_ENTRIES || known.told.contains_key(&entry)) {
+        if is_news && (known.told.len() < MAX_ENTRIES || known.told.contains_key(&entry)) {
             known.told.insert(entry, hash.to_owned());
             self.changed.push(row);
         }
@@ -308,14 +308,14 @@ impl Check for InterfacePins {
             return;
         }
         match subject.matter {
-            Matter::Definition { name, hash, definition } => {
+            SubjectKind::Definition { name, hash, definition } => {
                 state.compare(subject, (Offered::Tool, name.to_owned()), (hash, definition), report);
             }
-            Matter::Offer { kind, name, hash, definition } => {
+            SubjectKind::Offer { kind, name, hash, definition } => {
                 state.compare(subject, (offered(kind), name.to_owned()), (hash, definition), report);
             }
-            Matter::Call { tool, unlisted, .. } => state.call(subject, tool, unlisted, report),
-            Matter::Request { .. } => state.request(subject, report),
+            SubjectKind::Call { tool, unlisted, .. } => state.call(subject, tool, unlisted, report),
+            SubjectKind::Request { .. } => state.request(subject, report),
             _ => {}
         }
     }

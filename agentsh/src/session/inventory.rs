@@ -24,7 +24,7 @@ const NAME: &str = "inventory";
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 /// Files that are read for a list of all.
-const MOST_FILES: usize = 4_096;
+const MAX_FILES: usize = 4_096;
 
 /// One server of one project.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ impl Inventory {
 pub fn all(state: &Path) -> Vec<Kept> {
     let entries = fs::read_dir(state.join(NAME)).into_iter().flatten().flatten();
     let is_json = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
-    let files = entries.map(|entry| entry.path()).filter(is_json).take(MOST_FILES);
+    let files = entries.map(|entry| entry.path()).filter(is_json).take(MAX_FILES);
     let mut all: Vec<Kept> = files.filter_map(|path| read(&path)).collect();
     all.sort_by(|one, other| (&one.server, &one.project).cmp(&(&other.server, &other.project)));
     all

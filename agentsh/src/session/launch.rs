@@ -26,7 +26,7 @@ use super::network::{self, Egress};
 use super::publish::{self, Published};
 use super::{Context, Session};
 
-/// What a launch needs that is no data: descriptors, and what serves the sandbox.
+/// What a launch needs that is not a data: descriptors, and what serves the sandbox.
 pub struct Handles<'a> {
     /// Descriptors that pinned files refer to.
     pub descriptors: Vec<OwnedFd>,

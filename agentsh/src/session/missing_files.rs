@@ -16,8 +16,8 @@ const OTHERS: [&str; 12] = [
     "/var/tmp",
 ];
 /// Different ones that are looked at, and the bytes of their names; of more, nothing is learned.
-const MOST_LOOKED_AT: usize = 50_000;
-const MOST_BYTES: usize = 8 << 20;
+const MAX_LOOKED_AT: usize = 50_000;
+const MAX_BYTES: usize = 8 << 20;
 
 type Key = (Option<ServerId>, PathBuf, bool);
 
@@ -37,7 +37,7 @@ impl LookedFor {
             return false;
         }
         self.bytes += key.1.as_os_str().len();
-        self.is_cut = self.seen.len() >= MOST_LOOKED_AT || self.bytes > MOST_BYTES;
+        self.is_cut = self.seen.len() >= MAX_LOOKED_AT || self.bytes > MAX_BYTES;
         !self.is_cut && self.seen.insert(key)
     }
 }

@@ -169,7 +169,7 @@ pub struct Live {
     pub network: network::Network,
     /// What is known of each server that was started, for data: see [`crate::guard::flow::labels`].
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
-    /// More than one sandbox: what they share of the host is no place for sockets.
+    /// More than one sandbox: what they share of the host is not a place for sockets.
     pub neighbours: Cell<bool>,
     /// Servers that could not be pinned before the agent started, and why.
     unready: RefCell<BTreeMap<ServerId, String>>,

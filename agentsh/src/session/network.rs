@@ -17,7 +17,7 @@ use crate::net::{self, Allowlist, ConnectionLimit, EgressContext, LazyResolver, 
 use crate::policy::{NetworkPolicy, ProxyChoice, Ruled};
 use crate::remedy;
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
-use crate::sandbox::control::MOST_PORTS;
+use crate::sandbox::control::MAX_PORTS;
 use crate::sandbox::network::Sockets;
 use crate::sandbox::{Enforcement, State, Tier, plan};
 use crate::store::summary::PORTS_UNKNOWN;
@@ -54,7 +54,7 @@ pub struct Network {
 /// How long connections of a program that has ended may take to end.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Refusals that are told one by one; the report has them all.
-const MOST_SHOWN: u32 = 20;
+const MAX_SHOWN: u32 = 20;
 
 /// Where the model of a user, or the registry of his packages, may be: what the user wrote as its address counts, also
 /// inside a private network. Not among them: the addresses at which clouds keep their credentials.
@@ -256,12 +256,12 @@ fn asks(facts: &Facts, rules: &NetworkPolicy) -> bool {
 struct Learning(RefCell<BTreeSet<String>>);
 
 /// Hosts that one sandbox may learn; more are refused.
-const MOST_LEARNED: usize = 500;
+const MAX_LEARNED: usize = 500;
 
 impl net::ask::Ask for Learning {
     fn ask<'a>(&'a self, host: &'a str, _port: u16) -> net::ask::Answer<'a> {
         let mut known = self.0.borrow_mut();
-        let has_room = known.len() < MOST_LEARNED || known.contains(host);
+        let has_room = known.len() < MAX_LEARNED || known.contains(host);
         if has_room {
             known.insert(host.to_owned());
         }
@@ -271,9 +271,9 @@ impl net::ask::Ask for Learning {
 
 fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
     let ports = allow.ports();
-    if ports.len() > MOST_PORTS {
+    if ports.len() > MAX_PORTS {
         return Err(format!(
-            "its network rules name {} ports; at most {MOST_PORTS} can be opened",
+            "its network rules name {} ports; at most {MAX_PORTS} can be opened",
             ports.len()
         ));
     }
@@ -307,7 +307,7 @@ pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Op
 }
 
 /// Of those, refusals that a terminal shows beside what the agent draws: after some, nobody looks.
-const MOST_HINTS: u32 = 3;
+const MAX_HINTS: u32 = 3;
 
 /// What userns cannot give.
 const WEAKER: &str = "the process behind a connection is not recorded";
@@ -441,10 +441,10 @@ fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal)
     }
     let shown = session.live.network.shown.get();
     session.live.network.shown.set(shown.saturating_add(1));
-    match shown.cmp(&MOST_SHOWN) {
+    match shown.cmp(&MAX_SHOWN) {
         std::cmp::Ordering::Less => {
             let line = line(server, refusal, behind);
-            if shown < MOST_HINTS {
+            if shown < MAX_HINTS {
                 super::approvals::hint(&session.record, &line);
             }
             session.record.note_refusal(&line);

@@ -18,7 +18,7 @@ use super::{Session, fetch, installed};
 use crate::session::{Facts, Record};
 
 /// Changed files that an event and a message name.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Resolves a server and judges it by its pin.
 ///
@@ -108,7 +108,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
                 .await
                 .map_err(|error| refuse(error.to_string()))?;
             let changed: Vec<String> =
-                change.changed.iter().take(MOST_NAMED).map(|file| file.path.display().to_string()).collect();
+                change.changed.iter().take(MAX_NAMED).map(|file| file.path.display().to_string()).collect();
             let event = Event::McpServerBinaryMismatch {
                 server_id: id.clone(),
                 binary_path,

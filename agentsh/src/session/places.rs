@@ -13,13 +13,13 @@ use crate::types::ServerId;
 
 /// Live connections with one server. A client has one and opens the next before it closes the last; agents with helpers
 /// of their own have one for each.
-const MOST_PER_SERVER: usize = 4;
+const MAX_PER_SERVER: usize = 4;
 /// Live connections of a session.
-const MOST: usize = 64;
+const MAX_COUNT: usize = 64;
 /// Connections that have not named their server yet.
-const MOST_UNNAMED: usize = 32;
+const MAX_UNNAMED: usize = 32;
 /// Refused connections that are told why at a time; others are closed.
-const MOST_TOLD: usize = 16;
+const MAX_TOLD: usize = 16;
 /// Unfinished long lines of all clients together, and of all processes of one server.
 const LINES: usize = 64 << 20;
 
@@ -37,7 +37,7 @@ impl Places {
         // Two of the longest find room, however long they may be.
         let lines = usize::try_from(max_line_bytes).unwrap_or(usize::MAX).saturating_mul(3).max(LINES);
         Self {
-            unnamed: Arc::new(Semaphore::new(MOST_UNNAMED)),
+            unnamed: Arc::new(Semaphore::new(MAX_UNNAMED)),
             client_lines: Budget::new(lines),
             live: RefCell::default(),
             server_lines: RefCell::default(),
@@ -56,13 +56,13 @@ impl Places {
         let mut live = self.live.borrow_mut();
         let all: usize = live.values().sum();
         let own = live.entry(id.clone()).or_default();
-        if *own >= MOST_PER_SERVER {
+        if *own >= MAX_PER_SERVER {
             return Err(format!(
-                "server '{id}' has {MOST_PER_SERVER} connections, each with a process of its own; close one first"
+                "server '{id}' has {MAX_PER_SERVER} connections, each with a process of its own; close one first"
             ));
         }
-        if all >= MOST {
-            return Err(format!("{MOST} servers are running in this session; close a connection first"));
+        if all >= MAX_COUNT {
+            return Err(format!("{MAX_COUNT} servers are running in this session; close a connection first"));
         }
         *own += 1;
         Ok(Place { places: Rc::clone(self), id: id.clone() })
@@ -70,7 +70,7 @@ impl Places {
 
     /// While it lives, a refused connection is told why.
     pub fn to_be_told(&self) -> Option<Told> {
-        (self.told.get() < MOST_TOLD).then(|| {
+        (self.told.get() < MAX_TOLD).then(|| {
             self.told.set(self.told.get() + 1);
             Told(Rc::clone(&self.told))
         })

@@ -243,7 +243,7 @@ fn spec(row: &mut Row) -> SandboxSpec {
     merge(process, paths, &rules, parts)
 }
 
-/// What is no mount.
+/// What is not a mount.
 fn told_of(spec: &SandboxSpec) -> String {
     let mut text = String::new();
     for (name, value) in &spec.environment {

@@ -23,11 +23,11 @@ use super::process::memory_exceeded;
 use super::{pipes, specify};
 
 /// A sandbox that takes longer is killed.
-pub const PATIENCE: Duration = Duration::from_millis(2500);
+pub const PROBE_TIMEOUT: Duration = Duration::from_millis(2500);
 /// Most output that is read.
-const MOST_OUTPUT: u64 = 256 * 1024;
+const MAX_OUTPUT: u64 = 256 * 1024;
 
-/// Beneath no directory that Landlock lets anyone write to.
+/// DirectoryHandle no directory that Landlock lets anyone write to.
 pub const LANDLOCK_ONLY: &str = "/run/landlock-only";
 
 /// What is to run, and what is different from an ordinary agent.
@@ -65,7 +65,7 @@ pub struct Probed {
 pub enum Ended {
     ByItself,
     ByTheMemoryWatchdog,
-    /// After [`PATIENCE`].
+    /// After [`PROBE_TIMEOUT`].
     TooSlow,
 }
 
@@ -97,7 +97,7 @@ pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> 
                 child.kill();
                 child.exit().await
             }
-            () = tokio::time::sleep(PATIENCE) => {
+            () = tokio::time::sleep(PROBE_TIMEOUT) => {
                 ended = Ended::TooSlow;
                 child.kill();
                 child.exit().await
@@ -182,6 +182,6 @@ pub async fn gone(mut held: pipe::Receiver, patience: Duration) -> Option<Durati
 async fn read(stdout: pipe::Receiver) -> String {
     let mut bytes = Vec::new();
     // What was read before an error is as true as without it.
-    let _ = stdout.take(MOST_OUTPUT).read_to_end(&mut bytes).await;
+    let _ = stdout.take(MAX_OUTPUT).read_to_end(&mut bytes).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }

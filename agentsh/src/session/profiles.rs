@@ -122,7 +122,7 @@ fn tell_withheld(facts: &Facts, record: &Record, declaration: &Declaration) {
     ));
 }
 
-/// A program out of the project is no well-known package, whatever its `package.json` says: a cloned repository
+/// A program out of the project is not a well-known package, whatever its `package.json` says: a cloned repository
 /// could bring anything under that name.
 fn find(
     facts: &Facts,

@@ -19,9 +19,9 @@ use tokio::task::JoinSet;
 use crate::sandbox::network::unconnected;
 
 /// A server on the sandbox's loopback takes a connection at once, or it does not listen.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After running out of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// `PORT` or `PORT:HOSTPORT`; 0 for the latter is any free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl Pool {
 async fn connect(socket: &OwnedFd, to: SocketAddr) -> io::Result<TcpStream> {
     let own = std::net::TcpStream::from(socket.try_clone()?);
     own.set_nonblocking(true)?;
-    tokio::time::timeout(PATIENCE, TcpSocket::from_std_stream(own).connect(to)).await?
+    tokio::time::timeout(CONNECT_TIMEOUT, TcpSocket::from_std_stream(own).connect(to)).await?
 }
 
 /// Ends whatever the socket was connected to.
@@ -172,7 +172,7 @@ pub fn serve(published: Vec<Published>, sockets: Vec<OwnedFd>) -> JoinSet<()> {
                             drop(place);
                         });
                     }
-                    Err(_) => tokio::time::sleep(PAUSE).await,
+                    Err(_) => tokio::time::sleep(ACCEPT_BACKOFF).await,
                 }
                 while connections.try_join_next().is_some() {}
             }

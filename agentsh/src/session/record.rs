@@ -11,7 +11,7 @@ use crate::types::ServerId;
 use super::standard_error::say;
 
 /// Messages that are kept until the agent has ended; a program can cause them without end.
-const MOST_HELD: usize = 500;
+const MAX_HELD: usize = 500;
 
 /// The journal, and messages for the user.
 pub struct Record {
@@ -75,7 +75,7 @@ impl Record {
         let message = format!("agentsh: {message}");
         if self.holds {
             let mut held = self.held.borrow_mut();
-            match held.len() < MOST_HELD {
+            match held.len() < MAX_HELD {
                 true => held.push(message),
                 false => self.unheld.set(self.unheld.get() + 1),
             }

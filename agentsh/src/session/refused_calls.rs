@@ -10,9 +10,9 @@ use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
 
 /// Different ones of a session that are remembered.
-const MOST_DIFFERENT: usize = 200;
+const MAX_DIFFERENT: usize = 200;
 /// Different ones of a session that the user is told of as they fall; the record has the others.
-const MOST_SHOWN: usize = 5;
+const MAX_SHOWN: usize = 5;
 
 /// What a refused call was for.
 #[derive(Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Calls {
     fn add(&self, program: &str, purpose: &'static Purpose) -> Option<usize> {
         let mut calls = self.0.borrow_mut();
         let key = (program.to_owned(), purpose.what);
-        if calls.len() >= MOST_DIFFERENT || calls.contains_key(&key) {
+        if calls.len() >= MAX_DIFFERENT || calls.contains_key(&key) {
             return None;
         }
         calls.insert(key, purpose);
@@ -148,12 +148,12 @@ fn tell(record: &Record, server: Option<&ServerId>, program: &str, purpose: &Pur
     let Purpose { what, why, instead } = purpose;
     let who = server.map_or(String::new(), |id| format!(" of server '{}'", escape::line(&id.0)));
     let shown = escape::line(program);
-    match number.cmp(&MOST_SHOWN) {
+    match number.cmp(&MAX_SHOWN) {
         std::cmp::Ordering::Less | std::cmp::Ordering::Equal => record.note(&format!(
             "{what} is refused to '{shown}'{who}: {why}, by {}; no policy allows it: {instead}",
             rule()
         )),
-        std::cmp::Ordering::Greater if number == MOST_SHOWN + 1 => {
+        std::cmp::Ordering::Greater if number == MAX_SHOWN + 1 => {
             record.note("more system calls are refused; `agentsh report` lists them all");
         }
         std::cmp::Ordering::Greater => {}
@@ -227,6 +227,6 @@ mod tests {
         for number in 0..1000 {
             calls.add(&number.to_string(), &SET_ID);
         }
-        assert_eq!(calls.0.borrow().len(), MOST_DIFFERENT);
+        assert_eq!(calls.0.borrow().len(), MAX_DIFFERENT);
     }
 }

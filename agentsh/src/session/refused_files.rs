@@ -18,13 +18,13 @@ use crate::store::{Event, escape, redact};
 use crate::types::{RuleRef, ServerId};
 
 /// Different ones of a session that are remembered.
-const MOST_DIFFERENT: usize = 200;
+const MAX_DIFFERENT: usize = 200;
 /// Told as they fall; the record has the others.
-const MOST_SHOWN: usize = 5;
+const MAX_SHOWN: usize = 5;
 /// Refusals of a domain of which nobody has said yet whose it is. The machine has other users of Landlock.
-const MOST_PENDING: usize = 100;
+const MAX_PENDING: usize = 100;
 /// Domains that are known to be somebody else's, or ours.
-const MOST_DOMAINS: usize = 1000;
+const MAX_DOMAINS: usize = 1000;
 
 /// Whose a domain is.
 type Owner = Option<ServerId>;
@@ -59,7 +59,7 @@ impl Files {
                 Some(Some(owner)) => vec![Refusal { owner: owner.clone(), rights, path }],
                 Some(None) => Vec::new(),
                 None => {
-                    if pending.len() >= MOST_PENDING {
+                    if pending.len() >= MAX_PENDING {
                         pending.remove(0);
                     }
                     pending.push((domain, rights, path));
@@ -68,7 +68,7 @@ impl Files {
             },
             Record::Domain { domain, pid } => {
                 let owner = self.sandboxes.borrow().get(&pid).cloned();
-                if domains.len() < MOST_DOMAINS {
+                if domains.len() < MAX_DOMAINS {
                     domains.insert(domain.clone(), owner.clone());
                 }
                 let (of_it, others) =
@@ -87,14 +87,14 @@ impl Files {
     /// Whether there may have been more than are remembered.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.told.borrow().len() >= MOST_DIFFERENT
+        self.told.borrow().len() >= MAX_DIFFERENT
     }
 
     /// The number of a refusal that was not told yet.
     fn number(&self, refusal: &Refusal) -> Option<usize> {
         let mut told = self.told.borrow_mut();
         let key = (refusal.owner.clone(), refusal.path.clone(), refusal.rights.clone());
-        let is_new = told.len() < MOST_DIFFERENT && told.insert(key);
+        let is_new = told.len() < MAX_DIFFERENT && told.insert(key);
         is_new.then_some(told.len())
     }
 }
@@ -112,7 +112,7 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
     };
     let session = Rc::downgrade(session);
     tokio::task::spawn_local(async move {
-        let mut message = vec![0; audit::LONGEST];
+        let mut message = vec![0; audit::MAX_LENGTH];
         serve(&socket, async || {
             let Some(session) = session.upgrade() else { return Next::Over };
             match rustix::io::read(socket.get_ref(), &mut message) {
@@ -157,7 +157,7 @@ pub fn tell(session: &Session, refusal: &Refusal) {
         }
     }
     let what = rights.iter().map(|right| right.trim_start_matches("fs.")).collect::<Vec<_>>().join(", ");
-    if number <= MOST_SHOWN {
+    if number <= MAX_SHOWN {
         let who =
             owner.as_ref().map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
         let (path, why) = (escape::line(path), escape::line(&answer.text));
@@ -248,7 +248,7 @@ mod tests {
         for number in 0..5000 {
             files.hear(refused(&format!("x{number}"), "/x"));
         }
-        assert_eq!(files.pending.borrow().len(), MOST_PENDING);
+        assert_eq!(files.pending.borrow().len(), MAX_PENDING);
     }
 
     #[test]
@@ -260,6 +260,6 @@ mod tests {
         for number in 0..1000 {
             files.number(&one(number.to_string()));
         }
-        assert_eq!(files.told.borrow().len(), MOST_DIFFERENT);
+        assert_eq!(files.told.borrow().len(), MAX_DIFFERENT);
     }
 }

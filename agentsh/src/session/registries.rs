@@ -16,7 +16,7 @@ use super::project_sources::Known;
 use super::{Context, apt, go_modules, host_programs, network};
 
 /// Of one configuration file.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Requests that only read.
 const READING: [&str; 2] = ["GET /**", "HEAD /**"];
 
@@ -423,7 +423,7 @@ pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
 
 /// Empty where there is none, or it is larger than any configuration.
 fn read(file: &Path) -> String {
-    let is_small = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= MOST_BYTES);
+    let is_small = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= MAX_BYTES);
     if is_small { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() }
 }
 

@@ -20,12 +20,12 @@ use super::copies::write_anew;
 use crate::session::{Facts, Record};
 
 /// Longest file that is read, in bytes.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 /// Members of a list or of an object of counts.
-const MOST_MEMBERS: usize = 512;
-const LONGEST_WORD: usize = 64;
-const LONGEST_NAME: usize = 128;
-const LONGEST_RULE: usize = 1024;
+const MAX_MEMBERS: usize = 512;
+const MAX_WORD: usize = 64;
+const MAX_NAME: usize = 128;
+const MAX_RULE: usize = 1024;
 /// How often a file that somebody else writes at the same time is read again.
 const TRIES: usize = 3;
 
@@ -157,7 +157,7 @@ fn left_in(file: &Path) -> Option<String> {
 
 fn text_of(file: std::fs::File) -> Option<String> {
     let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+    file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
 }
 
@@ -172,11 +172,11 @@ fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
         Err(error) => return Err(error),
     };
     let found = file.metadata()?;
-    if !found.is_file() || found.len() > MOST_BYTES {
-        return Err(std::io::Error::other("it is no regular file of a usual size"));
+    if !found.is_file() || found.len() > MAX_BYTES {
+        return Err(std::io::Error::other("it is not a regular file of a usual size"));
     }
     let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text)?;
+    file.take(MAX_BYTES).read_to_string(&mut text)?;
     Ok((text, Some((found.ino(), found.mtime(), found.mtime_nsec()))))
 }
 
@@ -271,25 +271,25 @@ fn fitting(value: &Value, shape: Shape) -> Option<Value> {
     let is_count = |value: &Value| value.as_u64().is_some_and(|count| count < 1 << 31);
     let is_word = |text: &str| {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        !text.is_empty() && text.len() <= LONGEST_WORD && text.chars().all(plain)
+        !text.is_empty() && text.len() <= MAX_WORD && text.chars().all(plain)
     };
     let are_texts = |longest: usize| {
         let fits = |text: &str| text.len() <= longest && !text.chars().any(char::is_control);
         value.as_array().is_some_and(|items| {
-            items.len() <= MOST_MEMBERS && items.iter().all(|item| item.as_str().is_some_and(fits))
+            items.len() <= MAX_MEMBERS && items.iter().all(|item| item.as_str().is_some_and(fits))
         })
     };
     let fits = match shape {
         Shape::Flag => value.is_boolean(),
         Shape::Count => is_count(value),
         Shape::Counts => value.as_object().is_some_and(|members| {
-            members.len() <= MOST_MEMBERS
+            members.len() <= MAX_MEMBERS
                 && members.iter().all(|(name, value)| is_word(name) && is_count(value))
         }),
         Shape::Word => value.as_str().is_some_and(is_word),
         Shape::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
-        Shape::Names => are_texts(LONGEST_NAME),
-        Shape::Rules => are_texts(LONGEST_RULE),
+        Shape::Names => are_texts(MAX_NAME),
+        Shape::Rules => are_texts(MAX_RULE),
     };
     fits.then(|| value.clone())
 }

@@ -121,8 +121,7 @@ impl Remote {
             if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with(crate::mcp::repeated::PARAM) {
                 return Err(wrong("is agentsh's own"));
             }
-            let name =
-                HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is no name of a header"))?;
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is not a header name"))?;
             let mut value =
                 HeaderValue::from_str(value).map_err(|_| wrong("has a value that no header can hold"))?;
             value.set_sensitive(true);

@@ -17,7 +17,7 @@ use crate::sandbox::spec::{Contribution, Feature, Grant};
 use super::{Context, agreements};
 
 /// Of one configuration or pointer of git.
-const MOST_BYTES: u64 = 256 << 10;
+const MAX_BYTES: u64 = 256 << 10;
 
 /// The repositories that the user agreed to. With `agree`, he does so now. With `review` they may only be read: they have no
 /// layer.
@@ -182,5 +182,5 @@ fn may_be_shown(path: &Path, context: &Context) -> bool {
 
 fn bounded(path: &Path) -> Option<String> {
     let found = std::fs::metadata(path).ok()?;
-    (found.is_file() && found.len() <= MOST_BYTES).then(|| std::fs::read_to_string(path).ok())?
+    (found.is_file() && found.len() <= MAX_BYTES).then(|| std::fs::read_to_string(path).ok())?
 }

@@ -99,7 +99,7 @@ fn pinned(resolved: Resolved) -> Result<Pinned, PinError> {
     Ok(Pinned { resolved, files, descriptors })
 }
 
-/// The exit status that a shell has for a command that cannot be run; None for what is no fault of the command.
+/// The exit status that a shell has for a command that cannot be run; None for what is not a fault of the command.
 #[must_use]
 pub fn shell_status(error: &PinError) -> Option<u8> {
     if error.is_missing() {

@@ -292,7 +292,7 @@ async fn start_agent(
         review::launch::share(session, &process)?;
     }
     // While the agent loads there is time, which a short one would have to wait for at the end.
-    session.record.journal.hurry();
+    session.record.journal.flush_now();
     Ok(Kept { process, layers: Layers::new(layer, caches), keys })
 }
 
@@ -306,7 +306,7 @@ fn to_publish(facts: &Facts, asked: &[Asked]) -> Vec<Asked> {
 
 const OUT_OF_MEMORY: &str = "the agent was ended: it used more memory than agent.limits.memory allows";
 /// An agent that does not end when it is asked to so often is killed.
-const MOST_REQUESTS: u32 = 3;
+const MAX_REQUESTS: u32 = 3;
 
 /// Waits for the agent; the terminal's signals are its business, ours are passed on.
 async fn until_exit(
@@ -332,7 +332,7 @@ async fn until_exit(
             _ = signals.quit.recv() => if !has_terminal() { child.signal(Signal::QUIT) },
             _ = signals.terminate.recv() => {
                 asked += 1;
-                if asked < MOST_REQUESTS {
+                if asked < MAX_REQUESTS {
                     child.signal(Signal::TERM);
                 } else {
                     cause = ExitCause::Killed;

@@ -30,7 +30,7 @@ pub enum RunError {
     #[error("cannot guard hook files of the project: {0}")]
     StandIns(std::io::Error),
     #[error(transparent)]
-    Signals(#[from] super::signals::Deaf),
+    Signals(#[from] super::signals::SignalSetupError),
     #[error("cannot record what happened: {0}")]
     Store(#[from] crate::store::StoreError),
 }

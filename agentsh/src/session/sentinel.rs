@@ -14,14 +14,14 @@ use crate::base::proc_file;
 use crate::store::{Event, Journal};
 
 /// Between two looks.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Looks without an answer and without a step of the thread: it waits for something that does not come. Looks and not
 /// seconds, since a machine or a process that was stopped does not look either.
-const MOST_STILL: u32 = 6;
+const MAX_STILL: u32 = 6;
 /// Looks without an answer while the thread works. Long: a project on a slow disk is searched by it.
-const MOST_BUSY: u32 = 90;
+const MAX_BUSY: u32 = 90;
 /// What the process may hold: far more than all that is bounded on its own.
-const MOST_MEMORY: u64 = 1 << 30;
+const MAX_MEMORY: u64 = 1 << 30;
 /// For the last words, which wait for a disk.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// As for everything of agentsh's own that failed.
@@ -59,7 +59,7 @@ impl Sentinel {
             shared: Arc::clone(&shared),
             thread: gettid(),
             journal,
-            most_memory: MOST_MEMORY.max(max_line_bytes.saturating_mul(24)),
+            most_memory: MAX_MEMORY.max(max_line_bytes.saturating_mul(24)),
         };
         let builder = std::thread::Builder::new().name("sentinel".to_owned()).stack_size(256 << 10);
         builder.spawn(move || watch.look())?;
@@ -87,7 +87,7 @@ impl Watch {
         let (mut still, mut busy) = (0, 0);
         loop {
             self.shared.question.notify_one();
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             if self.shared.is_over.load(Ordering::Relaxed) {
                 return;
             }
@@ -100,8 +100,8 @@ impl Watch {
                 busy += 1;
                 still = if here == step { still + 1 } else { 0 };
             }
-            if still >= MOST_STILL || busy >= MOST_BUSY {
-                let seconds = LOOK.as_secs() * u64::from(still.max(busy));
+            if still >= MAX_STILL || busy >= MAX_BUSY {
+                let seconds = POLL_INTERVAL.as_secs() * u64::from(still.max(busy));
                 return self.end(&format!("its thread for input and output did not answer for {seconds} s"));
             }
             let memory = resident();

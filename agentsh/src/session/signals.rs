@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Nothing can be listened for: whoever asked to end would not be heard.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen for signals: {0}")]
-pub struct Deaf(#[from] std::io::Error);
+pub struct SignalSetupError(#[from] std::io::Error);
 
 /// What may arrive while the agent runs.
 pub(super) struct Signals {
@@ -18,7 +18,7 @@ pub(super) struct Signals {
     pub resumed: Signal,
 }
 
-fn listen(kind: SignalKind) -> Result<Signal, Deaf> {
+fn listen(kind: SignalKind) -> Result<Signal, SignalSetupError> {
     Ok(signal(kind)?)
 }
 
@@ -26,7 +26,7 @@ fn listen(kind: SignalKind) -> Result<Signal, Deaf> {
 ///
 /// # Errors
 /// When nothing can be listened for.
-pub(super) fn end() -> Result<impl Future<Output = u8>, Deaf> {
+pub(super) fn end() -> Result<impl Future<Output = u8>, SignalSetupError> {
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hang_up = listen(SignalKind::hangup())?;
@@ -48,7 +48,7 @@ pub(super) fn end() -> Result<impl Future<Output = u8>, Deaf> {
 pub(super) async fn serve_until_end<T>(
     serving: impl Future<Output = T>,
     hang_up: impl FnOnce(),
-) -> Result<Result<T, u8>, Deaf> {
+) -> Result<Result<T, u8>, SignalSetupError> {
     let mut serving = std::pin::pin!(serving);
     let code = tokio::select! {
         served = &mut serving => return Ok(Ok(served)),
@@ -68,7 +68,7 @@ fn raw(number: i32) -> SignalKind {
 }
 
 impl Signals {
-    pub fn listen() -> Result<Self, Deaf> {
+    pub fn listen() -> Result<Self, SignalSetupError> {
         // With the agent in the foreground, what is said here comes from the background. Where the agent has the terminal
         // stop that (`stty tostop`), a handler would be called for ever: blocked, the kernel lets it through.
         let mut writes = nix::sys::signal::SigSet::empty();

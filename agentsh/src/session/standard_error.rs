@@ -13,7 +13,7 @@ use crate::base::paragraph;
 const MAX_WAITING: usize = 64;
 /// How long a message is waited for, so that it stands before whatever is written next. Only once: a reader that let one
 /// message wait this long is not waited for again until it has read everything.
-const PATIENCE: Duration = Duration::from_millis(250);
+const WRITE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Pieces that are not written yet.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -42,7 +42,7 @@ pub(super) fn say(message: &str) {
     if !send(format!("{message}\n")) || IS_STUCK.load(Ordering::Acquire) {
         return;
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WRITE_TIMEOUT;
     let mut pause = Duration::from_micros(20);
     while is_behind() {
         if Instant::now() >= until {

@@ -20,7 +20,7 @@ use crate::telemetry::syslog::Syslog;
 use crate::telemetry::webhook;
 
 /// Longest time for one request that the environment can ask for, in milliseconds.
-const MOST_TIMEOUT: u64 = 60_000;
+const MAX_TIMEOUT: u64 = 60_000;
 
 type Environment = BTreeMap<String, String>;
 
@@ -153,11 +153,11 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
     }
     let headers = lines.iter().map(|(name, value)| header(name, value)).collect::<Result<_, _>>()?;
     let within = match variable("OTEL_EXPORTER_OTLP_TIMEOUT") {
-        None => otlp::PATIENCE,
+        None => otlp::REQUEST_TIMEOUT,
         Some(text) => {
-            let number = text.parse::<u64>().ok().filter(|number| (1..=MOST_TIMEOUT).contains(number));
+            let number = text.parse::<u64>().ok().filter(|number| (1..=MAX_TIMEOUT).contains(number));
             let number = number.ok_or_else(|| {
-                format!("OTEL_EXPORTER_OTLP_TIMEOUT is '{text}', and has to be 1 to {MOST_TIMEOUT} (ms)")
+                format!("OTEL_EXPORTER_OTLP_TIMEOUT is '{text}', and has to be 1 to {MAX_TIMEOUT} (ms)")
             })?;
             Duration::from_millis(number)
         }
@@ -216,7 +216,7 @@ fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, St
         Some((decoded(name.trim())?, decoded(value.trim())?)).filter(|(name, _)| !name.is_empty())
     };
     let read: Option<Vec<_>> = entries.map(pair).collect();
-    read.ok_or_else(|| format!("{variable} is no list of `NAME=VALUE`, separated by commas"))
+    read.ok_or_else(|| format!("{variable} is not a list of `NAME=VALUE`, separated by commas"))
 }
 
 fn decoded(text: &str) -> Option<String> {

@@ -116,10 +116,10 @@ pub fn elsewhere(hidden: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Whether a configuration names a token, a password or a secret, or has one in an address. What cannot be read holds one.
 fn holds_token(file: &Path) -> bool {
-    const MOST_BYTES: u64 = 1 << 20;
+    const MAX_BYTES: u64 = 1 << 20;
     const WORDS: [&str; 6] = ["token", "password", "secret", "api_key", "apikey", "_pat"];
     let Ok(found) = file.metadata() else { return false };
-    if found.len() > MOST_BYTES {
+    if found.len() > MAX_BYTES {
         return true;
     }
     let Ok(text) = std::fs::read_to_string(file) else { return true };
@@ -268,7 +268,7 @@ impl Caches {
 }
 
 /// Runs in one project at a time that have layers of their own; more share what they write, without the user's.
-const MOST_AT_ONCE: usize = 16;
+const MAX_AT_ONCE: usize = 16;
 
 /// Makes the project's caches at these places. What the user has is below, unless one of `hidden` lies there; what is written
 /// stays with the project. `links` are those of the sandbox.
@@ -319,7 +319,7 @@ pub fn caches<'p>(
 
 /// Layers that no other run in this project has mounted.
 fn free_slot(base: &Path) -> std::io::Result<Option<(PathBuf, File)>> {
-    for number in 0..MOST_AT_ONCE {
+    for number in 0..MAX_AT_ONCE {
         let directory = base.join(format!("layers-{number}"));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let lock = std::fs::OpenOptions::new()

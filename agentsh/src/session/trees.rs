@@ -17,8 +17,8 @@ use super::logins::word;
 use crate::session::Facts;
 
 /// Trees that one line names, and files of each that the record does.
-const MOST_NAMED: usize = 4;
-const MOST_FILES: usize = 20;
+const MAX_NAMED: usize = 4;
+const MAX_FILES: usize = 20;
 /// What stands in the store for those that are too many.
 const LEFT_OUT: &str = "skills:left-out";
 
@@ -76,7 +76,7 @@ async fn leave_out(
     let state = PinState {
         server_id: ServerId(LEFT_OUT.to_owned()),
         scope: session.facts.context.project.display().to_string(),
-        program: format!("beyond the {} that are compared", trees::MOST_TREES),
+        program: format!("beyond the {} that are compared", trees::MAX_TREES),
         identity: "not compared".to_owned(),
         digest: format!("sha256:{}", hex(hasher)),
         manifest,
@@ -92,11 +92,11 @@ async fn leave_out(
         expected_hash: pin.map(|pin| pin.state.digest).unwrap_or_default(),
         actual_hash: state.digest,
         action: words::Action::Alert,
-        changed: state.manifest.into_keys().take(MOST_FILES).collect(),
+        changed: state.manifest.into_keys().take(MAX_FILES).collect(),
     });
     let what = format!(
         "skills and plugins beyond the {} that are compared with their pins, and not looked at",
-        trees::MOST_TREES
+        trees::MAX_TREES
     );
     Ok(Some(format!("{what}: {}; {}", named(&names), offered(LEFT_OUT))))
 }
@@ -172,7 +172,7 @@ fn other_files(pin: &Pin, state: &PinState) -> Vec<String> {
     let is_other = |(path, hash): &(&String, &String)| before.get(*path) != Some(hash);
     let gone = before.keys().filter(|path| !now.contains_key(*path));
     let other = now.iter().filter(is_other).map(|(path, _)| path);
-    other.chain(gone).take(MOST_FILES).cloned().collect()
+    other.chain(gone).take(MAX_FILES).cloned().collect()
 }
 
 fn told(changed: &[String]) -> Option<String> {
@@ -182,9 +182,9 @@ fn told(changed: &[String]) -> Option<String> {
 
 fn named(names: &[String]) -> String {
     let mut named: Vec<_> =
-        names.iter().take(MOST_NAMED).map(|name| format!("'{}'", escape::line(name))).collect();
-    if names.len() > MOST_NAMED {
-        named.push(format!("{} more", names.len() - MOST_NAMED));
+        names.iter().take(MAX_NAMED).map(|name| format!("'{}'", escape::line(name))).collect();
+    if names.len() > MAX_NAMED {
+        named.push(format!("{} more", names.len() - MAX_NAMED));
     }
     named.join(", ")
 }

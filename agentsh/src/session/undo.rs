@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::copies::Copy;
 
 /// Sessions of which versions are kept.
-const MOST_SESSIONS: usize = 50;
+const MAX_SESSIONS: usize = 50;
 
 /// Files that one session keeps versions of: an agent can make hooks without end.
 const MAX_VERSIONS: usize = 2_000;
@@ -122,7 +122,7 @@ fn sessions(state: &Path) -> Vec<PathBuf> {
 
 /// Removes what the oldest sessions kept.
 pub fn forget_old(state: &Path) {
-    for directory in sessions(state).into_iter().skip(MOST_SESSIONS) {
+    for directory in sessions(state).into_iter().skip(MAX_SESSIONS) {
         let _ = fs::remove_dir_all(directory);
     }
 }

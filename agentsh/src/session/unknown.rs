@@ -8,7 +8,7 @@ use crate::session::{Facts, Record};
 use crate::store::escape;
 
 /// Named one by one.
-const MOST: usize = 8;
+const MAX_COUNT: usize = 8;
 /// What is started for what it starts itself, agentsh, which plays the agent of its demonstration, and tools of languages:
 /// wherever they were installed, they have no account with a model.
 const ORDINARY: &[&str] = &[
@@ -49,16 +49,17 @@ pub fn tell(facts: &Facts, record: &Record, launch: &Launch, stripped: &[String]
         .collect();
     let own: Vec<&str> = stripped.iter().filter(|one| one.starts_with(&prefix)).map(String::as_str).collect();
     if !own.is_empty() {
-        let options: Vec<String> = own.iter().take(MOST).map(|name| format!("--env {name}")).collect();
+        let options: Vec<String> = own.iter().take(MAX_COUNT).map(|name| format!("--env {name}")).collect();
         record.note(&escape::line(&format!(
             "'{shown}' does not get its own variables {}: add `{}`",
-            own.iter().take(MOST).copied().collect::<Vec<_>>().join(", "),
+            own.iter().take(MAX_COUNT).copied().collect::<Vec<_>>().join(", "),
             options.join(" ")
         )));
     }
     let is_account =
         |one: &&String| !one.starts_with(&prefix) && ACCOUNTS.iter().any(|part| one.contains(part));
-    let accounts: Vec<&str> = stripped.iter().filter(is_account).take(MOST).map(String::as_str).collect();
+    let accounts: Vec<&str> =
+        stripped.iter().filter(is_account).take(MAX_COUNT).map(String::as_str).collect();
     if !accounts.is_empty() {
         // No line that could be pasted: with it, every vendor's key would be the program's.
         record.note(&escape::line(&format!(

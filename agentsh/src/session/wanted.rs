@@ -7,7 +7,7 @@ use crate::remedy::Allow;
 use crate::session::Facts;
 
 /// Different things that are remembered.
-const MOST_WANTED: usize = 1000;
+const MAX_WANTED: usize = 1000;
 
 /// For whom, and whether it is paths to be written; a word of the command, or a piece of policy that no command writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ impl Wanted {
         };
         let mut all = self.0.borrow_mut();
         for wish in wishes {
-            if all.len() < MOST_WANTED || all.contains_key(&wish) {
+            if all.len() < MAX_WANTED || all.contains_key(&wish) {
                 let count = all.entry(wish).or_default();
                 *count = count.saturating_add(1);
             }

@@ -19,16 +19,16 @@ use super::refused_calls;
 use crate::session::Facts;
 
 /// How long the answer may take to be read.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Different questions of a session that are on record.
-const MOST_DIFFERENT: usize = 200;
+const MAX_DIFFERENT: usize = 200;
 
 /// Answers one question and closes the connection.
 pub async fn answer(session: &Session, word: &str, mut stream: UnixStream) {
     let text = text(session, word);
     // Who went away needs no answer.
-    let _ = tokio::time::timeout(PATIENCE, stream.write_all(text.as_bytes())).await;
+    let _ = tokio::time::timeout(WRITE_TIMEOUT, stream.write_all(text.as_bytes())).await;
 }
 
 fn text(session: &Session, word: &str) -> String {
@@ -131,7 +131,7 @@ fn record(session: &Session, what: &str, question: &Question, answer: &Answer) {
         _ => return,
     };
     let mut told = session.live.whys.borrow_mut();
-    if answer.allow || told.len() >= MOST_DIFFERENT || !told.insert((what.to_owned(), about.clone())) {
+    if answer.allow || told.len() >= MAX_DIFFERENT || !told.insert((what.to_owned(), about.clone())) {
         return;
     }
     session.record.journal.record(denied(what, &about, answer));

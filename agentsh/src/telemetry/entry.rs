@@ -21,7 +21,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// None for what is no event, which the journal does not hold.
+    /// None for what is not an event, which the journal does not hold.
     #[must_use]
     pub fn of(told: &Told) -> Option<Self> {
         let Ok(Value::Object(fields)) = serde_json::from_str(&told.body) else { return None };
@@ -69,29 +69,29 @@ impl Entry {
 
     /// How grave it is.
     #[must_use]
-    pub fn gravity(&self) -> Gravity {
+    pub fn gravity(&self) -> LogSeverity {
         let action = self.word("action");
         let is_bad = matches!(
             self.kind.as_str(),
             "mcp_server_binary_mismatch" | "mcp_server_crashed" | "mcp_server_refused" | "alert_undelivered"
         );
         match action {
-            Some("block") => Gravity::Error,
-            Some("alert" | "rewrite" | "ask") => Gravity::Warning,
-            _ if is_bad => Gravity::Error,
+            Some("block") => LogSeverity::Error,
+            Some("alert" | "rewrite" | "ask") => LogSeverity::Warning,
+            _ if is_bad => LogSeverity::Error,
             _ if self
                 .word("state")
                 .is_some_and(|state| matches!(state, "degraded" | "absent" | "failed")) =>
             {
-                Gravity::Warning
+                LogSeverity::Warning
             }
-            _ => Gravity::Information,
+            _ => LogSeverity::Information,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gravity {
+pub enum LogSeverity {
     Information,
     Warning,
     Error,

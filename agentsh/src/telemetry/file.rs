@@ -19,7 +19,7 @@ impl Lines {
     /// Opens the file, or makes it for the user alone. No link is followed: somebody else could lead it elsewhere.
     ///
     /// # Errors
-    /// What is no file, has a second name, or cannot be written to.
+    /// What is not a file, has a second name, or cannot be written to.
     pub fn open(path: &Path) -> Result<Self, String> {
         let flags = OFlags::WRONLY
             | OFlags::APPEND
@@ -35,7 +35,7 @@ impl Lines {
         })?;
         let found = rustix::fs::fstat(&file).map_err(|error| error.to_string())?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err("it is no regular file".to_owned());
+            return Err("it is not a regular file".to_owned());
         }
         if found.st_nlink > 1 {
             return Err("it has a second name".to_owned());

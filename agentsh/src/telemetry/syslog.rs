@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use super::entry::{Entry, Gravity};
+use super::entry::{Entry, LogSeverity};
 
 /// Longest message: what every syslog daemon takes without a setting.
 const MAX_MESSAGE: usize = 8 << 10;
@@ -49,9 +49,9 @@ impl Syslog {
 
 fn message(host: &str, pid: u32, entry: &Entry) -> String {
     let severity = match entry.gravity() {
-        Gravity::Error => 3,
-        Gravity::Warning => 4,
-        Gravity::Information => 6,
+        LogSeverity::Error => 3,
+        LogSeverity::Warning => 4,
+        LogSeverity::Information => 6,
     };
     let priority = FACILITY * 8 + severity;
     // The name of a message has at most 32 characters there.

@@ -19,7 +19,7 @@ use crate::egress::{Client, Post};
 use crate::store::{Event, Recorder};
 
 /// Of one attempt.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Before the second attempt; doubled before each one after it.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const ATTEMPTS: u32 = 5;
@@ -42,7 +42,7 @@ pub struct Settings {
 impl Settings {
     #[must_use]
     pub fn new(url: Url, secret: Option<Vec<u8>>) -> Self {
-        Self { url, secret, patience: PATIENCE, first_wait: FIRST_WAIT }
+        Self { url, secret, patience: ATTEMPT_TIMEOUT, first_wait: FIRST_WAIT }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::place::installed;
 /// One at a time: they have the same port.
 static TURN: Mutex<()> = Mutex::new(());
 const PORT: u16 = 443;
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Speaks until it is dropped.
 pub struct Behind {
@@ -58,7 +58,7 @@ impl Behind {
             // The one before may still be closing.
             let mut attempts = std::iter::repeat_with(|| TcpListener::bind(address)).take(100);
             let listener =
-                attempts.find_map(|bound| bound.map_err(|_| sleep(PAUSE)).ok()).expect("a free port");
+                attempts.find_map(|bound| bound.map_err(|_| sleep(RETRY_DELAY)).ok()).expect("a free port");
             addresses.push(address);
             let (config, over, answer) = (Arc::clone(&config), Arc::clone(&over), Arc::clone(&model.answer));
             std::thread::spawn(move || {

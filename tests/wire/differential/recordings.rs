@@ -17,7 +17,7 @@ const ROWS: &[&[&str]] = &[
         r#"{"jsonrpc":"2.0","id":{a}e0,"result":{"n":1}}"#,
         r#"{"jsonrpc":"2.0","id":" {b} ","result":{"n":2}}"#,
     ],
-    // Logs, banners and what is no message between the answers.
+    // Logs, banners and what is not a message between the answers.
     &[r#"{"level":"info","msg":"listening"}"#, A, "Server running on stdio", B],
     &["{}", "null", "[]", "42", "\"text\"", A, B],
     &[r#"{"jsonrpc":"2.0","result":{}}"#, A, B],
@@ -229,7 +229,7 @@ fn change(seed: &mut Seed, recording: &mut Recording) {
     }
 }
 
-/// Puts a member in front; false where the line is no object.
+/// Puts a member in front; false where the line is not an object.
 fn put(line: &mut String, member: &str) -> bool {
     let is_object = line.starts_with("{\"");
     if is_object {

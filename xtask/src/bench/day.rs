@@ -12,7 +12,7 @@ use crate::install;
 use crate::run::{find, say};
 
 /// What a warm build inside may cost.
-const MOST: Bar = Bar::AtMost(1.1);
+const MAX_COUNT: Bar = Bar::AtMost(1.1);
 
 struct Work {
     name: &'static str,
@@ -45,7 +45,7 @@ const WORKS: &[Work] = &[
                regex::Regex::new(\"a\").is_ok()})); }' > src/main.rs",
         touch: "echo \"// $ROUND\" >> src/lib.rs",
         run: "cargo build -q && cargo test -q >/dev/null",
-        bar: MOST,
+        bar: MAX_COUNT,
     },
     Work {
         name: "cargo build with nothing to do",
@@ -53,7 +53,7 @@ const WORKS: &[Work] = &[
         make: "cargo init -q --name day --vcs none .",
         touch: ":",
         run: "for n in 1 2 3 4 5 6 7 8 9 10; do cargo build -q; done",
-        bar: MOST,
+        bar: MAX_COUNT,
     },
     Work {
         name: "npm ci && npm test",
@@ -63,7 +63,7 @@ const WORKS: &[Work] = &[
                echo 'const test = require(\"node:test\"); test(\"it\", () => { require(\"express\"); require(\"lodash\") })' > test.js",
         touch: ":",
         run: "npm ci --silent --no-audit --no-fund && npm test --silent >/dev/null",
-        bar: MOST,
+        bar: MAX_COUNT,
     },
     Work {
         name: "uv sync && pytest",
@@ -71,7 +71,7 @@ const WORKS: &[Work] = &[
         make: PYTHON,
         touch: "echo \"# $ROUND\" >> tests/test_1.py",
         run: "uv sync -q && .venv/bin/pytest -q >/dev/null",
-        bar: MOST,
+        bar: MAX_COUNT,
     },
     Work {
         name: "uv sync of a new environment (copied inside, where outside are links to the cache)",
@@ -89,7 +89,7 @@ const WORKS: &[Work] = &[
                { if F(\"\") != %s { t.Fatal() } }\\n' $n > p$n/p_test.go; done",
         touch: "for n in $(seq 20); do echo \"// $ROUND\" >> p$n/p.go; done",
         run: "go test ./... >/dev/null",
-        bar: MOST,
+        bar: MAX_COUNT,
     },
 ];
 

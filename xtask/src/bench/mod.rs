@@ -23,7 +23,7 @@ use measure::Report;
 use place::Place;
 
 /// A day takes seconds.
-const MOST_DAYS: u32 = 9;
+const MAX_DAYS: u32 = 9;
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -92,7 +92,7 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     if options.part == Part::Day {
         let binary = options.binary.clone().map_or_else(place::agentsh, Ok)?;
-        day::measure(&binary, options.rounds.min(MOST_DAYS), &mut report)?;
+        day::measure(&binary, options.rounds.min(MAX_DAYS), &mut report)?;
         return Ok(report.all_held());
     }
     let place = Place::make(options.binary.as_deref())?;

@@ -28,7 +28,7 @@ pub fn is_zip(bytes: &[u8]) -> bool {
 }
 
 fn damaged() -> String {
-    "it is no whole zip archive".to_owned()
+    "it is not a whole zip archive".to_owned()
 }
 
 fn unreadable(error: &io::Error) -> String {

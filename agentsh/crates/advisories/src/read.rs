@@ -20,7 +20,7 @@ pub(crate) const MAX_RECORD: usize = 4 << 20;
 pub const MAX_DOCUMENT: u64 = 16 << 20;
 
 /// Files of signatures in an archive.
-const MOST_SIGNATURES: usize = 10_000;
+const MAX_SIGNATURES: usize = 10_000;
 
 #[derive(Clone, Debug)]
 pub enum Document {
@@ -116,8 +116,8 @@ fn signatures(source: &impl Source) -> Result<BTreeMap<String, String>, String> 
         MAX_DOCUMENT,
         |name| name.ends_with(SIGNATURES),
         |name, text| {
-            if found.len() >= MOST_SIGNATURES {
-                return Err(format!("more than {MOST_SIGNATURES} files in it end in {SIGNATURES}"));
+            if found.len() >= MAX_SIGNATURES {
+                return Err(format!("more than {MAX_SIGNATURES} files in it end in {SIGNATURES}"));
             }
             found.insert(name.to_owned(), String::from_utf8_lossy(text).into_owned());
             Ok(())
@@ -147,7 +147,7 @@ fn small(
         Ok(whole) => tally.add(Ok(document(whole, Some(text))?), "", take),
         Err(error) => {
             let rows: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-            // A document that is cut off is no list of lines.
+            // A document that is cut off is not a list of lines.
             if !rows.iter().all(|line| is_line(line.as_bytes())) {
                 return Err(format!("it is not JSON: {error}"));
             }

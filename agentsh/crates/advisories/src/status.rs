@@ -32,7 +32,7 @@ impl Summary {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// How bad it is; None: all is well. A word that is not known is no all-clear.
+    /// How bad it is; None: all is well. A word that is not known is not an all-clear.
     #[must_use]
     pub fn level(&self) -> Option<Level> {
         match self.status.indicator.as_str() {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::escape;
 
-/// A recorded time as people read it: in UTC, to the second. What is no time stays as it is, escaped.
+/// A recorded time as people read it: in UTC, to the second. What is not a time stays as it is, escaped.
 #[must_use]
 pub fn shown_time(recorded: &str) -> String {
     match recorded.parse::<Timestamp>() {

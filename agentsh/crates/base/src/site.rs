@@ -5,9 +5,9 @@
 pub struct Asked<'a> {
     /// It only reads: GET or HEAD.
     pub only_reads: bool,
-    /// The header of this name; None where there is none or it is no text.
+    /// The header of this name; None where there is none or it is not text.
     pub host: Option<&'a str>,
-    /// None: there is no such header. One that is no text counts as a foreign one.
+    /// None: there is no such header. One that is not text counts as a foreign one.
     pub origin: Option<&'a str>,
     /// `Sec-Fetch-Site`.
     pub fetch_site: Option<&'a str>,

@@ -138,7 +138,7 @@ impl Value {
         }
     }
 
-    /// 0 for everything that is no number.
+    /// 0 for everything that is not a number.
     #[must_use]
     pub fn as_int(&self) -> i64 {
         match self {

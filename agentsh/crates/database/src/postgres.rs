@@ -12,7 +12,7 @@ use super::postgres_tls::Asked;
 use super::{Connection, DbError, Row, Value};
 
 /// Statements that are kept prepared; their texts are put together from a few pieces.
-const MOST_STATEMENTS: usize = 256;
+const MAX_STATEMENTS: usize = 256;
 
 pub(super) struct Postgres {
     url: String,
@@ -66,7 +66,7 @@ impl Postgres {
         if let Some(known) = self.statements.get(sql) {
             return Ok(known.clone());
         }
-        if self.statements.len() >= MOST_STATEMENTS {
+        if self.statements.len() >= MAX_STATEMENTS {
             self.statements.clear();
         }
         let statement = self.client.prepare(sql)?;

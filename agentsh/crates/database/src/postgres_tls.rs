@@ -111,7 +111,7 @@ fn is_near(before: &str, rest: &[&str]) -> bool {
 }
 
 fn decoded(text: &str) -> Result<String, DbError> {
-    let wrong = || DbError("sslrootcert is no path".to_owned());
+    let wrong = || DbError("sslrootcert is not a path".to_owned());
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [first, after @ ..] = rest {
         if *first == b'%' {

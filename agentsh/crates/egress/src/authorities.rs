@@ -25,7 +25,7 @@ pub const VARIABLES: [&str; 10] = [
 /// npm takes its settings from variables in either case.
 const OF_NPM: [&str; 2] = ["NPM_CONFIG_CAFILE", "npm_config_cafile"];
 /// Of a configuration, and of a file with certificates.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -196,8 +196,8 @@ fn plain(value: &str) -> String {
 
 fn bounded(path: &Path) -> std::io::Result<String> {
     let found = std::fs::metadata(path)?;
-    if !found.is_file() || found.len() > MOST_BYTES {
-        return Err(std::io::Error::other("it is no file of a few certificates"));
+    if !found.is_file() || found.len() > MAX_BYTES {
+        return Err(std::io::Error::other("it is not a file of a few certificates"));
     }
     // Comments may be in any encoding.
     Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())

@@ -19,7 +19,7 @@ use super::target::{Rules, Target};
 /// Longest answer to CONNECT, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 /// For the answer to CONNECT.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
@@ -138,8 +138,8 @@ impl Proxy {
             }
             Ok(head)
         };
-        let silent = |_| refused(format!("no answer within {} s", PATIENCE.as_secs()));
-        let head = tokio::time::timeout(PATIENCE, answer).await.map_err(silent)??;
+        let silent = |_| refused(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()));
+        let head = tokio::time::timeout(CONNECT_TIMEOUT, answer).await.map_err(silent)??;
         let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
         match line.split(' ').nth(1).map(str::as_bytes) {
             Some([b'2', _, _]) => Ok((stream, address)),

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::special_use;
 
 /// Longest wait for an answer, all servers and attempts together.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// More addresses of one name are not looked at.
 const MAX_ADDRESSES: usize = 32;
 /// Answers kept, each for its time to live.
@@ -146,13 +146,13 @@ impl Resolver {
 
     async fn asked(&self, name: Name) -> Result<Answer, ResolveError> {
         let servers = self.asked_servers()?;
-        match timeout(PATIENCE, servers.lookup_ip(name)).await {
+        match timeout(LOOKUP_TIMEOUT, servers.lookup_ip(name)).await {
             Ok(Ok(found)) => {
                 Ok(Answer { addresses: found.iter().collect(), chain: chain(found.as_lookup().answers()) })
             }
             Ok(Err(error)) if error.is_no_records_found() => Err(ResolveError::NotFound),
             Ok(Err(error)) => Err(ResolveError::Failed(error.to_string())),
-            Err(_) => Err(ResolveError::Failed(format!("no answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(ResolveError::Failed(format!("no answer within {} s", LOOKUP_TIMEOUT.as_secs()))),
         }
     }
 

@@ -62,7 +62,7 @@ pub enum Refused {
     Scheme(String),
     #[error("http leads to this machine alone, and '{0}' is not known to be here")]
     PlainText(String),
-    #[error("'{0}' is no name of a host")]
+    #[error("'{0}' is not a host name")]
     Name(String),
     #[error("port 0 cannot be connected to")]
     Port,

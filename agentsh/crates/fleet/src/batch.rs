@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use agentsh_store::raw::{MOST_BODY, Raw};
+use agentsh_store::raw::{MAX_BODY, Raw};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -10,16 +10,16 @@ use flate2::write::GzEncoder;
 use crate::keys;
 
 /// Rows of one batch, at most.
-pub const MOST_ROWS: u32 = 1000;
+pub const MAX_ROWS: u32 = 1000;
 /// Bodies of one batch together, in bytes, when a host makes one; the last row may go beyond.
 pub const USUAL_BYTES: usize = 1 << 20;
 /// Longest batch as it is sent, in bytes.
-pub const MOST_SENT: usize = 4 << 20;
+pub const MAX_SENT: usize = 4 << 20;
 /// Longest batch when it is unpacked, in bytes.
-pub const MOST_UNPACKED: usize = 16 << 20;
+pub const MAX_UNPACKED: usize = 16 << 20;
 
 /// Longest name of a session and longest time, in bytes.
-const MOST_WORD: usize = 64;
+const MAX_WORD: usize = 64;
 
 /// A place in the journal of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Batch {
 pub enum Unreadable {
     #[error("the batch is not gzip, or broken off")]
     NotGzip,
-    #[error("the batch has more than {MOST_UNPACKED} bytes when it is unpacked")]
+    #[error("the batch has more than {MAX_UNPACKED} bytes when it is unpacked")]
     TooLong,
     #[error("line {0} of the batch is not what it has to be: {1}")]
     Line(usize, &'static str),
@@ -75,10 +75,10 @@ impl Batch {
         let text = unpack(bytes)?;
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
-        let after = place(head).ok_or(Unreadable::Line(1, "it is no place"))?;
+        let after = place(head).ok_or(Unreadable::Line(1, "it is not a place"))?;
         let mut rows = Vec::new();
         for (line, number) in lines.zip(2..) {
-            if rows.len() >= MOST_ROWS as usize {
+            if rows.len() >= MAX_ROWS as usize {
                 return Err(Unreadable::Line(number, "there are too many rows"));
             }
             rows.push(row(line).map_err(|why| Unreadable::Line(number, why))?);
@@ -102,22 +102,22 @@ fn row(line: &str) -> Result<Raw, &'static str> {
     let mut words = line.splitn(6, '\t');
     let mut next = || words.next().ok_or("a word is missing");
     let (id, session, seq, time, hash, body) = (next()?, next()?, next()?, next()?, next()?, next()?);
-    if session.len() > MOST_WORD || time.len() > MOST_WORD || body.len() > MOST_BODY {
+    if session.len() > MAX_WORD || time.len() > MAX_WORD || body.len() > MAX_BODY {
         return Err("it is too long");
     }
     // In one spelling alone: another one would be another session.
-    let known: uuid::Uuid = session.parse().map_err(|_| "that is no session")?;
+    let known: uuid::Uuid = session.parse().map_err(|_| "that is not a session")?;
     if known.to_string() != session {
-        return Err("that is no session");
+        return Err("that is not a session");
     }
-    time.parse::<jiff::Timestamp>().map_err(|_| "that is no time")?;
+    time.parse::<jiff::Timestamp>().map_err(|_| "that is not a time")?;
     Ok(Raw {
-        id: id.parse().map_err(|_| "that is no place")?,
+        id: id.parse().map_err(|_| "that is not a place")?,
         session: session.to_owned(),
-        seq: seq.parse().ok().filter(|seq| (1..1 << 53).contains(seq)).ok_or("that is no place")?,
+        seq: seq.parse().ok().filter(|seq| (1..1 << 53).contains(seq)).ok_or("that is not a place")?,
         time: time.to_owned(),
         body: body.to_owned(),
-        hash: keys::hash(hash).ok_or("that is no hash")?,
+        hash: keys::hash(hash).ok_or("that is not a hash")?,
     })
 }
 
@@ -129,15 +129,15 @@ pub fn pack(text: &[u8]) -> Result<Vec<u8>, Unreadable> {
 }
 
 /// # Errors
-/// What is no gzip of text, or too long.
+/// What is not a gzip of text, or too long.
 pub fn unpack(bytes: &[u8]) -> Result<String, Unreadable> {
     let mut text = Vec::new();
-    let mut rest = GzDecoder::new(bytes).take(MOST_UNPACKED as u64 + 1);
+    let mut rest = GzDecoder::new(bytes).take(MAX_UNPACKED as u64 + 1);
     rest.read_to_end(&mut text).map_err(|_| Unreadable::NotGzip)?;
-    if text.len() > MOST_UNPACKED {
+    if text.len() > MAX_UNPACKED {
         return Err(Unreadable::TooLong);
     }
-    String::from_utf8(text).map_err(|_| Unreadable::Line(1, "it is no text"))
+    String::from_utf8(text).map_err(|_| Unreadable::Line(1, "it is not text"))
 }
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
         let packed = whole.packed().unwrap();
         assert!(matches!(Batch::unpacked(&packed[..packed.len() - 9]), Err(Unreadable::NotGzip)));
         assert!(matches!(Batch::unpacked(b"plain"), Err(Unreadable::NotGzip)));
-        let bomb = pack(&vec![b'a'; MOST_UNPACKED + 1]).unwrap();
+        let bomb = pack(&vec![b'a'; MAX_UNPACKED + 1]).unwrap();
         assert!(bomb.len() < 1 << 20 && matches!(Batch::unpacked(&bomb), Err(Unreadable::TooLong)));
         for wrong in ["", "x\t-\n", "-1\t-\n", "0\tzz\n", "0\t-\n1\tx\n", "9223372036854775807\t-\n"] {
             assert!(matches!(text(wrong), Err(Unreadable::Line(..))), "{wrong:?}");

@@ -21,7 +21,7 @@ use crate::wire::Position;
 /// Longest answer, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 /// For one question.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server that can be asked.
 pub struct Client {
@@ -86,7 +86,7 @@ pub enum ClientError {
     Address(#[from] Refused),
     #[error("cannot reach the fleet server: {0}")]
     Http(#[from] HttpError),
-    #[error("the fleet server did not answer within {} s", PATIENCE.as_secs())]
+    #[error("the fleet server did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
     /// `kind` is the server's word for it.
     #[error("the fleet server answered {status}: {said}")]
@@ -171,7 +171,7 @@ impl Client {
         body: Vec<u8>,
         kind: &'static str,
     ) -> Result<T, ClientError> {
-        let answer = timeout(PATIENCE, self.exchange(method, path, body, kind));
+        let answer = timeout(REQUEST_TIMEOUT, self.exchange(method, path, body, kind));
         let bytes = answer.await.map_err(|_| ClientError::TimedOut)??;
         serde_json::from_slice(&bytes).map_err(|_| ClientError::Answer)
     }

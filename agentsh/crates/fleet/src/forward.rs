@@ -12,7 +12,7 @@ use crate::wire::Position;
 use crate::{heads, keys, place};
 
 /// How often an idle forwarder looks for new rows.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// After a failure: from, to.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// The whole journal is compared this often.
@@ -79,8 +79,8 @@ pub async fn forward(
                 if until == Until::Sent || (until == Until::Idle && quiet >= IDLE) {
                     return Ok(done);
                 }
-                tokio::time::sleep(LOOK).await;
-                quiet += LOOK;
+                tokio::time::sleep(POLL_INTERVAL).await;
+                quiet += POLL_INTERVAL;
                 compare |= is_time(state_dir);
             }
             Err(ForwardError::Client(error)) if !error.is_final() => {
@@ -135,7 +135,7 @@ async fn step(
     let after = Place { id: position.id, hash };
     let does_fit = position.id == 0 || hash.is_some_and(|hash| keys::hex(&hash) == position.hash);
     let rows = if does_fit {
-        journal.raw_after(position.id, batch::MOST_ROWS, batch::USUAL_BYTES).await?
+        journal.raw_after(position.id, batch::MAX_ROWS, batch::USUAL_BYTES).await?
     } else {
         // The server is to know: it refuses this.
         Vec::new()

@@ -22,7 +22,7 @@ pub async fn computed(journal: &mut Reader, until: i64) -> Result<Heads, StoreEr
     let mut heads = Heads::new();
     let (mut place, mut before) = (0, NOTHING);
     while place < until {
-        let rows = journal.raw_after(place, batch::MOST_ROWS, batch::USUAL_BYTES).await?;
+        let rows = journal.raw_after(place, batch::MAX_ROWS, batch::USUAL_BYTES).await?;
         let Some(last) = rows.last() else { break };
         place = last.id;
         for row in rows.iter().filter(|row| row.id <= until) {
@@ -50,7 +50,7 @@ pub fn packed(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
 pub fn unpacked(bytes: &[u8]) -> Result<(i64, Claimed), Unreadable> {
     let text = batch::unpack(bytes)?;
     let mut lines = text.lines();
-    let wrong = |number| Unreadable::Line(number, "it is no end of a chain");
+    let wrong = |number| Unreadable::Line(number, "it is not the end of a chain");
     let until = lines.next().and_then(|line| line.parse().ok()).ok_or_else(|| wrong(1))?;
     let mut heads = Claimed::new();
     for (line, number) in lines.zip(2..) {

@@ -25,12 +25,12 @@ use super::stream::Stream;
 /// The stream that belongs to no request.
 pub const GENERAL: u64 = 0;
 /// Requests of one session that may wait for the server at once.
-const MOST_OPEN: usize = 256;
+const MAX_OPEN: usize = 256;
 /// How long a server may think about which protocol it speaks, before it is greeted in the older one.
 const SILENCE: Duration = Duration::from_secs(15);
 /// How long a listing that nobody asked for may take, and its pages.
 const LISTING: Duration = Duration::from_secs(15);
-const MOST_PAGES: usize = 64;
+const MAX_PAGES: usize = 64;
 
 pub struct Client {
     pub id: String,
@@ -251,7 +251,7 @@ impl Client {
 
     async fn list(self: &Rc<Self>, like: &Incoming) -> Option<()> {
         let mut cursor = String::new();
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{{{cursor}"_meta":{}}}}}"#,
                 like.meta.as_deref().unwrap_or("{}")
@@ -308,7 +308,7 @@ impl Client {
         let stream = Rc::new(Stream::new(self.next_stream.get()));
         {
             let mut pending = self.pending.borrow_mut();
-            if pending.len() >= MOST_OPEN {
+            if pending.len() >= MAX_OPEN {
                 self.names.borrow_mut().forget(&key);
                 return Err(SendError::TooMany);
             }

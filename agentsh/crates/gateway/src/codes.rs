@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use crate::json::{self, Json};
 
 /// Longer answers are no refusals.
-const LONGEST: usize = 64 << 10;
+const MAX_LENGTH: usize = 64 << 10;
 
 /// Why a client does not get what it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,7 +115,7 @@ impl Code {
 
     /// Of a message that is an error of the proxy, or of the way to the server.
     pub(crate) fn of_answer(answer: &[u8]) -> Option<Self> {
-        if answer.len() > LONGEST {
+        if answer.len() > MAX_LENGTH {
             return None;
         }
         Self::of_error(&json::read(answer).ok()?)
@@ -176,9 +176,9 @@ impl Code {
     }
 }
 
-/// A refusal with its code beside its reason (`error.data.code`). None: it is no refusal.
+/// A refusal with its code beside its reason (`error.data.code`). None: it is not a refusal.
 pub(crate) fn marked(answer: &[u8]) -> Option<Vec<u8>> {
-    if answer.len() > LONGEST {
+    if answer.len() > MAX_LENGTH {
         return None;
     }
     let mut tree = json::read(answer).ok()?;

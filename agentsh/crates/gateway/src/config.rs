@@ -106,7 +106,7 @@ pub struct OAuth {
 pub struct Limits {
     /// Longest message of a client, in bytes.
     pub message_bytes: usize,
-    /// Requests of one key in a minute; 0 is no limit.
+    /// Requests of one key in a minute; 0 is not a limit.
     pub requests_per_minute: u32,
     /// How long a client may take for the head of a request, for its message, and for its part of a TLS handshake.
     pub request_seconds: u64,
@@ -296,7 +296,7 @@ impl Endpoint {
         };
         if id.is_empty() || id.len() > MAX_ID_BYTES || !is_plain(id) || id.starts_with('.') {
             return Err(format!(
-                "'{}' is no name of an endpoint: letters, digits, `-`, `_` and `.`, at most {MAX_ID_BYTES}",
+                "'{}' is not an endpoint name: letters, digits, `-`, `_` and `.`, at most {MAX_ID_BYTES}",
                 id.escape_debug()
             ));
         }

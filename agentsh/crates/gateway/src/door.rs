@@ -17,7 +17,7 @@ use super::message::header;
 use super::token::{self, TokenError};
 
 /// Windows that are remembered at once.
-const MOST_WINDOWS: usize = 10_000;
+const MAX_WINDOWS: usize = 10_000;
 const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Why a request reaches no server.
@@ -93,7 +93,7 @@ impl Door {
             return Ok(());
         }
         let mut windows = self.windows.borrow_mut();
-        if windows.len() >= MOST_WINDOWS {
+        if windows.len() >= MAX_WINDOWS {
             windows.retain(|_, (start, _)| now.duration_since(*start) < MINUTE);
         }
         let (start, count) = windows.entry(subject.to_owned()).or_insert((now, 0));
@@ -220,7 +220,7 @@ fn shown(headers: &HeaderMap) -> Option<&str> {
     bearer.or_else(|| header(headers, "x-api-key"))
 }
 
-/// The token that a client shows, where it is no key of ours.
+/// The token that a client shows, where it is not a key of ours.
 pub fn shown_token(headers: &HeaderMap) -> Option<&str> {
     shown(headers).filter(|shown| !shown.starts_with(keys::PREFIX))
 }

@@ -53,7 +53,7 @@ pub struct Wrong {
 
 impl Incoming {
     /// # Errors
-    /// What is no JSON, or no message.
+    /// What is not JSON, or no message.
     pub fn read(body: &[u8]) -> Result<Self, Wrong> {
         let tree = json::read(body).map_err(|error| Wrong {
             code: PARSE_ERROR,

@@ -340,7 +340,7 @@ impl Gateway {
         answer
     }
 
-    /// The answer to what is no message of the protocol.
+    /// The answer to what is not a message of the protocol.
     pub(crate) fn wrong(&self, wrong: &Wrong) -> Answer {
         reply::wrong(wrong)
     }

@@ -21,7 +21,7 @@ const SHARED: &str = "shared ";
 /// Whose the connections are that are shared with everybody. No key and no token is called so.
 const EVERYBODY: &str = "everybody";
 /// Longest message of a server, in bytes: it may be longer than what a client may send.
-const LONGEST: usize = 64 << 20;
+const MAX_LENGTH: usize = 64 << 20;
 
 /// The session that a request names, if a client can be given it.
 pub fn named(id: Option<&str>) -> Option<&str> {
@@ -52,7 +52,7 @@ impl Gateway {
         let shared = endpoint.shared != Sharing::No;
         let connection = shared.then(|| self.shared(endpoint, admitted, capabilities)).transpose()?;
         let wire = || match connection {
-            Some(connection) => Wire::steady(shared::seat(connection, LONGEST)),
+            Some(connection) => Wire::steady(shared::seat(connection, MAX_LENGTH)),
             None => self.connector.connect(endpoint, &admitted.name),
         };
         self.open(id, endpoint, &admitted.subject, wire, Translation::with_sessions())
@@ -112,7 +112,7 @@ impl Gateway {
                 gateway.sessions.borrow_mut().remove(&client.id);
             }
         };
-        let bounds = Bounds { line: LONGEST, unread: limits.unread_bytes };
+        let bounds = Bounds { line: MAX_LENGTH, unread: limits.unread_bytes };
         let (endpoint, subject) = (endpoint.id.clone(), subject.to_owned());
         let client = Client::start(id.clone(), endpoint, subject, wire(), bounds, translation, on_end);
         self.sessions.borrow_mut().insert(id, Rc::clone(&client));

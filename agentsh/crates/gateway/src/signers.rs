@@ -26,7 +26,7 @@ const FRESH: Duration = Duration::from_secs(600);
 /// When it cannot be had, the one before holds for so long.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 /// Between two questions: tokens of anybody can name keys that nobody knows.
-const PAUSE: Duration = Duration::from_secs(5);
+const FETCH_INTERVAL: Duration = Duration::from_secs(5);
 /// From the first packet to the last byte.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Longest set, and longest metadata.
@@ -89,7 +89,7 @@ impl Signers {
             return self.given();
         }
         let _alone = self.alone.lock().await;
-        let paused = self.tried.get().is_some_and(|at| at.elapsed() < PAUSE);
+        let paused = self.tried.get().is_some_and(|at| at.elapsed() < FETCH_INTERVAL);
         if self.is_good(kid.as_deref()) || paused {
             return self.given();
         }

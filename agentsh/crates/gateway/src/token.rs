@@ -36,7 +36,7 @@ pub enum TokenError {
 }
 
 /// # Errors
-/// A file that cannot be read, or is no set of keys.
+/// A file that cannot be read, or is not a set of keys.
 pub fn load(file: &Path) -> Result<JwkSet, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("cannot use the keys {}: {error}", file.display());
     let bytes = std::fs::read(file).map_err(|error| wrong(&error))?;

@@ -4,7 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::checks::{ArgumentLength, CrossServer, Lists, Rates, Rules, ServerList};
-use crate::decision::{Caller, Check, Decision, Errand, Matter, Report, Seen, Sightings, Subject};
+use crate::decision::{
+    Caller, Check, Decision, OffloadJob, PrecomputedFindings, Report, Seen, Subject, SubjectKind,
+};
 use crate::hidden::Hidden;
 use crate::policy::McpPolicy;
 use crate::types::ServerId;
@@ -88,25 +90,30 @@ impl Guard {
     }
 
     /// Asks the checks until one blocks. What a listing hid is refused before any of them.
-    pub fn decide(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Decision {
-        self.decide_seen(server, matter, now, &Sightings::default())
+    pub fn decide(&mut self, server: &ServerId, matter: SubjectKind<'_>, now: Duration) -> Decision {
+        self.decide_seen(server, matter, now, &PrecomputedFindings::default())
     }
 
     /// What another thread may look at before [`Guard::decide_seen`] is asked about the same matter. None: there is
     /// nothing that could be done elsewhere.
-    pub fn errand(&mut self, server: &ServerId, matter: Matter<'_>, now: Duration) -> Option<Errand> {
+    pub fn errand(
+        &mut self,
+        server: &ServerId,
+        matter: SubjectKind<'_>,
+        now: Duration,
+    ) -> Option<OffloadJob> {
         let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
         let subject = Subject { server, matter, audience, caller, now, turn, seen: Seen::NOTHING };
-        Errand::new(&subject, &mut self.checks)
+        OffloadJob::new(&subject, &mut self.checks)
     }
 
     /// As [`Guard::decide`], with what was seen of this matter already.
     pub fn decide_seen(
         &mut self,
         server: &ServerId,
-        matter: Matter<'_>,
+        matter: SubjectKind<'_>,
         now: Duration,
-        seen: &Sightings,
+        seen: &PrecomputedFindings,
     ) -> Decision {
         let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
         let subject = Subject { server, matter, audience, caller, now, turn, seen: Seen::NOTHING };

@@ -5,7 +5,7 @@
     reason = "a test may stop at the first surprise"
 )]
 
-use crate::decision::{Finding, Lookout, Severity};
+use crate::decision::{Finding, Precompute, Severity};
 use crate::json::Json;
 use crate::policy::{ListMode, Rate, Ruled, ToolRule};
 use crate::types::RuleRef;
@@ -33,12 +33,12 @@ fn enforced() -> McpPolicy {
 }
 
 fn called(guard: &mut Guard, server: &str, tool: &str, hash: Option<&str>, now: Duration) -> Verdict {
-    let matter = Matter::Call { tool, hash, unlisted: false, arguments: None };
+    let matter = SubjectKind::Call { tool, hash, unlisted: false, arguments: None };
     guard.decide(&ServerId(server.to_owned()), matter, now).verdict
 }
 
 fn sees(guard: &mut Guard, server: &str, name: &str, hash: &str) -> bool {
-    let matter = Matter::Definition { name, hash, definition: &Json::Null };
+    let matter = SubjectKind::Definition { name, hash, definition: &Json::Null };
     !guard.decide(&ServerId(server.to_owned()), matter, Duration::ZERO).is_block()
 }
 
@@ -69,8 +69,9 @@ fn servers_by_list() {
         (&deny, "bad_10", Outcome::Allow, Reason::NoRule, 1),
         (&enforced(), "any", Outcome::Allow, Reason::NoRule, 1),
     ] {
-        let verdict =
-            Guard::new(policy).decide(&ServerId(server.to_owned()), Matter::Server, Duration::ZERO).verdict;
+        let verdict = Guard::new(policy)
+            .decide(&ServerId(server.to_owned()), SubjectKind::Server, Duration::ZERO)
+            .verdict;
         assert_eq!((verdict.outcome, verdict.reason, verdict.rule.line), (outcome, reason, line), "{server}");
     }
 }
@@ -228,7 +229,7 @@ struct LongestArgument(usize);
 
 impl Check for LongestArgument {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
-        let Matter::Call { arguments: Some(Json::Object(members)), .. } = subject.matter else { return };
+        let SubjectKind::Call { arguments: Some(Json::Object(members)), .. } = subject.matter else { return };
         if members.iter().any(|(_, value)| matches!(value, Json::String(raw) if raw.len() > self.0)) {
             let rule = RuleRef::default_rule("longest_argument");
             report.rule(Verdict::new(Outcome::Block, Reason::ToolDenied, rule));
@@ -242,7 +243,8 @@ fn a_check_more_is_one_line() {
     guard.add(LongestArgument(4));
     let mut outcome = |text: &str| {
         let arguments = crate::json::read(text.as_bytes()).unwrap();
-        let matter = Matter::Call { tool: "t", hash: None, unlisted: false, arguments: Some(&arguments) };
+        let matter =
+            SubjectKind::Call { tool: "t", hash: None, unlisted: false, arguments: Some(&arguments) };
         guard.decide(&ServerId("x".to_owned()), matter, Duration::ZERO).verdict.outcome
     };
     assert_eq!(outcome(r#"{"a":"1234"}"#), Outcome::Allow);
@@ -295,7 +297,7 @@ fn the_strictest_wins_and_every_finding_stays() {
 #[derive(Debug)]
 struct Where;
 
-impl Lookout for Where {
+impl Precompute for Where {
     fn look(&self, subject: &Subject<'_>, report: &mut Report) {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
         report.find(finding(Outcome::Alert, &format!("{} on {thread}", subject.matter.name())));
@@ -310,8 +312,8 @@ fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all
     let server = ServerId("x".to_owned());
     let (short, long) = (Json::String("1234"), crate::json::read(br#"{"a":"12345"}"#).unwrap());
     let call =
-        |arguments| Matter::Call { tool: "t", hash: None, unlisted: false, arguments: Some(arguments) };
-    let mut there = |matter: Matter<'_>| {
+        |arguments| SubjectKind::Call { tool: "t", hash: None, unlisted: false, arguments: Some(arguments) };
+    let mut there = |matter: SubjectKind<'_>| {
         let errand = guard.errand(&server, matter, Duration::ZERO).unwrap();
         let thread = std::thread::Builder::new().name("there".to_owned());
         let seen = thread.spawn(move || errand.run()).unwrap().join().unwrap();
@@ -323,5 +325,5 @@ fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all
     assert_ne!(again.findings[0].what, "t on there");
     let (refused, _) = there(call(&long));
     assert!(refused.is_block() && refused.findings.is_empty(), "nobody is asked after a refusal");
-    assert!(guard.errand(&server, Matter::Server, Duration::ZERO).is_none());
+    assert!(guard.errand(&server, SubjectKind::Server, Duration::ZERO).is_none());
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::decision::used::{fits, pattern};
-use crate::decision::{Decision, Finding, Matter, Offer, Subject, Used};
+use crate::decision::{Decision, Finding, Offer, Subject, SubjectKind, Used};
 use crate::types::ServerId;
 
 /// Hidden entries of one server that are told apart. A server that hides more is refused as a whole.
-const MOST: usize = 4096;
+const MAX_COUNT: usize = 4096;
 /// As much as is remembered of why, in characters.
 const MAX_WHAT: usize = 300;
 
@@ -41,8 +41,8 @@ impl Hidden {
     /// Takes down what becomes of an entry of a listing.
     pub fn note(&mut self, subject: &Subject<'_>, decision: &Decision) {
         let (kind, name) = match subject.matter {
-            Matter::Definition { name, .. } => (Kind::Tool, name),
-            Matter::Offer { kind, name, .. } if kind != Offer::Instructions => (Kind::Offer(kind), name),
+            SubjectKind::Definition { name, .. } => (Kind::Tool, name),
+            SubjectKind::Offer { kind, name, .. } if kind != Offer::Instructions => (Kind::Offer(kind), name),
             _ => return,
         };
         let key = key(kind, name);
@@ -60,7 +60,7 @@ impl Hidden {
             ..found.clone()
         };
         let entries = self.servers.entry(subject.server.clone()).or_default();
-        if entries.found.len() >= MOST && !entries.found.contains_key(&key) {
+        if entries.found.len() >= MAX_COUNT && !entries.found.contains_key(&key) {
             entries.surplus.get_or_insert(found);
             return;
         }
@@ -74,7 +74,7 @@ impl Hidden {
     pub fn refusal(&self, subject: &Subject<'_>) -> Option<Finding> {
         let entries = self.servers.get(subject.server)?;
         let used = match subject.matter {
-            Matter::Call { tool, .. } => entries.found.get(&key(Kind::Tool, tool)),
+            SubjectKind::Call { tool, .. } => entries.found.get(&key(Kind::Tool, tool)),
             matter => entries.requested(&matter.uses()?),
         };
         used.or(entries.surplus.as_ref()).cloned()
@@ -129,7 +129,8 @@ mod tests {
 
     impl Check for Hides {
         fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
-            let (Matter::Definition { definition, .. } | Matter::Offer { definition, .. }) = subject.matter
+            let (SubjectKind::Definition { definition, .. } | SubjectKind::Offer { definition, .. }) =
+                subject.matter
             else {
                 return;
             };
@@ -163,7 +164,7 @@ mod tests {
             Self { guard, server: ServerId("s".to_owned()) }
         }
 
-        fn decide(&mut self, matter: Matter<'_>) -> bool {
+        fn decide(&mut self, matter: SubjectKind<'_>) -> bool {
             self.guard.decide(&self.server, matter, Duration::ZERO).is_block()
         }
 
@@ -171,18 +172,18 @@ mod tests {
             let definition = if is_hidden { r#"{"description":"x"}"# } else { "{}" };
             let definition = &json::read(definition.as_bytes()).unwrap();
             self.decide(match kind {
-                None => Matter::Definition { name, hash: "", definition },
-                Some(kind) => Matter::Offer { kind, name, hash: "", definition },
+                None => SubjectKind::Definition { name, hash: "", definition },
+                Some(kind) => SubjectKind::Offer { kind, name, hash: "", definition },
             })
         }
 
         fn call(&mut self, tool: &str) -> bool {
-            self.decide(Matter::Call { tool, hash: None, unlisted: false, arguments: None })
+            self.decide(SubjectKind::Call { tool, hash: None, unlisted: false, arguments: None })
         }
 
         fn request(&mut self, method: &str, params: &str) -> bool {
             let params = json::read(params.as_bytes()).unwrap();
-            self.decide(Matter::Request { method, params: Some(&params) })
+            self.decide(SubjectKind::Request { method, params: Some(&params) })
         }
     }
 
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_server_that_hides_more_than_is_remembered_is_refused() {
         let mut case = Case::new();
-        for at in 0..MOST {
+        for at in 0..MAX_COUNT {
             case.list(None, &format!("t{at}"), true);
         }
         assert!(!case.call("honest"));

@@ -21,8 +21,8 @@ mod guard;
 mod hidden;
 
 pub use decision::{
-    Ahead, Caller, Check, Decision, Errand, Finding, Lookout, Matter, Offer, Refusal, Report, Rewrite, Seen,
-    Severity, Sightings, Subject, Used, remedy,
+    Caller, Check, Decision, Finding, Offer, OffloadJob, Precompute, PrecomputeJob, PrecomputedFindings,
+    Refusal, Report, Rewrite, Seen, Severity, Subject, SubjectKind, Used, remedy,
 };
 pub use guard::Guard;
 pub use verdict::{Outcome, Reason, Verdict};

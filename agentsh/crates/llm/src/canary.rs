@@ -4,14 +4,14 @@
 //! is looked through where that is asked for, which takes the whole of it.
 
 /// Bytes of a sentence that tells one prompt from another, once folded.
-const SHORTEST: usize = 30;
-const LONGEST: usize = 240;
+const MIN_LENGTH: usize = 30;
+const MAX_LENGTH: usize = 240;
 
 /// What takes the place of an answer that holds the sentence.
 pub const REPLACEMENT: &str = "[Response withheld: the model attempted to reveal protected instructions.]";
 
 /// Sentences that are looked for at once.
-const MOST: usize = 64;
+const MAX_COUNT: usize = 64;
 
 /// Gives every text that decodes from a text.
 pub type Views = fn(&str, &mut dyn FnMut(&str));
@@ -77,7 +77,7 @@ impl Needle {
     /// Every sentence of a system prompt that is long enough to tell, the first 64 of them.
     #[must_use]
     pub fn arm_every(prompt: &str) -> Option<Self> {
-        Self::of(sentences(prompt).take(MOST))
+        Self::of(sentences(prompt).take(MAX_COUNT))
     }
 
     fn of(patterns: impl Iterator<Item = Pattern>) -> Option<Self> {
@@ -159,7 +159,7 @@ fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
         }
         let end = at + character.len_utf8();
         found.extend(Pattern::of(text.get(start..end).unwrap_or_default()));
-        if found.len() == MOST {
+        if found.len() == MAX_COUNT {
             break;
         }
         start = end;
@@ -170,10 +170,10 @@ fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
 impl Pattern {
     fn of(sentence: &str) -> Option<Self> {
         let mut text = folded(sentence);
-        if text.len() < SHORTEST {
+        if text.len() < MIN_LENGTH {
             return None;
         }
-        let end = (0..=LONGEST.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        let end = (0..=MAX_LENGTH.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
         text.truncate(end);
         let folded: Vec<char> = text.trim_end().chars().collect();
         let mut fallback = vec![0; folded.len()];
@@ -221,7 +221,7 @@ impl Search {
         self.seen - self.matched.iter().max().copied().unwrap_or(0)
     }
 
-    /// The text has ended: what is left is no needle.
+    /// The text has ended: what is left is not a needle.
     pub fn end(&mut self) {
         self.matched.fill(0);
     }

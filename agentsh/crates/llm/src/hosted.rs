@@ -121,7 +121,7 @@ pub fn read(provider: Provider, question: &Json<'_>) -> Vec<Hosted> {
 /// The question with its searches kept to the provider's index, which OpenAI's can be. All other bytes stay.
 ///
 /// # Errors
-/// When it is no strict JSON.
+/// When it is not strict JSON.
 pub fn within_index(body: &[u8]) -> Result<String, LlmError> {
     let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
     let tree = parse(body)?;

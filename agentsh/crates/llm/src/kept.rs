@@ -13,7 +13,7 @@ pub struct Kept {
     pub told: Vec<Told>,
 }
 
-/// Judges the calls of every answer in it. Text that is no JSON, such as a document that was uploaded, holds no answer.
+/// Judges the calls of every answer in it. Text that is not JSON, such as a document that was uploaded, holds no answer.
 ///
 /// # Errors
 /// When it begins as JSON and cannot be read, or an answer in it has another shape than its API says: it is withheld.

@@ -53,7 +53,7 @@ pub struct Call {
 /// Why an answer is withheld.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LlmError {
-    #[error("the model's answer is no strict JSON: {0}")]
+    #[error("the model's answer is not strict JSON: {0}")]
     Json(#[from] json::JsonError),
     #[error("the model's answer has another shape than the API says: {0}")]
     Shape(&'static str),

@@ -8,7 +8,7 @@ use crate::route::Provider;
 /// The request with one sentence more for the model. All other bytes of its members stay as they are spelled.
 ///
 /// # Errors
-/// When it is no strict JSON.
+/// When it is not strict JSON.
 pub fn marked(provider: Provider, body: &[u8], sentence: &str) -> Result<String, LlmError> {
     let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
     // An answer that was kept is asked for by its name alone.

@@ -24,7 +24,7 @@ pub struct Asked {
 /// Reads a request body; `path` is where it goes.
 ///
 /// # Errors
-/// When it is no strict JSON object.
+/// When it is not strict JSON object.
 pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<Asked, LlmError> {
     // An answer that was kept is asked for by its name alone.
     if body.is_empty() {

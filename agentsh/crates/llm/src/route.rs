@@ -197,7 +197,7 @@ mod tests {
             ("POST", "/v1/complete", Route::Unknown),
             ("POST", "/api/chat", Route::Unknown),
             ("POST", "/api/event_logging", Route::Unknown),
-            // What can be read in several ways is no route that anybody knows.
+            // What can be read in several ways is not a route that anybody knows.
             ("POST", "//v1/messages", Route::Unknown),
             ("POST", "/v1//messages", Route::Unknown),
             ("POST", "/files/../v1/messages", Route::Unknown),

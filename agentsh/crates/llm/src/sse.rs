@@ -33,7 +33,7 @@ impl Framer {
     /// Takes bytes in and adds the events that are complete.
     ///
     /// # Errors
-    /// An event that is longer than [`MAX_HELD`], or data that is no UTF-8. What was complete before is there.
+    /// An event that is longer than [`MAX_HELD`], or data that is not an UTF-8. What was complete before is there.
     pub fn push(&mut self, bytes: &[u8], frames: &mut Vec<Frame>) -> Result<(), LlmError> {
         let mut rest = bytes;
         while let Some((&byte, behind)) = rest.split_first() {

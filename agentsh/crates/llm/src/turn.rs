@@ -11,7 +11,7 @@ use crate::request::each_text;
 use crate::route::Provider;
 
 /// Conversations that are told apart. Of further ones nobody knows where their turns end.
-const MOST: usize = 1024;
+const MAX_COUNT: usize = 1024;
 
 /// What a request says of its conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Turns {
     /// The turn in which this is asked, counted from 1.
     pub fn hear(&mut self, said: Said) -> u64 {
         let is_first = self.known.is_empty();
-        let has_room = self.known.len() < MOST;
+        let has_room = self.known.len() < MAX_COUNT;
         match self.known.get_mut(&said.first) {
             Some(before) if said.messages > *before => {
                 *before = said.messages;
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn conversations_without_end_take_no_more_room() {
         let mut turns = Turns::default();
-        for number in 0..MOST + 10 {
+        for number in 0..MAX_COUNT + 10 {
             let mut first = [0; 32];
             first[..8].copy_from_slice(&number.to_le_bytes());
             turns.hear(Said { first, messages: 1 });
         }
-        assert_eq!((turns.known.len(), turns.number), (MOST, 1));
+        assert_eq!((turns.known.len(), turns.number), (MAX_COUNT, 1));
     }
 }

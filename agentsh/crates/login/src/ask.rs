@@ -7,7 +7,7 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue}
 use hyper::{Method, StatusCode};
 
 use super::error::LoginError;
-use super::metadata::Lie;
+use super::metadata::InvalidMetadata;
 use crate::egress::client::{Limits, Request, Response, whole};
 use crate::egress::target::Target;
 use crate::egress::{Client, HttpError};
@@ -18,7 +18,7 @@ pub type Clients = Rc<dyn Fn(&str) -> Result<Client, String>>;
 /// Longest document, in bytes.
 const MAX_DOCUMENT: usize = 256 << 10;
 /// Most time for a document, and for each pause in it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// An answer as it came, whatever its status is.
@@ -34,7 +34,8 @@ pub(crate) fn place(
     url: &str,
 ) -> Result<(Client, Target), LoginError> {
     let client = clients(url).map_err(LoginError::NoClient)?;
-    let limits = Limits { first_byte: Some(PATIENCE), idle: Some(PATIENCE), ..Limits::default() };
+    let limits =
+        Limits { first_byte: Some(REQUEST_TIMEOUT), idle: Some(REQUEST_TIMEOUT), ..Limits::default() };
     let client = client.with_limits(limits);
     let target = client.target(url).map_err(|why| LoginError::Refused { what, why: why.to_string() })?;
     Ok((client, target))
@@ -92,6 +93,10 @@ pub(crate) async fn bounded(answer: Response) -> Result<Answer, HttpError> {
 }
 
 /// What a document says, or why it is not believed.
-pub(crate) fn believed<T>(what: &'static str, place: &str, read: Result<T, Lie>) -> Result<T, LoginError> {
-    read.map_err(|why| LoginError::Lie { what, place: place.to_owned(), why })
+pub(crate) fn believed<T>(
+    what: &'static str,
+    place: &str,
+    read: Result<T, InvalidMetadata>,
+) -> Result<T, LoginError> {
+    read.map_err(|why| LoginError::InvalidMetadata { what, place: place.to_owned(), why })
 }

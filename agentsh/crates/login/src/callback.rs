@@ -17,7 +17,7 @@ const MAX_REQUEST: usize = 32 << 10;
 /// How long somebody may take who connects.
 const HEARING: Duration = Duration::from_secs(5);
 /// Connections that are heard at once.
-const MOST_OPEN: usize = 16;
+const MAX_OPEN: usize = 16;
 const PATH: &str = "/callback";
 
 /// Listens for one answer.
@@ -72,7 +72,7 @@ impl Callback {
         let mut open = JoinSet::new();
         loop {
             tokio::select! {
-                accepted = self.listener.accept(), if open.len() < MOST_OPEN => match accepted {
+                accepted = self.listener.accept(), if open.len() < MAX_OPEN => match accepted {
                     Ok((stream, _)) => drop(open.spawn(timeout(HEARING, request(stream)))),
                     // Out of descriptors: later there may be one.
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,

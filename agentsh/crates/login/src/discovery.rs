@@ -135,7 +135,7 @@ async fn authorization_server(clients: &Clients, issuer: &str) -> Result<Authori
 pub(crate) async fn described(
     clients: &Clients,
     issuer: &str,
-    read: fn(&[u8], &str) -> Result<AuthorizationServer, metadata::Lie>,
+    read: fn(&[u8], &str) -> Result<AuthorizationServer, metadata::InvalidMetadata>,
 ) -> Result<AuthorizationServer, LoginError> {
     let places = believed(ABOUT_ISSUER, issuer, metadata::places_of_issuer(issuer))?;
     for place in places {

@@ -2,7 +2,7 @@
 
 use crate::egress::HttpError;
 
-use super::metadata::Lie;
+use super::metadata::InvalidMetadata;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
@@ -13,7 +13,7 @@ pub enum LoginError {
     #[error("{what} is refused: {why}")]
     Refused { what: &'static str, why: String },
     #[error("{what} at {place} is not to be believed: {why}")]
-    Lie { what: &'static str, place: String, why: Lie },
+    InvalidMetadata { what: &'static str, place: String, why: InvalidMetadata },
     #[error("it does not say where one logs in; a token of your own goes into its headers")]
     NoLogin,
     #[error("its authorization server {0} says nothing about itself where the specification has it")]
@@ -43,6 +43,6 @@ impl LoginError {
     /// The authorization server itself took the grant back: asking again later has no other end.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::NoToken(_) | Self::Lie { .. } | Self::Refused { .. })
+        matches!(self, Self::NoToken(_) | Self::InvalidMetadata { .. } | Self::Refused { .. })
     }
 }

@@ -221,11 +221,11 @@ fn plain(body: &[u8]) -> Result<Vec<u8>, LoginError> {
         return Err(no("its answer has no text `access_token`"));
     }
     if answer.get("refresh_token").is_some_and(|token| !token.is_string()) {
-        return Err(no("`refresh_token` of its answer is no text"));
+        return Err(no("`refresh_token` of its answer is not text"));
     }
     let kind = answer.entry("token_type").or_insert_with(|| Value::from("Bearer"));
     if !kind.is_string() {
-        return Err(no("`token_type` of its answer is no text"));
+        return Err(no("`token_type` of its answer is not text"));
     }
     if let Some(life) = answer.get_mut("expires_in") {
         let seconds = match &*life {
@@ -233,7 +233,7 @@ fn plain(body: &[u8]) -> Result<Vec<u8>, LoginError> {
             other => other.as_f64(),
         };
         let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let wrong = || no("`expires_in` of its answer is no number of seconds");
+        let wrong = || no("`expires_in` of its answer is not a number of seconds");
         *life = Value::from(seconds.ok_or_else(wrong)?.as_secs());
     }
     if let Some(scope) = answer.get_mut("scope") {
@@ -266,7 +266,7 @@ pub(crate) fn answered<T>(answer: Answered<T>) -> Result<T, LoginError> {
 fn tokens(answer: Answered<BasicTokenResponse>) -> Result<Tokens, LoginError> {
     let answer = answered(answer)?;
     if *answer.token_type() != BasicTokenType::Bearer {
-        return Err(no("it is no bearer token"));
+        return Err(no("it is not a bearer token"));
     }
     let access = answer.access_token().secret().clone();
     if access.is_empty() || access.len() > MAX_TOKEN || !access.bytes().all(|byte| byte.is_ascii_graphic()) {

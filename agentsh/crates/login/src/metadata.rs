@@ -9,13 +9,13 @@ use url::Url;
 use super::challenge::is_scope;
 
 /// Most of anything that is listed: what is beyond is not read.
-const MOST_LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 /// How a code is kept from others.
 const PKCE: &str = "S256";
 
 /// Why a document is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lie {
+pub enum InvalidMetadata {
     #[error("it is no JSON object, or has a member twice")]
     NotJson,
     #[error("its member `{0}` is not of the kind that the specification has")]
@@ -24,7 +24,7 @@ pub enum Lie {
     OtherResource(String),
     #[error("it names no authorization server")]
     NoIssuer,
-    #[error("'{0}' is no address of an authorization server")]
+    #[error("'{0}' is not an address of an authorization server")]
     NoIssuerAddress(String),
     #[error("it calls itself '{found}', and '{expected}' was asked")]
     OtherIssuer { expected: String, found: String },
@@ -58,15 +58,15 @@ impl Resource {
     ///
     /// # Errors
     /// When it is about something else: a token for that would be worth nothing here, and something there.
-    pub fn read(text: &[u8], server: &Url) -> Result<Self, Lie> {
+    pub fn read(text: &[u8], server: &Url) -> Result<Self, InvalidMetadata> {
         let raw: RawResource = members(text)?;
-        let identifier = raw.resource.ok_or(Lie::Lacks("resource"))?;
+        let identifier = raw.resource.ok_or(InvalidMetadata::Lacks("resource"))?;
         if !names(&identifier, server) {
-            return Err(Lie::OtherResource(identifier));
+            return Err(InvalidMetadata::OtherResource(identifier));
         }
         let issuers: Vec<String> = listed(raw.authorization_servers);
         if issuers.is_empty() {
-            return Err(Lie::NoIssuer);
+            return Err(InvalidMetadata::NoIssuer);
         }
         Ok(Self { identifier, issuers, scopes: scopes(raw.scopes_supported) })
     }
@@ -121,7 +121,7 @@ impl AuthorizationServer {
     ///
     /// # Errors
     /// When it is another one, or cannot do what a login needs.
-    pub fn read(text: &[u8], issuer: &str) -> Result<Self, Lie> {
+    pub fn read(text: &[u8], issuer: &str) -> Result<Self, InvalidMetadata> {
         Self::read_where(text, issuer, |methods| {
             methods.is_some_and(|methods| methods.iter().any(|method| method == PKCE))
         })
@@ -131,7 +131,7 @@ impl AuthorizationServer {
     ///
     /// # Errors
     /// When it is another one, or cannot do what signing in needs.
-    pub fn read_provider(text: &[u8], issuer: &str) -> Result<Self, Lie> {
+    pub fn read_provider(text: &[u8], issuer: &str) -> Result<Self, InvalidMetadata> {
         Self::read_where(text, issuer, |methods| {
             methods.is_none_or(|methods| methods.iter().any(|method| method == PKCE))
         })
@@ -141,22 +141,24 @@ impl AuthorizationServer {
         text: &[u8],
         issuer: &str,
         knows_pkce: impl Fn(Option<&[String]>) -> bool,
-    ) -> Result<Self, Lie> {
+    ) -> Result<Self, InvalidMetadata> {
         let raw: RawServer = members(text)?;
-        let own = raw.issuer.ok_or(Lie::Lacks("issuer"))?;
+        let own = raw.issuer.ok_or(InvalidMetadata::Lacks("issuer"))?;
         if !same_issuer(&own, issuer) {
-            return Err(Lie::OtherIssuer { expected: issuer.to_owned(), found: own });
+            return Err(InvalidMetadata::OtherIssuer { expected: issuer.to_owned(), found: own });
         }
         if raw.response_types_supported.is_some_and(|types| !types.iter().any(|kind| kind == "code")) {
-            return Err(Lie::NoCode);
+            return Err(InvalidMetadata::NoCode);
         }
         if !knows_pkce(raw.code_challenge_methods_supported.as_deref()) {
-            return Err(Lie::NoPkce);
+            return Err(InvalidMetadata::NoPkce);
         }
         Ok(Self {
             issuer: own,
-            authorization_endpoint: raw.authorization_endpoint.ok_or(Lie::Lacks("authorization_endpoint"))?,
-            token_endpoint: raw.token_endpoint.ok_or(Lie::Lacks("token_endpoint"))?,
+            authorization_endpoint: raw
+                .authorization_endpoint
+                .ok_or(InvalidMetadata::Lacks("authorization_endpoint"))?,
+            token_endpoint: raw.token_endpoint.ok_or(InvalidMetadata::Lacks("token_endpoint"))?,
             registration_endpoint: raw.registration_endpoint,
             revocation_endpoint: raw.revocation_endpoint,
             scopes: scopes(raw.scopes_supported),
@@ -168,12 +170,14 @@ impl AuthorizationServer {
 }
 
 /// A document whose members may all be missing. The error names the first that cannot be read, which the library does not.
-fn members<T: DeserializeOwned>(text: &[u8]) -> Result<T, Lie> {
+fn members<T: DeserializeOwned>(text: &[u8]) -> Result<T, InvalidMetadata> {
     serde_json::from_slice(text).map_err(|_| {
-        let Ok(Value::Object(all)) = serde_json::from_slice(text) else { return Lie::NotJson };
+        let Ok(Value::Object(all)) = serde_json::from_slice(text) else { return InvalidMetadata::NotJson };
         let is_wrong =
             |(name, value): &(String, Value)| serde_json::from_value::<T>(json!({ name: value })).is_err();
-        all.into_iter().find(is_wrong).map_or(Lie::NotJson, |(name, _)| Lie::Member(name))
+        all.into_iter()
+            .find(is_wrong)
+            .map_or(InvalidMetadata::NotJson, |(name, _)| InvalidMetadata::Member(name))
     })
 }
 
@@ -185,7 +189,7 @@ pub(crate) fn same_issuer(one: &str, other: &str) -> bool {
 
 fn listed(list: Option<Vec<String>>) -> Vec<String> {
     let mut list = list.unwrap_or_default();
-    list.truncate(MOST_LISTED);
+    list.truncate(MAX_LISTED);
     list
 }
 
@@ -207,9 +211,9 @@ pub fn places_of_resource(server: &Url) -> Vec<String> {
 /// Where an authorization server describes itself, in the order in which it is asked.
 ///
 /// # Errors
-/// When that is no address of one.
-pub fn places_of_issuer(issuer: &str) -> Result<Vec<String>, Lie> {
-    let wrong = || Lie::NoIssuerAddress(issuer.to_owned());
+/// When that is not an address of one.
+pub fn places_of_issuer(issuer: &str) -> Result<Vec<String>, InvalidMetadata> {
+    let wrong = || InvalidMetadata::NoIssuerAddress(issuer.to_owned());
     let url = Url::parse(issuer).map_err(|_| wrong())?;
     if !matches!(url.scheme(), "https" | "http") || url.query().is_some() || url.fragment().is_some() {
         return Err(wrong());

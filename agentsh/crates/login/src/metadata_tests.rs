@@ -7,7 +7,7 @@ fn server() -> Url {
     Url::parse("https://mcp.example.com/a/mcp").unwrap()
 }
 
-fn resource(value: &Value) -> Result<Resource, Lie> {
+fn resource(value: &Value) -> Result<Resource, InvalidMetadata> {
     Resource::read(value.to_string().as_bytes(), &server())
 }
 
@@ -24,7 +24,7 @@ fn issuer() -> Value {
     })
 }
 
-fn with(name: &str, value: Value) -> Result<AuthorizationServer, Lie> {
+fn with(name: &str, value: Value) -> Result<AuthorizationServer, InvalidMetadata> {
     let mut document = issuer();
     document[name] = value;
     AuthorizationServer::read(document.to_string().as_bytes(), ISSUER)
@@ -57,16 +57,19 @@ fn a_server_is_itself_or_lies_below() {
         "https://mcp.example.com@evil.example/a/mcp",
         "mcp.example.com",
     ] {
-        assert_eq!(about(other), Err(Lie::OtherResource(other.to_owned())));
+        assert_eq!(about(other), Err(InvalidMetadata::OtherResource(other.to_owned())));
     }
     let own = "https://mcp.example.com";
-    assert_eq!(resource(&json!({"resource": own, "authorization_servers": []})), Err(Lie::NoIssuer));
-    assert_eq!(resource(&json!({"resource": own})), Err(Lie::NoIssuer));
-    assert_eq!(resource(&json!({"resource": 1})), Err(Lie::Member("resource".to_owned())));
-    assert_eq!(resource(&json!({"authorization_servers": []})), Err(Lie::Lacks("resource")));
-    assert_eq!(resource(&json!([])), Err(Lie::NotJson));
+    assert_eq!(
+        resource(&json!({"resource": own, "authorization_servers": []})),
+        Err(InvalidMetadata::NoIssuer)
+    );
+    assert_eq!(resource(&json!({"resource": own})), Err(InvalidMetadata::NoIssuer));
+    assert_eq!(resource(&json!({"resource": 1})), Err(InvalidMetadata::Member("resource".to_owned())));
+    assert_eq!(resource(&json!({"authorization_servers": []})), Err(InvalidMetadata::Lacks("resource")));
+    assert_eq!(resource(&json!([])), Err(InvalidMetadata::NotJson));
     let twice = br#"{"resource": "https://mcp.example.com", "resource": "https://evil.example"}"#;
-    assert_eq!(Resource::read(twice, &server()), Err(Lie::NotJson));
+    assert_eq!(Resource::read(twice, &server()), Err(InvalidMetadata::NotJson));
 }
 
 #[test]
@@ -79,18 +82,21 @@ fn an_authorization_server_is_who_was_asked() {
         "https://auth.example.com/Tenant",
         "https://auth.example.com",
     ] {
-        assert!(matches!(with("issuer", json!(other)), Err(Lie::OtherIssuer { .. })), "{other}");
+        assert!(matches!(with("issuer", json!(other)), Err(InvalidMetadata::OtherIssuer { .. })), "{other}");
     }
     // One address in two spellings.
     assert!(with("issuer", json!(format!("{ISSUER}/"))).is_ok());
     let bare = json!({"issuer": "https://a.example", "authorization_endpoint": "x", "token_endpoint": "y",
         "code_challenge_methods_supported": ["S256"]});
     assert!(AuthorizationServer::read(bare.to_string().as_bytes(), "https://a.example/").is_ok());
-    assert_eq!(with("code_challenge_methods_supported", json!(["plain"])), Err(Lie::NoPkce));
-    assert_eq!(with("code_challenge_methods_supported", Value::Null), Err(Lie::NoPkce));
-    assert_eq!(with("response_types_supported", json!(["token"])), Err(Lie::NoCode));
-    assert_eq!(with("token_endpoint", Value::Null), Err(Lie::Lacks("token_endpoint")));
-    assert_eq!(with("token_endpoint", json!(["a"])), Err(Lie::Member("token_endpoint".to_owned())));
+    assert_eq!(with("code_challenge_methods_supported", json!(["plain"])), Err(InvalidMetadata::NoPkce));
+    assert_eq!(with("code_challenge_methods_supported", Value::Null), Err(InvalidMetadata::NoPkce));
+    assert_eq!(with("response_types_supported", json!(["token"])), Err(InvalidMetadata::NoCode));
+    assert_eq!(with("token_endpoint", Value::Null), Err(InvalidMetadata::Lacks("token_endpoint")));
+    assert_eq!(
+        with("token_endpoint", json!(["a"])),
+        Err(InvalidMetadata::Member("token_endpoint".to_owned()))
+    );
     assert!(with("authorization_response_iss_parameter_supported", json!(true)).unwrap().names_itself);
 }
 

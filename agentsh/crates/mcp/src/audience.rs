@@ -11,7 +11,7 @@ pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Longer ones are their hash, in bytes.
-const LONGEST: usize = 200;
+const MAX_LENGTH: usize = 200;
 
 /// None: the request does not say who asks.
 pub(super) fn of_request(method: &str, params: Option<&Json<'_>>) -> Option<String> {
@@ -44,7 +44,7 @@ fn audience(version: &str, capabilities: Option<&Json<'_>>) -> String {
     }
     let version = Some(version).filter(|version| !version.is_empty()).map(str::to_owned);
     let text = version.into_iter().chain(words).collect::<Vec<_>>().join(" ");
-    if text.len() <= LONGEST {
+    if text.len() <= MAX_LENGTH {
         return text;
     }
     crate::guard::interface::hash(&Json::String(&spell(&text)))

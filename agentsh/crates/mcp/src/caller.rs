@@ -10,7 +10,7 @@ use crate::json::{self, Json, unescape};
 /// The member of `params._meta`.
 const NAME: &str = "io.agentsh/caller";
 
-/// The request with it. None: it is no object.
+/// The request with it. None: it is not an object.
 #[must_use]
 pub fn told(line: &[u8], caller: &Caller) -> Option<Vec<u8>> {
     let text = serde_json::json!({"address": caller.address, "headers": caller.headers}).to_string();

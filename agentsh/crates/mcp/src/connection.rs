@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::guard::threads::apart;
-use crate::guard::{Caller, Decision, Guard, Matter, Verdict};
+use crate::guard::{Caller, Decision, Guard, SubjectKind, Verdict};
 use crate::json::Json;
 use crate::store::words::Sender;
 use crate::store::{Event, Recorder};
@@ -181,7 +181,7 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Asks the guard.
-    pub fn decide(&self, matter: Matter<'_>) -> Decision {
+    pub fn decide(&self, matter: SubjectKind<'_>) -> Decision {
         let mut guard = self.guard.borrow_mut();
         guard.for_audience(&self.audience);
         guard.for_caller(self.caller.clone());
@@ -190,7 +190,7 @@ impl<R: Recorder> Connection<R> {
 
     /// As [`Connection::decide`]. A long matter is looked at on another thread first: this connection waits for that, so
     /// that its messages keep their order, and nobody else does.
-    pub async fn decide_apart(&self, matter: Matter<'_>) -> Decision {
+    pub async fn decide_apart(&self, matter: SubjectKind<'_>) -> Decision {
         let (server, now) = (&self.options.server, self.now());
         if matter.value().is_none_or(|value| value.length() < LONG) {
             return self.decide(matter);

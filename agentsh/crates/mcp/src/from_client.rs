@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::guard::{Decision, Matter, Offer, Outcome, Reason, Rewrite, Verdict};
+use crate::guard::{Decision, Offer, Outcome, Reason, Rewrite, SubjectKind, Verdict};
 use crate::json::{self, Json};
 use crate::store::words::AuditVerdict;
 use crate::store::{Event, Recorder};
@@ -132,14 +132,14 @@ impl<R: Recorder> Connection<R> {
             Judged::Call { tool, hash } => {
                 let arguments = params.and_then(|params| params.member("arguments"));
                 let unlisted = hash.is_none() && self.listing.is_complete();
-                Matter::Call { tool, hash: hash.as_deref(), unlisted, arguments }
+                SubjectKind::Call { tool, hash: hash.as_deref(), unlisted, arguments }
             }
-            _ => Matter::Request { method, params },
+            _ => SubjectKind::Request { method, params },
         };
         let mut decision = self.decide_apart(matter).await;
         self.take_back_displaced(client, judged.name(), &decision);
         if let Some(rest) = around(tree, method) {
-            let beside = self.decide_apart(Matter::Around { name: judged.name(), rest: &rest }).await;
+            let beside = self.decide_apart(SubjectKind::Around { name: judged.name(), rest: &rest }).await;
             beside.findings.into_iter().for_each(|found| decision.add(found));
         }
         let rewrites = std::mem::take(&mut decision.rewrites);
@@ -358,7 +358,7 @@ impl<R: Recorder> Connection<R> {
             }
             _ => {}
         }
-        let matter = Matter::Around { name: method, rest: params.unwrap_or(&Json::Null) };
+        let matter = SubjectKind::Around { name: method, rest: params.unwrap_or(&Json::Null) };
         let decision = self.decide_apart(matter).await;
         self.record_findings(method, &serde_json::Value::Null, &decision);
         // Nobody answers a notification; that it was held back is on record.
@@ -395,9 +395,9 @@ impl<R: Recorder> Connection<R> {
         if let (Some(id), Some(result)) = (&id, tree.member("result").or_else(|| tree.member("error")))
             && matches!(answer, Answer::Open(_) | Answer::Cancelled(_))
         {
-            let mut decision = self.decide_apart(Matter::Answer { method: &method, result }).await;
+            let mut decision = self.decide_apart(SubjectKind::Answer { method: &method, result }).await;
             if let Some(rest) = around(tree, &method) {
-                let beside = self.decide_apart(Matter::Around { name: &method, rest: &rest }).await;
+                let beside = self.decide_apart(SubjectKind::Around { name: &method, rest: &rest }).await;
                 beside.findings.into_iter().for_each(|found| decision.add(found));
             }
             rewrites = std::mem::take(&mut decision.rewrites);

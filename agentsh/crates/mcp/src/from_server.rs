@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use serde_json::Value;
 
-use crate::guard::{Matter, Offer, Rewrite};
+use crate::guard::{Offer, Rewrite, SubjectKind};
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
@@ -97,7 +97,7 @@ impl<R: Recorder> Connection<R> {
             let fault = Fault::invalid(bytes, reason, detail.to_owned(), Some(id), Shape::Request);
             return self.reject(client, Side::Server, fault).await;
         }
-        let matter = Matter::ServerRequest { method, params: tree.member("params") };
+        let matter = SubjectKind::ServerRequest { method, params: tree.member("params") };
         let mut decision = self.decide_apart(matter).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         let judged = Judged::Request { method: method.into() };
@@ -111,7 +111,7 @@ impl<R: Recorder> Connection<R> {
 
     /// What is refused is dropped: nobody waits for an answer.
     async fn server_notification(&mut self, client: &mut impl Client, method: &str, tree: &Json<'_>) {
-        let matter = Matter::Notification { method, params: tree.member("params") };
+        let matter = SubjectKind::Notification { method, params: tree.member("params") };
         let mut decision = self.decide_apart(matter).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         self.record_findings(method, &Value::Null, &decision);
@@ -325,7 +325,7 @@ impl<R: Recorder> Connection<R> {
             said = Some("initialize".into());
         }
         if let Some(tool) = said {
-            let mut decision = self.decide_apart(Matter::Result { tool: &tool, answer: &tree }).await;
+            let mut decision = self.decide_apart(SubjectKind::Result { tool: &tool, answer: &tree }).await;
             classified.findings.into_iter().for_each(|found| decision.add(found));
             decision.advisories.extend(classified.sentences);
             rewrites = std::mem::take(&mut decision.rewrites);

@@ -60,7 +60,7 @@ pub use record::{action, of_model_call, severity};
 pub use relist::Released;
 pub use reply::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 pub use upstream::{ExitInfo, Running, StartError, Upstream};
-pub use vouch::{Vouch, Vouched, hashes};
+pub use vouch::{RegistryVerifier, VerificationOutcome, hashes};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use tokio::time::{Duration, Instant};
 
-use crate::guard::Matter;
+use crate::guard::SubjectKind;
 use crate::store::{Event, Recorder};
 use crate::types::exit_status;
 
@@ -31,7 +31,7 @@ pub(super) enum ServerEnd {
 impl<R: Recorder> Connection<R> {
     /// Judges the server itself; records a refusal.
     pub async fn admit(&mut self) {
-        let verdict = self.decide(Matter::Server).verdict;
+        let verdict = self.decide(SubjectKind::Server).verdict;
         if !verdict.is_block() {
             return;
         }

@@ -16,13 +16,13 @@ use super::pending::{Entry, Kind};
 use super::reply::{self, ErrorReply};
 
 /// Pages of a listing of our own; a longer one counts as whole.
-const MOST_PAGES: u32 = 256;
+const MAX_PAGES: u32 = 256;
 /// Calls that wait for a listing.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING_COUNT: usize = 256;
 /// Their messages together, in bytes.
 const MAX_WAITING: usize = 16 << 20;
 /// How long a page may take.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const PAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A call, from where it came, and its message.
 type Waiting = (Id, Option<Rc<Caller>>, Vec<u8>);
@@ -86,7 +86,7 @@ impl Listing {
 
     fn has_room(&self, bytes: usize) -> bool {
         let held: usize = self.waiting.iter().map(|(.., message)| message.len()).sum();
-        self.waiting.len() < MOST_WAITING && held + bytes <= MAX_WAITING
+        self.waiting.len() < MAX_WAITING_COUNT && held + bytes <= MAX_WAITING
     }
 }
 
@@ -106,7 +106,7 @@ impl<R: Recorder> Connection<R> {
             let error = ErrorReply {
                 code: reply::TOO_MANY_REQUESTS,
                 message: format!(
-                    "the call was not forwarded: {MOST_WAITING} calls wait already until server '{}' has listed its tools",
+                    "the call was not forwarded: {MAX_WAITING_COUNT} calls wait already until server '{}' has listed its tools",
                     self.options.server
                 ),
                 reason: "too-many-requests",
@@ -140,7 +140,7 @@ impl<R: Recorder> Connection<R> {
         // It was written here.
         let Ok(tree) = json::read(message.as_bytes()) else { return };
         let id = Id { key: key.clone(), spelled: spelled.into() };
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + PAGE_TIMEOUT;
         self.from_client.insert(id, "tools/list", Kind::OwnList, None, Some(deadline));
         self.listing.pages += 1;
         self.listing.own = Some(key);
@@ -168,12 +168,12 @@ impl<R: Recorder> Connection<R> {
         // Nobody is shown this page.
         let _ = self.inspect_tools(client, answer);
         let next = answer.member("result").and_then(cursor).map(|cursor| format!("\"{cursor}\""));
-        if let Some(cursor) = next.filter(|_| self.listing.pages < MOST_PAGES && !self.listing.is_idle()) {
+        if let Some(cursor) = next.filter(|_| self.listing.pages < MAX_PAGES && !self.listing.is_idle()) {
             self.ask_for_page(Some(&cursor));
             return Vec::new();
         }
         // A listing that never ends showed all that it will show.
-        self.listing.complete |= self.listing.pages >= MOST_PAGES;
+        self.listing.complete |= self.listing.pages >= MAX_PAGES;
         std::mem::take(&mut self.listing.waiting)
     }
 
@@ -185,7 +185,7 @@ impl<R: Recorder> Connection<R> {
             message: format!(
                 "server '{}' did not answer within {} s",
                 self.options.server,
-                PATIENCE.as_secs()
+                PAGE_TIMEOUT.as_secs()
             ),
             reason: "timed-out",
             rule: None,

@@ -15,7 +15,7 @@ use super::audit::{Approve, Audit};
 use super::classify::Classify;
 use super::framing::Budget;
 use super::relist::Released;
-use super::vouch::Vouch;
+use super::vouch::RegistryVerifier;
 
 /// Settings of one server connection.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub struct Options {
     /// What stands under `_meta` of results of calls, beside what the server says.
     pub about: About,
     /// Is asked about all that a server offers, before the client hears of it. As `audit`, inside a `LocalSet`.
-    pub vouch: Option<Rc<dyn Vouch>>,
+    pub vouch: Option<Rc<dyn RegistryVerifier>>,
     /// Tells when something is shown that was kept from the client.
     pub released: Option<watch::Receiver<Released>>,
     /// Is told of a tool of another server that a client may have been shown, and that is blocked since.

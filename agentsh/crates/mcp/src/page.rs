@@ -18,12 +18,12 @@ pub struct Page {
 }
 
 /// Answers of a client that are waited for; further ones are told of no page.
-const MOST_ASKED: usize = 256;
+const MAX_ASKED: usize = 256;
 
 impl<R: Recorder> Connection<R> {
     /// Whether the page was shown.
     pub fn show_page(&mut self, client: &mut impl Client, page: &Page, name: &str) -> bool {
-        if !self.opens_pages() || self.shown.len() >= MOST_ASKED {
+        if !self.opens_pages() || self.shown.len() >= MAX_ASKED {
             return false;
         }
         let (key, spelled) = private_id(&mut self.serial, "approval", |key| self.shown.contains(key));

@@ -23,7 +23,7 @@ use super::salvage::{self, Salvage};
 /// How long an answer is still waited for after one came that belongs to no request.
 const GRACE: Duration = Duration::from_secs(1);
 /// Faults of one connection's server that the user is told of.
-const MOST_TOLD: u32 = 3;
+const MAX_TOLD: u32 = 3;
 
 /// A message that cannot be forwarded.
 #[derive(Debug)]
@@ -125,8 +125,8 @@ impl<R: Recorder> Connection<R> {
     fn tell_fault(&mut self, fault: &Fault) {
         self.told_faults += 1;
         let more = match self.told_faults {
-            ..MOST_TOLD => "",
-            MOST_TOLD => {
+            ..MAX_TOLD => "",
+            MAX_TOLD => {
                 "; what else it sends of that kind is only recorded: agentsh mcp events --type mcp_message_rejected"
             }
             _ => return,

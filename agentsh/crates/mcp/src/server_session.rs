@@ -34,7 +34,7 @@ const REPLAY_LIMIT: Duration = Duration::from_secs(60);
 /// its input or output.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// How often it is looked whether somebody still reads the answers that are waited for.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a server that is ended may take to be gone: it is asked before it is killed.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
@@ -95,7 +95,7 @@ pub(super) enum Woke<U: Upstream> {
     /// An answer was classified.
     Classified(Heard),
     /// What a server offers was asked about.
-    Vouched(Told),
+    VerificationOutcome(Told),
     /// What was kept from the client is not any more.
     Released(Released),
     /// Nothing came at once.
@@ -149,7 +149,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
                 info = or_never(exit) => Woke::Exited(info),
                 answered = audits.next() => Woke::Audited(answered),
                 heard = answers.next() => Woke::Classified(heard),
-                told = vouching.next() => Woke::Vouched(told),
+                told = vouching.next() => Woke::VerificationOutcome(told),
                 released = relisting.next() => Woke::Released(released),
                 () = until(timer) => Woke::Timer,
             }
@@ -175,7 +175,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             Woke::Exited(exit) => self.on_exit(exit),
             Woke::Audited(answered) => self.connection.on_audited(client, *answered).await,
             Woke::Classified(heard) => self.connection.on_classified(client, *heard).await,
-            Woke::Vouched(told) => self.connection.on_told(client, told).await,
+            Woke::VerificationOutcome(told) => self.connection.on_told(client, told).await,
             Woke::Released(now) => self.connection.on_released(client, now),
             Woke::Timer => self.on_timer(client).await,
         }
@@ -444,7 +444,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
 
     fn next_timer(&self) -> Option<Instant> {
         let looks = self.client_ended && self.awaits_answers();
-        let look = looks.then(|| Instant::now() + LOOK);
+        let look = looks.then(|| Instant::now() + POLL_INTERVAL);
         let stop_at = self.live.as_ref().and_then(|live| live.stop_at);
         let doubted = self.connection.doubted.as_ref().map(|doubt| doubt.at);
         [stop_at, look, doubted, self.connection.from_client.next_deadline()].into_iter().flatten().min()

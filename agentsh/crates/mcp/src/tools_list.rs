@@ -1,6 +1,6 @@
 //! Answers to `tools/list`: what the server offers goes on record, what policy denies disappears.
 
-use crate::guard::{Decision, Matter, Offer, Reason, Rewrite, interface};
+use crate::guard::{Decision, Offer, Reason, Rewrite, SubjectKind, interface};
 use crate::json::{self, Json};
 use crate::store::words::ToolStatus;
 use crate::store::{Event, Recorder};
@@ -19,9 +19,9 @@ const SHORT_DESCRIPTION: usize = 128;
 /// Tools of an answer that are recorded one by one although nothing is new about them.
 const MANY: usize = 256;
 /// Hidden entries of one connection that the user hears of.
-const MOST_TOLD: usize = 16;
+const MAX_TOLD: usize = 16;
 /// Changes of tools that a connection records one by one: a server can make up others without end.
-const MOST_CHANGES: u64 = 4096;
+const MAX_CHANGES: u64 = 4096;
 
 /// Entries of a list that stay, and what is changed in them, by their new places.
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl<R: Recorder> Connection<R> {
             _ => "".into(),
         };
         let is_counted = !name.is_empty() && self.note_tool(&name, &hash, tool, repeats) == Noted::Counted;
-        let decision = self.decide(Matter::Definition { name: &name, hash: &hash, definition: tool });
+        let decision = self.decide(SubjectKind::Definition { name: &name, hash: &hash, definition: tool });
         match is_counted {
             true => repeats.hidden += u64::from(decision.is_block()),
             false => self.record_findings(&name, &serde_json::Value::Null, &decision),
@@ -100,8 +100,7 @@ impl<R: Recorder> Connection<R> {
     fn tell_displaced(&mut self, name: &str, displaced: &ToolId) {
         let ToolId { server, tool } = displaced;
         let shown = |name: &str| name.chars().take(80).collect::<String>();
-        if self.told_hidden.len() < MOST_TOLD && self.told_hidden.insert(format!("{server} {}", shown(tool)))
-        {
+        if self.told_hidden.len() < MAX_TOLD && self.told_hidden.insert(format!("{server} {}", shown(tool))) {
             (self.options.note.0)(&format!(
                 "tool '{}' of server '{server}' passes for '{}' of server '{}', which was declared first: it is taken out of \
                  what the agent is shown, and its calls are refused",
@@ -120,7 +119,7 @@ impl<R: Recorder> Connection<R> {
             return;
         }
         let name: String = name.chars().take(80).collect();
-        if self.told_hidden.len() < MOST_TOLD && self.told_hidden.insert(format!("{kind} {name}")) {
+        if self.told_hidden.len() < MAX_TOLD && self.told_hidden.insert(format!("{kind} {name}")) {
             (self.options.note.0)(&format!(
                 "{kind} '{name}' of server '{}' is hidden from the agent: {} ({}); {}",
                 self.options.server,
@@ -163,7 +162,7 @@ impl<R: Recorder> Connection<R> {
     /// The changes with which it may be seen; None: it may not.
     fn offered(&mut self, kind: Offer, name: &str, definition: &Json<'_>) -> Option<Vec<Rewrite>> {
         let hash = interface::hash(definition);
-        let decision = self.decide(Matter::Offer { kind, name, hash: &hash, definition });
+        let decision = self.decide(SubjectKind::Offer { kind, name, hash: &hash, definition });
         self.record_findings(name, &serde_json::Value::Null, &decision);
         self.tell_hidden(kind.as_str(), name, &decision);
         (!decision.is_block()).then_some(decision.rewrites)
@@ -178,7 +177,7 @@ impl<R: Recorder> Connection<R> {
         }
         if previous.as_deref().is_some_and(|previous| previous != hash) {
             self.changes += 1;
-            if self.changes > MOST_CHANGES {
+            if self.changes > MAX_CHANGES {
                 repeats.changed += 1;
                 if let Some(known) = self.tools.get_mut(name) {
                     hash.clone_into(known);

@@ -59,7 +59,7 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// The status of everything that is no fault of the program.
+    /// The status of everything that is not a fault of the program.
     pub const FAILED: u8 = 125;
     /// The reason of everything that has none of its own.
     pub const NOT_STARTED: &str = "server-not-started";
@@ -73,7 +73,7 @@ pub struct Backoff {
 
 impl Backoff {
     pub const FIRST: Duration = Duration::from_millis(250);
-    pub const LONGEST: Duration = Duration::from_secs(30);
+    pub const MAX_WAIT: Duration = Duration::from_secs(30);
     /// A server that ran this long counts as healthy.
     pub const HEALTHY: Duration = Duration::from_secs(60);
 
@@ -83,7 +83,7 @@ impl Backoff {
             self.next = Self::FIRST;
         }
         let wait = self.next;
-        self.next = (wait * 2).min(Self::LONGEST);
+        self.next = (wait * 2).min(Self::MAX_WAIT);
         wait
     }
 }

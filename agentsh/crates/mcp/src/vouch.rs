@@ -26,31 +26,31 @@ use super::pending::Kind;
 use super::reply::{self, ErrorReply};
 
 /// Answers that wait.
-const MOST_HELD: usize = 256;
+const MAX_HELD: usize = 256;
 /// Their bytes together, and those of one listing of ours.
 const MAX_BYTES: usize = 16 << 20;
 /// Pages of one listing: a server may send another cursor for ever.
-const MOST_PAGES: u32 = 50;
+const MAX_PAGES: u32 = 50;
 /// How long a page may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a client hears that a person is asked.
 const TICK: Duration = Duration::from_secs(3);
 
 /// Somebody who says whether what a server offers is known outside.
-pub trait Vouch: Debug {
+pub trait RegistryVerifier: Debug {
     /// Begins to ask; what is offered, or why it cannot be known. Dropping the future ends the question.
     fn ask(
         &self,
         server: &ServerId,
         offered: Result<Captured, String>,
-    ) -> Pin<Box<dyn Future<Output = Vouched>>>;
+    ) -> Pin<Box<dyn Future<Output = VerificationOutcome>>>;
 
     /// Whether an entry, by its hash, was in what was asked about last.
     fn has_seen(&self, server: &ServerId, hash: &str) -> bool;
 }
 
 /// What came of a question.
-pub enum Vouched {
+pub enum VerificationOutcome {
     /// The checks go by it now.
     Decided,
     /// A person is asked; the checks go by it when the future has ended.
@@ -159,14 +159,14 @@ pub(super) struct Vouching {
     shown: BTreeSet<Section>,
     held: Vec<Held>,
     asked: HashMap<Key, Asked>,
-    questions: JoinSet<Option<Vouched>>,
+    questions: JoinSet<Option<VerificationOutcome>>,
     ticks: u64,
     next_tick: Option<Instant>,
 }
 
 /// What a wait ended with.
 pub(super) enum Told {
-    Said(Option<Vouched>),
+    Said(Option<VerificationOutcome>),
     Tick,
 }
 
@@ -231,7 +231,7 @@ impl Vouching {
                 self.meta = format!("\"_meta\":{{{}}}", members.join(","));
             }
         }
-        if self.asked.len() < MOST_HELD {
+        if self.asked.len() < MAX_HELD {
             let is_first = params.is_none_or(|params| params.member("cursor").is_none());
             self.asked.insert(id.key.clone(), Asked { token: progress_token(params), is_first });
         }
@@ -292,7 +292,7 @@ impl<R: Recorder> Connection<R> {
         }
         let answer = answer.to_compact().into_bytes();
         let bytes: usize = vouching.held.iter().map(|held| held.answer.len()).sum();
-        if vouching.held.len() >= MOST_HELD || bytes + answer.len() > MAX_BYTES {
+        if vouching.held.len() >= MAX_HELD || bytes + answer.len() > MAX_BYTES {
             let error = ErrorReply {
                 code: reply::TOO_MANY_REQUESTS,
                 message: format!(
@@ -374,7 +374,7 @@ impl<R: Recorder> Connection<R> {
             members.join(",")
         );
         let id = Id { key: key.clone(), spelled: spelled.into() };
-        self.from_client.insert(id, method, Kind::OwnOffer, None, Some(Instant::now() + PATIENCE));
+        self.from_client.insert(id, method, Kind::OwnOffer, None, Some(Instant::now() + PAGE_TIMEOUT));
         self.vouching.round = Round::Listing { own: key, section, pages: pages + 1, cursor };
         self.say(&message);
     }
@@ -410,8 +410,8 @@ impl<R: Recorder> Connection<R> {
             Some(cursor) if cursor == before => {
                 self.end_round(Err("it gives the same cursor again".to_owned()))
             }
-            Some(_) if pages >= MOST_PAGES => {
-                self.end_round(Err(format!("its listing has more than {MOST_PAGES} pages")));
+            Some(_) if pages >= MAX_PAGES => {
+                self.end_round(Err(format!("its listing has more than {MAX_PAGES} pages")));
             }
             Some(cursor) => self.ask_own(Some(at), &format!("{name}/list"), pages, cursor),
         }
@@ -435,11 +435,11 @@ impl<R: Recorder> Connection<R> {
     pub async fn on_told(&mut self, client: &mut impl Client, told: Told) {
         match told {
             Told::Tick => self.tell_progress(client),
-            Told::Said(Some(Vouched::Waiting(person))) => {
+            Told::Said(Some(VerificationOutcome::Waiting(person))) => {
                 self.vouching.round = Round::Waiting;
                 self.vouching.questions.spawn_local(async move {
                     person.await;
-                    Some(Vouched::Decided)
+                    Some(VerificationOutcome::Decided)
                 });
                 self.tell_progress(client);
                 // A client does not wait long for it; its instructions are not among what was vouched for.

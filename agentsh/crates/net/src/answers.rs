@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use super::credentials::Watch;
 
 /// Hexadecimal digits of a chunk's length.
-const MOST_DIGITS: usize = 16;
+const MAX_DIGITS: usize = 16;
 
 /// The answers of one connection.
 #[derive(Debug)]
@@ -106,10 +106,10 @@ impl Answers {
             (At::Data, b'\r') => At::Cr,
             (At::Cr, b'\n') => At::Lf,
             (At::Lf, byte) if byte.is_ascii_hexdigit() => At::Length,
-            (At::Length, byte) if byte.is_ascii_hexdigit() && self.pending.len() < MOST_DIGITS + 2 => {
+            (At::Length, byte) if byte.is_ascii_hexdigit() && self.pending.len() < MAX_DIGITS + 2 => {
                 At::Length
             }
-            (At::Length | At::Space, b' ') if self.pending.len() < MOST_DIGITS * 2 => At::Space,
+            (At::Length | At::Space, b' ') if self.pending.len() < MAX_DIGITS * 2 => At::Space,
             (At::Length | At::Space, b'\r') => At::LengthCr,
             (At::LengthCr, b'\n') => {
                 self.pending.clear();
@@ -133,7 +133,7 @@ impl Answers {
         self.at = next;
     }
 
-    /// What is pending is no line of a chunk. It ends where the bytes that came end.
+    /// What is pending is not a line of a chunk. It ends where the bytes that came end.
     fn give(&mut self, out: &mut Vec<u8>) {
         if self.pending.is_empty() {
             return;

@@ -18,7 +18,7 @@ const VALID: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Clocks of a program that looks at them differ by less.
 const SKEW: Duration = Duration::from_secs(24 * 3600);
 /// Names whose certificates are kept; a wildcard can mean any number.
-const MOST_NAMES: usize = 256;
+const MAX_NAMES: usize = 256;
 
 /// What signs for names inside the sandboxes of one session.
 pub struct Authority {
@@ -72,7 +72,7 @@ impl Authority {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let config = Arc::new(config);
         let mut shown = self.shown.borrow_mut();
-        if shown.len() < MOST_NAMES {
+        if shown.len() < MAX_NAMES {
             shown.insert(name.to_owned(), Arc::clone(&config));
         }
         Ok(config)
@@ -115,9 +115,9 @@ mod tests {
         let authority = Authority::new().unwrap();
         let first = authority.inside("a.test").unwrap();
         assert!(Arc::ptr_eq(&first, &authority.inside("a.test").unwrap()));
-        for number in 0..MOST_NAMES {
+        for number in 0..MAX_NAMES {
             authority.inside(&format!("n{number}.test")).unwrap();
         }
-        assert_eq!(authority.shown.borrow().len(), MOST_NAMES);
+        assert_eq!(authority.shown.borrow().len(), MAX_NAMES);
     }
 }

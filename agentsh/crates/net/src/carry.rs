@@ -14,7 +14,7 @@ use super::credentials::Use;
 use super::egress_context::EgressContext;
 use super::permit::{Permit, refusal, request_refusal, wanted};
 use super::protocol_detection::{Closed, Opening};
-use super::refuse::{ACCESS_DENIED, Farewell, Refused, tell};
+use super::refuse::{ACCESS_DENIED, CloseReply, Refused, tell};
 use super::requests::{self, End};
 use super::socket::{Socket, send_now};
 use super::traffic::{Direction, Traffic};
@@ -153,13 +153,14 @@ async fn copy_all<R: Recorder + 'static>(
                     protocol: Some("tls"),
                     reason: "hello-interrupted",
                     detail: "a TLS hello with something behind it in its record".to_owned(),
-                    farewell: Farewell::Alert(ACCESS_DENIED),
+                    farewell: CloseReply::Alert(ACCESS_DENIED),
                 });
             };
             let mut hello = bytes;
             let early = hello.split_off(end);
             // Nothing else watches over a server that takes nothing.
-            let sent = tokio::time::timeout(hello_retry_request::PATIENCE, write_all(outside, &hello)).await;
+            let sent =
+                tokio::time::timeout(hello_retry_request::HELLO_TIMEOUT, write_all(outside, &hello)).await;
             if let Err(error) = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 return End::Done(Err(error));
             }
@@ -194,7 +195,7 @@ async fn inspected<R: Recorder + 'static>(
             protocol: Some("tls"),
             reason: "inspection-failed",
             detail: "no certificate authority could be made for this session".to_owned(),
-            farewell: Farewell::Alert(ACCESS_DENIED),
+            farewell: CloseReply::Alert(ACCESS_DENIED),
         });
     };
     let reader = http_host::Reader::new(&permit.shown, permit.port);

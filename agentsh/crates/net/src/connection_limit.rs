@@ -17,11 +17,11 @@ pub struct ConnectionLimit {
 }
 
 /// More connections than this are refused, whatever the descriptors would allow.
-const MOST_CONNECTIONS: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 /// Descriptors that are kept for everything else.
 const KEPT_DESCRIPTORS: u64 = 256;
 /// Enough for all of them.
-const DESCRIPTORS: u64 = 2 * MOST_CONNECTIONS as u64 + KEPT_DESCRIPTORS;
+const DESCRIPTORS: u64 = 2 * MAX_CONNECTIONS as u64 + KEPT_DESCRIPTORS;
 
 impl ConnectionLimit {
     /// As many connections as the limit on descriptors allows, which is raised to where it may be raised.
@@ -38,7 +38,7 @@ impl ConnectionLimit {
         };
         // Each has two ends.
         let most = usize::try_from(descriptors.saturating_sub(KEPT_DESCRIPTORS) / 2).unwrap_or(usize::MAX);
-        Self { most: most.clamp(16, MOST_CONNECTIONS), ..Self::empty() }
+        Self { most: most.clamp(16, MAX_CONNECTIONS), ..Self::empty() }
     }
 
     fn empty() -> Self {

@@ -26,7 +26,7 @@ const PIPE_BYTES: usize = 256 * 1024;
 /// program reads it, and is then fetched from memory once more.
 const UNDER_WAY_BYTES: usize = 192 * 1024;
 /// Pipes at a time; beyond that large streams are copied too.
-const MOST_PIPES: usize = 128;
+const MAX_PIPES: usize = 128;
 
 thread_local! {
     /// Empty between two turns of any connection, so one serves all of them.
@@ -202,7 +202,7 @@ struct Pipe {
 impl Pipe {
     /// None when there are enough, or no descriptors: the stream is copied then.
     fn new() -> Option<Self> {
-        if PIPES.get() >= MOST_PIPES {
+        if PIPES.get() >= MAX_PIPES {
             return None;
         }
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;

@@ -27,7 +27,7 @@ const HEADERS: [&str; 8] = [
     "x-nuget-apikey",
 ];
 /// So much of a secret at the end of a piece is not passed on before the next piece shows what it is.
-const FEWEST_HELD: usize = 4;
+const MIN_HELD: usize = 4;
 
 /// A secret, its placeholder, and what it may be used for.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ pub struct Put {
     pub at: usize,
     pub length: usize,
     pub value: Vec<u8>,
-    /// None: it is no secret.
+    /// None: it is not a secret.
     pub used: Option<Use>,
 }
 
@@ -214,7 +214,7 @@ impl Broker {
             let written = [one.secret.clone(), hex.to_ascii_uppercase(), hex];
             written.map(String::into_bytes).into_iter().chain(in_base64(secret))
         });
-        Watch::new(needles.filter(|needle| needle.len() > FEWEST_HELD).collect())
+        Watch::new(needles.filter(|needle| needle.len() > MIN_HELD).collect())
     }
 
     fn placeholder(&self, text: &[u8]) -> Option<&str> {
@@ -353,7 +353,7 @@ impl Watch {
             let end = self.tail.get(self.tail.len() - length..).unwrap_or_default();
             self.needles.iter().any(|needle| needle.needle().starts_with(end))
         };
-        (FEWEST_HELD..=self.tail.len()).rev().find(begins).unwrap_or(0)
+        (MIN_HELD..=self.tail.len()).rev().find(begins).unwrap_or(0)
     }
 }
 

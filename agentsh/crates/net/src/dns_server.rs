@@ -20,9 +20,9 @@ const MAX_CONNECTIONS: usize = 16;
 /// Questions on one TCP connection.
 const MAX_QUESTIONS: usize = 1000;
 /// For a question to arrive whole, and for an answer to be taken.
-const PATIENCE: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after an error of the socket: out of descriptors, or memory.
-const PAUSE: Duration = Duration::from_millis(100);
+const ERROR_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Answers over UDP until dropped. `observe` hears of every question before it is answered, and may keep the answer
 /// back: without a record there is none.
@@ -85,7 +85,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
-            Err(_) => sleep(PAUSE).await,
+            Err(_) => sleep(ERROR_BACKOFF).await,
         }
     }
 }
@@ -99,12 +99,14 @@ async fn connection(
 ) {
     let mut buffer = vec![0; dns::MAX_QUERY];
     for _ in 0..MAX_QUESTIONS {
-        let Ok(Ok(length)) = timeout(PATIENCE, read_message(&mut stream, &mut buffer)).await else { return };
+        let Ok(Ok(length)) = timeout(QUERY_TIMEOUT, read_message(&mut stream, &mut buffer)).await else {
+            return;
+        };
         let query = buffer.get(..length).unwrap_or_default();
         let Some(response) = answered(query, Transport::Tcp, allow, pool, observe).await else { return };
         let Ok(size) = u16::try_from(response.len()) else { return };
         let message = [size.to_be_bytes().as_slice(), &response].concat();
-        if !matches!(timeout(PATIENCE, stream.write_all(&message)).await, Ok(Ok(()))) {
+        if !matches!(timeout(QUERY_TIMEOUT, stream.write_all(&message)).await, Ok(Ok(()))) {
             return;
         }
     }
@@ -215,7 +217,7 @@ mod tests {
                     assert_eq!(Message::from_vec(&buffer).unwrap().answers.len(), 1);
                 }
                 drop(idle);
-                // Too long, and what is no question: both end the connection.
+                // Too long, and what is not a question: both end the connection.
                 stream.write_u16(u16::MAX).await.unwrap();
                 assert!(stream.read_u16().await.is_err());
                 let mut stream = TcpStream::connect(address).await.unwrap();

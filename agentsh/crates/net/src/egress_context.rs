@@ -180,7 +180,7 @@ struct Counted {
 }
 
 /// Different refusals of one sandbox that are told apart; a program can make up names without end.
-const MOST_DIFFERENT: usize = 1000;
+const MAX_DIFFERENT: usize = 1000;
 /// The same refusal is written this often one by one; then only when the number of them has doubled.
 const WRITTEN_SINGLY: u64 = 16;
 /// After so many events of a sandbox, only the first of a kind is still written at once.
@@ -233,7 +233,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
             false => refusal.host.clone(),
         };
         let mut key = (host, refusal.port, refusal.reason);
-        if counted.len() >= MOST_DIFFERENT && !counted.contains_key(&key) {
+        if counted.len() >= MAX_DIFFERENT && !counted.contains_key(&key) {
             key = (String::new(), 0, "");
         }
         let new = || Counted { total: 0, written: 0, refusal: refusal.clone() };
@@ -266,7 +266,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
     pub async fn was_unanswered(&self, destination: SocketAddr, is_tcp: bool) -> bool {
         let refusal = match permit(self, destination) {
             Err(refusal) => refusal,
-            // Who may be reached and does not answer is no matter of the policy.
+            // Who may be reached and does not answer is not a matter of the policy.
             Ok(_) => return false,
         };
         let refusal = match is_tcp {

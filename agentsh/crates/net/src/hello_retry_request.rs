@@ -7,12 +7,12 @@ use tokio::net::TcpStream;
 
 use super::copy::write_all;
 use super::protocol_detection::{self, Closed, Wanted, more};
-use super::refuse::{ACCESS_DENIED, Farewell};
+use super::refuse::{ACCESS_DENIED, CloseReply};
 use super::tls_sni::{Hello, Reader};
 use super::traffic::{Direction, Traffic};
 
 /// A server that says nothing to a hello for so long is dead.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 const HEADER: usize = 5;
 /// Type, length, version and random of a server's hello.
 const DECIDING: usize = 38;
@@ -66,7 +66,7 @@ pub async fn follow(
         traffic.moved(Direction::Up, early.len());
         Ok(Ok(()))
     };
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    tokio::time::timeout(HELLO_TIMEOUT, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 async fn asks_again(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) -> io::Result<bool> {
@@ -110,7 +110,7 @@ fn judge(mut answer: &[u8]) -> Option<bool> {
 
 fn refused(reason: &'static str) -> io::Result<Result<(), Closed>> {
     let detail = "a second TLS hello that is not let through".to_owned();
-    let farewell = Farewell::Alert(ACCESS_DENIED);
+    let farewell = CloseReply::Alert(ACCESS_DENIED);
     Ok(Err(Closed::Refused { protocol: Some("tls"), reason, detail, farewell }))
 }
 

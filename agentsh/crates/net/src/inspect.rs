@@ -20,7 +20,7 @@ use super::copy::{IDLE, reset_when_dropped, shut};
 use super::credentials::Use;
 use super::http_host;
 use super::protocol_detection::{Closed, Http};
-use super::refuse::{self, Farewell};
+use super::refuse::{self, CloseReply};
 use super::requests::End;
 use super::traffic::{Direction, Traffic};
 
@@ -122,7 +122,7 @@ pub(super) async fn handshakes<'a>(
     let refused = |reason, detail, farewell| {
         End::Closed(Closed::Refused { protocol: Some("https"), reason, detail, farewell })
     };
-    let cannot = |why| refused("inspection-failed", why, Farewell::Alert(INTERNAL_ERROR));
+    let cannot = |why| refused("inspection-failed", why, CloseReply::Alert(INTERNAL_ERROR));
     let mut shown = authority.inside(name).map_err(cannot)?;
     let mut trusting = authority.outside().map_err(cannot)?;
     let protocols: Vec<Vec<u8>> = offered.iter().map(|protocol| protocol.to_vec()).collect();
@@ -134,7 +134,7 @@ pub(super) async fn handshakes<'a>(
         Some(rustls::Error::InvalidCertificate(why)) => refused(
             "certificate-not-valid",
             format!("'{name}' does not prove its name: {why:?}"),
-            Farewell::Alert(UNKNOWN_AUTHORITY),
+            CloseReply::Alert(UNKNOWN_AUTHORITY),
         ),
         _ => End::Done(Err(error)),
     })?;
@@ -146,9 +146,9 @@ pub(super) async fn handshakes<'a>(
         Some(rustls::Error::AlertReceived(alert)) => refused(
             "authority-not-trusted",
             format!("the program does not trust the certificate of this session for '{name}' ({alert:?})"),
-            Farewell::Reset,
+            CloseReply::Reset,
         ),
-        Some(error) => refused("client-handshake-failed", error.to_string(), Farewell::Reset),
+        Some(error) => refused("client-handshake-failed", error.to_string(), CloseReply::Reset),
         None => End::Done(Err(error)),
     })?;
     Ok((program, server))

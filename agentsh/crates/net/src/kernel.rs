@@ -30,7 +30,7 @@ const LISTENER_V4: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 54)
 /// IPv6 has one loopback address.
 const LISTENER_V6: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 54, 0, 0);
 /// Of the table that all sandboxes of a session share, what one may fill with names that fit its patterns: a quarter.
-const MOST_BY_PATTERN: usize = limits::ALLOWED / 4;
+const MAX_BY_PATTERN: usize = limits::ALLOWED / 4;
 
 /// What attached programs do for the sandboxes of a session.
 pub struct Kernel<R> {
@@ -186,7 +186,7 @@ impl Policed {
         let ports: Vec<u16> = allow.ports().into_iter().filter(is_allowed).collect();
         if !allow.exact_names().any(|exact| exact == name) {
             let taken = self.taken.get() + 2 * ports.len();
-            if taken > MOST_BY_PATTERN {
+            if taken > MAX_BY_PATTERN {
                 let why = format!("names out of patterns have taken {} entries", self.taken.get());
                 return Err(EbpfError::Table { what: "allow a name", why });
             }

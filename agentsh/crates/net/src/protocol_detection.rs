@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::credentials::{Broker, Put, Use};
 use super::http_host;
-use super::refuse::{ACCESS_DENIED, Farewell, UNRECOGNIZED_NAME};
+use super::refuse::{ACCESS_DENIED, CloseReply, UNRECOGNIZED_NAME};
 use super::socket::recv_now;
 use super::tls_sni::{self, Hello};
 use crate::policy::{RequestRule, Ruled};
@@ -44,7 +44,7 @@ pub enum Closed {
         protocol: Option<&'static str>,
         reason: &'static str,
         detail: String,
-        farewell: Farewell,
+        farewell: CloseReply,
     },
     /// A request of plain HTTP was.
     Request(http_host::Refusal),
@@ -66,7 +66,7 @@ pub struct Wanted<'a> {
 }
 
 /// A program has this long to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
 const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Reads as much as is needed to tell. Nothing is forwarded meanwhile.
@@ -108,12 +108,12 @@ impl<'a> Reading<'a> {
                 new.clear();
             }
         };
-        tokio::time::timeout(PATIENCE, first).await.unwrap_or_else(|_| {
+        tokio::time::timeout(FIRST_BYTES_TIMEOUT, first).await.unwrap_or_else(|_| {
             Err(Closed::Refused {
                 protocol: None,
                 reason: "silent",
-                detail: format!("neither TLS nor HTTP within {} s", PATIENCE.as_secs()),
-                farewell: Farewell::Reset,
+                detail: format!("neither TLS nor HTTP within {} s", FIRST_BYTES_TIMEOUT.as_secs()),
+                farewell: CloseReply::Reset,
             })
         })
     }
@@ -133,7 +133,7 @@ impl<'a> Reading<'a> {
                         protocol: None,
                         reason: "not-tls-or-http",
                         detail: "the first bytes are neither TLS nor HTTP".to_owned(),
-                        farewell: Farewell::Reset,
+                        farewell: CloseReply::Reset,
                     }));
                 }
                 let reader = http_host::Reader::new(self.wanted.host, self.wanted.port);
@@ -166,7 +166,7 @@ impl<'a> Reading<'a> {
 /// None when the name is right.
 pub(super) fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
     let refused = |reason, detail, alert| {
-        Some(Closed::Refused { protocol: Some("tls"), reason, detail, farewell: Farewell::Alert(alert) })
+        Some(Closed::Refused { protocol: Some("tls"), reason, detail, farewell: CloseReply::Alert(alert) })
     };
     match hello {
         // What it hides may name another host behind the same address.

@@ -13,7 +13,7 @@ use crate::store::Recorder;
 
 /// What is said before the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Farewell {
+pub enum CloseReply {
     Reset,
     /// A fatal TLS alert of this number (RFC 8446, section 6).
     Alert(u8),
@@ -25,7 +25,7 @@ pub enum Farewell {
 pub(super) struct Refused {
     pub refusal: Refusal,
     pub protocol: Option<&'static str>,
-    pub farewell: Farewell,
+    pub farewell: CloseReply,
 }
 
 impl Refused {
@@ -37,7 +37,7 @@ impl Refused {
         Self {
             refusal: request_refusal(permit, refused),
             protocol: Some("http"),
-            farewell: Farewell::Http(403, text),
+            farewell: CloseReply::Http(403, text),
         }
     }
 }
@@ -46,7 +46,7 @@ pub const ACCESS_DENIED: u8 = 49;
 pub const UNRECOGNIZED_NAME: u8 = 112;
 
 /// How long a program may take to read the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is not on record is not told either: the connection breaks.
 pub(super) async fn tell<R: Recorder + 'static>(
@@ -57,20 +57,20 @@ pub(super) async fn tell<R: Recorder + 'static>(
 ) {
     let caller = permit.caller.as_ref();
     let recorded = egress.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
-    let farewell = if recorded { refused.farewell } else { Farewell::Reset };
+    let farewell = if recorded { refused.farewell } else { CloseReply::Reset };
     refuse(socket, &farewell).await;
 }
 
 /// Says it and closes. The rest of what the program sends is read and thrown away: an unread byte would turn the
 /// answer into a reset.
-pub async fn refuse(socket: Socket, farewell: &Farewell) {
+pub async fn refuse(socket: Socket, farewell: &CloseReply) {
     let bytes = match farewell {
-        Farewell::Reset => {
+        CloseReply::Reset => {
             reset_when_dropped(&socket);
             return;
         }
-        Farewell::Alert(number) => vec![21, 3, 3, 0, 2, 2, *number],
-        Farewell::Http(status, text) => http(*status, text),
+        CloseReply::Alert(number) => vec![21, 3, 3, 0, 2, 2, *number],
+        CloseReply::Http(status, text) => http(*status, text),
     };
     let Ok(stream) = socket.watched() else { return };
     let say = async {
@@ -79,7 +79,7 @@ pub async fn refuse(socket: Socket, farewell: &Farewell) {
         drain(&stream).await
     };
     // Whoever is gone or does not listen misses it.
-    let _ = tokio::time::timeout(PATIENCE, say).await;
+    let _ = tokio::time::timeout(WRITE_TIMEOUT, say).await;
 }
 
 /// Reads and throws away until the end.

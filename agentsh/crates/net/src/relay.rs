@@ -20,18 +20,18 @@ use super::dial::{Dialled, Timeouts, dial};
 use super::egress_context::{EgressContext, Refusal};
 use super::permit::{Permit, dialled_directly, permit, refusal, wanted};
 use super::protocol_detection::{Closed, Opening, Reading};
-use super::refuse::{ACCESS_DENIED, Farewell, Refused, refuse, tell};
+use super::refuse::{ACCESS_DENIED, CloseReply, Refused, refuse, tell};
 use super::resolve::{ResolveError, Resolver};
 use super::shut;
 use super::socket::Socket;
 use super::traffic::Traffic;
-use super::wakeful::Wakeful;
+use super::wakeful::BusyPoller;
 use crate::policy::domain::Host;
 use crate::store::words::ConnectionState;
 use crate::store::{Event, Recorder};
 
 /// Out of descriptors: how long some connection gets to end.
-const BREATH: Duration = Duration::from_millis(50);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Accepts until dropped. One connection fails without harm to the others.
 ///
@@ -40,7 +40,7 @@ const BREATH: Duration = Duration::from_millis(50);
 pub async fn serve<R: Recorder + 'static>(
     listener: TcpListener,
     egress: Rc<EgressContext<R>>,
-    wakeful: Rc<Wakeful>,
+    wakeful: Rc<BusyPoller>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     // Its connections have it from the start. Without it small answers wait for acknowledgements.
@@ -55,7 +55,7 @@ pub async fn serve<R: Recorder + 'static>(
         let accepted: io::Result<(OwnedFd, Option<SocketAddrAny>)> =
             listener.async_io(Interest::READABLE, accept).await;
         let Ok((socket, peer)) = accepted else {
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
         wakeful.stir();
@@ -80,14 +80,14 @@ enum Stop {
     /// The program went away.
     Gone,
     /// Nobody is there.
-    Failed(Farewell),
+    Failed(CloseReply),
     Refused(Box<Refused>),
 }
 
 async fn connection<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     (socket, peer): (Socket, Option<SocketAddr>),
-    wakeful: &Rc<Wakeful>,
+    wakeful: &Rc<BusyPoller>,
 ) {
     let expected = wakeful.expect();
     // Also of what is refused: whoever keeps the origins has room for only so many.
@@ -103,7 +103,7 @@ async fn connection<R: Recorder + 'static>(
             let address = Some(refusal.host.clone()).filter(|host| host.parse::<IpAddr>().is_ok());
             // Either way it breaks: there is nothing more that the program could be told.
             let _ = egress.commit_refusal(&refusal, address, None, caller.as_ref()).await;
-            return refuse(socket, &Farewell::Reset).await;
+            return refuse(socket, &CloseReply::Reset).await;
         }
     };
     let Some(slot) = egress.connections.take(&egress.own_connections) else {
@@ -118,7 +118,7 @@ async fn connection<R: Recorder + 'static>(
             (None, None),
         );
         let _ = egress.commit_refusal(&refusal, None, None, permit.caller.as_ref()).await;
-        return refuse(socket, &Farewell::Reset).await;
+        return refuse(socket, &CloseReply::Reset).await;
     };
     // A connection that cannot be watched is closed; nothing of it went anywhere.
     let Ok((socket, first)) = first(egress, socket, &permit).await else { return };
@@ -240,7 +240,7 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Box<Refused>>
     }
     let detail =
         format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
-    let farewell = if protocol == "tls" { Farewell::Alert(ACCESS_DENIED) } else { Farewell::Reset };
+    let farewell = if protocol == "tls" { CloseReply::Alert(ACCESS_DENIED) } else { CloseReply::Reset };
     let refusal = refusal(permit, "requests-not-readable", detail, (None, None));
     Err(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
 }
@@ -311,11 +311,11 @@ fn led_to(permit: &Permit, protocol: &'static str, behind: shut::Behind) -> Stop
 }
 
 /// A refusal in the words of the protocol.
-fn farewell(protocol: &str, why: impl FnOnce() -> String) -> Farewell {
+fn farewell(protocol: &str, why: impl FnOnce() -> String) -> CloseReply {
     match protocol {
-        "tls" => Farewell::Alert(ACCESS_DENIED),
-        "http" => Farewell::Http(403, format!("agentsh: refused: {}", why())),
-        _ => Farewell::Reset,
+        "tls" => CloseReply::Alert(ACCESS_DENIED),
+        "http" => CloseReply::Http(403, format!("agentsh: refused: {}", why())),
+        _ => CloseReply::Reset,
     }
 }
 
@@ -334,7 +334,7 @@ fn failed<R: Recorder + 'static>(
     }
     egress.record.record(event);
     Stop::Failed(match protocol {
-        "http" => Farewell::Http(502, format!("agentsh: no connection to '{}': {why}", permit.shown)),
-        _ => Farewell::Reset,
+        "http" => CloseReply::Http(502, format!("agentsh: no connection to '{}': {why}", permit.shown)),
+        _ => CloseReply::Reset,
     })
 }

@@ -10,14 +10,14 @@ use tokio::task::AbortHandle;
 
 use super::dns::{Answered, Asked, Outcome};
 use super::egress_context::{EgressContext, Origin, Refusal};
-use super::wakeful::Wakeful;
+use super::wakeful::BusyPoller;
 use super::{dns_server, relay};
 use crate::policy::domain::Host;
 use crate::store::words::Action;
 use crate::store::{Event, Recorder};
 
 /// Different questions of one sandbox that are written down.
-const MOST_QUESTIONS: usize = 1000;
+const MAX_QUESTIONS: usize = 1000;
 
 /// Stops to accept when dropped; what is connected lives on until one side ends it.
 pub struct Service<R> {
@@ -33,7 +33,7 @@ pub fn serve<R: Recorder + 'static>(
     resolver: (UdpSocket, TcpListener),
 ) -> Service<R> {
     let mut tasks = Vec::new();
-    let wakeful = Rc::new(Wakeful::new());
+    let wakeful = Rc::new(BusyPoller::new());
     for listener in listeners {
         let (egress, wakeful) = (Rc::clone(&egress), Rc::clone(&wakeful));
         // A listener that fails takes no connection: the program sees that nobody answers.
@@ -145,7 +145,7 @@ async fn observe<R: Recorder + 'static>(
 
 fn is_new(questions: &RefCell<BTreeSet<(String, String)>>, name: &str, query_type: &str) -> bool {
     let mut questions = questions.borrow_mut();
-    questions.len() < MOST_QUESTIONS && questions.insert((name.to_owned(), query_type.to_owned()))
+    questions.len() < MAX_QUESTIONS && questions.insert((name.to_owned(), query_type.to_owned()))
 }
 
 async fn blocked<R: Recorder + 'static>(

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::wakeful::{Expected, Wakeful};
+use super::wakeful::{BusyPoller, Expected};
 
 /// Of the bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +25,12 @@ pub struct Traffic {
     expected: RefCell<Option<Expected>>,
     /// One direction has come to its end.
     half_closed: Cell<bool>,
-    wakeful: Rc<Wakeful>,
+    wakeful: Rc<BusyPoller>,
 }
 
 impl Traffic {
     #[must_use]
-    pub fn new(wakeful: Rc<Wakeful>, expected: Expected) -> Self {
+    pub fn new(wakeful: Rc<BusyPoller>, expected: Expected) -> Self {
         Self {
             sent: Cell::new(0),
             received: Cell::new(0),
@@ -97,7 +97,7 @@ impl Traffic {
 #[cfg(test)]
 impl Default for Traffic {
     fn default() -> Self {
-        let wakeful = Rc::new(Wakeful::new());
+        let wakeful = Rc::new(BusyPoller::new());
         let expected = wakeful.expect();
         Self::new(wakeful, expected)
     }

@@ -14,7 +14,7 @@ const BETWEEN: Duration = Duration::from_micros(30);
 
 /// Keeps the thread that serves connections from sleeping.
 #[derive(Debug)]
-pub struct Wakeful {
+pub struct BusyPoller {
     until: Cell<Instant>,
     awake: Cell<bool>,
     /// Connections whose program has no answer yet.
@@ -28,9 +28,9 @@ pub struct Wakeful {
 
 /// A program waits for the answer to a connection that it has opened.
 #[derive(Debug)]
-pub struct Expected(Rc<Wakeful>);
+pub struct Expected(Rc<BusyPoller>);
 
-impl Wakeful {
+impl BusyPoller {
     pub fn new() -> Self {
         Self {
             until: Cell::new(Instant::now()),
@@ -89,8 +89,8 @@ impl Drop for Expected {
 mod tests {
     use super::*;
 
-    fn looking_for(moment: Duration) -> Rc<Wakeful> {
-        Rc::new(Wakeful { useful: true, moment, ..Wakeful::new() })
+    fn looking_for(moment: Duration) -> Rc<BusyPoller> {
+        Rc::new(BusyPoller { useful: true, moment, ..BusyPoller::new() })
     }
 
     #[tokio::test]

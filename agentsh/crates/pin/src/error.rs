@@ -67,7 +67,7 @@ fn not_found(program: &str) -> String {
 fn plain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-        io::ErrorKind::NotADirectory => "part of this path is no directory".to_owned(),
+        io::ErrorKind::NotADirectory => "part of this path is not a directory".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -72,7 +72,7 @@ pub struct Request<'a> {
     /// What the process will have in its environment. Read: `VIRTUAL_ENV`, `UV_*`, `PIPX_HOME`, `PIPX_BIN_DIR`,
     /// `npm_config_prefix`, `npm_config_cache`, `PYENV_VERSION`, `XDG_CACHE_HOME`, `XDG_DATA_HOME`.
     pub env: &'a BTreeMap<String, String>,
-    /// A package that is not installed is no error: the launcher that would download it is pinned instead, and
+    /// A package that is not installed is not an error: the launcher that would download it is pinned instead, and
     /// `unpinned` says so.
     pub accept_missing_package: bool,
     /// Packages and modules below this directory are not what the command means, unless it says so (`npx --no-install`,

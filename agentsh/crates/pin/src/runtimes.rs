@@ -30,7 +30,7 @@ pub(super) fn bun(context: &mut Context<'_>, command: &Command, found: &Found) -
     }
     let path = search::absolute(&command.cwd, Path::new(&line.entry));
     let is_file = search::file(&path).is_ok();
-    // A word that is no file is a script of package.json: a line of shell.
+    // A word that is not a file is a script of package.json: a line of shell.
     if !is_file && package::read(&command.cwd)?.is_some() && search::directory(&path).is_none() {
         return Err(PinError::Unsupported {
             what: format!("`bun run {}`, a script of package.json,", line.entry.to_string_lossy()),
@@ -91,7 +91,7 @@ struct Line<'a> {
     rest: Vec<OsString>,
 }
 
-/// The first plain word is the subcommand when it is `run`, or any word that is no file; the next is the entry.
+/// The first plain word is the subcommand when it is `run`, or any word that is not a file; the next is the entry.
 fn words<'a>(command: &'a Command, program: &str, valued: &[&'static str]) -> Result<Line<'a>, PinError> {
     let mut line = Line {
         subcommand: None,

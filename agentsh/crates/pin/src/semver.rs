@@ -60,7 +60,7 @@ impl PartialOrd for Version {
 }
 
 impl Range {
-    /// None when `text` is no range: then it is a tag such as `latest`, which only the registry can resolve.
+    /// None when `text` is not a range: then it is a tag such as `latest`, which only the registry can resolve.
     pub fn parse(text: &str) -> Option<Self> {
         text.split("||").map(|set| comparators(set.trim())).collect::<Option<Vec<_>>>().map(Self)
     }

@@ -42,7 +42,7 @@ pub struct Bundle {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    #[error("it is no bundle: {0}")]
+    #[error("it is not a bundle: {0}")]
     Form(&'static str),
     #[error("its signature is not one of {0}")]
     Signature(String),
@@ -161,7 +161,7 @@ impl Manifest {
         let path = |reader: &mut Reader<'_>, here: &Here<'_>| {
             let path = reader.text(here)?;
             if !is_section(&path) {
-                reader.problem(here, format!("`{path}` is no section of a policy"), None);
+                reader.problem(here, format!("`{path}` is not a section of a policy"), None);
                 return None;
             }
             Some(path)

@@ -189,7 +189,7 @@ pub fn ask_file(files: &FilesystemPolicy, question: &Question, context: &PathCon
     }
 }
 
-/// One entry of `network.allow` for a host and a port; None for what is no host.
+/// One entry of `network.allow` for a host and a port; None for what is not a host.
 #[must_use]
 pub fn allow_entry(host: &str, port: u16) -> Option<String> {
     // This machine is opened by port alone.

@@ -119,7 +119,7 @@ impl Flags {
     ///
     /// # Errors
     /// [`PolicyError::Flag`] for what stays closed all the same: a mask, or a layer that denies it.
-    pub(super) fn lay_over(&self, policy: &mut Policy, request: &Search) -> Result<(), PolicyError> {
+    pub(super) fn merge_over(&self, policy: &mut Policy, request: &Search) -> Result<(), PolicyError> {
         if self.is_empty() {
             return Ok(());
         }
@@ -138,7 +138,7 @@ impl Flags {
         let locks = policy.organisation.as_ref().map(|found| found.locks.clone()).unwrap_or_default();
         if locks.is_empty() {
             raw.merge(policy);
-        } else if let Err(problems) = narrow::lay_within(policy, &raw, &locks, source) {
+        } else if let Err(problems) = narrow::merge_narrowed(policy, &raw, &locks, source) {
             let why = problems.first().map(|problem| problem.message.clone()).unwrap_or_default();
             let why = format!("{why}; your organisation locks this section");
             return Err(PolicyError::Flag { flag: COMMAND_LINE.to_owned(), why });

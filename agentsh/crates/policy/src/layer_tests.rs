@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::keys::{Key, Kind};
-use super::search::{lay, layer};
+use super::search::{layer, merge_key};
 use super::{Line, Policy, Question, builtin, top_keys};
 use crate::PathContext;
 use crate::types::ServerId;
@@ -70,7 +70,7 @@ fn stack(base: &str, texts: &[&str]) -> Policy {
         layer(format!("layer{at}.yaml"), (*text).to_owned())
             .unwrap_or_else(|error| panic!("{text}: {}", error.render()))
     });
-    lay(base, layers.collect()).unwrap().policy
+    merge_key(base, layers.collect()).unwrap().policy
 }
 
 /// What the lines of a policy call a key.

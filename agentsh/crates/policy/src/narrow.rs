@@ -49,7 +49,7 @@ pub fn narrow(base: Policy, raw: &RawPolicy, source: Source<'_>) -> Result<Polic
 }
 
 /// Lays a file over a policy of which an organisation locks some sections: those it can only narrow.
-pub fn lay_within(
+pub fn merge_narrowed(
     policy: &mut Policy,
     raw: &RawPolicy,
     locks: &Locks,

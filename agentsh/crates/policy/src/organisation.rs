@@ -216,7 +216,7 @@ impl Bundle {
         let source = Source { name: &layer.file, text: &layer.text };
         let mut raw = layer.raw.clone();
         raw.extends = super::read::Extends::Below;
-        if let Err(problems) = narrow::lay_within(&mut narrowed, &raw, &held, source) {
+        if let Err(problems) = narrow::merge_narrowed(&mut narrowed, &raw, &held, source) {
             let first = problems.first().map(|problem| format!("line {}: {}", problem.line, problem.message));
             return Err(BundleError::Widens(first.unwrap_or_default()));
         }

@@ -164,7 +164,7 @@ fn every_layer_that_narrows_a_profile_counts() {
     let rule = RuleRef { id: "sandbox.mcp.servers".to_owned(), file: "bundle".to_owned(), line: 1 };
     let locks = Locks(vec![Ruled { value: rule.id.clone(), rule }]);
     let mut base = policy("version: 1");
-    narrow::lay_within(&mut base, &raw, &locks, source).unwrap();
+    narrow::merge_narrowed(&mut base, &raw, &locks, source).unwrap();
     assert!(!connect(&base, "gh", Some(&github), "api.github.com").allow);
     // A project that names the server and says nothing gives nothing back.
     for project in [servers(""), servers(", network: {allow: []}")] {

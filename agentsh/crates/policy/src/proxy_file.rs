@@ -257,7 +257,7 @@ fn judge_id(reader: &mut Reader<'_>, here: &Here<'_>, id: &str) {
     if !is_fine {
         let shown: String = printable(id).chars().take(64).collect();
         let help = "an id starts with a small letter and goes on with small letters, digits, `-` and `_`, at most 64";
-        reader.problem(here, format!("`{shown}` is no id of a server"), Some(help.to_owned()));
+        reader.problem(here, format!("`{shown}` is not a server id"), Some(help.to_owned()));
     } else if colliding(id, RESERVED) {
         let help = format!("`{RESERVED}__get_report` is a tool of the proxy itself; use another id");
         reader.problem(here, format!("the id `{id}` is reserved"), Some(help));
@@ -321,7 +321,7 @@ fn tool(reader: &mut Reader<'_>, here: &Here<'_>, ids: &[String]) -> Option<Vec<
         let known: Vec<String> = ids.iter().map(|id| format!("{id}__*")).collect();
         let help = format!("the names of tools here begin with {}", known.join(", ").replace('*', ""));
         let shown: String = written.chars().take(64).collect();
-        reader.problem(here, format!("`{shown}` is no tool of any server here"), Some(help));
+        reader.problem(here, format!("`{shown}` is not a tool of any server here"), Some(help));
     }
     Some(rules)
 }

@@ -149,7 +149,7 @@ fn extends(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Extends {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("write {}", one_of(&words)),
     };
-    reader.problem(&here, "this is no built-in policy", Some(help));
+    reader.problem(&here, "this is not a built-in policy", Some(help));
     Extends::Below
 }
 

@@ -150,17 +150,17 @@ fn find_under(request: &Search, organisation: Option<(Bundle, InForce)>) -> Resu
         }
     };
     let mut loaded = match &organisation {
-        None => lay(base, layers)?,
+        None => merge_key(base, layers)?,
         Some((bundle, _)) if locks.is_empty() => {
             layers.insert(0, Layer { word: ORGANISATION, ..bundle.layer()? });
-            lay(base, layers)?
+            merge_key(base, layers)?
         }
         Some((bundle, _)) => with_organisation(base, bundle, layers)?,
     };
     loaded.policy.organisation = organisation.map(|(_, found)| found);
     let explicit = request.explicit.as_ref().filter(|word| is_file(word));
     narrow_by_project(&mut loaded, request, explicit)?;
-    request.flags.lay_over(&mut loaded.policy, request)?;
+    request.flags.merge_over(&mut loaded.policy, request)?;
     loaded.policy.find_warnings();
     Ok(loaded)
 }
@@ -172,13 +172,13 @@ pub(super) fn with_organisation(
     layers: Vec<Layer>,
 ) -> Result<Loaded, PolicyError> {
     let base = if base.is_empty() { builtin::for_agent("") } else { base };
-    let mut loaded = lay(base, vec![Layer { word: ORGANISATION, ..bundle.layer()? }])?;
+    let mut loaded = merge_key(base, vec![Layer { word: ORGANISATION, ..bundle.layer()? }])?;
     for Layer { file, text, raw, word } in layers {
         let source = Source { name: &file, text: &text };
         let policy = &mut loaded.policy;
         let before = policy.clone();
         policy.tests.clear();
-        match narrow::lay_within(policy, &raw, &bundle.locks, source) {
+        match narrow::merge_narrowed(policy, &raw, &bundle.locks, source) {
             Ok(()) => {}
             // Nobody writes it by hand, and what it says was right once: it must not keep everything from starting.
             Err(problems) if word == APPROVED => {
@@ -208,7 +208,7 @@ const ORGANISATION: &str = "organisation";
 const APPROVED: &str = "approved";
 
 /// The built-in policy and the layers over it, as far as none of them says that it starts from something else.
-pub(super) fn lay(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, PolicyError> {
+pub(super) fn merge_key(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, PolicyError> {
     let start = layers.iter().rposition(|layer| layer.raw.extends != Extends::Below).unwrap_or(0);
     layers.drain(..start);
     let base = match layers.first().map(|layer| &layer.raw.extends) {
@@ -313,12 +313,12 @@ pub fn find_named(word: &str, config_home: &Path) -> Result<Named, PolicyError> 
             Some(profile) => Ok(Named::Profile(Box::new(profile))),
             None => {
                 let layers = vec![layer(word.to_owned(), text)?];
-                Ok(Named::Policy(Box::new(lay(builtin::for_agent(""), layers)?)))
+                Ok(Named::Policy(Box::new(merge_key(builtin::for_agent(""), layers)?)))
             }
         };
     }
     if builtin::text(word).is_some() {
-        return lay(word, Vec::new()).map(|loaded| Named::Policy(Box::new(loaded)));
+        return merge_key(word, Vec::new()).map(|loaded| Named::Policy(Box::new(loaded)));
     }
     profile::named(word, config_home).map(|profile| Named::Profile(Box::new(profile))).map_err(
         |error| match (error, closest(word, &builtin_names())) {

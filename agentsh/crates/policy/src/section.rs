@@ -29,7 +29,7 @@ pub(crate) trait Section<P>: Default {
 }
 
 /// Lays a list over the one below.
-pub fn lay_list<T: Clone>(list: &List<T>, below: &mut Vec<Ruled<T>>) {
+pub fn merge_list<T: Clone>(list: &List<T>, below: &mut Vec<Ruled<T>>) {
     let Some(list) = list else { return };
     if list.replaces {
         below.clear();
@@ -38,7 +38,7 @@ pub fn lay_list<T: Clone>(list: &List<T>, below: &mut Vec<Ruled<T>>) {
 }
 
 /// Lays a single value over the one below.
-pub fn lay<T: Clone>(value: &Option<Ruled<T>>, below: &mut Option<Ruled<T>>) {
+pub fn merge_key<T: Clone>(value: &Option<Ruled<T>>, below: &mut Option<Ruled<T>>) {
     if value.is_some() {
         below.clone_from(value);
     }

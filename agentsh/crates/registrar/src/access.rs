@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 /// Random bytes of a token that is made here.
 const TOKEN_BYTES: usize = 24;
 /// Shortest token that a file may hold, in characters.
-const SHORTEST: usize = 20;
+const MIN_LENGTH: usize = 20;
 
 /// The people who may decide, each with the SHA-256 of a token.
 #[derive(Clone, Default)]
@@ -64,7 +64,7 @@ impl Operators {
                 continue;
             }
             match line.split_whitespace().collect::<Vec<_>>().as_slice() {
-                [name, token] if token.len() >= SHORTEST => {
+                [name, token] if token.len() >= MIN_LENGTH => {
                     known.push(((*name).to_owned(), Sha256::digest(token.as_bytes()).into()));
                 }
                 _ => return Err(TokenError::Line { path: shown, line: number + 1 }),
@@ -115,7 +115,7 @@ pub fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Resu
 }
 
 fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::Asked<'a> {
-    // What is no text is no site of ours.
+    // What is not text is not a site of ours.
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     site::Asked {
         only_reads: matches!(*method, Method::GET | Method::HEAD),

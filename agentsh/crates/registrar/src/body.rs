@@ -43,7 +43,7 @@ pub struct ApprovalRequest {
 
 /// What an operator adds to a decision.
 #[derive(Clone, Debug, Default)]
-pub struct Remark {
+pub struct DecisionNote {
     pub reason: String,
     pub name: Option<String>,
     pub keep: bool,
@@ -77,16 +77,16 @@ pub fn approval(headers: &HeaderMap, bytes: &[u8]) -> Result<ApprovalRequest, Re
 }
 
 /// The body of a decision: none at all, or an object.
-pub fn remark(headers: &HeaderMap, bytes: &[u8]) -> Result<Remark, Refusal> {
+pub fn remark(headers: &HeaderMap, bytes: &[u8]) -> Result<DecisionNote, Refusal> {
     if bytes.is_empty() {
-        return Ok(Remark::default());
+        return Ok(DecisionNote::default());
     }
     let tree = object(headers, bytes)?;
     let mut form = Form { tree: &tree, mistakes: Vec::new() };
     let (reason, keep) = (form.text("reason"), form.flag("keep"));
     let name = tree.member("name").is_some().then(|| form.name());
     form.done()?;
-    Ok(Remark { reason, name, keep })
+    Ok(DecisionNote { reason, name, keep })
 }
 
 fn object<'a>(headers: &HeaderMap, bytes: &'a [u8]) -> Result<Json<'a>, Refusal> {

@@ -305,7 +305,7 @@ pub fn decide(
     ledger: &mut Ledger<'_>,
     id: i64,
     approve: bool,
-    remark: &crate::body::Remark,
+    remark: &crate::body::DecisionNote,
     who: &Who,
     times: &Times,
 ) -> Result<Row, Refusal> {
@@ -353,7 +353,7 @@ pub fn decide(
 pub fn revoke(
     ledger: &mut Ledger<'_>,
     hash: &str,
-    remark: &crate::body::Remark,
+    remark: &crate::body::DecisionNote,
     who: &Who,
     times: &Times,
 ) -> Result<Vec<Row>, Refusal> {

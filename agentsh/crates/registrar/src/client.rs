@@ -18,7 +18,7 @@ use crate::entry::{Entry, GENESIS};
 /// Longest answer, in bytes.
 const MAX_ANSWER: usize = 32 << 20;
 /// For one question.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Entries of the log that are asked for at once.
 const LOG_PAGE: usize = 100;
 
@@ -48,7 +48,7 @@ pub enum ClientError {
     Address(#[from] Refused),
     #[error("cannot reach the registry: {0}")]
     Http(#[from] HttpError),
-    #[error("the registry did not answer within {} s", PATIENCE.as_secs())]
+    #[error("the registry did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
     #[error("the registry answered {status}: {said}")]
     Status { status: u16, said: String },
@@ -119,7 +119,7 @@ impl Client {
         }
         let body = body.into();
         let request = Request { method, target, headers, credentials, body, same_method: true };
-        let answered = timeout(PATIENCE, async {
+        let answered = timeout(REQUEST_TIMEOUT, async {
             let answer = self.http.follow(request).await?;
             let status = answer.status;
             Ok::<_, ClientError>((status, answer.whole(MAX_ANSWER).await?))

@@ -3,12 +3,12 @@
 use unicode_normalization::UnicodeNormalization;
 
 /// Longest name, in characters.
-pub const LONGEST: usize = 256;
+pub const MAX_LENGTH: usize = 256;
 
 /// The name under which a server is kept (NFC), or why there is none. What cannot be seen has no place in a name.
 pub fn normal(name: &str) -> Result<String, &'static str> {
     let name: String = name.nfc().collect();
-    if name.chars().count() > LONGEST {
+    if name.chars().count() > MAX_LENGTH {
         return Err("Name should have at most 256 characters");
     }
     if name.chars().any(is_invisible) {

@@ -38,7 +38,7 @@ pub enum InterfaceError {
 /// Reads what was captured.
 ///
 /// # Errors
-/// When an answer is no strict JSON, has another shape than the protocol says, or is too long.
+/// When an answer is not strict JSON, has another shape than the protocol says, or is too long.
 pub fn read(captured: &Captured) -> Result<Interface, InterfaceError> {
     let Captured { opening, tools, prompts, resources } = captured;
     if [opening, tools, prompts, resources].iter().map(|text| text.len()).sum::<usize>() > MAX_BYTES {

@@ -3,9 +3,9 @@
 use hyper::header::{HeaderMap, HeaderValue, SET_COOKIE};
 
 /// Cookies of one server.
-const MOST: usize = 32;
+const MAX_COUNT: usize = 32;
 /// Longest cookie, name and value together, in bytes: RFC 6265 asks for as many.
-const LONGEST: usize = 4096;
+const MAX_LENGTH: usize = 4096;
 
 /// Kept for the life of a session, by name.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl Cookies {
             let mut parts = line.split(';');
             let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else { continue };
             let (name, value) = (name.trim(), value.trim());
-            if name.is_empty() || name.len() + value.len() > LONGEST {
+            if name.is_empty() || name.len() + value.len() > MAX_LENGTH {
                 continue;
             }
             self.0.retain(|(known, _)| known != name);
@@ -26,7 +26,7 @@ impl Cookies {
                 attribute.trim().eq_ignore_ascii_case("max-age")
                     && seconds.trim().parse::<i64>().is_ok_and(|seconds| seconds <= 0)
             });
-            if !is_over && self.0.len() < MOST {
+            if !is_over && self.0.len() < MAX_COUNT {
                 self.0.push((name.to_owned(), value.to_owned()));
             }
         }

@@ -33,9 +33,9 @@ pub trait Credentials {
 }
 
 /// A shorter value stands in answers by chance.
-const SHORTEST: usize = 8;
+const MIN_LENGTH: usize = 8;
 /// Of values that were sent, the newest are looked for.
-const MOST_KEPT: usize = 8;
+const MAX_KEPT: usize = 8;
 
 /// What must not come back: the words of headers that hold a secret.
 #[derive(Default)]
@@ -57,10 +57,10 @@ impl Secrets {
         // Behind the name of a scheme, or alone.
         let word = value.as_bytes().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
         let mut kept = self.0.borrow_mut();
-        if word.len() >= SHORTEST && !kept.iter().any(|known| known == word) {
+        if word.len() >= MIN_LENGTH && !kept.iter().any(|known| known == word) {
             kept.push_back(word.to_vec());
         }
-        if kept.len() > MOST_KEPT {
+        if kept.len() > MAX_KEPT {
             kept.pop_front();
         }
     }

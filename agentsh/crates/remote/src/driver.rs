@@ -31,7 +31,7 @@ use super::renew::Opening;
 /// Bytes that either side may be ahead of the other.
 const AHEAD: usize = 256 << 10;
 /// Requests that may wait for the server at once.
-const MOST_OPEN: usize = 1024;
+const MAX_OPEN: usize = 1024;
 /// How long a message that has no answer may take to be accepted.
 pub(crate) const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
 /// How long what follows such a message waits for it, so that the server hears one after the other.
@@ -210,7 +210,7 @@ impl Link {
             }
             return;
         }
-        if self.open.borrow().len() >= MOST_OPEN {
+        if self.open.borrow().len() >= MAX_OPEN {
             return self.answer(&message, &Failure::TooMany).await;
         }
         let link = Rc::clone(self);

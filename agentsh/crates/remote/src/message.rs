@@ -24,7 +24,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// None for what is no message; the proxy sends none such.
+    /// None for what is not a message; the proxy sends none such.
     pub fn read(line: &[u8], known: &Params) -> Option<Self> {
         let tree = json::read(line).ok()?;
         let (id, method, params) = match classify(&tree).ok()? {

@@ -50,7 +50,7 @@ impl Framer {
         }
     }
 
-    /// Takes the next bytes and gives the events that end in them. What was not finished when the stream ends is no event.
+    /// Takes the next bytes and gives the events that end in them. What was not finished when the stream ends is not an event.
     ///
     /// # Errors
     /// When an event is too long. Nothing more can be read then.

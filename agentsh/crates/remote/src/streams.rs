@@ -19,7 +19,7 @@ use super::sse::{Event, Framer};
 
 /// The wait before a stream is taken up again, unless the server says another.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// How often in a row a stream is taken up again without anything new.
 const TRIES: u32 = 5;
 /// What follows an answer is read for this long, so that the connection can serve the next request.
@@ -76,7 +76,7 @@ impl Link {
             }
             tries += 1;
             answer = self.resume(last).await?;
-            // Half an event of the stream before is no event of this one.
+            // Half an event of the stream before is not an event of this one.
             framer = framer.again();
         }
     }
@@ -222,5 +222,5 @@ impl Link {
 }
 
 fn wait(asked: Option<Duration>, tries: u32) -> Duration {
-    asked.unwrap_or(FIRST_WAIT * 2u32.saturating_pow(tries.min(5))).min(LONGEST_WAIT)
+    asked.unwrap_or(FIRST_WAIT * 2u32.saturating_pow(tries.min(5))).min(MAX_WAIT)
 }

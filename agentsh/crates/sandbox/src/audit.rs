@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket};
 
 /// A longer record is none of ours.
-pub const LONGEST: usize = 9000;
+pub const MAX_LENGTH: usize = 9000;
 
 /// `AUDIT_NLGRP_READLOG`: everybody in it hears every record.
 const READERS: u32 = 1;
@@ -101,7 +101,7 @@ mod tests {
             access("blockers=fs.read_file path=2F612062 dev=\"x\" ino=1"),
             refused(&["fs.read_file"], "/a b")
         );
-        // What stands in a path is no field.
+        // What stands in a path is not a field.
         assert_eq!(
             access("blockers=fs.read_file path=\"/domain=1/blockers=fs.x\" dev=\"x\" ino=1"),
             refused(&["fs.read_file"], "/domain=1/blockers=fs.x")

@@ -145,7 +145,7 @@ impl Hierarchies {
         unified.filter(handed_down).is_some() || self.memory.as_ref().filter(is_ours).is_some()
     }
 
-    /// Makes the version 2 group of one sandbox, into which pid 1 is born. None is no failure: what is missing is told by
+    /// Makes the version 2 group of one sandbox, into which pid 1 is born. None is not a failure: what is missing is told by
     /// the fields. [`Hierarchies::complete`] makes the others.
     #[must_use]
     pub fn create(&self, name: &str, quota: Quota) -> Cgroup {

@@ -20,8 +20,8 @@ use super::stage::{At, StageError};
 use super::{caps, freeze, init, landlock, limits, reaper, seccomp};
 
 /// A process that waits for a disk or a network file system dies when it has what it waits for, which may be never.
-const MOST_ENDING: Duration = Duration::from_secs(5);
-const A_MOMENT: Duration = Duration::from_millis(1);
+const MAX_ENDING: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// As [`init`], without what takes a namespace. Gives the status of the program.
 pub(super) fn descend(
@@ -63,7 +63,7 @@ pub(super) fn descend(
     let signals = reaper::awaited();
     let before = signals.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK).at("block signals")?;
     let status = init::start(plan, control, &before, numbered);
-    end_all(MOST_ENDING);
+    end_all(MAX_ENDING);
     status
 }
 
@@ -83,6 +83,6 @@ fn end_all(within: Duration) {
                 Ok(_) => {}
             }
         }
-        std::thread::sleep(A_MOMENT);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

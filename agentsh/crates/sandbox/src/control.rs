@@ -19,10 +19,10 @@ use super::report::Enforcement;
 
 /// A message larger than this cannot be init's.
 const LARGEST_MESSAGE: usize = 64 * 1024;
-/// The kernel takes no more in one message. A policy names fewer ports: see [`MOST_PORTS`].
-pub const MOST_DESCRIPTORS: usize = 253;
+/// The kernel takes no more in one message. A policy names fewer ports: see [`MAX_PORTS`].
+pub const MAX_DESCRIPTORS: usize = 253;
 /// Each port of a sandbox is one listener; the resolver has two sockets.
-pub const MOST_PORTS: usize = 200;
+pub const MAX_PORTS: usize = 200;
 
 /// What the zygote is asked for. Comes with the far end of the socket for the answer where it is answered, and then:
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ pub fn send<T: Serialize>(
 /// `WouldBlock` on a non-blocking socket; `InvalidData` for a message that the other side would never send.
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut buffer = vec![0; LARGEST_MESSAGE];
-    let mut space = nix::cmsg_space!([RawFd; MOST_DESCRIPTORS]);
+    let mut space = nix::cmsg_space!([RawFd; MAX_DESCRIPTORS]);
     let mut slices = [IoSliceMut::new(&mut buffer)];
     let message =
         recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A process that waits for a disk stops when it has what it waits for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Who waits in the kernel for longer has its signal waiting too: it does nothing of its own before it stops. A parent in
 /// `vfork` waits for its child, which is stopped.
 const LONG_WAIT: Duration = Duration::from_millis(100);
-const A_MOMENT: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// A task says that it is stopped a moment before it gives its processor back.
 const SETTLING: Duration = Duration::from_millis(10);
 
@@ -48,7 +48,7 @@ impl Freezer {
     /// # Errors
     /// When something still runs after a while.
     pub fn freeze(&mut self) -> io::Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + STOP_TIMEOUT;
         match self {
             Self::Group { directory, holds } => {
                 let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ impl Freezer {
                     if is_frozen(directory)? {
                         return Ok(());
                     }
-                    std::thread::sleep(A_MOMENT);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
             }
             Self::Signals { pid, spares_first, stopped } => {
@@ -69,7 +69,7 @@ impl Freezer {
                 let mut calm = 0;
                 while Instant::now() < end {
                     let waits_may_count =
-                        end.saturating_duration_since(Instant::now()) + LONG_WAIT < PATIENCE;
+                        end.saturating_duration_since(Instant::now()) + LONG_WAIT < STOP_TIMEOUT;
                     let all = descendants(*pid).into_iter().skip(usize::from(*spares_first));
                     let running = all.filter(|pid| is_running(*pid, waits_may_count));
                     let mut count = 0;
@@ -83,7 +83,7 @@ impl Freezer {
                     if calm > 1 {
                         return Ok(());
                     }
-                    std::thread::sleep(A_MOMENT);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Still {
         let mut still = Self { freezer, steps: None };
         still.freezer.freeze()?;
         if let Freezer::Signals { pid, .. } = still.freezer {
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + STOP_TIMEOUT;
             let mut before = Steps::of(pid);
             loop {
                 // Who is on the way to its stop is counted once more.

@@ -109,17 +109,17 @@ pub struct RealHost {
 
 /// Directory entries looked at in search of repositories: about a second on a cold disk. What holds more is not written
 /// to by a sandbox.
-const MOST_ENTRIES: usize = 2_000_000;
+const MAX_ENTRIES: usize = 2_000_000;
 /// Directories inside each other in which something is looked for. What lies deeper is guarded by hiding all of it: each of
 /// those above would need a mount, and paths that the kernel does not take (`PATH_MAX`) can be neither looked at nor mounted.
-const MOST_LEVELS: usize = 200;
+const MAX_LEVELS: usize = 200;
 /// Bytes of the path of a directory in which something is looked for: with room for what is named in it, and for where it is
 /// mounted.
-const LONGEST: usize = 3_500;
+const MAX_LENGTH: usize = 3_500;
 /// Names of one directory that are compared with patterns, or followed where they are links.
-pub(crate) const MOST_NAMES: usize = 10_000;
+pub(crate) const MAX_NAMES: usize = 10_000;
 /// Bytes of a configuration of git that are read.
-const MOST_CONFIGURATION: u64 = 1 << 20;
+const MAX_CONFIGURATION: u64 = 1 << 20;
 /// Directories of a repository in which no other lies.
 const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
 /// Each takes a mount.
@@ -158,9 +158,9 @@ impl Host for RealHost {
     fn repositories(&self, directory: &Path) -> Repositories {
         let (mut found, mut closed) = (Vec::new(), Vec::new());
         let mut open = vec![(directory.to_owned(), 0)];
-        let mut budget = MOST_ENTRIES;
+        let mut budget = MAX_ENTRIES;
         while let Some((current, level)) = open.pop() {
-            if level > MOST_LEVELS || current.as_os_str().len() > LONGEST {
+            if level > MAX_LEVELS || current.as_os_str().len() > MAX_LENGTH {
                 closed.push(outermost(&current, directory).to_owned());
                 continue;
             }
@@ -200,7 +200,7 @@ impl Host for RealHost {
     }
 
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>> {
-        let entries = std::fs::read_dir(directory).ok()?.flatten().take(MOST_NAMES);
+        let entries = std::fs::read_dir(directory).ok()?.flatten().take(MAX_NAMES);
         let found = entries.map(|entry| {
             let kind = entry.file_type().map_or(Found::Closed, of_kind);
             (entry.file_name(), kind)
@@ -258,7 +258,7 @@ impl Host for RealHost {
     fn modules(&self, git: &Path) -> Option<Modules> {
         let mut found = Modules::default();
         let mut open = vec![git.join("modules"), git.join("worktrees")];
-        let mut budget = MOST_ENTRIES;
+        let mut budget = MAX_ENTRIES;
         while let Some(current) = open.pop() {
             budget = budget.checked_sub(1)?;
             match self.look(&current) {
@@ -311,8 +311,8 @@ impl Host for RealHost {
 #[must_use]
 pub fn outermost<'p>(path: &'p Path, around: &Path) -> &'p Path {
     let levels = path.strip_prefix(around).map_or(0, |below| below.components().count());
-    let mut near = path.ancestors().skip(levels.saturating_sub(MOST_LEVELS));
-    near.find(|above| above.as_os_str().len() <= LONGEST).unwrap_or(path)
+    let mut near = path.ancestors().skip(levels.saturating_sub(MAX_LEVELS));
+    near.find(|above| above.as_os_str().len() <= MAX_LENGTH).unwrap_or(path)
 }
 
 fn of_kind(kind: std::fs::FileType) -> Found {
@@ -365,8 +365,8 @@ fn start_of(file: &Path) -> Option<String> {
     let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(file).ok()?;
     let found = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    let mut bytes = with_room_for(found.len().min(MOST_CONFIGURATION));
-    file.take(MOST_CONFIGURATION).read_to_end(&mut bytes).ok()?;
+    let mut bytes = with_room_for(found.len().min(MAX_CONFIGURATION));
+    file.take(MAX_CONFIGURATION).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

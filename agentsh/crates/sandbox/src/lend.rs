@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use nix::sched::CloneFlags;
 use rustix::mount::OpenTreeFlags;
 
-use super::control::{self, Answer, Cause, MOST_DESCRIPTORS, Order};
+use super::control::{self, Answer, Cause, MAX_DESCRIPTORS, Order};
 use super::init;
 use super::mend::{Namespaces, with_namespaces};
 use super::mount_calls::open_in;
@@ -21,8 +21,8 @@ use super::zygote::Zygote;
 /// # Errors
 /// The step that failed, in words.
 pub fn lend(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<Vec<OwnedFd>, String> {
-    if paths.len() > MOST_DESCRIPTORS {
-        return Err(format!("more than {MOST_DESCRIPTORS} parts of the project are to be shown"));
+    if paths.len() > MAX_DESCRIPTORS {
+        return Err(format!("more than {MAX_DESCRIPTORS} parts of the project are to be shown"));
     }
     ask(zygote, inside, paths).map_err(|error| error.to_string())
 }

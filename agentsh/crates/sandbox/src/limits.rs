@@ -10,8 +10,8 @@ use super::report::{Enforcement, State};
 use super::stage::{At, StageError};
 
 /// What a program leaves waiting: more than programs do, and a fraction of what the user has on every machine.
-const MOST_QUEUED_SIGNALS: u64 = 4096;
-const MOST_QUEUE_BYTES: u64 = 256 << 10;
+const MAX_QUEUED_SIGNALS: u64 = 4096;
+const MAX_QUEUE_BYTES: u64 = 256 << 10;
 /// The sandbox goes first when the machine has no memory left: half of the highest value.
 const FIRST_TO_GO: &str = "500";
 
@@ -27,10 +27,9 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
     let usual = open_files.maximum.map(|maximum| maximum.min(limits.usual_open_files));
     setrlimit(Resource::Nofile, Rlimit { current: usual, ..open_files }).at("limit open files")?;
     setrlimit(Resource::Core, fixed(0)).at("switch off core dumps")?;
-    setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MOST_QUEUED_SIGNALS))
+    setrlimit(Resource::Sigpending, at_most(Resource::Sigpending, MAX_QUEUED_SIGNALS))
         .at("limit queued signals")?;
-    setrlimit(Resource::Msgqueue, at_most(Resource::Msgqueue, MOST_QUEUE_BYTES))
-        .at("limit message queues")?;
+    setrlimit(Resource::Msgqueue, at_most(Resource::Msgqueue, MAX_QUEUE_BYTES)).at("limit message queues")?;
     // Where /proc does not have it the kernel chooses as it does.
     let _ = fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
     Ok(())

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::git_config::GitConfig;
-use crate::host::{Found, Host, Links, MOST_NAMES, Modules, Repositories, SmallTree};
+use crate::host::{Found, Host, Links, MAX_NAMES, Modules, Repositories, SmallTree};
 
 /// A directory is read when so many names in it were asked for: reading takes five system calls.
 const LOOKS_BEFORE_LISTING: usize = 4;
@@ -60,7 +60,7 @@ impl<'h> ListedHost<'h> {
     }
 
     fn list(&self, directory: &Path) -> Option<Rc<Listing>> {
-        let names = self.host.names(directory).filter(|names| names.len() < MOST_NAMES)?;
+        let names = self.host.names(directory).filter(|names| names.len() < MAX_NAMES)?;
         // A directory may be read and not entered: then nothing in it can be looked at.
         let may_enter = |(name, _): &(OsString, Found)| {
             self.host.look(&directory.join(name)).is_some_and(|found| found != Found::Closed)

@@ -26,7 +26,7 @@ use super::zygote::Zygote;
 const MOUNT_NAMESPACES: &str = "/proc/sys/user/max_mnt_namespaces";
 
 /// More detached mounts than this do not travel in one message.
-const MOST_AT_ONCE: usize = 100;
+const MAX_AT_ONCE: usize = 100;
 
 /// The two namespaces of a sandbox that mounts are made in; held open, so that they can be entered later.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub fn mend(
     mounts: Vec<Mount>,
     passed: &[OwnedFd],
 ) -> Result<(), String> {
-    for some in mounts.chunks(MOST_AT_ONCE) {
+    for some in mounts.chunks(MAX_AT_ONCE) {
         let mut mounts = some.to_vec();
         let mut of_these: Vec<BorrowedFd<'_>> = Vec::new();
         for mount in &mut mounts {

@@ -27,7 +27,7 @@ const NO_LAYER: &str = "mount the project's copy-on-write layer (it needs overla
      later, nothing mounted inside the project, and a state directory on ext4, xfs, btrfs or tmpfs: set \
      XDG_STATE_HOME to one, or run without --review)";
 /// Of one sandbox, out of those that the machine has for all (kernel.pty.max).
-const MOST_TERMINALS: &str = "256";
+const MAX_TERMINALS: &str = "256";
 /// Where copies of pinned files live until they are bound over their paths; the directory is unlisted.
 const COPIES: &str = "/.copies";
 
@@ -173,7 +173,7 @@ enum Place {
 }
 
 /// More directories than this are not kept open.
-const MOST_PARENTS: usize = 16;
+const MAX_PARENTS: usize = 16;
 
 impl<'r> Tree<'r> {
     fn new(root: BorrowedFd<'r>, executable: &'r Executable) -> io::Result<Self> {
@@ -250,7 +250,7 @@ impl<'r> Tree<'r> {
                 let at = self.place(target, Kind::Directory, 0o755)?;
                 let tree = filesystem(
                     c"devpts",
-                    &[("ptmxmode", "0666"), ("mode", "0620"), ("max", MOST_TERMINALS)],
+                    &[("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)],
                     false,
                 )
                 .at("make devpts")?;
@@ -352,7 +352,7 @@ impl<'r> Tree<'r> {
             if !is_made && !self.own.contains(&device(opened.as_fd()).on("look at", path.display())?) {
                 return Ok(None);
             }
-            if self.parents.len() >= MOST_PARENTS {
+            if self.parents.len() >= MAX_PARENTS {
                 self.parents.clear();
             }
             self.parents.insert(path.to_owned(), opened);

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, eth, sockopt
 use super::network;
 
 /// Bytes of a packet that are looked at.
-pub const LONGEST: usize = 128;
+pub const MAX_LENGTH: usize = 128;
 
 const TCP: u8 = 6;
 const ICMP: u8 = 1;
@@ -43,7 +43,7 @@ const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const GIVE: u32 = libc::BPF_RET | libc::BPF_K;
 
 #[expect(clippy::cast_possible_truncation, reason = "a length below 256")]
-const TAKEN: libc::sock_filter = step(GIVE, 0, 0, LONGEST as u32);
+const TAKEN: libc::sock_filter = step(GIVE, 0, 0, MAX_LENGTH as u32);
 const LEFT: libc::sock_filter = step(GIVE, 0, 0, 0);
 
 /// TCP: a reset that answers a SYN has the sequence number 0. ICMP: a port that cannot be reached.

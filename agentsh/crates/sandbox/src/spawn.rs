@@ -157,14 +157,14 @@ impl Ordered {
 impl Drop for Ordered {
     fn drop(&mut self) {
         /// Longer than a birth takes on a busy machine.
-        const PATIENCE: Duration = Duration::from_secs(1);
+        const START_TIMEOUT: Duration = Duration::from_secs(1);
         let Some(control) = self.control.take() else { return };
         // Pid 1 sees the end of its orders and ends; it is our child and must be waited for.
         let _ = rustix::net::shutdown(&control, rustix::net::Shutdown::Write);
         let _ = rustix::net::sockopt::set_socket_timeout(
             &control,
             rustix::net::sockopt::Timeout::Recv,
-            Some(PATIENCE),
+            Some(START_TIMEOUT),
         );
         if let Ok(Some((Answer::Born { .. }, descriptors))) = control::receive(control.as_fd()) {
             descriptors.iter().for_each(|pidfd| end(pidfd.as_fd()));
@@ -182,7 +182,7 @@ fn hand_over(control: BorrowedFd<'_>, launch: &Launch<'_>) -> Result<(), StageEr
     )
     .at("release pid 1")?;
     let passed: Vec<BorrowedFd<'_>> = launch.passed.iter().map(AsFd::as_fd).collect();
-    for some in passed.chunks(control::MOST_DESCRIPTORS) {
+    for some in passed.chunks(control::MAX_DESCRIPTORS) {
         control::send(control, &Handover::Passed { count: some.len() }, some)
             .at("pass descriptors to pid 1")?;
     }
@@ -244,11 +244,11 @@ impl Child {
     /// everything, is not. May be awaited again after it was cancelled.
     pub async fn stopped(&self) {
         /// Longer than a signal takes to reach all of a process group.
-        const A_MOMENT: Duration = Duration::from_millis(20);
+        const SETTLE_DELAY: Duration = Duration::from_millis(20);
         loop {
             let next = answer(&self.control);
             let heard = if self.stopped.get() {
-                let Ok(heard) = tokio::time::timeout(A_MOMENT, next).await else {
+                let Ok(heard) = tokio::time::timeout(SETTLE_DELAY, next).await else {
                     self.stopped.set(false);
                     return;
                 };

@@ -21,7 +21,7 @@ const COMPARED_ELSEWHERE: [u64; 7] = [
     0x786F_4256, // shared folders of VirtualBox
 ];
 /// Names that are tried in other letters.
-const MOST_NAMES: usize = 100;
+const MAX_NAMES: usize = 100;
 
 /// Whether something in a directory may answer to a second name.
 #[must_use]
@@ -43,7 +43,7 @@ fn judge(kind: u64, is_wsl: bool, answers: impl FnOnce() -> bool) -> bool {
 /// Tries names that are there with their letters turned round. Where none has a letter nobody can tell.
 fn answers_in_other_letters(directory: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(directory) else { return true };
-    let names = entries.take(MOST_NAMES).flatten().map(|entry| directory.join(entry.file_name()));
+    let names = entries.take(MAX_NAMES).flatten().map(|entry| directory.join(entry.file_name()));
     let device = |path: &Path| path.symlink_metadata().ok().map(|found| found.dev());
     // The directory itself is a name too, but that of a mount point is another file system's.
     let above = directory.parent().filter(|above| device(above) == device(directory));

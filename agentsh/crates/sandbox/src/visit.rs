@@ -20,7 +20,7 @@ use super::zygote::Zygote;
 /// Opens a file for reading; None when there is none.
 ///
 /// # Errors
-/// When it is no regular file, or the sandbox cannot be entered.
+/// When it is not a regular file, or the sandbox cannot be entered.
 pub fn open(zygote: &Zygote, inside: &Namespaces, path: &Path) -> io::Result<Option<File>> {
     let order = Order::Visit { path: path.as_os_str().as_bytes().to_vec() };
     let (user, mount) = inside.descriptors();
@@ -58,7 +58,7 @@ fn enter_and_open(path: &Path, namespaces: Vec<OwnedFd>) -> io::Result<OwnedFd> 
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
     let file = rustix::fs::openat2(&root, below, flags, Mode::empty(), resolve)?;
     if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     Ok(file)
 }

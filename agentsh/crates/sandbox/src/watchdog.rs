@@ -10,8 +10,8 @@ use std::time::Duration;
 /// What a sandbox may gain in a second: as fast as the kernel gives pages to a few processors.
 const GAIN: u64 = 4 << 30;
 /// Between two looks.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_millis(500);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Returns when the processes below `pid` together hold more than `limit` bytes. Looks on a thread of its own, the more
 /// often the less is left; a look takes long where there are many processes, and nobody else waits for it.
@@ -31,7 +31,7 @@ pub async fn exceeded(pid: u32, limit: u64) {
 }
 
 fn pause(left: u64) -> Duration {
-    Duration::from_millis(left.saturating_mul(1000) / GAIN).clamp(SHORTEST, LONGEST)
+    Duration::from_millis(left.saturating_mul(1000) / GAIN).clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
 /// Bytes of memory of a process and all its descendants: resident pages, page tables, pages of memory files (memfd) that
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn the_less_is_left_the_sooner_is_the_next_look() {
-        assert_eq!(pause(0), SHORTEST);
+        assert_eq!(pause(0), MIN_INTERVAL);
         assert_eq!(pause(1 << 30), Duration::from_millis(250));
-        assert_eq!(pause(u64::MAX), LONGEST);
+        assert_eq!(pause(u64::MAX), MAX_INTERVAL);
     }
 
     #[test]

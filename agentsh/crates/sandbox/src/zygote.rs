@@ -247,8 +247,8 @@ fn know_the_processor() {
 fn next_order(socket: &OwnedFd, given_up: &mut Vec<OwnedFd>) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
     const A_WHILE_MS: u16 = 1000;
     /// More than a session with many short-lived sandboxes may leave open.
-    const MOST_GIVEN_UP: usize = 64;
-    if given_up.len() > MOST_GIVEN_UP {
+    const MAX_GIVEN_UP: usize = 64;
+    if given_up.len() > MAX_GIVEN_UP {
         given_up.clear();
     }
     if poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::from(A_WHILE_MS)) == Ok(0) {

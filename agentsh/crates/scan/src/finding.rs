@@ -147,9 +147,9 @@ pub fn around(text: &str, place: &Range<usize>) -> String {
 /// The neighbourhood of a place in a text, cut at characters, control characters shown as spaces. Secrets that reach
 /// into it are replaced.
 pub(crate) fn context(text: &str, place: &Range<usize>, secrets: &[Redaction]) -> String {
-    const LONGEST: usize = 160;
+    const MAX_LENGTH: usize = 160;
     let start = before(text, place.start, CONTEXT);
-    let end = after(text, place.end.min(place.start + LONGEST).max(place.start), CONTEXT);
+    let end = after(text, place.end.min(place.start + MAX_LENGTH).max(place.start), CONTEXT);
     let mut shown = String::new();
     let mut at = start;
     for secret in secrets.iter().filter(|secret| secret.start < end && secret.end > start) {

@@ -275,7 +275,7 @@ fn forwarded(
     (!secrets.is_empty()).then(|| secrets::redacted(&part.text, secrets))
 }
 
-/// What is no word: characters, links, keys, white space.
+/// What is not a word: characters, links, keys, white space.
 fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret], signs: &mut Vec<Sign>) {
     let text = part.text.as_ref();
     let mut push = |own: Own, place: Range<usize>, weight: u32| {

@@ -12,7 +12,7 @@ use crate::views;
 /// Points.
 const ALERT: u32 = 30;
 const BLOCK: u32 = 60;
-const MOST: u32 = 100;
+const MAX_POINTS: u32 = 100;
 /// Bytes in which signs add up.
 const WINDOW: usize = 400;
 /// For a text that nobody writes like that, if it says something at all.
@@ -133,7 +133,7 @@ pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
     if verdict == Action::Block && is_less() {
         return Outcome { verdict: Action::Alert, score: BLOCK - 1 };
     }
-    Outcome { verdict, score: score.min(MOST) }
+    Outcome { verdict, score: score.min(MAX_POINTS) }
 }
 
 /// Whether without the deeds that the text forbids there would be too little to block it.

@@ -33,7 +33,7 @@ const MEMORY: [&str; 14] = [
     "default source",
     "default provider",
 ];
-const LONGEST: usize = 4096;
+const MAX_LENGTH: usize = 4096;
 
 pub fn links(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
@@ -45,7 +45,7 @@ pub fn links(text: &str) -> Vec<Range<usize>> {
         }
         let length = bytes[at..]
             .iter()
-            .take(LONGEST)
+            .take(MAX_LENGTH)
             .take_while(|byte| {
                 !byte.is_ascii_whitespace() && !matches!(byte, b'"' | b'\'' | b'<' | b'>' | b'`')
             })

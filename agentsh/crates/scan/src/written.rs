@@ -1,5 +1,5 @@
 //! What a call writes down is not what it runs: a command in the prose of a document is talked about, and a function of a
-//! program is no command. Under the name of a member that is run, and in scripts, everything counts in full.
+//! program is not a command. Under the name of a member that is run, and in scripts, everything counts in full.
 
 use std::collections::BTreeMap;
 
@@ -116,7 +116,7 @@ fn words_of_sentences(text: &str) -> usize {
     all
 }
 
-/// For how many words it counts; 0 for what is no word. A word of a script without spaces counts for several.
+/// For how many words it counts; 0 for what is not a word. A word of a script without spaces counts for several.
 fn plain(word: &str) -> usize {
     let inner = word.trim_start_matches(['"', '\'', '(', '`', '*', '“', '„', '[', '{'].as_slice());
     let inner = inner.trim_end_matches(

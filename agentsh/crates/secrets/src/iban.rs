@@ -6,15 +6,15 @@ use crate::checks;
 
 /// The place of an IBAN that begins at `start`.
 pub(crate) fn place(bytes: &[u8], start: usize) -> Option<Range<usize>> {
-    const MOST: usize = 34;
+    const MAX_COUNT: usize = 34;
     if !matches!(bytes.get(start..), Some([b'A'..=b'Z', b'A'..=b'Z', b'0'..=b'9', ..]))
         || start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric())
     {
         return None;
     }
     let is_part = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
-    let (mut value, mut ends, mut end) = (Vec::with_capacity(MOST), Vec::new(), start);
-    while value.len() < MOST {
+    let (mut value, mut ends, mut end) = (Vec::with_capacity(MAX_COUNT), Vec::new(), start);
+    while value.len() < MAX_COUNT {
         match bytes.get(end) {
             Some(byte) if is_part(*byte) => {
                 value.push(*byte);

@@ -106,8 +106,8 @@ pub(crate) fn is_secret_name(word: &str) -> bool {
 /// `db_password`, `--token`.
 #[must_use]
 pub fn is_hidden_name(name: &str) -> bool {
-    const LONGEST: usize = 200;
-    if name.len() > LONGEST {
+    const MAX_LENGTH: usize = 200;
+    if name.len() > MAX_LENGTH {
         return true;
     }
     let plain: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();

@@ -16,7 +16,7 @@ const BEGINNINGS: [&str; 4] = ["sk_", "rk_", "xox", "eyJ"];
 const MIN_PREFIXED: usize = 16;
 const MIN_RANDOM: usize = 20;
 /// No shorter word is looked at.
-const SHORTEST: usize = if MIN_PREFIXED < MIN_RANDOM { MIN_PREFIXED } else { MIN_RANDOM };
+const MIN_LENGTH: usize = if MIN_PREFIXED < MIN_RANDOM { MIN_PREFIXED } else { MIN_RANDOM };
 
 /// Characters of passwords that are part of no word.
 const MARKS: [char; 6] = ['!', '#', '^', '*', '@', '?'];
@@ -130,10 +130,10 @@ fn value_length(text: &str) -> usize {
 
 /// `name=`
 fn is_parameter(text: &str) -> bool {
-    const LONGEST: usize = 64;
+    const MAX_LENGTH: usize = 64;
     let end = text
         .bytes()
-        .take(LONGEST)
+        .take(MAX_LENGTH)
         .position(|byte| !byte.is_ascii_alphanumeric() && !b"_-.[]%".contains(&byte));
     end.is_some_and(|end| end > 0 && text.as_bytes().get(end) == Some(&b'='))
 }
@@ -180,7 +180,7 @@ fn is_scheme(word: &str) -> bool {
 
 /// A word without `=` inside: whole when it looks random as a whole, otherwise piece by piece between slashes.
 fn judged(word: &str) -> Cow<'_, str> {
-    if word.len() < SHORTEST {
+    if word.len() < MIN_LENGTH {
         return word.into();
     }
     let has_all = has_class(word, |c| c.is_ascii_uppercase())
@@ -198,7 +198,7 @@ fn judged(word: &str) -> Cow<'_, str> {
 }
 
 fn is_secret(piece: &str) -> bool {
-    if piece.len() < SHORTEST {
+    if piece.len() < MIN_LENGTH {
         return false;
     }
     // A key keeps its shape behind a few letters of something else.

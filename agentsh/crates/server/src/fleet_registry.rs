@@ -15,7 +15,7 @@ use crate::registry::{Caller, May, Mounted};
 use agentsh::cli::server::{Failure, Registers};
 
 /// Longest body of a request, in bytes: as the registry has it.
-const MOST_BODY: usize = 8 << 20;
+const MAX_BODY: usize = 8 << 20;
 /// Where its tables stand in PostgreSQL: those of the fleet have the same names.
 const SCHEMA: &str = "agentsh_registry";
 
@@ -65,7 +65,7 @@ fn beside(fleet: Database) -> Result<Database, String> {
 const KEY: i64 = 7_452_383;
 
 async fn known(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    let (who, mut request) = match gate.identify(request, MOST_BODY).await {
+    let (who, mut request) = match gate.identify(request, MAX_BODY).await {
         Ok(known) => known,
         Err(refused) => return refused,
     };

@@ -19,7 +19,7 @@ use crate::{fleet, fleet_registry, pages, registry};
 /// `fleet serve`: until SIGINT or SIGTERM.
 pub(crate) async fn fleet(args: FleetArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     if let Some(bundles) = args.bundles.as_ref().filter(|bundles| !bundles.is_dir()) {
-        return Err(Failure::Usage(format!("--bundles '{}' is no directory", bundles.display())));
+        return Err(Failure::Usage(format!("--bundles '{}' is not a directory", bundles.display())));
     }
     let behind_proxy = args.behind_proxy;
     let identity = pages::Identity::start(&args.oidc).map_err(Failure::Usage)?;

@@ -64,7 +64,7 @@ impl PinStore {
 }
 
 fn write(connection: &mut Connection, files: &[(FileKey, [u8; 32])]) -> rusqlite::Result<()> {
-    // A lost cache entry is no loss, so this one does not wait for the disk.
+    // A lost cache entry is not a loss, so this one does not wait for the disk.
     connection.execute_batch("PRAGMA synchronous = NORMAL")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut insert = transaction.prepare(

@@ -156,7 +156,7 @@ impl Journal {
     }
 
     /// What is queued goes to the disk at once instead of being gathered. Waits for nothing.
-    pub fn hurry(&self) {
+    pub fn flush_now(&self) {
         self.shared().wake(true);
     }
 

@@ -232,7 +232,7 @@ async fn nobody_waits_for_the_room_of_a_broken_journal() {
 #[tokio::test]
 async fn places_that_cannot_be_used_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("agentsh.db"), "this is no database, however long it is ".repeat(100))
+    std::fs::write(dir.path().join("agentsh.db"), "this is not a database, however long it is ".repeat(100))
         .unwrap();
     let error = Journal::open(dir.path(), session(1)).await.unwrap_err();
     assert!(matches!(&error, StoreError::Damaged { message } if message.contains("agentsh.db")), "{error}");

@@ -9,7 +9,7 @@ use super::writer::{self, INSERT};
 use super::{Reader, StoreError};
 
 /// Rows of a copy are at most this long, in bytes of the body.
-pub const MOST_BODY: usize = MAX_BODY_BYTES;
+pub const MAX_BODY: usize = MAX_BODY_BYTES;
 
 /// What the first row of a journal links to.
 pub const NOTHING: [u8; 32] = chain::ZERO;
@@ -45,7 +45,7 @@ impl Raw {
         chain::hash(prev, &self.session, self.seq, &self.time, &self.body)
     }
 
-    /// None: the body is no event.
+    /// None: the body is not an event.
     #[must_use]
     pub fn facts(&self) -> Option<Facts> {
         let columns = Columns::of(&self.body).ok()?;

@@ -112,7 +112,7 @@ impl Summary {
             }
         }
         let line = |(who, lacks): (Vec<String>, Vec<String>)| {
-            // A weaker tier is no lack of the machine: it was asked for.
+            // A weaker tier is not a lack of the machine: it was asked for.
             let why = match lacks.iter().all(|lack| lack.starts_with("tier ")) {
                 true => "`agentsh report` says what that leaves out",
                 false => "`agentsh doctor` says why",

@@ -407,7 +407,7 @@ impl Summary {
             .collect()
     }
 
-    /// The id of what the proxy itself does, which is no server of anybody.
+    /// The id of what the proxy itself does, which is not a server of anybody.
     fn is_own(&self, server: &ServerId) -> bool {
         self.verb.as_deref() == Some("proxy") && server.0 == "canary"
     }

@@ -114,7 +114,7 @@ impl TaintStore {
     /// `journal`.
     ///
     /// # Errors
-    /// When the directory or the database cannot be used. A damaged database is no error: see [`Opened::set_aside`].
+    /// When the directory or the database cannot be used. A damaged database is not an error: see [`Opened::set_aside`].
     pub async fn open(path: &Path, now: Duration, journal: &Journal) -> Result<Opened, StoreError> {
         let path = path.to_owned();
         let open = move || match load(&path, now) {
@@ -170,7 +170,7 @@ impl TaintStore {
             queue.waiters.push(done);
         }
         self.write_soon();
-        self.journal.hurry();
+        self.journal.flush_now();
         written.await.unwrap_or_else(|_| Err(StoreError::Broken("the writer stopped".to_owned())))
     }
 
@@ -323,7 +323,7 @@ mod tests {
     #[tokio::test]
     async fn a_damaged_database_is_set_aside_with_a_reason() {
         let state = tempfile::tempdir().unwrap();
-        fs::write(state.path().join("taint.db"), "this is no database, and it is long enough to be read")
+        fs::write(state.path().join("taint.db"), "this is not a database, and it is long enough to be read")
             .unwrap();
         let opened = open(state.path(), seconds(10)).await;
         let aside = opened.set_aside.unwrap();

@@ -6,7 +6,7 @@ use crate::escape::shorten;
 use crate::{Html, Tone};
 
 /// Boxes of one column; more are one box.
-const MOST_BOXES: usize = 16;
+const MAX_BOXES: usize = 16;
 /// Characters of a name in a box.
 const NAME: usize = 24;
 
@@ -118,7 +118,7 @@ impl Flow {
             // Those that most was sent from or to, in the order in which they came.
             let most = |at: &usize| ends.get(*at).and_then(|end| edges_of.get(*end)).copied().unwrap_or(0);
             shown.sort_by_key(|at| std::cmp::Reverse(most(at)));
-            shown.truncate(MOST_BOXES);
+            shown.truncate(MAX_BOXES);
             shown.sort_unstable();
             *left_out = ends.len() - shown.len();
             for end in shown.into_iter().filter_map(|at| ends.get(at)) {
@@ -171,7 +171,7 @@ impl Flow {
             }
             for (column, count) in drawing.left_out.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let x = COLUMNS.get(column).copied().unwrap_or_default();
-                draw_box(html, &format!("and {count} more"), column, x, 10 + MOST_BOXES * STEP);
+                draw_box(html, &format!("and {count} more"), column, x, 10 + MAX_BOXES * STEP);
             }
         });
     }
@@ -257,7 +257,7 @@ mod tests {
         let mut html = Html::new(false);
         Flow { edges }.show(&mut html);
         let text = html.finish();
-        assert_eq!(text.matches("class=\"node server\"").count(), MOST_BOXES + 1, "{text}");
+        assert_eq!(text.matches("class=\"node server\"").count(), MAX_BOXES + 1, "{text}");
         // What does more than others is among those that are drawn.
         assert!(text.contains("<title>server 150</title>") && text.contains("and 184 more"), "{text}");
         assert!(text.contains("&lt;host&gt;:443") && !text.contains("<host>"), "{text}");

@@ -17,7 +17,7 @@ const MANIFEST: &str = ".claude-plugin/plugin.json";
 /// The marketplace of plugins that lie among the skills.
 const OF_SKILLS: &str = "skills-dir";
 /// Skills that are looked at: those behind have no servers, for Claude Code starts none but those of the list.
-const MOST_SKILLS: usize = 1_000;
+const MAX_SKILLS: usize = 1_000;
 const CUSTOMS: Customs<'_> =
     Customs { manifests: &[MANIFEST], root: &["CLAUDE_PLUGIN_ROOT"], id, starts_in_root: false, kept: KEPT };
 
@@ -68,7 +68,7 @@ fn in_skills(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory.join("skills")).into_iter().flatten().flatten();
     let is_plugin = |root: &PathBuf| root.join(MANIFEST).is_file();
     let mut found: Vec<PathBuf> =
-        entries.take(MOST_SKILLS).map(|entry| entry.path()).filter(is_plugin).collect();
+        entries.take(MAX_SKILLS).map(|entry| entry.path()).filter(is_plugin).collect();
     found.sort();
     found
 }

@@ -67,7 +67,7 @@ const PLAIN: &[&str] = &[
 const NARROWING_PERMISSIONS: &[&str] = &["ask", "deny"];
 const NARROWING_MODES: &[&str] = &["default", "manual", "plan"];
 /// Most keys that a message names.
-const MOST_NAMED: usize = 12;
+const MAX_NAMED: usize = 12;
 
 /// Reads every settings file that can switch a project's server off, or move the model.
 pub(super) fn settings(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> Settings {
@@ -166,7 +166,7 @@ impl Settings {
         if taken.is_empty() {
             return;
         }
-        let names: Vec<&str> = taken.iter().take(MOST_NAMED).map(String::as_str).collect();
+        let names: Vec<&str> = taken.iter().take(MAX_NAMED).map(String::as_str).collect();
         let names = names.join(", ");
         let names = crate::store::escape::line(&names);
         self.notes.push(format!(

@@ -8,9 +8,9 @@ use super::super::json;
 use super::keys::is_not_of_a_project;
 
 /// Told of one file.
-const MOST: usize = 64;
+const MAX_COUNT: usize = 64;
 /// Characters of what a file says that are shown.
-const MOST_SHOWN: usize = 160;
+const MAX_SHOWN: usize = 160;
 const DEPTH: usize = 64;
 
 /// What a file that names servers and programs would do. A file that cannot be read may do anything.
@@ -32,7 +32,7 @@ pub(super) fn of_settings(path: &Path, text: &str) -> Vec<String> {
             acts.push(format!("cannot be read, so that nobody knows what it starts: {first}"));
         }
     }
-    acts.truncate(MOST);
+    acts.truncate(MAX_COUNT);
     acts
 }
 
@@ -56,12 +56,12 @@ pub(super) fn of_prose(text: &str) -> Vec<String> {
             acts.push(format!("runs when it is used: {}", shown(command)));
         }
     }
-    acts.truncate(MOST);
+    acts.truncate(MAX_COUNT);
     acts
 }
 
 fn walk(value: &Value, above: &str, left: usize, acts: &mut Vec<String>) {
-    let Some(left) = left.checked_sub(1).filter(|_| acts.len() < MOST) else { return };
+    let Some(left) = left.checked_sub(1).filter(|_| acts.len() < MAX_COUNT) else { return };
     match value {
         Value::Object(members) => {
             for (name, inner) in members {
@@ -133,7 +133,7 @@ fn told(value: &str) -> String {
 
 /// As it may be shown, and bounded.
 fn shown(text: &str) -> String {
-    let cut: String = text.chars().take(MOST_SHOWN).collect();
+    let cut: String = text.chars().take(MAX_SHOWN).collect();
     let more = if cut.len() < text.len() { "..." } else { "" };
     format!("{}{more}", crate::store::escape::line(&cut))
 }

@@ -11,11 +11,11 @@ use super::{AGENTS, acts};
 const SKIPPED: &[&str] = &[".git", ".hg", ".jj", "node_modules", "target", ".venv", "venv", "__pycache__"];
 const DEPTH: usize = 24;
 /// Files that are told.
-const MOST_FILES: usize = 2_000;
+const MAX_FILES: usize = 2_000;
 
 /// What a project brings.
 #[derive(Clone, Debug, Default)]
-pub struct Brings {
+pub struct ProjectAgentConfig {
     /// By path.
     pub files: Vec<Brought>,
     /// There is more than was looked at.
@@ -41,22 +41,22 @@ pub struct Brought {
 
 /// Looks through a project. Of more than `most` entries the rest is left out. Links are not followed out of it.
 #[must_use]
-pub fn look(project: &Path, most: usize) -> Brings {
-    let mut brings = Brings::default();
+pub fn look(project: &Path, most: usize) -> ProjectAgentConfig {
+    let mut brings = ProjectAgentConfig::default();
     let mut left = most;
     walk(project, Path::new(""), DEPTH, &mut left, &mut brings);
     brings.files.sort_by(|one, other| one.path.cmp(&other.path));
     brings
 }
 
-fn walk(project: &Path, below: &Path, depth: usize, left: &mut usize, brings: &mut Brings) {
+fn walk(project: &Path, below: &Path, depth: usize, left: &mut usize, brings: &mut ProjectAgentConfig) {
     let Ok(entries) = std::fs::read_dir(project.join(below)) else { return };
     let Some(depth) = depth.checked_sub(1) else {
         brings.is_cut = true;
         return;
     };
     for entry in entries.flatten() {
-        if *left == 0 || brings.files.len() >= MOST_FILES {
+        if *left == 0 || brings.files.len() >= MAX_FILES {
             brings.is_cut = true;
             return;
         }

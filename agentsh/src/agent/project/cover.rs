@@ -7,11 +7,11 @@ use super::super::{Context, Launch, agreement, read};
 use super::AGENTS;
 
 /// Words of a command line among which the agent's name may stand, as behind `npx -y`.
-const MOST_WORDS: usize = 6;
+const MAX_WORDS: usize = 6;
 
 /// Covers what the project brings for the agent of this command line.
 pub(in super::super) fn cover(context: &Context<'_>, known: &[PathBuf], launch: &mut Launch) {
-    let words: Vec<&str> = context.argv.iter().take(MOST_WORDS).map(|word| plain_name(word)).collect();
+    let words: Vec<&str> = context.argv.iter().take(MAX_WORDS).map(|word| plain_name(word)).collect();
     let is_meant = |names: &[&str]| names.iter().any(|name| words.contains(name));
     let agents = AGENTS.iter().filter(|agent| agent.is_covered && is_meant(agent.names));
     let within = |directory: &&Path| directory.starts_with(context.project);

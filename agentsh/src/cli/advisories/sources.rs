@@ -18,7 +18,7 @@ const MAX_SOURCE: u64 = 4 << 30;
 /// Largest file of signatures, in bytes.
 const MAX_SIGNATURES: usize = 256 << 10;
 /// Files of a directory that are read.
-const MOST_FILES: usize = 1_000_000;
+const MAX_FILES: usize = 1_000_000;
 
 fn is_url(source: &str) -> bool {
     source.starts_with("https://") || source.starts_with("http://")
@@ -35,7 +35,7 @@ pub(super) fn names_of(here: &Here, source: &str) -> Result<Vec<String>, String>
         return Ok(vec![source.to_owned()]);
     }
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(&path).map_err(|error| error.to_string())?.take(MOST_FILES) {
+    for entry in std::fs::read_dir(&path).map_err(|error| error.to_string())?.take(MAX_FILES) {
         let path = entry.map_err(|error| error.to_string())?.path();
         if path.extension().is_some_and(|ending| ending == "json" || ending == "jsonl") && path.is_file() {
             files.push(path);

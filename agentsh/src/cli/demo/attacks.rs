@@ -8,7 +8,7 @@ use super::facts::{ENV_FILE, Facts, HOOK, KEY, PIDS, Report, VARIABLE};
 use crate::cli::attempt::{self, Try, errno};
 
 /// Bounded, should the limit not hold.
-const MOST_FORKS: usize = 300;
+const MAX_FORKS: usize = 300;
 /// A resolver that answers everybody: where the sandbox leaks, one connection is opened and closed again.
 const INTERNET: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 1);
 const INTERNET_6: Ipv6Addr = Ipv6Addr::new(0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111);
@@ -103,7 +103,7 @@ fn terminal() -> Vec<Try> {
 }
 
 fn fork_bomb(by: &str) -> Report {
-    let (made, refused) = attempt::fork_until_refused(MOST_FORKS);
+    let (made, refused) = attempt::fork_until_refused(MAX_FORKS);
     let what = format!("start more than {PIDS} processes");
     Report { detail: format!("after {made}"), ..Report::new(by, "fork-bomb", vec![Try::new(what, refused)]) }
 }

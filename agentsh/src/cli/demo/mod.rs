@@ -39,9 +39,9 @@ pub const AGENT_VERB: &str = "__demo-agent";
 pub const SESSION_VERB: &str = "__demo-session";
 
 /// A demo that takes longer is ended, and shows what was not tried.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEMO_TIMEOUT: Duration = Duration::from_secs(20);
 /// Events of one run; far more than there are.
-const MOST_EVENTS: u64 = 10_000;
+const MAX_EVENTS: u64 = 10_000;
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -199,7 +199,7 @@ async fn run_to_end(place: &Place, executable: &Path, state: &Path) -> io::Resul
             _ = &mut interrupt => true,
             () = tokio::time::sleep(Duration::from_millis(5)) => false,
         };
-        if interrupted || started.elapsed() > PATIENCE {
+        if interrupted || started.elapsed() > DEMO_TIMEOUT {
             session.kill()?;
             session.wait()?;
         }
@@ -214,7 +214,7 @@ async fn run_to_end(place: &Place, executable: &Path, state: &Path) -> io::Resul
 async fn events(state: &Path, session: SessionId) -> Result<(Vec<crate::store::Event>, String), String> {
     let reader = Reader::open(state).await.map_err(|error| error.to_string())?;
     let mut reader = reader.ok_or_else(|| "nothing was recorded".to_owned())?;
-    let filter = EventFilter { session: Some(session), limit: MOST_EVENTS, ..EventFilter::default() };
+    let filter = EventFilter { session: Some(session), limit: MAX_EVENTS, ..EventFilter::default() };
     let records = reader.events(&filter).await.map_err(|error| error.to_string())?;
     let text = records.iter().map(|record| record.body.to_string()).collect::<Vec<_>>().join("\n");
     Ok((records.into_iter().filter_map(|record| record.event).collect(), text))

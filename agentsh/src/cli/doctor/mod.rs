@@ -20,7 +20,7 @@ use self::layer::{Layer, State};
 use self::stage::Stage;
 use super::{exit, fail};
 
-/// Where standard output is no terminal: programs read `--json`.
+/// Where standard output is not a terminal: programs read `--json`.
 const COLUMNS: u16 = 100;
 
 const NO_SANDBOX: &str = "no sandbox can be started";
@@ -59,7 +59,7 @@ pub async fn run(args: DoctorArgs) -> u8 {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         Err(error) => return fail(&format!("cannot write the answer: {error}")),
     }
-    // What nobody can change is no reason for a script to stop.
+    // What nobody can change is not a reason for a script to stop.
     let is_open = |layer: &Layer| layer.state.is_wanting() && layer.can_be_helped();
     if layers.iter().any(is_open) { exit::NO } else { 0 }
 }

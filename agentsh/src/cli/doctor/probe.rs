@@ -20,7 +20,7 @@ const MEMORY_PROCESSES: usize = 3;
 /// Longer than the watchdog needs to look twice.
 const MEMORY_HELD: Duration = Duration::from_millis(700);
 pub const PIDS_LIMIT: u64 = 24;
-const MOST_FORKS: usize = 100;
+const MAX_FORKS: usize = 100;
 /// So little that even a busy machine gives a loop more than that.
 pub const CPU_PERCENT: u64 = 5;
 /// Processor time and time on the wall, whichever ends first.
@@ -242,7 +242,7 @@ fn pinned(facts: &Facts) -> Answer {
 }
 
 fn pids() -> Answer {
-    let (made, refused) = attempt::fork_until_refused(MOST_FORKS);
+    let (made, refused) = attempt::fork_until_refused(MAX_FORKS);
     let mut answer =
         Answer { forbidden: vec![Try::new("start one more process", refused)], ..Answer::default() };
     answer.facts.insert("made".to_owned(), made.to_string());

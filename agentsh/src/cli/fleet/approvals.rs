@@ -11,7 +11,7 @@ use crate::session::approvals::Item;
 use crate::store::escape;
 
 /// Fewest letters of an id that say which question is meant.
-const FEWEST: usize = 4;
+const MIN_COUNT: usize = 4;
 
 /// A fleet server that is asked for questions.
 pub(in crate::cli) struct Asked(Client);
@@ -35,7 +35,7 @@ impl Asked {
 
     /// By its id, or the beginning of one.
     pub(in crate::cli) fn find<'w>(all: &'w [OfHost], id: &str) -> Result<&'w OfHost, Failure> {
-        let mut found = all.iter().filter(|one| id.len() >= FEWEST && one.waiting.id.starts_with(id));
+        let mut found = all.iter().filter(|one| id.len() >= MIN_COUNT && one.waiting.id.starts_with(id));
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
             _ => Err(Failure::No(format!(
@@ -51,7 +51,7 @@ impl Asked {
     }
 }
 
-/// What waits. What a host wrote that is no question is left out: there is nothing to answer.
+/// What waits. What a host wrote that is not a question is left out: there is nothing to answer.
 pub async fn waiting(client: &Client) -> Result<Vec<OfHost>, ClientError> {
     let all: Vec<Waiting> = client.get("/v1/asks").await?;
     let read = |waiting: Waiting| {

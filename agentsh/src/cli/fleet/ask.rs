@@ -20,11 +20,11 @@ use crate::types::SessionId;
 /// Rows of one page.
 const PAGE: u64 = 1000;
 /// Rows that are looked through for calls that an index does not find.
-const MOST_LOOKED: usize = 50_000;
+const MAX_LOOKED: usize = 50_000;
 /// Sessions whose beginning is asked for one by one.
-const MOST_BEGINNINGS: usize = 2000;
+const MAX_BEGINNINGS: usize = 2000;
 /// Events of a session that is reported.
-const MOST_REPORTED: usize = 200_000;
+const MAX_REPORTED: usize = 200_000;
 
 const CALLS: [&str; 3] = ["mcp_tool_called", "mcp_tool_call_intercepted", "mcp_server_unavailable"];
 const DETECTIONS: [&str; 2] = ["mcp_exfil_detected", "mcp_content_detected"];
@@ -153,9 +153,9 @@ impl Fleet {
             let page: Rows = self.client.get(&path).await.map_err(failure)?;
             rows.extend(page.rows);
             match page.next.and_then(|next| next.parse().ok()) {
-                Some(next) if rows.len() < MOST_REPORTED && next > after => after = next,
+                Some(next) if rows.len() < MAX_REPORTED && next > after => after = next,
                 Some(_) => {
-                    let why = format!("the session has more than {MOST_REPORTED} events: ask its host");
+                    let why = format!("the session has more than {MAX_REPORTED} events: ask its host");
                     return Err(Failure::No(why));
                 }
                 None => break,
@@ -215,7 +215,7 @@ impl Fleet {
         let (mut rows, mut is_cut) = (Vec::new(), false);
         for kind in kinds {
             let filter = EventFilter { since: Some(since), ..EventFilter::default() };
-            let (found, has_more) = self.newest_of(&[kind], &filter, MOST_LOOKED as u64).await?;
+            let (found, has_more) = self.newest_of(&[kind], &filter, MAX_LOOKED as u64).await?;
             is_cut |= has_more;
             rows.extend(found);
         }
@@ -223,9 +223,9 @@ impl Fleet {
             rows.iter().filter(|row| row.seq == 1).map(|row| row.session.as_str()).collect();
         let others: BTreeSet<&str> =
             rows.iter().map(|row| row.session.as_str()).filter(|session| !begun.contains(session)).collect();
-        is_cut |= others.len() > MOST_BEGINNINGS;
+        is_cut |= others.len() > MAX_BEGINNINGS;
         let mut beginnings = Vec::new();
-        for session in others.into_iter().take(MOST_BEGINNINGS) {
+        for session in others.into_iter().take(MAX_BEGINNINGS) {
             let session = session.parse().ok().map(SessionId);
             let filter = EventFilter { session, ..EventFilter::default() };
             let found = self.newest(&["session_started"], &filter, 1).await?;
@@ -338,7 +338,7 @@ impl Fleet {
             let known: BTreeSet<String> = rows.iter().map(|row| row.at.clone()).collect();
             rows.extend(page.rows.into_iter().filter(|row| !known.contains(&row.at)));
             before = page.next;
-            if before.is_none() || rows.len() >= MOST_LOOKED {
+            if before.is_none() || rows.len() >= MAX_LOOKED {
                 return Ok(rows);
             }
             if reader(&rows)?.calls(filter).await?.len() >= wanted {

@@ -10,7 +10,7 @@ use crate::fleet::place;
 /// Between two looks, also of forwarders that come and go with sessions.
 const EVERY: Duration = Duration::from_secs(300);
 /// How often the time is looked at.
-const LOOK: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Fetches it when it is time, until this is dropped. What is refused stands in the reports of sessions.
 pub(super) async fn keep_fetching(context: &Context) {
@@ -19,7 +19,7 @@ pub(super) async fn keep_fetching(context: &Context) {
             // Said by `fleet doctor`, `policy bundle status` and every session.
             let _said = fetch(context).await;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

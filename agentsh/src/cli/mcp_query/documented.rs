@@ -28,7 +28,7 @@ const SHARED: [&str; 7] = [
     "mcp_server_env_filtered",
 ];
 
-/// Events of the type that was asked for, oldest first. None: it is no name of the page.
+/// Events of the type that was asked for, oldest first. None: it is not a name of the page.
 pub async fn events(filter: &EventFilter, reader: &mut Reader) -> Result<Option<Vec<Value>>, Failure> {
     let Some(name) = filter.kind.as_deref() else { return Ok(None) };
     if SHARED.contains(&name) {

@@ -15,7 +15,7 @@ use crate::store::escape;
 use crate::types::ServerId;
 
 /// Pieces that one question may need: that a server is started, and that its tool is called.
-const MOST_PIECES: usize = 4;
+const MAX_PIECES: usize = 4;
 /// Mode of a policy file that is made.
 const MODE: u32 = 0o600;
 /// In place of what `*` of a host stands for, where the policy is asked about it.
@@ -145,7 +145,7 @@ impl File {
             Failure::Failed(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
         };
         let mut policy = self.policy(&text, place).map_err(unusable)?;
-        for _ in 0..MOST_PIECES {
+        for _ in 0..MAX_PIECES {
             let answer = ask(&policy, want, place).await?;
             if answer.allow {
                 return Ok((text, answer));
@@ -234,7 +234,7 @@ fn wants(args: &AllowArgs, place: &Surroundings) -> Result<Vec<Want>, String> {
             tool(word, from.as_ref())?
         } else {
             return Err(format!(
-                "'{shown}' is no host, path or SERVER/TOOL; a path begins with `/`, `~` or `.`"
+                "'{shown}' is not a host, path or SERVER/TOOL; a path begins with `/`, `~` or `.`"
             ));
         });
     }
@@ -243,7 +243,7 @@ fn wants(args: &AllowArgs, place: &Surroundings) -> Result<Vec<Want>, String> {
     }
     for name in &args.env {
         if name.is_empty() || name.contains(['=', '*', '?']) || name.chars().any(char::is_control) {
-            return Err(format!("'{}' is no name of a variable", escape::line(name)));
+            return Err(format!("'{}' is not a variable name", escape::line(name)));
         }
         let what = format!("{} may see {name}", who(from.as_ref()));
         wants.push(Want { what, from: from.clone(), question: Question::Env(name.clone()), piece: None });
@@ -272,9 +272,9 @@ fn is_host(word: &str) -> bool {
 fn tool(word: &str, from: Option<&ServerId>) -> Result<Want, String> {
     let shown = escape::line(word);
     let (server, question) =
-        policy::tool(word).ok_or_else(|| format!("'{shown}' is no tool: write SERVER/TOOL"))?;
+        policy::tool(word).ok_or_else(|| format!("'{shown}' is not a tool: write SERVER/TOOL"))?;
     if word.chars().any(char::is_control) {
-        return Err(format!("'{shown}' is no tool: its name has a control character"));
+        return Err(format!("'{shown}' is not a tool: its name has a control character"));
     }
     if from.is_some_and(|from| *from != server) {
         return Err(format!("--server says another server than '{shown}'"));
@@ -313,7 +313,7 @@ fn host(word: &str, from: Option<ServerId>) -> Result<Want, String> {
         }
         None => (word, 443),
     };
-    let no_host = |error: domain::HostError| format!("'{shown}' is no host, path or SERVER/TOOL: {error}");
+    let no_host = |error: domain::HostError| format!("'{shown}' is not a host, path or SERVER/TOOL: {error}");
     let (name, port) = domain::split_port(bare).map_err(no_host)?;
     let local = domain::normalise(name).is_ok_and(|host| host.is_local());
     if local && port.is_none() {

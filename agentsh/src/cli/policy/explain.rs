@@ -11,7 +11,7 @@ use super::package::Known;
 use super::{OfServer, QuestionArgs, Surroundings, Which};
 use crate::agent;
 use crate::cli::exit::{FAILED, NO};
-use crate::guard::{Guard, Matter, Outcome};
+use crate::guard::{Guard, Outcome, SubjectKind};
 use crate::json::Json;
 use crate::policy::{self, Answer, PathContext, Policy, Question, Ruled};
 use crate::session::specify::of_endpoints;
@@ -162,7 +162,7 @@ pub(super) async fn explain(
 /// What the checks say of a call that the lists let pass: the ones that judge it on the wire. What counts in time, or across
 /// calls, finds nothing in a single one.
 fn called(policy: &Policy, server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, answer: &mut Answer) {
-    let matter = Matter::Call { tool, hash: None, arguments, unlisted: false };
+    let matter = SubjectKind::Call { tool, hash: None, arguments, unlisted: false };
     let decision = Guard::beyond_lists(&policy.mcp).decide(server, matter, Duration::ZERO);
     let Some(found) = decision.deciding() else { return };
     answer.rule = found.verdict.rule.clone();
@@ -216,7 +216,7 @@ fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
         let part = of_endpoints(&launch.endpoints, |_| false);
         part.hosts.into_iter().for_each(|host| policy.agent.network.insert(host));
         part.loopback.into_iter().for_each(|port| policy.agent.network.open_loopback(port));
-        // Where a name may lead is no part of this answer.
+        // Where a name may lead is not a part of this answer.
         let own = policy.agent.network.allow.iter_mut().filter(|rule| rule.rule.file == "agent");
         own.for_each(|rule| rule.value.addresses.clear());
     }
@@ -259,7 +259,7 @@ fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>,
         (_, _, Some(text), ..) => Question::Write(text.clone()),
         (_, _, _, Some(text), _) => Question::Exec(text.clone()),
         (.., Some(text)) if text.is_empty() || text.contains('=') => {
-            return Err(format!("'{text}' is no name of a variable: write --env NAME"));
+            return Err(format!("'{text}' is not a variable name: write --env NAME"));
         }
         (.., Some(text)) => Question::Env(text.clone()),
         _ => return Err("ask for something: --connect, --read, --write, --exec, --env or --tool".to_owned()),

@@ -22,7 +22,7 @@ use crate::types::{ServerId, ToolId};
 use together::Together;
 
 /// Events of a session that are looked at, the newest ones.
-const MOST_EVENTS: u64 = 200_000;
+const MAX_EVENTS: u64 = 200_000;
 
 /// How often something happened, and when.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ pub async fn of_session(state: &Path, which: &str) -> Result<String, StoreError>
         action: None,
         severity: None,
         since: None,
-        limit: MOST_EVENTS,
+        limit: MAX_EVENTS,
     };
     let records = reader.events(&filter).await?;
     let mut observed = Observed::default();
@@ -92,7 +92,7 @@ pub async fn of_session(state: &Path, which: &str) -> Result<String, StoreError>
     }));
     let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
     let paths = PathContext { home, project: std::mem::take(&mut observed.project) };
-    Ok(observed.policy(&session.to_string(), &paths, records.len() as u64 == MOST_EVENTS))
+    Ok(observed.policy(&session.to_string(), &paths, records.len() as u64 == MAX_EVENTS))
 }
 
 /// A policy that is there belongs to somebody: it is never written over.
@@ -215,7 +215,7 @@ impl Observed {
         );
         if is_cut {
             let _infallible =
-                writeln!(text, "# The session was long: only its last {MOST_EVENTS} events were looked at.");
+                writeln!(text, "# The session was long: only its last {MAX_EVENTS} events were looked at.");
         }
         text.push_str("version: 1\n");
         self.agent(paths, &mut text);

@@ -8,7 +8,7 @@ use super::super::output::Failure;
 use crate::registry::{self, Captured, Interface};
 
 /// Longest file, in bytes.
-const LONGEST: u64 = 16 << 20;
+const MAX_LENGTH: u64 = 16 << 20;
 
 /// Reads a folder of captured listings.
 pub(super) fn read(folder: &Path) -> Result<Interface, Failure> {
@@ -36,9 +36,9 @@ fn content(path: &Path) -> io::Result<Option<Vec<u8>>> {
         other => other?,
     };
     let mut content = Vec::new();
-    file.take(LONGEST + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > LONGEST {
-        return Err(io::Error::other(format!("{} is longer than {LONGEST} bytes", path.display())));
+    file.take(MAX_LENGTH + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_LENGTH {
+        return Err(io::Error::other(format!("{} is longer than {MAX_LENGTH} bytes", path.display())));
     }
     Ok(Some(content))
 }

@@ -14,7 +14,7 @@ use crate::agent::project::{Brought, look};
 use crate::store::escape;
 
 /// Files and directories that are looked at.
-const MOST: usize = 500_000;
+const MAX_COUNT: usize = 500_000;
 
 #[derive(Clone, Debug, Args)]
 pub struct ProjectArgs {
@@ -31,11 +31,11 @@ pub(super) fn run(args: &ProjectArgs, out: &mut dyn Write) -> Result<u8, Failure
     let directory = &args.directory;
     std::fs::read_dir(directory)
         .map_err(|error| Failure::Usage(format!("cannot read '{}': {error}", directory.display())))?;
-    let brings = look(directory, MOST);
+    let brings = look(directory, MAX_COUNT);
     if brings.is_cut {
         let path = directory.display();
         return Err(Failure::Usage(format!(
-            "'{path}' holds more than {MOST} files or is nested too deeply; scan its parts"
+            "'{path}' holds more than {MAX_COUNT} files or is nested too deeply; scan its parts"
         )));
     }
     let judged: Vec<(Brought, Scan)> = brings

@@ -18,7 +18,7 @@ use super::app::App;
 use crate::store::running;
 
 /// Between two looks at the record.
-const PAUSE: Duration = Duration::from_millis(400);
+const POLL_INTERVAL: Duration = Duration::from_millis(400);
 /// Looks without news after which the connection is tried.
 const QUIET_LOOKS: u32 = 40;
 
@@ -78,7 +78,7 @@ async fn watch(app: &App, mut newest: i64, pieces: &mpsc::Sender<Bytes>) {
             return;
         }
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = pieces.closed() => return,
         }
     }

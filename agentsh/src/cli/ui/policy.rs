@@ -85,7 +85,7 @@ fn question(
         "read" => Question::Read(about_it),
         "write" => Question::Write(about_it),
         "exec" => Question::Exec(about_it),
-        "env" if about.contains('=') => return Err(format!("'{about}' is no name of a variable")),
+        "env" if about.contains('=') => return Err(format!("'{about}' is not a variable name")),
         "env" => Question::Env(about_it),
         "tool" => {
             return match (policy::tool(about), server) {

@@ -10,7 +10,7 @@ use crate::advisories::{Ecosystem, Package};
 use crate::pin::{PinnedTree, Resolved, TreeSource};
 
 /// Manifests that are read, and the largest one, in bytes.
-const MOST_MANIFESTS: usize = 5000;
+const MAX_MANIFESTS: usize = 5000;
 const MAX_MANIFEST: u64 = 1 << 20;
 
 /// The packages of a program, itself included.
@@ -36,7 +36,7 @@ fn of_tree(tree: &PinnedTree, packages: &mut BTreeSet<Package>) {
     for path in tree.manifest.keys() {
         if let Some(found) = distribution(path) {
             packages.insert(found);
-        } else if is_manifest(tree, path) && read < MOST_MANIFESTS {
+        } else if is_manifest(tree, path) && read < MAX_MANIFESTS {
             // Also beside a lock file: that may be older than what lies there.
             read += 1;
             packages.extend(manifest(&tree.root.join(path)));

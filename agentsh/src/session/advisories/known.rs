@@ -14,7 +14,7 @@ use crate::types::ServerId;
 /// Failures count that are not older.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Calls without which a rate says nothing.
-const FEWEST_CALLS: u64 = 10;
+const MIN_CALLS: u64 = 10;
 
 /// A server, and what it is made of.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ async fn own_failures(
     let since = Timestamp::now().checked_sub(DAY).map_err(|error| error.to_string())?;
     let sums = reader.availability(&server.0, since).await.map_err(text)?;
     let is_too_much = sums.failed.saturating_mul(1000) > sums.calls.saturating_mul(policy.max_error_rate());
-    if sums.calls < FEWEST_CALLS || !is_too_much {
+    if sums.calls < MIN_CALLS || !is_too_much {
         return Ok(None);
     }
     Ok(Some(Found {

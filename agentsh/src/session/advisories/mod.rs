@@ -21,7 +21,7 @@ use super::Session;
 use known::Asked;
 
 /// Ids that stand in the results of a server, at most.
-const MOST_IDS: usize = 20;
+const MAX_IDS: usize = 20;
 
 /// What is started.
 pub enum What<'a> {
@@ -143,7 +143,7 @@ fn verdict(policy: &AdvisoryPolicy, found: &Found) -> (Action, RuleRef) {
 /// What the results of a server carry, as JSON. None: nobody warns.
 fn told_with_results(found: &[Found]) -> Option<Rc<str>> {
     let highest = found.iter().map(|one| one.severity).max()?;
-    let ids: Vec<&str> = found.iter().take(MOST_IDS).map(|one| one.id.as_str()).collect();
+    let ids: Vec<&str> = found.iter().take(MAX_IDS).map(|one| one.id.as_str()).collect();
     let about = json!({"active": found.len(), "highest": advisories::word(highest), "ids": ids});
     Some(about.to_string().into())
 }

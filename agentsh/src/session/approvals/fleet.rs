@@ -21,13 +21,13 @@ use super::{Approvals, Item};
 use crate::session::{Facts, Record};
 
 /// Between two looks for an answer.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// After a failure: from, to.
 const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// How long the end of a question may take to say that it is over.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of a name that is put on record, with who it is at an identity provider: as many as the server keeps.
-const MOST_NAME: usize = 1000;
+const MAX_NAME: usize = 1000;
 
 /// The fleet server, as this host.
 #[derive(Clone)]
@@ -112,7 +112,7 @@ async fn until_answered(client: &Client, ask: &Ask) -> Result<super::Answer, Str
                 if let Some(answer) = said.map(|said| judge(ask, said)).transpose()?.flatten() {
                     return Ok(answer);
                 }
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
             Err(error) if error.is_final() => return Err(error.to_string()),
             Err(error) => {
@@ -140,7 +140,7 @@ fn judge(ask: &Ask, said: Said) -> Result<Option<super::Answer>, String> {
         "once" => ApprovalScope::Once,
         _ => return Err("its answer has an unknown scope".to_owned()),
     };
-    let by: String = said.by.chars().filter(|letter| !letter.is_control()).take(MOST_NAME).collect();
+    let by: String = said.by.chars().filter(|letter| !letter.is_control()).take(MAX_NAME).collect();
     Ok(Some((is_yes, scope, format!("fleet: {by}"))))
 }
 

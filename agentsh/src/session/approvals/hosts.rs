@@ -16,11 +16,11 @@ use super::super::content::since_1970;
 use super::{Approvals, Item, Key};
 
 /// A connection waits no longer, whatever calls do.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A yes to this once is one to what belongs together: a program connects more than once.
 const ONCE: Duration = Duration::from_secs(60);
 /// Hosts that are asked about in one session; more are refused.
-const MOST: usize = 64;
+const MAX_COUNT: usize = 64;
 
 /// When a host was last decided about, and how.
 type Decided = Option<(Instant, Result<(), &'static str>)>;
@@ -39,7 +39,7 @@ impl Hosts {
 
     fn place(&self, host: &str) -> Option<Rc<Mutex<Decided>>> {
         let mut known = self.known.borrow_mut();
-        if known.len() >= MOST && !known.contains_key(host) {
+        if known.len() >= MAX_COUNT && !known.contains_key(host) {
             return None;
         }
         Some(Rc::clone(known.entry(host.to_owned()).or_default()))
@@ -52,7 +52,7 @@ impl Hosts {
             return reason(known.outcome, known.reason);
         }
         let rule = RuleRef::default_rule("network.unknown");
-        let patience = inner.session.facts.policy.mcp.approvals.wait().min(PATIENCE);
+        let patience = inner.session.facts.policy.mcp.approvals.wait().min(WAIT_TIMEOUT);
         let now = since_1970();
         let put = self.approvals.put(|id| Item {
             id,

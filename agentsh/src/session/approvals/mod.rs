@@ -42,11 +42,11 @@ pub use tell::{beside, hint, notice};
 pub use terminal::Terminal;
 
 /// Questions that wait at once; more are refused.
-const MOST_OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 /// Answers that are remembered for the session.
-const MOST_REMEMBERED: usize = 10_000;
+const MAX_REMEMBERED: usize = 10_000;
 /// Bytes of arguments that a person is shown.
-const MOST_SHOWN: usize = 16 << 10;
+const MAX_SHOWN: usize = 16 << 10;
 
 /// What an answer is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -283,7 +283,7 @@ impl Approvals {
     /// Puts a question where a person finds it. None: nobody can be asked.
     fn put(&self, item: impl FnOnce(String) -> Item) -> Option<(Item, oneshot::Receiver<Answer>)> {
         let mut state = self.0.state.borrow_mut();
-        if !self.can_ask() || state.open.len() >= MOST_OPEN {
+        if !self.can_ask() || state.open.len() >= MAX_OPEN {
             return None;
         }
         if state.door.is_none() {
@@ -365,7 +365,7 @@ impl Approvals {
             scope = ApprovalScope::Session;
         }
         // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
-        // asked again: one refused text is no verdict on the next.
+        // asked again: one refused text is not a verdict on the next.
         let lasts = match (&key, is_yes) {
             (Key::Call { .. } | Key::Host(_) | Key::Login { .. } | Key::Release { .. }, false) => true,
             // Its definition is what is trusted from now on, and no answer.
@@ -378,7 +378,7 @@ impl Approvals {
         if lasts {
             let mut state = self.0.state.borrow_mut();
             let remembered = if is_yes { &mut state.granted } else { &mut state.denied };
-            if remembered.len() < MOST_REMEMBERED {
+            if remembered.len() < MAX_REMEMBERED {
                 remembered.insert(key);
             }
         }
@@ -504,8 +504,8 @@ fn asks_elsewhere(facts: &Facts) -> bool {
 fn shown(arguments: &Json<'_>) -> String {
     let value: Value = redact::redact(&arguments.to_value());
     let mut text = serde_json::to_string_pretty(&value).unwrap_or_default();
-    if text.len() > MOST_SHOWN {
-        let mut end = MOST_SHOWN;
+    if text.len() > MAX_SHOWN {
+        let mut end = MAX_SHOWN;
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -516,4 +516,4 @@ fn shown(arguments: &Json<'_>) -> String {
 }
 
 /// How long a session waits for a line on its socket.
-const PATIENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);

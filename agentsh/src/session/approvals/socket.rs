@@ -15,7 +15,7 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::base::proc_file;
 use crate::store::words::ApprovalScope;
 
-use super::{Approvals, Inner, Item, PATIENCE};
+use super::{Approvals, Inner, Item, READ_TIMEOUT};
 
 /// Longest question, in bytes.
 const MAX_LINE: u64 = 64 << 10;
@@ -91,7 +91,7 @@ async fn serve(listener: UnixListener, inner: Weak<Inner>) {
             continue;
         };
         // One after the other: a person types.
-        let _in_time = tokio::time::timeout(PATIENCE, converse(stream, &Approvals(inner))).await;
+        let _in_time = tokio::time::timeout(READ_TIMEOUT, converse(stream, &Approvals(inner))).await;
     }
 }
 
@@ -164,5 +164,5 @@ pub async fn ask(path: &Path, asking: &Asking) -> Option<std::io::Result<Said>> 
         serde_json::from_slice(&line).map_err(std::io::Error::other)
     };
     let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the session does not answer");
-    Some(tokio::time::timeout(PATIENCE * 2, talk).await.unwrap_or_else(|_| Err(silent())))
+    Some(tokio::time::timeout(READ_TIMEOUT * 2, talk).await.unwrap_or_else(|_| Err(silent())))
 }

@@ -26,11 +26,11 @@ use super::super::guarded_terminal::{RESET, understands_reset};
 use super::{Answer, Approvals, Item, lasting, tell};
 
 /// Lines of arguments that are shown.
-const MOST_LINES: usize = 20;
+const MAX_LINES: usize = 20;
 /// Characters of one of them.
-const MOST_CHARACTERS: usize = 400;
+const MAX_CHARACTERS: usize = 400;
 /// Bytes of an answer.
-const MOST_TYPED: usize = 256;
+const MAX_TYPED: usize = 256;
 /// What is said again when an answer was none.
 const CHOICE: &str = "agentsh: y (once), s (for this session), a (always, writes that line), n (no)? ";
 
@@ -127,7 +127,7 @@ impl Terminal {
         let screen = Sender::from_file_unchecked(terminal.try_clone().ok()?).ok()?;
         let keys = Receiver::from_file_unchecked(terminal).ok()?;
         let shown = Shown { screen, keys, still: Arc::new(still), is_over: Cell::new(false) };
-        // What was typed before the question is no answer to it.
+        // What was typed before the question is not an answer to it.
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         // The agent may have stopped what is written there.
         tcflow(&shown.screen, FlowArg::TCOON).ok()?;
@@ -256,13 +256,13 @@ impl Shown {
         let mut typed = Vec::new();
         loop {
             self.keys.readable().await.ok()?;
-            let mut bytes = [0; MOST_TYPED];
+            let mut bytes = [0; MAX_TYPED];
             let read = match self.keys.try_read(&mut bytes) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 read => read.ok().filter(|read| *read > 0)?,
             };
             typed.extend_from_slice(bytes.get(..read)?);
-            if typed.ends_with(b"\n") || typed.len() > MOST_TYPED {
+            if typed.ends_with(b"\n") || typed.len() > MAX_TYPED {
                 return Some(String::from_utf8_lossy(&typed).into_owned());
             }
         }
@@ -287,11 +287,11 @@ fn question(item: &Item, line: &str) -> String {
     if let Some(from) = &item.from {
         text.push_str(&format!("  carries what server '{}' gave\n", escape::line(from)));
     }
-    for shown in item.arguments.lines().take(MOST_LINES) {
-        text.push_str(&format!("  {}\n", escape::shorten(&escape::line(shown), MOST_CHARACTERS)));
+    for shown in item.arguments.lines().take(MAX_LINES) {
+        text.push_str(&format!("  {}\n", escape::shorten(&escape::line(shown), MAX_CHARACTERS)));
     }
-    let is_cut = item.arguments.lines().nth(MOST_LINES).is_some()
-        || item.arguments.lines().any(|line| line.chars().count() > MOST_CHARACTERS);
+    let is_cut = item.arguments.lines().nth(MAX_LINES).is_some()
+        || item.arguments.lines().any(|line| line.chars().count() > MAX_CHARACTERS);
     if is_cut {
         text.push_str(&format!("  ... `agentsh approvals show {}` has all of it\n", item.id));
     }

@@ -22,12 +22,12 @@ use super::{Approvals, Item};
 use crate::session::{Facts, Record};
 
 /// Between two requests about the same question.
-const PAUSE: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long one request may be held open by who answers.
 const HELD: Duration = Duration::from_secs(60);
 const MAX_ANSWER: usize = 64 << 10;
 /// Characters of a name that is put on record.
-const MOST_NAME: usize = 80;
+const MAX_NAME: usize = 80;
 
 /// Who is asked.
 #[derive(Clone)]
@@ -134,7 +134,7 @@ impl Hook {
                 Err(error) if error.is_permanent() => return Err(error.to_string()),
                 Err(error) => last = error.to_string(),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -159,7 +159,7 @@ impl Hook {
             "deny" => false,
             other => return Err(format!("its reply has an unknown answer '{}'", escape::line(other))),
         };
-        let by: String = reply.by.chars().filter(|letter| !letter.is_control()).take(MOST_NAME).collect();
+        let by: String = reply.by.chars().filter(|letter| !letter.is_control()).take(MAX_NAME).collect();
         Ok((is_yes, scope, format!("webhook: {by}")))
     }
 }

@@ -22,10 +22,10 @@ use crate::sandbox::seccomp::listener::{Address, Asked, Listener};
 /// Where names are asked for over TCP.
 const DOMAIN: u16 = 53;
 /// Connections that the relay has not taken yet; more are refused.
-const MOST_ON_THE_WAY: usize = 10_000;
+const MAX_ON_THE_WAY: usize = 10_000;
 
 /// How long a connection to a queue of the session's own may take: it is full, and everybody else waits meanwhile.
-const PATIENCE: Duration = Duration::from_millis(100);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Ends with its sandbox, or soon after it is dropped. Nobody waits for that: whoever drops it may be the one that would
 /// take the connection which is just being made.
@@ -74,7 +74,7 @@ impl Connector {
 /// Connects to a socket of this session. The connection itself blocks afterwards as the program expects.
 fn connect_soon(socket: &OwnedFd, to: &SocketAddr) -> rustix::io::Result<()> {
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
-    set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?;
+    set_socket_timeout(socket, Timeout::Send, Some(CONNECT_TIMEOUT))?;
     match rustix::net::connect(socket, to) {
         Err(Errno::INPROGRESS | Errno::AGAIN) => return Err(Errno::TIMEDOUT),
         made => made?,
@@ -143,7 +143,7 @@ impl Worker {
         let caller = Caller { pid: asked.pid, comm: comm.trim_end().to_owned() };
         {
             let mut told = relay.told.lock().map_err(|_| Errno::NETUNREACH)?;
-            if told.len() >= MOST_ON_THE_WAY {
+            if told.len() >= MAX_ON_THE_WAY {
                 return Err(Errno::CONNREFUSED.into());
             }
             told.insert(own, Arrived { destination: to, caller: Some(caller) });

@@ -157,7 +157,7 @@ impl Place {
         let own = own.to_string_lossy();
         layout.env.iter_mut().for_each(|value| *value = value.replace(OWN_DIRECTORY, &own));
         for value in program.argv.iter_mut().chain(&mut program.env) {
-            // What is no text was not made here.
+            // What is not text was not made here.
             if let Some(text) = value.to_str().filter(|text| text.contains(OWN_DIRECTORY)) {
                 *value = text.replace(OWN_DIRECTORY, &own).into();
             }

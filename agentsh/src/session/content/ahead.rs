@@ -9,7 +9,7 @@ use crate::guard::content::{Forbidden, Views, forbidden, unmarked};
 use crate::guard::flow::{Flow, Judged, Labels};
 use crate::guard::taint::Leaves;
 use crate::guard::threads::side_by_side;
-use crate::guard::{Ahead, Matter, Rewrite, Subject};
+use crate::guard::{PrecomputeJob, Rewrite, Subject, SubjectKind};
 use crate::json::Json;
 
 use super::settings::Destinations;
@@ -34,7 +34,7 @@ struct Search {
 }
 
 impl Content {
-    pub(super) fn search_ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+    pub(super) fn search_ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         let (carried, may_name) = carried(&subject.matter)?;
         // Otherwise it is done here, once more for what stands around each marker.
         if !unmarked(carried, |text| self.flow.unmarked(text)).is_empty() {
@@ -47,12 +47,13 @@ impl Content {
         let destinations = self.settings.destinations.clone().filter(|_| may_name);
         (flow.is_some() || destinations.is_some()).then(|| {
             let calls = self.judged.get(server).copied().unwrap_or_default();
-            Box::new(Search { labels, calls, flow, destinations, views: self.views }) as Box<dyn Ahead>
+            Box::new(Search { labels, calls, flow, destinations, views: self.views })
+                as Box<dyn PrecomputeJob>
         })
     }
 }
 
-impl Ahead for Search {
+impl PrecomputeJob for Search {
     fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Box<dyn Any + Send> {
         let Self { labels, calls, flow: mut copy, destinations, views } = *self;
         let tool = subject.matter.name();
@@ -70,12 +71,12 @@ impl Ahead for Search {
 }
 
 /// What is sent, and whether a place that it names is one to go to.
-fn carried<'a>(matter: &Matter<'a>) -> Option<(&'a Json<'a>, bool)> {
+fn carried<'a>(matter: &SubjectKind<'a>) -> Option<(&'a Json<'a>, bool)> {
     match *matter {
-        Matter::Call { arguments, .. } => Some((arguments?, true)),
-        Matter::Request { method, params } => Some((params?, !OF_PROTOCOL.contains(&method))),
-        Matter::Around { rest, .. } => Some((rest, false)),
-        Matter::Answer { result, .. } => Some((result, false)),
+        SubjectKind::Call { arguments, .. } => Some((arguments?, true)),
+        SubjectKind::Request { method, params } => Some((params?, !OF_PROTOCOL.contains(&method))),
+        SubjectKind::Around { rest, .. } => Some((rest, false)),
+        SubjectKind::Answer { result, .. } => Some((result, false)),
         _ => None,
     }
 }

@@ -15,13 +15,13 @@ use super::{Content, since_1970};
 pub const FILES: &str = "files of the project";
 
 /// Directories that are looked into, and how deep; bytes of one file, of all of them, and their number.
-const MOST_ENTRIES: usize = 5000;
+const MAX_ENTRIES: usize = 5000;
 const DEEPEST: usize = 4;
-const LONGEST: u64 = 64 << 10;
-const MOST_BYTES: usize = 1 << 20;
-const MOST_FILES: usize = 200;
+const MAX_LENGTH: u64 = 64 << 10;
+const MAX_BYTES: usize = 1 << 20;
+const MAX_FILES: usize = 200;
 /// Secrets of one file.
-const MOST_SECRETS: usize = 256;
+const MAX_SECRETS: usize = 256;
 const TIME: Duration = Duration::from_millis(200);
 /// Directories in which others' files lie.
 const FOREIGN: [&str; 6] = [".git", "node_modules", "target", ".venv", "venv", "vendor"];
@@ -57,7 +57,7 @@ impl Content {
 }
 
 /// Addresses, links and the like among which a secret may stand.
-const MOST_VALUES: usize = 16 * MOST_SECRETS;
+const MAX_VALUES: usize = 16 * MAX_SECRETS;
 
 /// The lines of a text that hold a secret, as a list in JSON. None: there are none.
 pub fn secret_lines(text: &str) -> Option<String> {
@@ -69,8 +69,8 @@ pub fn secret_lines(text: &str) -> Option<String> {
 /// Lines that hold a secret: the name in front of it says what it is. A key of several lines is one.
 fn lines_with_secrets(text: &str) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
-    let all = values::find(text, MOST_VALUES);
-    for entity in all.iter().filter(|entity| entity.kind.is_secret()).take(MOST_SECRETS) {
+    let all = values::find(text, MAX_VALUES);
+    for entity in all.iter().filter(|entity| entity.kind.is_secret()).take(MAX_SECRETS) {
         let start = text[..entity.start].rfind('\n').map_or(0, |at| at + 1);
         let end = text[entity.end..].find('\n').map_or(text.len(), |at| entity.end + at);
         if found.last() != Some(&&text[start..end]) {
@@ -89,7 +89,7 @@ fn files(project: &Path) -> Vec<(PathBuf, String)> {
         let Ok(listed) = std::fs::read_dir(&directory) else { continue };
         for entry in listed.flatten() {
             entries += 1;
-            if entries > MOST_ENTRIES || found.len() >= MOST_FILES || began.elapsed() > TIME {
+            if entries > MAX_ENTRIES || found.len() >= MAX_FILES || began.elapsed() > TIME {
                 return found;
             }
             let (Ok(kind), name) = (entry.file_type(), entry.file_name()) else { continue };
@@ -98,9 +98,9 @@ fn files(project: &Path) -> Vec<(PathBuf, String)> {
                 open.push_back((entry.path(), depth + 1));
             } else if kind.is_file()
                 && holds_secrets(&name)
-                && entry.metadata().is_ok_and(|file| file.len() <= LONGEST)
+                && entry.metadata().is_ok_and(|file| file.len() <= MAX_LENGTH)
                 && let Ok(text) = std::fs::read_to_string(entry.path())
-                && bytes + text.len() <= MOST_BYTES
+                && bytes + text.len() <= MAX_BYTES
             {
                 bytes += text.len();
                 found.push((entry.path(), text));

@@ -17,12 +17,12 @@ pub(super) const OF_ANSWERS: u32 = 16;
 const OF_ANSWER: u32 = 4;
 const OF_NEXT: u32 = 1;
 /// Words, or numbers, that are known for each server (those it said last), and longest one in bytes.
-const MOST_WORDS: usize = 4096;
-const LONGEST_WORD: usize = 64;
+const MAX_WORDS: usize = 4096;
+const MAX_WORD: usize = 64;
 /// Bytes of one text in which words and numbers are looked for.
-const LONGEST_TEXT: usize = 16 << 10;
+const MAX_TEXT: usize = 16 << 10;
 /// Tools whose last call is known.
-const MOST_TOOLS: usize = 1024;
+const MAX_TOOLS: usize = 1024;
 /// Words that every reader knows.
 const PLAIN: [&str; 9] = ["", "yes", "no", "true", "false", "on", "off", "asc", "desc"];
 /// A character of a name that nobody declared, and of a number.
@@ -70,7 +70,7 @@ impl Recent {
         }
         self.order.insert(self.next, word);
         self.next += 1;
-        if self.words.len() > MOST_WORDS
+        if self.words.len() > MAX_WORDS
             && let Some((_, oldest)) = self.order.pop_first()
         {
             self.words.remove(&oldest);
@@ -125,7 +125,7 @@ impl Little {
         let Some(schema) = definition.member("inputSchema") else { return };
         let words = self.declared.entry(server.clone()).or_default();
         each_text(schema, true, &mut |word| {
-            if word.len() <= LONGEST_WORD && words.len() < MOST_WORDS {
+            if word.len() <= MAX_WORD && words.len() < MAX_WORDS {
                 words.insert(self.random.hash_one(word));
             }
         });
@@ -143,14 +143,14 @@ impl Little {
             }
             if let Some(public) = &mut public
                 && (is_whole || is_id(text))
-                && text.len() <= LONGEST_WORD
+                && text.len() <= MAX_WORD
             {
                 public.add(random.hash_one(text));
             }
         };
         each_text(said, false, &mut |text| {
             add(text, true);
-            let end = text.floor_char_boundary(LONGEST_TEXT);
+            let end = text.floor_char_boundary(MAX_TEXT);
             let parts = text[..end].split(|one: char| !one.is_alphanumeric() && !"-_./#:@".contains(one));
             let parts = parts.map(|part| part.trim_matches(['-', '.', '/', '#', ':', '@']));
             parts.filter(|part| !part.is_empty() && *part != text).for_each(|part| add(part, false));
@@ -175,7 +175,7 @@ impl Little {
             return Says::UsedUp;
         }
         *said = Said { all, answers: said.answers + answers };
-        if self.last.len() < MOST_TOOLS || self.last.contains_key(&key) {
+        if self.last.len() < MAX_TOOLS || self.last.contains_key(&key) {
             self.last.insert(key, counted);
         }
         Says::Little
@@ -244,13 +244,13 @@ impl Little {
 
     /// What it takes to choose one of all that these know.
     fn of_known<'k>(&self, known: impl Iterator<Item = &'k Recent> + Clone, word: &str) -> Option<u32> {
-        let hash = (word.len() <= LONGEST_WORD).then(|| self.random.hash_one(word))?;
+        let hash = (word.len() <= MAX_WORD).then(|| self.random.hash_one(word))?;
         let is_known = known.clone().any(|known| known.words.contains_key(&hash));
         is_known.then(|| bits_of(known.map(|known| known.words.len()).sum()))
     }
 
     fn has(&self, words: &BTreeSet<u64>, word: &str) -> bool {
-        word.len() <= LONGEST_WORD && words.contains(&self.random.hash_one(word))
+        word.len() <= MAX_WORD && words.contains(&self.random.hash_one(word))
     }
 }
 
@@ -419,7 +419,7 @@ mod tests {
                 .numbers
                 .values()
                 .chain(little.public.values())
-                .all(|known| { known.words.len() <= MOST_WORDS && known.words.len() == known.order.len() })
+                .all(|known| { known.words.len() <= MAX_WORDS && known.words.len() == known.order.len() })
         );
         assert_eq!(says(&mut little, "10001"), Says::UsedUp, "what came first is forgotten first");
     }
@@ -445,7 +445,7 @@ mod tests {
         assert!(!passes(&mut little, text));
         hear(&mut little, "web", r#"{"text":"They moved to acme/widgets, and nobody cared."}"#, true);
         assert!(passes(&mut little, text));
-        assert!(!passes(&mut little, r#"{"state":"nobody"}"#), "a word of a text is no id");
+        assert!(!passes(&mut little, r#"{"state":"nobody"}"#), "a word of a text is not an id");
         let other = ServerId("other".to_owned());
         let arguments = read(text.as_bytes()).unwrap();
         assert_eq!(little.says(&other, "send", &arguments, std::iter::empty()), Says::Much);

@@ -15,7 +15,7 @@ use super::settings::Unwritten;
 use super::{Content, since_1970};
 
 /// Servers whose reads are remembered: more than any session has.
-const MOST_SERVERS: usize = 1024;
+const MAX_SERVERS: usize = 1024;
 
 /// From whom to whom.
 type Pair = (ServerId, ServerId);
@@ -31,7 +31,7 @@ pub(super) struct Pairs {
 
 impl Pairs {
     pub fn read(&mut self, server: &ServerId, tool: &str, now: Duration) {
-        if self.reads.len() < MOST_SERVERS || self.reads.contains_key(server) {
+        if self.reads.len() < MAX_SERVERS || self.reads.contains_key(server) {
             self.reads.insert(server.clone(), (tool.to_owned(), now));
         }
     }
@@ -65,7 +65,7 @@ impl Content {
         let is_copy = found.verdict.reason == Reason::Tainted && found.verdict.outcome >= Outcome::Ask;
         if let Some(source) = found.source.as_ref().filter(|_| is_copy) {
             let pair = (source.server.clone(), server.clone());
-            if self.pairs.refused.len() < MOST_SERVERS || self.pairs.refused.contains_key(&pair) {
+            if self.pairs.refused.len() < MAX_SERVERS || self.pairs.refused.contains_key(&pair) {
                 *self.pairs.refused.entry(pair).or_default() += 1;
             }
         }
@@ -96,7 +96,7 @@ impl Content {
             return None;
         }
         let found = flow_finding(policy, &source, server, now, says == Says::UsedUp);
-        if self.pairs.told.len() < MOST_SERVERS {
+        if self.pairs.told.len() < MAX_SERVERS {
             self.pairs.told.insert((source.server, server.clone()));
         }
         Some(found)

@@ -14,7 +14,7 @@ use crate::types::ServerId;
 use super::{Content, since_1970};
 
 /// Definitions that are remembered once for all listings.
-const MOST_DEFINITIONS: usize = 16_384;
+const MAX_DEFINITIONS: usize = 16_384;
 
 /// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
 const LONG: usize = 256 << 10;
@@ -92,7 +92,7 @@ impl Content {
         hash: &str,
         definition: &Json<'_>,
     ) {
-        if self.listed.len() < MOST_DEFINITIONS && self.listed.insert((server.clone(), hash.to_owned())) {
+        if self.listed.len() < MAX_DEFINITIONS && self.listed.insert((server.clone(), hash.to_owned())) {
             self.remember_said(server, name, definition);
         }
     }
@@ -177,13 +177,13 @@ impl Content {
 
 /// Whether anything in it is long enough to be somebody's.
 fn has_text(value: &Json<'_>) -> bool {
-    const SHORTEST: usize = 8;
+    const MIN_LENGTH: usize = 8;
     match value {
         Json::Null | Json::Bool(_) => false,
-        Json::Number(raw) | Json::String(raw) => raw.len() >= SHORTEST,
+        Json::Number(raw) | Json::String(raw) => raw.len() >= MIN_LENGTH,
         Json::Array(items) => items.iter().any(has_text),
         Json::Object(members) => {
-            members.iter().any(|(name, value)| name.len() >= SHORTEST || has_text(value))
+            members.iter().any(|(name, value)| name.len() >= MIN_LENGTH || has_text(value))
         }
     }
 }

@@ -68,7 +68,7 @@ impl Found<'_> {
     }
 
     pub fn tell(&self, subject: &Subject<'_>, action: OnFinding, rule: RuleRef, what: &str) -> Finding {
-        // What somebody wrote down as that bad is no guess.
+        // What somebody wrote down as that bad is not a guess.
         let verdict = if self.is_sure { Action::Block } else { Action::Alert };
         let outcome = super::outcome(verdict, action).unwrap_or(Outcome::Allow);
         Finding {

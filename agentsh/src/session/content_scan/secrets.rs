@@ -14,7 +14,7 @@ use crate::types::RuleRef;
 
 use agentsh_scan::{Channel, Scan};
 
-use super::{MOST, Text};
+use super::{MAX_COUNT, Text};
 
 #[derive(Debug)]
 pub(super) struct Secrets {
@@ -92,7 +92,7 @@ impl Secrets {
             if seen.action == OnSecret::Redact {
                 found.redacted.push(kind.clone());
             }
-            if found.findings.len() < MOST && seen.action != OnSecret::Off {
+            if found.findings.len() < MAX_COUNT && seen.action != OnSecret::Off {
                 found.findings.push(finding(subject, &kind, seen, text));
             }
         }

@@ -22,7 +22,7 @@ use super::{Context, git_identity, network, registries};
 use crate::session::{Facts, Record};
 
 /// A secret that is shorter is not looked for in the values of variables.
-const FEWEST_SCRUBBED: usize = 8;
+const MIN_SCRUBBED: usize = 8;
 
 /// What the agent works with.
 #[derive(Default)]
@@ -139,7 +139,7 @@ impl Brokered {
     /// Placeholders where tools look for secrets, and in place of secrets in variables.
     #[must_use]
     pub fn contribution(&self, context: &Context, credentials: &[Ruled<policy::Credential>]) -> Contribution {
-        let long = self.secrets.iter().filter(|(secret, _)| secret.len() >= FEWEST_SCRUBBED);
+        let long = self.secrets.iter().filter(|(secret, _)| secret.len() >= MIN_SCRUBBED);
         let scrubbed = long.cloned().map(|(secret, placeholder)| EnvChange::Scrub { secret, placeholder });
         let variables = self.variables.clone().into_iter().map(|(name, value)| EnvChange::Set(name, value));
         let files = self.files.iter().map(|(path, content)| File::new(path.clone(), content.clone(), 0o600));
@@ -185,15 +185,15 @@ fn git(host: &str, place: &str, user: &str, placeholder: &str) -> String {
 pub(super) fn private(path: &Path) -> Result<String, String> {
     use std::io::Read as _;
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-    const MOST_BYTES: u64 = 64 << 10;
+    const MAX_BYTES: u64 = 64 << 10;
     let shown = path.display();
     let cannot = |error: std::io::Error| format!("cannot read {shown}: {error}");
     // Opened first, so that what is judged is what is read; a pipe must not be waited for.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
     let found = file.metadata().map_err(cannot)?;
-    if !found.is_file() || found.len() > MOST_BYTES {
-        return Err(format!("{shown} is no plain file of at most 64 KiB"));
+    if !found.is_file() || found.len() > MAX_BYTES {
+        return Err(format!("{shown} is not a plain file of at most 64 KiB"));
     }
     if found.mode() & 0o077 != 0 {
         return Err(format!("others than its owner can use {shown}; `chmod 600 {shown}`"));
@@ -202,6 +202,6 @@ pub(super) fn private(path: &Path) -> Result<String, String> {
         return Err(format!("{shown} belongs to somebody else"));
     }
     let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text).map_err(cannot)?;
+    file.take(MAX_BYTES).read_to_string(&mut text).map_err(cannot)?;
     Ok(text)
 }

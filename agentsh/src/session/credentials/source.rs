@@ -13,12 +13,12 @@ use super::{Secret, netrc, private};
 use crate::session::Facts;
 
 /// A program that asks the user something would wait without end.
-const PATIENCE: Duration = Duration::from_secs(10);
-const GLANCE: Duration = Duration::from_millis(5);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Of what a program says.
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_BYTES: u64 = 64 << 10;
 /// Longest secret, in bytes.
-const LONGEST: usize = 8 << 10;
+const MAX_LENGTH: usize = 8 << 10;
 
 /// # Errors
 /// Why it cannot be had. The message does not hold it.
@@ -71,7 +71,7 @@ fn checked(found: Secret) -> Result<Secret, String> {
     let user = found.user.as_deref().unwrap_or("user");
     match found.secret.len() {
         0 => Err("the secret is empty".to_owned()),
-        LONGEST.. => Err("the secret is longer than 8 KiB".to_owned()),
+        MAX_LENGTH.. => Err("the secret is longer than 8 KiB".to_owned()),
         _ if !is_word(&found.secret) || !is_word(user) || user.contains(':') => {
             Err("the secret, or its user, is not one word of ASCII".to_owned())
         }
@@ -101,7 +101,7 @@ async fn asked(context: &Context, name: &str, args: &[&str], input: String) -> R
     said.map_err(|why| format!("`{words}`: {why}"))
 }
 
-/// What a program of the user says to an input, within [`PATIENCE`].
+/// What a program of the user says to an input, within [`PROGRAM_TIMEOUT`].
 ///
 /// # Errors
 /// Why it says nothing.
@@ -123,31 +123,31 @@ pub(in crate::session) fn run(
     let stdout = child.stdout.take();
     let reading = std::thread::spawn(move || {
         let mut said = String::new();
-        let read = stdout.map(|stdout| stdout.take(MOST_BYTES).read_to_string(&mut said));
+        let read = stdout.map(|stdout| stdout.take(MAX_BYTES).read_to_string(&mut said));
         read.is_some_and(|read| read.is_ok()).then_some(said)
     });
     let since = std::time::Instant::now();
     let status = loop {
         match child.try_wait().map_err(text)? {
             Some(status) => break status,
-            None if since.elapsed() > PATIENCE => {
+            None if since.elapsed() > PROGRAM_TIMEOUT => {
                 // It may have ended meanwhile.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+                return Err(format!("no answer within {} s", PROGRAM_TIMEOUT.as_secs()));
             }
-            None => std::thread::sleep(GLANCE),
+            None => std::thread::sleep(POLL_INTERVAL),
         }
     };
     if !status.success() {
         return Err(format!("it gives none ({status})"));
     }
     // A helper may live on with its end of the pipe.
-    while !reading.is_finished() && since.elapsed() < PATIENCE {
-        std::thread::sleep(GLANCE);
+    while !reading.is_finished() && since.elapsed() < PROGRAM_TIMEOUT {
+        std::thread::sleep(POLL_INTERVAL);
     }
     match reading.is_finished() {
         true => reading.join().ok().flatten().ok_or_else(|| "what it says is not text".to_owned()),
-        false => Err(format!("no end of its answer within {} s", PATIENCE.as_secs())),
+        false => Err(format!("no end of its answer within {} s", PROGRAM_TIMEOUT.as_secs())),
     }
 }

@@ -27,7 +27,7 @@ c = Configuration(isolated=False)\n\
 c.load()\n\
 print(json.dumps({'items': dict(c.items()), 'index': PyPI.simple_url, 'files': PyPI.file_storage_domain}))\n";
 /// A larger file in `bin` is a program, not a script that pip wrote.
-const MOST_COMMAND: u64 = 1 << 20;
+const MAX_COMMAND: u64 = 1 << 20;
 const SYSTEM_SETTINGS: [&str; 2] = ["/etc/pip.conf", "/etc/xdg/pip/pip.conf"];
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -245,7 +245,7 @@ fn directory(at: impl AsFd, path: &Path) -> std::io::Result<OwnedFd> {
     Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
 }
 
-/// None for what is no regular file, or no text.
+/// None for what is not a regular file, or no text.
 fn text(at: impl AsFd, name: &CStr) -> std::io::Result<Option<String>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut file = match rustix::fs::openat(at, name, flags, Mode::empty()) {
@@ -254,7 +254,7 @@ fn text(at: impl AsFd, name: &CStr) -> std::io::Result<Option<String>> {
         Err(error) => return Err(error.into()),
     };
     let found = file.metadata()?;
-    if !found.is_file() || found.len() > MOST_COMMAND {
+    if !found.is_file() || found.len() > MAX_COMMAND {
         return Ok(None);
     }
     let mut bytes = Vec::new();

@@ -29,7 +29,7 @@ use super::{FetchError, Job};
 /// Longer than any package takes; a registry that trickles ends here.
 pub(super) const LIMIT: Duration = Duration::from_mins(10);
 /// What is kept of the output.
-const MOST_OUTPUT: usize = 4 << 20;
+const MAX_OUTPUT: usize = 4 << 20;
 
 pub struct Task<'a> {
     /// As messages name it.
@@ -194,7 +194,7 @@ async fn read(from: &mut pipe::Receiver, into: &mut Vec<u8>) {
             return;
         }
         // The rest is read and forgotten: whoever writes must not wait for us.
-        let room = MOST_OUTPUT.saturating_sub(into.len()).min(read);
+        let room = MAX_OUTPUT.saturating_sub(into.len()).min(read);
         into.extend_from_slice(buffer.get(..room).unwrap_or_default());
     }
 }

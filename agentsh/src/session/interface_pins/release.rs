@@ -17,9 +17,9 @@ use crate::types::{RuleRef, ServerId};
 use super::{InterfacePins, Key, Trusted};
 
 /// Questions about entries that stand at once; the others are asked about when they are listed again.
-const MOST_ASKED: usize = 16;
+const MAX_ASKED: usize = 16;
 /// Of one server: entries that it changes without end take no place from another one's.
-const MOST_OF_ONE: usize = 4;
+const MAX_OF_ONE: usize = 4;
 
 /// Something that is not what was trusted, and that nobody calls before it is shown.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Releases {
     pub fn ask(&mut self, withheld: Withheld) {
         let Some(asks) = &self.asks else { return };
         let of_one = self.asked.keys().filter(|(server, _)| *server == withheld.server).count();
-        let is_full = self.asked.len() >= MOST_ASKED || of_one >= MOST_OF_ONE;
+        let is_full = self.asked.len() >= MAX_ASKED || of_one >= MAX_OF_ONE;
         let entry = (withheld.server.clone(), (withheld.kind, withheld.name.clone()));
         if let Entry::Vacant(place) = self.asked.entry(entry)
             && !is_full

@@ -60,11 +60,11 @@ struct Handed {
 }
 
 /// Between two looks at whether the user has logged in meanwhile.
-const LOOK: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// For so long a request uses what was found, without looking on the disk. What the server refuses is looked for again.
 const RECENT: Duration = Duration::from_secs(1);
 /// Tokens that are remembered after they went on the wire.
-const MOST_HANDED: usize = 16;
+const MAX_HANDED: usize = 16;
 
 impl Kept {
     #[must_use]
@@ -220,7 +220,7 @@ impl Inner {
         };
         let logged_in = async {
             while self.grant_with(challenge, used).await.is_none() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         let log_in = async |limit| {
@@ -257,7 +257,7 @@ impl Inner {
     fn header(&self, grant: &Grant) -> Result<HeaderValue, String> {
         let mut handed = self.handed.borrow_mut();
         if handed.back().is_none_or(|last| last.token != grant.access_token) {
-            if handed.len() >= MOST_HANDED {
+            if handed.len() >= MAX_HANDED {
                 handed.pop_front();
             }
             let (token, login) = (grant.access_token.clone(), grant.login.clone());

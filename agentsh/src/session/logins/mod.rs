@@ -25,7 +25,7 @@ pub use kept::Kept;
 pub use store::Store;
 
 /// Different questions of a session. What they say is the servers' choice.
-const MOST_TOLD: usize = 256;
+const MAX_TOLD: usize = 256;
 
 /// What the user was told in this session: each thing once.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Logins {
     /// True the first time. A server that says something else each time is heard no more at some point.
     fn is_new(&self, what: String) -> bool {
         let mut told = self.told.borrow_mut();
-        told.len() < MOST_TOLD && told.insert(what)
+        told.len() < MAX_TOLD && told.insert(what)
     }
 }
 
@@ -118,8 +118,8 @@ mod tests {
     fn what_was_told_is_bounded() {
         let logins = Logins::default();
         assert!(logins.is_new("0".to_owned()) && !logins.is_new("0".to_owned()));
-        let told = (0..MOST_TOLD * 2).filter(|scope| logins.is_new(scope.to_string())).count();
-        assert_eq!(told, MOST_TOLD - 1);
-        assert_eq!(logins.told.borrow().len(), MOST_TOLD);
+        let told = (0..MAX_TOLD * 2).filter(|scope| logins.is_new(scope.to_string())).count();
+        assert_eq!(told, MAX_TOLD - 1);
+        assert_eq!(logins.told.borrow().len(), MAX_TOLD);
     }
 }

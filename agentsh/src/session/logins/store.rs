@@ -65,7 +65,7 @@ impl Secrets {
 }
 
 impl Store {
-    /// For what is no secret.
+    /// For what is not a secret.
     #[must_use]
     pub fn new(state: &Path) -> Self {
         Self { directory: state.join(DIRECTORY), keyring: None }
@@ -106,7 +106,8 @@ impl Store {
             let keyring = self.keyring.as_ref().ok_or_else(|| gone.to_owned())?;
             let text = keyring.find(&name(url))?;
             let secrets: Secrets = serde_json::from_str(text.trim()).map_err(|_| {
-                "what the desktop's store of secrets has is no login; `agentsh logout` forgets it".to_owned()
+                "what the desktop's store of secrets has is not a login; `agentsh logout` forgets it"
+                    .to_owned()
             })?;
             secrets.into(&mut grant);
         }
@@ -183,5 +184,5 @@ fn name(url: &str) -> String {
 fn read(path: &Path) -> Result<Entry, String> {
     let text = private(path)?;
     serde_json::from_str(&text)
-        .map_err(|error| format!("{}:{}: this is no login; remove the file", path.display(), error.line()))
+        .map_err(|error| format!("{}:{}: this is not a login; remove the file", path.display(), error.line()))
 }

@@ -108,7 +108,7 @@ impl Model {
         let path = escape::line(path);
         let because = match (routed.provider(), policy.bound()) {
             _ if policy.passes(method, target).is_some() => None,
-            (None, _) => Some("is no route of a model that agentsh knows".to_owned()),
+            (None, _) => Some("is not a route of a model that agentsh knows".to_owned()),
             (Some(_), Some(rule)) => {
                 Some(format!("leaves what is neither counted nor searched, against {rule}"))
             }

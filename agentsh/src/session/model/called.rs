@@ -50,7 +50,7 @@ impl Drop for ModelCall {
         let cost = self.books.ledger.borrow_mut().book(&self.name, self.usage, Instant::now());
         self.books.session.record.journal.record(Event::ModelCalled {
             provider: word(self.provider),
-            model: self.name.chars().take(MOST_NAME).collect(),
+            model: self.name.chars().take(MAX_NAME).collect(),
             status: self.status,
             input_tokens: self.usage.input,
             output_tokens: self.usage.output,
@@ -62,4 +62,4 @@ impl Drop for ModelCall {
 }
 
 /// Characters of a model's name on record.
-const MOST_NAME: usize = 200;
+const MAX_NAME: usize = 200;

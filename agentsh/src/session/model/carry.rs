@@ -34,7 +34,7 @@ use crate::store::escape;
 /// For the head of a request.
 const HEAD: Duration = Duration::from_secs(60);
 /// Requests at one time of one connection, whose bodies are in memory.
-const MOST_STREAMS: u32 = 32;
+const MAX_STREAMS: u32 = 32;
 /// Bytes on their way to and from the model in HTTP/2.
 const PIPE: usize = 64 << 10;
 
@@ -150,7 +150,7 @@ impl Channel for Model {
             if program.is_http2 {
                 let room = Room::default();
                 let mut builder = server2::Builder::new(room.clone());
-                builder.timer(TokioTimer::new()).max_concurrent_streams(MOST_STREAMS);
+                builder.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
                 let mut serving = pin!(builder.serve_connection(io, service));
                 let result = loop {
                     tokio::select! {

@@ -28,7 +28,7 @@ pub struct Reachable {
 }
 
 /// Characters of a URL that are shown and recorded.
-const MOST_SHOWN: usize = 200;
+const MAX_SHOWN: usize = 200;
 
 /// What is said to one thing that the provider would do.
 struct Said {
@@ -234,7 +234,7 @@ pub(super) fn remedy_by_name(tool: &str) -> String {
 }
 
 fn shown(text: &str) -> String {
-    escape::line(&text.chars().take(MOST_SHOWN).collect::<String>()).into_owned()
+    escape::line(&text.chars().take(MAX_SHOWN).collect::<String>()).into_owned()
 }
 
 /// Host, as it is compared and as it is written, port, and path with query. None: parsers could differ about it.

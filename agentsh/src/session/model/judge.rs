@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::guard::{Decision, Guard, Matter, Outcome, Reason, Report, Verdict};
+use crate::guard::{Decision, Guard, Outcome, Reason, Report, SubjectKind, Verdict};
 use crate::json;
 use crate::llm::{Call, Judge, Provider, Ruling, Told};
 use crate::mcp::of_model_call;
@@ -128,7 +128,7 @@ impl Judge for SessionJudge {
         let (server, tool, decision) = match identify(&self.servers, call) {
             Some((server, tool)) => {
                 let arguments = json::read(call.arguments.as_bytes()).ok();
-                let matter = Matter::ModelCall { tool: &tool, arguments: arguments.as_ref() };
+                let matter = SubjectKind::ModelCall { tool: &tool, arguments: arguments.as_ref() };
                 // None of the checks of such a call counts in time.
                 let decision = self.guard.decide(&server, matter, Duration::ZERO);
                 (server, tool, decision)

@@ -232,7 +232,7 @@ mod tests {
         let there =
             put("/v1beta/models/m:generateContent?alt=sse&key=agentsh-OPENAI_API_KEY", PLACE).unwrap();
         assert_eq!(there, "/v1beta/models/m:generateContent?alt=sse&key=sk-real");
-        // Under another name it is no key, and elsewhere it is not given.
+        // Under another name it is not a key, and elsewhere it is not given.
         assert_eq!(put("/m?q=agentsh-OPENAI_API_KEY", PLACE).unwrap(), "/m?q=agentsh-OPENAI_API_KEY");
         assert_eq!(put("/m?key=other", PLACE).unwrap(), "/m?key=other");
         let elsewhere = To { host: "evil.example", ..PLACE };

@@ -9,7 +9,7 @@ use crate::policy::{Budget, LlmPolicy, Price, dollars};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Requests of one minute that are told apart.
-const MOST_REQUESTS: usize = 100_000;
+const MAX_REQUESTS: usize = 100_000;
 
 /// The books of one session. Requests that are under way are not in them yet.
 pub(super) struct Ledger {
@@ -86,7 +86,7 @@ impl Ledger {
 impl Used {
     fn forget(&mut self, now: Instant) {
         while self.minute.front().is_some_and(|(at, _)| now.duration_since(*at) >= MINUTE)
-            || self.minute.len() > MOST_REQUESTS
+            || self.minute.len() > MAX_REQUESTS
         {
             self.minute.pop_front();
         }

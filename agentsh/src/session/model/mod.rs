@@ -39,7 +39,7 @@ use self::ledger::Ledger;
 use super::Session;
 use super::content::FILES;
 use crate::agent::{Endpoint, providers};
-use crate::guard::{Guard, Matter};
+use crate::guard::{Guard, SubjectKind};
 use crate::llm::canary::Needle;
 use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
 use crate::policy::domain::{self, Host};
@@ -80,7 +80,7 @@ struct Asked {
 }
 
 /// Different things that are told once each.
-const MOST_TOLD: usize = 4096;
+const MAX_TOLD: usize = 4096;
 
 type Outgoing = Either<Full<Bytes>, Incoming>;
 type Reply = Response<Either<Full<Bytes>, Either<Incoming, Judged>>>;
@@ -327,7 +327,7 @@ impl Model {
     /// True the first time.
     fn is_new(&self, what: &str) -> bool {
         let mut told = self.told.borrow_mut();
-        if told.len() >= MOST_TOLD {
+        if told.len() >= MAX_TOLD {
             // What is told once more does less harm than what is told no more.
             told.clear();
         }
@@ -354,7 +354,7 @@ impl Model {
         for read in own.iter().filter(|read| self.is_new(&read.hash)) {
             let Ok(lines) = crate::json::read(read.lines.as_bytes()) else { continue };
             let server = ServerId(FILES.to_owned());
-            let matter = Matter::OwnRead { tool: &read.tool, lines: &lines };
+            let matter = SubjectKind::OwnRead { tool: &read.tool, lines: &lines };
             // Nothing is decided about it: it is remembered.
             let _ = self.wire.borrow_mut().decide(&server, matter, std::time::Duration::ZERO);
         }

@@ -11,9 +11,9 @@ use crate::session::content::secret_lines;
 use crate::store::SecretFound;
 
 /// Secrets of one request that are recorded one by one.
-const MOST_LISTED: usize = 16;
+const MAX_LISTED: usize = 16;
 /// Results of the agent's own tools with a secret in them, of one request.
-const MOST_READ: usize = 256;
+const MAX_READ: usize = 256;
 
 /// Members with identifiers, signed or encoded content: a tag in there would break the request, and none of them is text
 /// that a person wrote.
@@ -54,7 +54,7 @@ pub(super) fn search(body: &[u8], policy: &LlmPolicy, key: &[u8]) -> Option<Sear
         scan::scan_secrets(&tree, &is_left, &|kind| policy.on_secret(kind) != OnSecret::Off);
     let action = redactions.iter().map(|found| policy.on_secret(found.kind)).max()?;
     let found: Vec<SecretFound> =
-        redactions.iter().take(MOST_LISTED).map(|redaction| told(&tree, redaction, key)).collect();
+        redactions.iter().take(MAX_LISTED).map(|redaction| told(&tree, redaction, key)).collect();
     let body = (action == OnSecret::Redact).then(|| {
         let (_, rewrites) =
             scan::scan_secrets(&tree, &is_left, &|kind| policy.on_secret(kind) == OnSecret::Redact);
@@ -80,7 +80,7 @@ pub(super) fn own(provider: Provider, body: &[u8], key: &[u8]) -> Vec<Own> {
         let lines = secret_lines(&text)?;
         Some(Own { tool, hash: hashed(key, &lines), lines })
     });
-    read.take(MOST_READ).collect()
+    read.take(MAX_READ).collect()
 }
 
 fn hashed(key: &[u8], value: &str) -> String {

@@ -12,13 +12,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::net::EgressContext;
-use crate::sandbox::refused::{self, LONGEST};
+use crate::sandbox::refused::{self, MAX_LENGTH};
 use crate::sandbox::spawn;
 use crate::session::draining::{Next, drain, serve};
 use crate::store::Journal;
 
 /// Different ones of a sandbox that are looked into.
-const MOST_DIFFERENT: usize = 1000;
+const MAX_DIFFERENT: usize = 1000;
 /// The table of what listens on the machine is not read more often.
 const TABLE_HOLDS: Duration = Duration::from_secs(1);
 
@@ -96,7 +96,7 @@ impl Watched {
 
     /// Looks at one packet.
     async fn look(&self) -> Next {
-        let mut packet = [0; LONGEST];
+        let mut packet = [0; MAX_LENGTH];
         let Ok(length) = rustix::io::read(self.socket.get_ref(), &mut packet) else { return Next::Empty };
         let Some(found) = packet.get(..length).and_then(refused::read) else { return Next::More };
         let (address, port) = (found.destination.ip(), found.destination.port());
@@ -110,7 +110,7 @@ impl Watched {
     fn is_of_machine(&self, port: u16) -> bool {
         let mut own = self.own.borrow_mut();
         // A program that waits for its own server asks over and over.
-        if own.contains(&port) || own.len() >= MOST_DIFFERENT {
+        if own.contains(&port) || own.len() >= MAX_DIFFERENT {
             return false;
         }
         let mut machine = self.machine.borrow_mut();

@@ -77,7 +77,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     if path.is_none() {
         // No server ever sees such a line: it is searched here.
         let longest = &mut session.facts.policy.mcp.max_line_bytes;
-        *longest = (*longest).max(standalone::LONGEST_LINE);
+        *longest = (*longest).max(standalone::MAX_LINE);
     }
     let session = Rc::new(session);
     for warning in &file.warnings {

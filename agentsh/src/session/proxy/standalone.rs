@@ -22,7 +22,7 @@ const MAX_CONTENT: usize = 10 << 20;
 /// Longest text to be searched, in bytes.
 const MAX_DATA: usize = 50 << 20;
 /// Longest line of the client, in bytes: such a text with each of its characters escaped by a backslash.
-pub const LONGEST_LINE: u64 = (2 * MAX_DATA as u64) + (1 << 20);
+pub const MAX_LINE: u64 = (2 * MAX_DATA as u64) + (1 << 20);
 
 /// Longest name of a server or a tool, in bytes.
 const MAX_NAME: usize = 1024;

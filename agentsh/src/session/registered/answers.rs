@@ -1,6 +1,6 @@
 //! What a registry vouched for last, by server: counts where the registry cannot be asked, and says under which name a server
 //! stands, which it cannot change by calling itself something else. Each answer is signed with a key of this user, so that a
-//! line that something else wrote into the file is no answer.
+//! line that something else wrote into the file is not an answer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,13 +22,13 @@ const KEY: &str = "vouched.key";
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
 /// Servers that are remembered.
-const MOST: usize = 4_096;
+const MAX_COUNT: usize = 4_096;
 /// Seconds after which the same answer is written down anew.
 const FRESH: u64 = 3600;
 
 /// The last answer about one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vouched {
+pub struct VerificationOutcome {
     /// How the server calls itself.
     pub name: String,
     pub hash: String,
@@ -51,11 +51,11 @@ impl Signed {
         serde_json::json!([about, self.name, self.hash, self.at]).to_string()
     }
 
-    fn read(self, about: &str, secret: &[u8]) -> Option<Vouched> {
+    fn read(self, about: &str, secret: &[u8]) -> Option<VerificationOutcome> {
         let given = bytes(&self.signature)?;
         let mac = mac(secret, &self.text(about))?;
         mac.verify_slice(&given).ok()?;
-        Some(Vouched { name: self.name, hash: self.hash, at: self.at })
+        Some(VerificationOutcome { name: self.name, hash: self.hash, at: self.at })
     }
 }
 
@@ -90,7 +90,7 @@ pub fn key(registry: &str, project: &Path, server: &str) -> String {
 
 /// The last answer. What cannot be read, or is not signed, is none.
 #[must_use]
-pub fn find(state: &Path, key: &str) -> Option<Vouched> {
+pub fn find(state: &Path, key: &str) -> Option<VerificationOutcome> {
     let signed = read(&file(state)).remove(key)?;
     signed.read(key, &secret(state).ok()?)
 }
@@ -99,12 +99,12 @@ pub fn find(state: &Path, key: &str) -> Option<Vouched> {
 ///
 /// # Errors
 /// When it is not on disk.
-pub fn keep(state: &Path, key: &str, vouched: &Vouched) -> std::io::Result<()> {
+pub fn keep(state: &Path, key: &str, vouched: &VerificationOutcome) -> std::io::Result<()> {
     let secret = secret(state)?;
     let file = file(state);
     let mut all = read(&file);
     let known = all.get(key).cloned().and_then(|signed| signed.read(key, &secret));
-    let same = |known: &Vouched| known.name == vouched.name && known.hash == vouched.hash;
+    let same = |known: &VerificationOutcome| known.name == vouched.name && known.hash == vouched.hash;
     if known.is_some_and(|known| same(&known) && vouched.at.saturating_sub(known.at) < FRESH) {
         return Ok(());
     }
@@ -115,8 +115,8 @@ pub fn keep(state: &Path, key: &str, vouched: &Vouched) -> std::io::Result<()> {
     write_anew(&file, &serde_json::to_vec(&all)?, 0o600)
 }
 
-fn sign(secret: &[u8], key: &str, vouched: &Vouched) -> Option<Signed> {
-    let Vouched { name, hash, at } = vouched.clone();
+fn sign(secret: &[u8], key: &str, vouched: &VerificationOutcome) -> Option<Signed> {
+    let VerificationOutcome { name, hash, at } = vouched.clone();
     let mut signed = Signed { name, hash, at, signature: String::new() };
     let mac = mac(secret, &signed.text(key))?;
     signed.signature = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -135,7 +135,7 @@ fn make_room(all: &mut BTreeMap<String, Signed>, new: u64, secret: &[u8]) -> std
         return Err(std::io::Error::other("the answer is too long"));
     };
     let mut bytes: u64 = all.iter().map(|(key, signed)| length(key, signed)).sum();
-    if all.len() < MOST && bytes <= most {
+    if all.len() < MAX_COUNT && bytes <= most {
         return Ok(());
     }
     let age = |(key, signed): (&String, &Signed)| {
@@ -145,7 +145,7 @@ fn make_room(all: &mut BTreeMap<String, Signed>, new: u64, secret: &[u8]) -> std
     let mut oldest_first: Vec<_> = all.iter().map(age).collect();
     oldest_first.sort();
     for (_, key, length) in oldest_first {
-        if all.len() < MOST && bytes <= most {
+        if all.len() < MAX_COUNT && bytes <= most {
             break;
         }
         all.remove(&key);
@@ -177,13 +177,13 @@ mod tests {
     fn only_what_was_signed_for_this_server_is_an_answer() {
         let state = tempfile::tempdir().unwrap();
         let (one, other) = (key("r", Path::new("/p"), "one"), key("r", Path::new("/p"), "other"));
-        let answer = Vouched { name: "n".to_owned(), hash: "h".to_owned(), at: 7 };
+        let answer = VerificationOutcome { name: "n".to_owned(), hash: "h".to_owned(), at: 7 };
         keep(state.path(), &one, &answer).unwrap();
         assert_eq!(find(state.path(), &one), Some(answer.clone()));
         // The same answer later is written down anew, in a while.
-        keep(state.path(), &one, &Vouched { at: 8, ..answer.clone() }).unwrap();
+        keep(state.path(), &one, &VerificationOutcome { at: 8, ..answer.clone() }).unwrap();
         assert_eq!(find(state.path(), &one).unwrap().at, 7);
-        keep(state.path(), &one, &Vouched { at: 7 + FRESH, ..answer.clone() }).unwrap();
+        keep(state.path(), &one, &VerificationOutcome { at: 7 + FRESH, ..answer.clone() }).unwrap();
         assert_eq!(find(state.path(), &one).unwrap().at, 7 + FRESH);
         let text = fs::read_to_string(file(state.path())).unwrap();
         for (from, to) in [("\"n\"", "\"m\""), ("\"h\"", "\"i\""), ("3607", "9607"), ("one", "other")] {
@@ -199,7 +199,7 @@ mod tests {
     fn the_oldest_answer_makes_room() {
         let state = tempfile::tempdir().unwrap();
         let secret = secret(state.path()).unwrap();
-        let answer = |name: &str, at| Vouched { name: name.to_owned(), hash: "h".to_owned(), at };
+        let answer = |name: &str, at| VerificationOutcome { name: name.to_owned(), hash: "h".to_owned(), at };
         let fill = |count: usize, name: &str| {
             // The first by name is the newest.
             let entry = |number: usize| {
@@ -211,16 +211,16 @@ mod tests {
             fs::write(file(state.path()), serde_json::to_vec(&all).unwrap()).unwrap();
         };
         let is_known = |number: usize| find(state.path(), &format!("{number:05}")).is_some();
-        fill(MOST, "n");
+        fill(MAX_COUNT, "n");
         keep(state.path(), "zz", &answer("n", 10_000)).unwrap();
-        assert!(is_known(0) && is_known(MOST - 2) && !is_known(MOST - 1));
+        assert!(is_known(0) && is_known(MAX_COUNT - 2) && !is_known(MAX_COUNT - 1));
         assert!(find(state.path(), "zz").is_some());
         // What something else wrote goes before what was vouched for.
         let mut all = read(&file(state.path()));
         all.get_mut("00000").unwrap().at = u64::MAX;
         fs::write(file(state.path()), serde_json::to_vec(&all).unwrap()).unwrap();
         keep(state.path(), "zzz", &answer("n", 10_001)).unwrap();
-        assert!(!is_known(0) && is_known(MOST - 2));
+        assert!(!is_known(0) && is_known(MAX_COUNT - 2));
         // Long names take no other answer along than they need the room of.
         fill(40, &"n".repeat(100_000));
         keep(state.path(), "zz", &answer(&"n".repeat(400_000), 10_000)).unwrap();

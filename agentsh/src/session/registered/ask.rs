@@ -14,7 +14,7 @@ use url::Url;
 use crate::fleet::Signer;
 use crate::guard::outline::is_same_but;
 use crate::json::{self, Json};
-use crate::mcp::{Vouch, Vouched, hashes};
+use crate::mcp::{RegistryVerifier, VerificationOutcome, hashes};
 use crate::policy::{FLEET_REGISTRY, OnUnreachable, RegistryMode};
 use crate::registrar::{Approval, Client, ClientError, Verdict};
 use crate::registry::{self, Captured, Interface, difference};
@@ -25,11 +25,11 @@ use crate::types::ServerId;
 use super::super::Session;
 use super::super::content::since_1970;
 use super::super::outgoing;
-use super::answers::{self, Vouched as Last};
+use super::answers::{self, VerificationOutcome as Last};
 use super::{Registered, Settings, Standing};
 
 /// Lines of a difference that the user is shown.
-const MOST_LINES: usize = 40;
+const MAX_LINES: usize = 40;
 /// How long an answer counts where the registry cannot be asked.
 const MAX_AGE: Duration = Duration::from_secs(30 * 86_400);
 
@@ -59,12 +59,12 @@ impl Asker {
     }
 }
 
-impl Vouch for Asker {
+impl RegistryVerifier for Asker {
     fn ask(
         &self,
         server: &ServerId,
         offered: Result<Captured, String>,
-    ) -> Pin<Box<dyn Future<Output = Vouched>>> {
+    ) -> Pin<Box<dyn Future<Output = VerificationOutcome>>> {
         let (asker, server) = (self.clone(), server.clone());
         Box::pin(async move { asker.0.vouch(server, offered).await })
     }
@@ -88,7 +88,11 @@ enum Next {
 }
 
 impl Inner {
-    async fn vouch(self: Rc<Self>, server: ServerId, offered: Result<Captured, String>) -> Vouched {
+    async fn vouch(
+        self: Rc<Self>,
+        server: ServerId,
+        offered: Result<Captured, String>,
+    ) -> VerificationOutcome {
         let read = offered.and_then(|captured| {
             let interface = registry::read(&captured).map_err(|error| error.to_string())?;
             Ok(Offered { interface, seen: hashes(&captured) })
@@ -99,14 +103,14 @@ impl Inner {
                 let interface = Interface { name: String::new(), components: Vec::new() };
                 let none = Offered { interface, seen: BTreeSet::new() };
                 self.settle(&server, &none, InterfaceWord::Invalid, format!("there is no hash of it: {why}"));
-                return Vouched::Decided;
+                return VerificationOutcome::Decided;
             }
         };
         let client = match self.client() {
             Ok(client) => client,
             Err(why) => {
                 self.unreachable(&server, &offered, &why);
-                return Vouched::Decided;
+                return VerificationOutcome::Decided;
             }
         };
         match self.ask(&client, &server, &offered.interface).await {
@@ -119,7 +123,7 @@ impl Inner {
             }
             Err(error) => self.failed(&server, &offered, &error),
         }
-        Vouched::Decided
+        VerificationOutcome::Decided
     }
 
     /// With the token of the policy, or as the host that the fleet knows.
@@ -222,7 +226,7 @@ impl Inner {
         approval: &Approval,
         diff: &str,
         why: &str,
-    ) -> Vouched {
+    ) -> VerificationOutcome {
         self.known.note(&server, &offered.seen, Standing::Waiting);
         self.record(&server, &offered.interface, InterfaceWord::Waiting, &format!("request {}", approval.id));
         let Settings { base, wait, host, .. } = &self.settings;
@@ -235,7 +239,7 @@ impl Inner {
             approval.id
         ));
         let (id, deadline) = (approval.id, Instant::now() + *wait);
-        Vouched::Waiting(Box::pin(async move {
+        VerificationOutcome::Waiting(Box::pin(async move {
             let hash = offered.interface.hash();
             while Instant::now() < deadline {
                 tokio::time::sleep(
@@ -387,8 +391,8 @@ fn same_but(before: &[String], live: &Interface, ignored: impl Fn(&str) -> Vec<S
 /// The lines of a text of others, bounded.
 fn shown(text: &str) -> String {
     let mut lines: Vec<String> =
-        text.lines().take(MOST_LINES).map(|line| format!("{}\n", escape::line(line))).collect();
-    if text.lines().nth(MOST_LINES).is_some() {
+        text.lines().take(MAX_LINES).map(|line| format!("{}\n", escape::line(line))).collect();
+    if text.lines().nth(MAX_LINES).is_some() {
         lines.push("...\n".to_owned());
     }
     lines.concat()

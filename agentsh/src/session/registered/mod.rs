@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::guard::{Check, Finding, Matter, Offer, Outcome, Reason, Report, Severity, Subject, Verdict};
+use crate::guard::{Check, Finding, Offer, Outcome, Reason, Report, Severity, Subject, SubjectKind, Verdict};
 use crate::policy::InterfacePolicy;
 use crate::types::{RuleRef, ServerId};
 
@@ -92,10 +92,10 @@ impl Check for Registered {
         let Some(settings) = &self.0.settings else { return };
         let entry = match subject.matter {
             // No hash of the registry covers templates: they stand and fall with the server.
-            Matter::Offer { kind: Offer::Template, .. } => None,
-            Matter::Definition { hash, .. } | Matter::Offer { hash, .. } => Some(hash),
-            Matter::Call { hash, .. } => hash,
-            Matter::Request { method, .. }
+            SubjectKind::Offer { kind: Offer::Template, .. } => None,
+            SubjectKind::Definition { hash, .. } | SubjectKind::Offer { hash, .. } => Some(hash),
+            SubjectKind::Call { hash, .. } => hash,
+            SubjectKind::Request { method, .. }
                 if method.starts_with("prompts/get") || method == "resources/read" =>
             {
                 None
@@ -164,7 +164,7 @@ mod tests {
         hashes.iter().map(|hash| (*hash).to_owned()).collect()
     }
 
-    fn is_refused(registered: &Registered, matter: Matter<'_>) -> bool {
+    fn is_refused(registered: &Registered, matter: SubjectKind<'_>) -> bool {
         let server = server();
         let mut report = Report::default();
         let now = Duration::ZERO;
@@ -178,8 +178,8 @@ mod tests {
     fn a_tool_is_listed_and_called_only_as_it_was_vouched_for() {
         let definition = json::read(b"{}").unwrap();
         let registered = registered();
-        let listing = |hash| Matter::Definition { name: "t", hash, definition: &definition };
-        let call = |hash| Matter::Call { tool: "t", hash, unlisted: false, arguments: None };
+        let listing = |hash| SubjectKind::Definition { name: "t", hash, definition: &definition };
+        let call = |hash| SubjectKind::Call { tool: "t", hash, unlisted: false, arguments: None };
         assert!(is_refused(&registered, listing("a")) && is_refused(&registered, call(Some("a"))));
         registered.note(&server(), &seen(&["a"]), Standing::Good);
         assert!(!is_refused(&registered, listing("a")) && is_refused(&registered, listing("b")));
@@ -193,7 +193,7 @@ mod tests {
         let definition = json::read(b"{}").unwrap();
         let registered = registered();
         let matter =
-            Matter::Offer { kind: Offer::Template, name: "x:{y}", hash: "c", definition: &definition };
+            SubjectKind::Offer { kind: Offer::Template, name: "x:{y}", hash: "c", definition: &definition };
         assert!(is_refused(&registered, matter), "nobody was asked");
         registered.note(&server(), &seen(&["a"]), Standing::Waiting);
         assert!(is_refused(&registered, matter), "a person is asked");

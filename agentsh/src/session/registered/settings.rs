@@ -13,7 +13,7 @@ const REGISTRY: &str = "http://127.0.0.1:8000";
 const WAIT: Duration = Duration::from_secs(1800);
 const POLL: Duration = Duration::from_secs(3);
 /// The longest wait of the environment, in seconds.
-const MOST_SECONDS: f64 = 24.0 * 3600.0;
+const MAX_SECONDS: f64 = 24.0 * 3600.0;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -35,9 +35,9 @@ pub struct Settings {
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SettingsError {
-    #[error("{name} says '{value}', which is no mode; write auto, verify, register, approval or off")]
+    #[error("{name} says '{value}', which is not a mode; write auto, verify, register, approval or off")]
     Mode { name: String, value: String },
-    #[error("{name} says '{value}', which is no number of seconds between 0 and 86400")]
+    #[error("{name} says '{value}', which is not a number of seconds between 0 and 86400")]
     Seconds { name: &'static str, value: String },
     #[error("{name} says '{value}', which is no URL of the web")]
     Url { name: String, value: String },
@@ -156,7 +156,7 @@ fn of_environment(env: &BTreeMap<String, String>) -> Result<Option<Settings>, Se
     let seconds = |name: &'static str, default: Duration| match said(name) {
         None => Ok(default),
         Some(value) => match value.parse::<f64>() {
-            Ok(seconds) if (0.0..=MOST_SECONDS).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+            Ok(seconds) if (0.0..=MAX_SECONDS).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
             _ => Err(SettingsError::Seconds { name, value: value.to_owned() }),
         },
     };

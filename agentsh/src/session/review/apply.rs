@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::beneath::{Beneath, Kind, Stamp, hash};
+use super::beneath::{DirectoryHandle, Kind, Stamp, hash};
 use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
 use super::names::{Left, Names, remove};
 
@@ -61,9 +61,9 @@ pub struct Outcome {
 }
 
 pub struct Applier<'a> {
-    pub project: &'a Beneath,
+    pub project: &'a DirectoryHandle,
     /// Where new content comes from.
-    pub source: &'a Beneath,
+    pub source: &'a DirectoryHandle,
     /// Of the session, for names of temporary files.
     pub name: String,
     pub names: Names,
@@ -80,7 +80,7 @@ impl Applier<'_> {
     /// # Errors
     /// When the journal cannot be written: nothing is done that is not in it.
     pub fn apply(&self, run: &mut Run, steps: Vec<Step>) -> io::Result<Outcome> {
-        let old = Beneath::open(&run.old())?;
+        let old = DirectoryHandle::open(&run.old())?;
         let mut outcome = Outcome::default();
         let mut number = 0;
         for batch in batches(steps) {
@@ -160,7 +160,7 @@ impl Applier<'_> {
         run: u32,
         number: u32,
         step: &Step,
-        old: &Beneath,
+        old: &DirectoryHandle,
         open: &mut Vec<File>,
     ) -> io::Result<Option<Mark>> {
         self.must_be(&step.path, step.expected.as_ref())?;

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::beneath::{Beneath, Kind, Stamp, bytes};
+use super::beneath::{DirectoryHandle, Kind, Stamp, bytes};
 use super::journal::{Done, Merged, Run};
 use super::names::Names;
 use crate::sandbox::control::{decoded, encoded};
 
 /// Entries of a project that can be reviewed.
-const MOST_ENTRIES: usize = 2_000_000;
+const MAX_ENTRIES: usize = 2_000_000;
 const NAME: &str = "base";
 
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl Base {
     /// # Errors
     /// When there is too much of it.
     pub fn of(project: &Path) -> io::Result<Self> {
-        let tree = Beneath::open(project)?;
+        let tree = DirectoryHandle::open(project)?;
         let mut entries = BTreeMap::new();
         let mut open = vec![PathBuf::new()];
         while let Some(directory) = open.pop() {
@@ -59,8 +59,8 @@ impl Base {
                 }
                 entries.insert(path, stamp);
             }
-            if entries.len() > MOST_ENTRIES {
-                return Err(io::Error::other(format!("it holds more than {MOST_ENTRIES} files")));
+            if entries.len() > MAX_ENTRIES {
+                return Err(io::Error::other(format!("it holds more than {MAX_ENTRIES} files")));
             }
         }
         Ok(Self { entries, ..Self::default() })

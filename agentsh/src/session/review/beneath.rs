@@ -86,17 +86,17 @@ impl Stamp {
 }
 
 /// The kernel takes no longer path at once (`PATH_MAX`, with room for its end).
-const LONGEST: usize = 4000;
+const MAX_LENGTH: usize = 4000;
 
 /// A path in pieces that the kernel takes, one below the other.
 fn pieces(path: &Path) -> Vec<PathBuf> {
-    if path.as_os_str().len() <= LONGEST {
+    if path.as_os_str().len() <= MAX_LENGTH {
         return vec![path.to_owned()];
     }
     let mut pieces: Vec<PathBuf> = Vec::new();
     for part in path.components() {
         let length = part.as_os_str().len() + 1;
-        match pieces.last_mut().filter(|piece| piece.as_os_str().len() + length <= LONGEST) {
+        match pieces.last_mut().filter(|piece| piece.as_os_str().len() + length <= MAX_LENGTH) {
             Some(piece) => piece.push(part),
             None => pieces.push(PathBuf::from(part.as_os_str())),
         }
@@ -105,11 +105,11 @@ fn pieces(path: &Path) -> Vec<PathBuf> {
 }
 
 #[derive(Debug)]
-pub struct Beneath {
+pub struct DirectoryHandle {
     root: OwnedFd,
 }
 
-impl Beneath {
+impl DirectoryHandle {
     /// # Errors
     /// When the directory cannot be opened, or lies behind a link.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -177,7 +177,7 @@ impl Beneath {
     }
 
     /// # Errors
-    /// When it is no link.
+    /// When it is not a link.
     pub fn link(&self, path: &Path) -> io::Result<OsString> {
         let link = self.at(path, OFlags::PATH)?;
         let to = rustix::fs::readlinkat(link, "", Vec::new())?;

@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::base::Base;
-use super::beneath::{Beneath, Kind, Stamp};
+use super::beneath::{DirectoryHandle, Kind, Stamp};
 use super::guarded::Guarded;
 use super::merge::merge;
-use super::originals::{MOST_BYTES, Originals};
+use super::originals::{MAX_BYTES, Originals};
 
 /// The kernel's marks on what is in a layer.
 const OPAQUE: &str = "user.overlay.opaque";
@@ -17,7 +17,7 @@ const WHITEOUT: &str = "user.overlay.whiteout";
 const FOREIGN: [&str; 2] = ["user.overlay.redirect", "user.overlay.metacopy"];
 
 /// Directories inside each other that are read. A program can make more than there is stack for, as no path names them all.
-const MOST_LEVELS: usize = 500;
+const MAX_LEVELS: usize = 500;
 
 /// One path that the layer shows otherwise than the project.
 #[derive(Clone, Debug)]
@@ -62,8 +62,8 @@ impl Change {
 }
 
 pub struct Trees {
-    pub project: Beneath,
-    pub upper: Beneath,
+    pub project: DirectoryHandle,
+    pub upper: DirectoryHandle,
     /// None while the run lasts.
     pub originals: Option<Originals>,
 }
@@ -143,7 +143,7 @@ fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) 
     if !are_files || was.given_mode() != there.given_mode() {
         return None;
     }
-    let text = |tree: &Beneath| String::from_utf8(tree.content(path, MOST_BYTES).ok()??).ok();
+    let text = |tree: &DirectoryHandle| String::from_utf8(tree.content(path, MAX_BYTES).ok()??).ok();
     let both = merge(original, &text(&trees.upper)?, &text(&trees.project)?)?;
     // What was read is what stands there.
     (trees.project.stamp(path).ok()?? == there).then_some((there, both))
@@ -225,9 +225,9 @@ struct Walk<'t> {
 impl Walk<'_> {
     /// With `opaque`, nothing of the project is seen through the directory.
     fn directory(&mut self, directory: &Path, opaque: bool) -> io::Result<()> {
-        if directory.components().count() > MOST_LEVELS {
+        if directory.components().count() > MAX_LEVELS {
             return Err(io::Error::other(format!(
-                "directories in it lie more than {MOST_LEVELS} levels deep, so that nothing of it can be shown or applied; \
+                "directories in it lie more than {MAX_LEVELS} levels deep, so that nothing of it can be shown or applied; \
                  `--discard` throws it away"
             )));
         }
@@ -334,7 +334,7 @@ mod tests {
             rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
             at = rustix::fs::openat(&at, "d", OFlags::PATH, Mode::empty()).unwrap();
         }
-        let open = || Beneath::open(&upper).unwrap();
+        let open = || DirectoryHandle::open(&upper).unwrap();
         let trees = Trees { project: open(), upper: open(), originals: None };
         let mut walk = Walk { trees: &trees, base: &Base::default(), found: Vec::new() };
         let error = walk.directory(Path::new(""), false).unwrap_err();

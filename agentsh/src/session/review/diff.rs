@@ -5,15 +5,15 @@ use std::path::Path;
 
 use similar::{ChangeTag, TextDiff};
 
-use super::beneath::{Beneath, Kind, Stamp, hash};
+use super::beneath::{DirectoryHandle, Kind, Stamp, hash};
 use super::changes::{Change, Trees};
 use super::journal::Mark;
 use crate::store::escape;
 
 /// A larger file is told by its size and hash.
-const MOST_BYTES: u64 = 1 << 20;
-/// Characters of the first line of a script that is no text.
-const MOST_COLUMNS: usize = 120;
+const MAX_BYTES: u64 = 1 << 20;
+/// Characters of the first line of a script that is not text.
+const MAX_COLUMNS: usize = 120;
 
 /// What of one file is shown.
 #[derive(Debug, Default)]
@@ -75,11 +75,11 @@ impl Side {
 }
 
 /// What stands there, and the hash of the same bytes.
-fn side(tree: &Beneath, path: &Path, stamp: Option<&Stamp>) -> (Side, String) {
+fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (Side, String) {
     let Some(stamp) = stamp else { return (Side::Nothing, String::new()) };
     let no_hash = |word: &str| (Side::Other(word.to_owned()), "unknown".to_owned());
     match stamp.kind {
-        Kind::File => match tree.content(path, MOST_BYTES) {
+        Kind::File => match tree.content(path, MAX_BYTES) {
             Ok(Some(content)) => (text(&content), hashed(&content)),
             Ok(None) => match tree.file(path).and_then(hash) {
                 Ok(hash) => (Side::Other(format!("{} bytes, sha256 {hash}", stamp.size)), hash),
@@ -105,7 +105,7 @@ fn text(content: &[u8]) -> Side {
     if content.contains(&0) {
         let first = content.split(|byte| *byte == b'\n').next().filter(|line| line.starts_with(b"#!"));
         let script = first.map(|line| {
-            let line: String = String::from_utf8_lossy(line).chars().take(MOST_COLUMNS).collect();
+            let line: String = String::from_utf8_lossy(line).chars().take(MAX_COLUMNS).collect();
             format!(", begins with `{}`", escape::line(&line))
         });
         let size = content.len();

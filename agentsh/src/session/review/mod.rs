@@ -29,7 +29,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use self::base::Base;
-use self::beneath::{Beneath, bytes};
+use self::beneath::{DirectoryHandle, bytes};
 use self::changes::{Change, Trees};
 use self::guarded::Guarded;
 use self::journal::Run;
@@ -45,7 +45,7 @@ pub use self::plan::{Applied, Selection};
 pub use self::shown::Shown;
 
 /// Reviews of which nothing is left but what an undo needs.
-const MOST_KEPT: usize = 50;
+const MAX_KEPT: usize = 50;
 const ABOUT: &str = "about";
 /// Held while the run lasts.
 const RUNNING: &str = "running";
@@ -292,14 +292,14 @@ impl Review {
         let upper = self.upper();
         Ok(Trees {
             project: self.open_project()?,
-            upper: Beneath::open(&upper).map_err(io_at("open the layer", &upper))?,
+            upper: DirectoryHandle::open(&upper).map_err(io_at("open the layer", &upper))?,
             // While it runs, the file may be written any moment.
             originals: (!self.is_running()).then(|| Originals::of(&self.directory)),
         })
     }
 
-    fn open_project(&self) -> Result<Beneath> {
-        Beneath::open(&self.project).map_err(io_at("open the project", &self.project))
+    fn open_project(&self) -> Result<DirectoryHandle> {
+        DirectoryHandle::open(&self.project).map_err(io_at("open the project", &self.project))
     }
 
     /// What it changes and is not in the project yet.
@@ -378,7 +378,7 @@ impl Review {
 
 /// Removes the oldest of those of which only the undo is left.
 pub fn forget_old(state: &Path) {
-    for review in all(state).into_iter().filter(|review| !review.has_layer()).skip(MOST_KEPT) {
+    for review in all(state).into_iter().filter(|review| !review.has_layer()).skip(MAX_KEPT) {
         let _ = tree::remove(&review.directory);
     }
 }

@@ -13,14 +13,14 @@ use std::thread::JoinHandle;
 use serde::{Deserialize, Serialize};
 
 use super::base::Base;
-use super::beneath::{Beneath, Kind, Stamp, bytes};
+use super::beneath::{DirectoryHandle, Kind, Stamp, bytes};
 use crate::sandbox::control::{decoded, encoded};
 
 pub const NAME: &str = "originals";
 /// Of one file.
-pub const MOST_BYTES: u64 = 256 << 10;
+pub const MAX_BYTES: u64 = 256 << 10;
 /// Of all together.
-const MOST_TOGETHER: u64 = 64 << 20;
+const MAX_TOGETHER: u64 = 64 << 20;
 /// Directories of what can be made anew, and of git.
 const LEFT_OUT: [&str; 4] = [".git", "node_modules", "target", ".venv"];
 
@@ -52,7 +52,7 @@ impl Copying {
     /// Begins to copy what the base names.
     #[must_use]
     pub fn begin(project: &Path, directory: &Path, base: &Base) -> Self {
-        let is_small = |stamp: &Stamp| stamp.kind == Kind::File && stamp.size <= MOST_BYTES;
+        let is_small = |stamp: &Stamp| stamp.kind == Kind::File && stamp.size <= MAX_BYTES;
         let is_left = |path: &Path| path.iter().any(|part| LEFT_OUT.iter().any(|name| part == *name));
         let wanted: Vec<(PathBuf, Stamp)> = base
             .below(Path::new(""))
@@ -71,15 +71,15 @@ impl Copying {
 }
 
 fn copy(project: &Path, place: &Path, wanted: &[(PathBuf, Stamp)], stop: &AtomicBool) -> io::Result<()> {
-    let tree = Beneath::open(project)?;
+    let tree = DirectoryHandle::open(project)?;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(place)?;
     let (mut out, mut together) = (BufWriter::new(file), 0);
     for (path, stamp) in wanted {
         together += stamp.size;
-        if stop.load(Ordering::Relaxed) || together > MOST_TOGETHER {
+        if stop.load(Ordering::Relaxed) || together > MAX_TOGETHER {
             break;
         }
-        let Ok(Some(content)) = tree.content(path, MOST_BYTES) else { continue };
+        let Ok(Some(content)) = tree.content(path, MAX_BYTES) else { continue };
         let Ok(text) = String::from_utf8(content) else { continue };
         // It may have been changed before it was read, or while.
         let is_it = tree.stamp(path).is_ok_and(|now| now.is_some_and(|now| stamp.is_unchanged(&now)));
@@ -122,7 +122,7 @@ fn read(place: &Path) -> BTreeMap<PathBuf, (Stamp, String)> {
     while file.read_exact(&mut length).is_ok() {
         let length = u64::from(u32::from_le_bytes(length));
         let mut record = Vec::new();
-        if length > 2 * MOST_BYTES || file.by_ref().take(length).read_to_end(&mut record).is_err() {
+        if length > 2 * MAX_BYTES || file.by_ref().take(length).read_to_end(&mut record).is_err() {
             break;
         }
         let Ok(Original { path, stamp, text }) = decoded(&record) else { break };

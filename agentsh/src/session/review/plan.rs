@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::apply::{Applier, Content, NOT_SHOWN, Outcome, Step};
-use super::beneath::{Beneath, Kind, Stamp};
+use super::beneath::{DirectoryHandle, Kind, Stamp};
 use super::changes::{Change, State};
 use super::journal::{Begin, Done, Merged, Run, Staged};
 use super::names::Names;
@@ -144,7 +144,13 @@ impl Review {
         Ok(out)
     }
 
-    fn run(&self, project: &Beneath, source: &Beneath, begin: Begin, steps: Vec<Step>) -> Result<Outcome> {
+    fn run(
+        &self,
+        project: &DirectoryHandle,
+        source: &DirectoryHandle,
+        begin: Begin,
+        steps: Vec<Step>,
+    ) -> Result<Outcome> {
         let names = Names::of(&self.runs()?);
         let mut run = Run::begin(&self.directory, begin).map_err(io_at("begin to apply", &self.directory))?;
         let applier = Applier { project, source, name: self.short_name(), names };
@@ -167,7 +173,7 @@ impl Review {
         let selection = Selection { paths: paths.to_vec(), guarded: true };
         let steps = if paths.is_empty() { of_last(&runs) } else { of_paths(&runs, &selection) };
         let project = self.open_project()?;
-        let source = Beneath::open(&self.directory).map_err(io_at("open", &self.directory))?;
+        let source = DirectoryHandle::open(&self.directory).map_err(io_at("open", &self.directory))?;
         let begin = Begin { is_undo: true, total: steps.len(), ..Begin::default() };
         let outcome = self.run(&project, &source, begin, steps)?;
         Ok(Applied { applied: outcome.applied, conflicts: outcome.conflicts, ..Applied::default() })

@@ -13,11 +13,11 @@ use super::super::{Context, credentials, host_programs};
 use super::wire;
 
 /// A key that has to be touched, or agreed to, takes its time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SIGN_TIMEOUT: Duration = Duration::from_secs(60);
 const START: Duration = Duration::from_secs(3);
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Longest message, in bytes.
-pub(super) const MOST_BYTES: usize = 256 << 10;
+pub(super) const MAX_BYTES: usize = 256 << 10;
 
 /// The socket of an ssh agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Holders {
             if since.elapsed() > START {
                 return Err("`ssh-agent` does not start".to_owned());
             }
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(own)
     }
@@ -142,7 +142,7 @@ impl Holder {
             }
             Ok(answer)
         };
-        tokio::time::timeout(PATIENCE, talk)
+        tokio::time::timeout(SIGN_TIMEOUT, talk)
             .await
             .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
     }
@@ -160,7 +160,7 @@ pub(super) async fn receive(stream: &mut UnixStream) -> std::io::Result<Option<V
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
         length => usize::try_from(length?).unwrap_or(usize::MAX),
     };
-    if length > MOST_BYTES {
+    if length > MAX_BYTES {
         return Err(std::io::ErrorKind::InvalidData.into());
     }
     let mut message = vec![0; length];

@@ -166,7 +166,7 @@ async fn find(facts: &Facts, holders: &mut Holders, text: &str) -> Result<(Holde
         .map_err(|error| format!("cannot read {}: {error}", beside.display()))?;
     let mut words = line.split_whitespace().skip(1);
     let public = words.next().and_then(|word| STANDARD.decode(word).ok());
-    let public = public.ok_or_else(|| format!("{} is no public key", beside.display()))?;
+    let public = public.ok_or_else(|| format!("{} is not a public key", beside.display()))?;
     let comment = words.collect::<Vec<_>>().join(" ");
     let holder = holders.of_file(&private, &public).await?;
     Ok((holder, public, comment))

@@ -46,7 +46,7 @@ impl Key {
 }
 
 /// Longest namespace and longest name of a user, in bytes: both go on record, and a program inside makes them up.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME: usize = 256;
 /// Of a request to sign: with SHA-256 or SHA-512. Without one of them an RSA key signs with SHA-1.
 const RSA_WITH_SHA2: u32 = 2 | 4;
 
@@ -138,7 +138,7 @@ fn namespace(rest: &[u8]) -> Option<String> {
     let namespace = rest.text()?;
     let (_reserved, _hash, _digest) = (rest.string()?, rest.string()?, rest.string()?);
     rest.end()?;
-    let is_word = (1..=LONGEST_NAME).contains(&namespace.len());
+    let is_word = (1..=MAX_NAME).contains(&namespace.len());
     (is_word && namespace.bytes().all(|byte| byte.is_ascii_graphic())).then(|| namespace.to_owned())
 }
 
@@ -156,7 +156,7 @@ fn login(data: &[u8]) -> Option<Login<'_>> {
     let mut rest = Bytes(data);
     let session = rest.string()?;
     (rest.byte()? == USERAUTH_REQUEST).then_some(())?;
-    let user = rest.text().filter(|user| user.len() <= LONGEST_NAME)?;
+    let user = rest.text().filter(|user| user.len() <= MAX_NAME)?;
     (rest.text()? == "ssh-connection").then_some(())?;
     let method = rest.text()?;
     (rest.byte()? == 1).then_some(())?;
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn names_have_a_length() {
         let bound = Bound { host_key: b"host".to_vec(), session: b"s".to_vec() };
-        let (longest, longer) = ("n".repeat(LONGEST_NAME), "n".repeat(LONGEST_NAME + 1));
+        let (longest, longer) = ("n".repeat(MAX_NAME), "n".repeat(MAX_NAME + 1));
         assert_eq!(reason(&file(longest.as_bytes()), None), Err("namespace-not-allowed"));
         assert_eq!(reason(&file(longer.as_bytes()), None), Err("malformed-request"));
         let user = |name: &str| {

@@ -21,13 +21,13 @@ use super::request::{Key, Purpose, Refusal, judge};
 use super::wire::{self, Bytes};
 
 /// Programs that speak with the agent at once; further ones are turned away.
-const MOST_CLIENTS: usize = 32;
+const MAX_CLIENTS: usize = 32;
 /// Refusals of one [`About`] that go on record one by one; the others are counted. A program inside can cause them without end.
-const MOST_RECORDED: u64 = 256;
+const MAX_RECORDED: u64 = 256;
 /// Refusals of one [`About`] that the user is told of as they fall.
-const MOST_TOLD: u64 = 5;
+const MAX_TOLD: u64 = 5;
 /// How long no further client is taken when one could not be: descriptors may be short for a moment.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 pub(super) struct Serving {
     keys: Rc<Keys>,
@@ -77,16 +77,16 @@ impl Serving {
         let task = tokio::task::spawn_local(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                     continue;
                 };
                 let keys = Rc::clone(&serving);
-                if keys.clients.get() >= MOST_CLIENTS {
+                if keys.clients.get() >= MAX_CLIENTS {
                     continue;
                 }
                 keys.clients.set(keys.clients.get() + 1);
                 tokio::task::spawn_local(async move {
-                    // Who went away, or says what is no message, is not answered any more.
+                    // Who went away, or says what is not a message, is not answered any more.
                     let _ = converse(&keys, stream).await;
                     keys.clients.set(keys.clients.get().saturating_sub(1));
                 });
@@ -209,13 +209,13 @@ impl Keys {
         let Refusal { reason, detail, change, rule } = refusal;
         let about = if key.is_some() { About::Key } else { About::Other };
         let number = self.refused.get(&about).map_or(u64::MAX, |count| count.replace(count.get() + 1) + 1);
-        if number <= MOST_TOLD {
+        if number <= MAX_TOLD {
             let change = change.map_or(String::new(), |change| format!("; to allow it: `{change}`"));
             let what = key.map_or("the ssh agent refuses a request".to_owned(), |key| {
                 format!("the ssh key '{}' is not used", escape::line(&key.comment))
             });
             self.session.record.note(&format!("{what}: {}, by {rule}{change}", escape::line(&detail)));
-        } else if number == MOST_TOLD + 1 {
+        } else if number == MAX_TOLD + 1 {
             let more = match about {
                 About::Key => "the ssh agent refuses more uses of keys",
                 About::Other => "the ssh agent refuses more requests that name no key of the policy",
@@ -224,7 +224,7 @@ impl Keys {
                 .record
                 .note(&format!("{more}; `agentsh mcp events --type ssh_key_refused` lists them"));
         }
-        if number <= MOST_RECORDED {
+        if number <= MAX_RECORDED {
             let key = key.map_or(String::new(), |key| key.fingerprint.clone());
             let event = Event::SshKeyRefused { key, reason: reason.to_owned(), detail, rule };
             // Without it nothing is signed either.
@@ -235,7 +235,7 @@ impl Keys {
     /// How many refusals have no event of their own.
     fn tell_the_rest(&self) {
         for (about, count) in &self.refused {
-            let count = count.get().saturating_sub(MOST_RECORDED);
+            let count = count.get().saturating_sub(MAX_RECORDED);
             let what = match about {
                 About::Key => "of keys that the policy names",
                 About::Other => "of requests that name no key of the policy",

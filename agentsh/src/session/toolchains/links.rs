@@ -12,9 +12,9 @@ use crate::sandbox::layout::is_system;
 use crate::sandbox::spec::MAX_LINKS;
 
 /// Entries of a directory of PATH that are looked at.
-const MOST_ENTRIES: usize = 4_000;
+const MAX_ENTRIES: usize = 4_000;
 /// Programs of PATH that lie elsewhere; of more, the others are not shown.
-const MOST_ELSEWHERE: usize = 256;
+const MAX_ELSEWHERE: usize = 256;
 
 /// What is shown, and the links that lead to it.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) fn behind_links(paths: BTreeSet<PathBuf>, around: &Around<'_>) -> Sho
         shown.add(&path, around);
     }
     let on_path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
-    let mut room = MOST_ELSEWHERE;
+    let mut room = MAX_ELSEWHERE;
     for directory in on_path.split(':').map(PathBuf::from) {
         // Of what cannot be followed only the project, or everybody, has a say.
         let Ok(real) = directory.canonicalize() else { continue };
@@ -38,7 +38,7 @@ pub(super) fn behind_links(paths: BTreeSet<PathBuf>, around: &Around<'_>) -> Sho
             continue;
         }
         let Ok(entries) = fs::read_dir(&real) else { continue };
-        let entries = entries.flatten().take(MOST_ENTRIES);
+        let entries = entries.flatten().take(MAX_ENTRIES);
         let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
         let mut links: Vec<PathBuf> = links.map(|entry| entry.path()).collect();
         links.sort();
@@ -66,7 +66,7 @@ impl Shown {
         let Some(way) = follow(link, around) else { return };
         let is_program =
             way.end.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
-        // The user's name for it is no reason to show what is never visible.
+        // The user's name for it is not a reason to show what is never visible.
         let is_secret = HOME_MASKS.iter().any(|(mask, _)| way.end.starts_with(around.home.join(mask)));
         if !is_program || is_secret || self.holds(&way.end) || *room == 0 {
             return;

@@ -11,8 +11,8 @@ use crate::sandbox::listed_host::ListedHost;
 use crate::session::copies::Copy;
 
 /// Lines of a change that are shown.
-const MOST_LINES: usize = 6;
-const MOST_COLUMNS: usize = 120;
+const MAX_LINES: usize = 6;
+const MAX_COLUMNS: usize = 120;
 
 /// What stands in these directories, with why it matters.
 #[must_use]
@@ -96,14 +96,14 @@ fn diff(before: &str, now: &str) -> String {
     let mut count = 0;
     for change in lines {
         count += 1;
-        if count <= MOST_LINES {
-            let line: String = change.value().trim_end().chars().take(MOST_COLUMNS).collect();
+        if count <= MAX_LINES {
+            let line: String = change.value().trim_end().chars().take(MAX_COLUMNS).collect();
             let sign = if change.tag() == ChangeTag::Insert { '+' } else { '-' };
             shown.push_str(&format!("\n    {sign} {}", crate::store::escape::line(&line)));
         }
     }
-    if count > MOST_LINES {
-        shown.push_str(&format!("\n    … and {} more lines", count - MOST_LINES));
+    if count > MAX_LINES {
+        shown.push_str(&format!("\n    … and {} more lines", count - MAX_LINES));
     }
     shown
 }

@@ -40,7 +40,7 @@ pub fn directories_of(entry: &Path, host: &RealHost) -> BTreeSet<PathBuf> {
     modules.chain(host.common_directory(&git)).chain([git.clone()]).collect()
 }
 
-/// What a configuration says: what is harmless, and the rest. None where it is no plain text.
+/// What a configuration says: what is harmless, and the rest. None where it is not a plain text.
 type Parted = Option<(Vec<Entry>, Vec<Entry>)>;
 
 /// `roots`: what may be written; a working tree must lie in one of them.

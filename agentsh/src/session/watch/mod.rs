@@ -54,7 +54,7 @@ pub struct Before {
 }
 
 /// Guards of which copies are made before the start; those of the others are made by the thread.
-const MOST_COPIED_FIRST: usize = 200;
+const MAX_COPIED_FIRST: usize = 200;
 
 impl Before {
     /// To be called before the program runs: it may change what instructs at once.
@@ -66,7 +66,7 @@ impl Before {
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
             baseline: Baseline::of(layout, &spec.paths, &facts.context.host),
-            copies: thread::copies(layout.guards.iter().take(MOST_COPIED_FIRST)),
+            copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
             directories: layout.instructed.clone(),
             instructions: changed::instructions(&layout.instructed, &facts.context.host),
         }
@@ -143,7 +143,7 @@ impl Guards {
                 copies: before.copies,
                 seen: BTreeMap::new(),
                 names: None,
-                newcomers: newcomers::Newcomers::default(),
+                newcomers: newcomers::NewRepositoryWatcher::default(),
                 arrivals: std::collections::BTreeSet::new(),
                 look_again: None,
             };

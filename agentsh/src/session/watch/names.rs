@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 /// A directory that is watched takes about a kilobyte of the kernel's memory.
-const MOST_DIRECTORIES: usize = 8_192;
+const MAX_DIRECTORIES: usize = 8_192;
 
 /// What happened to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Names {
         if writes {
             flags |= WatchFlags::MODIFY;
         }
-        if self.directories.len() >= MOST_DIRECTORIES {
+        if self.directories.len() >= MAX_DIRECTORIES {
             self.is_incomplete = true;
             return;
         }

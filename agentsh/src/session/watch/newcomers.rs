@@ -14,15 +14,15 @@ use crate::sandbox::host::RealHost;
 
 /// A repository that has just been made is not finished: git still writes its configuration.
 const UNTIL_FINISHED: Duration = Duration::from_millis(1500);
-const LONGEST_TO_FINISH: Duration = Duration::from_secs(120);
+const MAX_TO_FINISH: Duration = Duration::from_secs(120);
 /// What looked like the beginning of a repository without a working tree, and did not become one.
-const LONGEST_DOUBT: Duration = Duration::from_secs(20);
-/// Newcomers that are waited for at once: with more, repositories are guarded as they are, and doubtful ones are forgotten
+const UNDECIDED_TIMEOUT: Duration = Duration::from_secs(20);
+/// NewRepositoryWatcher that are waited for at once: with more, repositories are guarded as they are, and doubtful ones are forgotten
 /// until the next of their parts is made.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 
 #[derive(Debug, Default)]
-pub struct Newcomers {
+pub struct NewRepositoryWatcher {
     since: BTreeMap<PathBuf, Instant>,
     guarded: BTreeSet<PathBuf>,
     /// Something happened in one of them.
@@ -47,7 +47,7 @@ pub fn begins_bare(path: &Path) -> bool {
     path.file_name().is_some_and(begins)
 }
 
-impl Newcomers {
+impl NewRepositoryWatcher {
     /// Something that became a repository, or may become one.
     pub fn note(&mut self, entry: &Path, names: Option<&mut Names>, host: &RealHost) {
         self.guarded.remove(entry);
@@ -94,15 +94,16 @@ impl Newcomers {
             return false;
         }
         self.is_stirred = false;
-        let is_full = self.since.len() > MOST_WAITING;
-        self.since.retain(|entry, since| is_repository(entry) || !is_full && since.elapsed() < LONGEST_DOUBT);
+        let is_full = self.since.len() > MAX_WAITING;
+        self.since
+            .retain(|entry, since| is_repository(entry) || !is_full && since.elapsed() < UNDECIDED_TIMEOUT);
         if self.since.is_empty() {
             self.due = None;
             return false;
         }
         // An ordinary directory may have a `refs`, and `hooks` beside it: nothing runs those.
         let is_armed = |entry: &PathBuf| is_repository(entry) && fresh::is_armed(entry, roots, host, is_ours);
-        if self.since.len() > MOST_WAITING || self.since.keys().any(is_armed) {
+        if self.since.len() > MAX_WAITING || self.since.keys().any(is_armed) {
             return true;
         }
         if !is_due {
@@ -111,7 +112,7 @@ impl Newcomers {
         self.due = Some(Instant::now() + UNTIL_FINISHED);
         let mut waiting = self.since.iter().filter(|(entry, _)| is_repository(entry)).peekable();
         waiting.peek().is_some()
-            && waiting.all(|(entry, since)| is_finished(entry) || since.elapsed() > LONGEST_TO_FINISH)
+            && waiting.all(|(entry, since)| is_finished(entry) || since.elapsed() > MAX_TO_FINISH)
     }
 
     /// All that are repositories, which are guarded from now on.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::baseline::Baseline;
 use super::names::{Names, What};
-use super::newcomers::Newcomers;
+use super::newcomers::NewRepositoryWatcher;
 use super::unfinished::Unfinished;
 use super::{Told, fresh};
 use crate::sandbox::freeze::Freezer;
@@ -72,7 +72,7 @@ pub(super) struct Watch {
     /// What happened to guarded names since they were last as they should be.
     pub seen: BTreeMap<PathBuf, Vec<What>>,
     pub names: Option<Names>,
-    pub newcomers: Newcomers,
+    pub newcomers: NewRepositoryWatcher,
     /// What runs by itself and has just been made.
     pub arrivals: BTreeSet<PathBuf>,
     /// When repositories are looked for, where not every name is told.

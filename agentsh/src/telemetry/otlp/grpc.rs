@@ -15,7 +15,7 @@ const SAID: HeaderName = HeaderName::from_static("grpc-message");
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// Characters of what a receiver says that are repeated.
-const MOST_SAID: usize = 200;
+const MAX_SAID: usize = 200;
 
 /// The path of the call that takes `TRACES`, `LOGS` or `METRICS`.
 #[must_use]
@@ -82,7 +82,7 @@ pub(super) async fn export(
     match text(STATUS).parse::<u8>() {
         Ok(0) => Ok(()),
         Ok(code) => {
-            let said: String = text(SAID).chars().take(MOST_SAID).collect();
+            let said: String = text(SAID).chars().take(MAX_SAID).collect();
             let said = if said.is_empty() { said } else { format!(" ({said})") };
             let why = format!("the receiver answered with gRPC status {code}{said}");
             // Cancelled, too late, exhausted, aborted, out of range, unavailable, lost.

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::parts::{Attributes, nanoseconds, root_id, trace_id};
-use crate::telemetry::entry::{Entry, Gravity};
+use crate::telemetry::entry::{Entry, LogSeverity};
 
 #[must_use]
 pub fn record(entry: &Entry) -> Value {
     let (number, text) = match entry.gravity() {
-        Gravity::Information => (9, "INFO"),
-        Gravity::Warning => (13, "WARN"),
-        Gravity::Error => (17, "ERROR"),
+        LogSeverity::Information => (9, "INFO"),
+        LogSeverity::Warning => (13, "WARN"),
+        LogSeverity::Error => (17, "ERROR"),
     };
     let session = entry.session.to_string();
     let attributes = Attributes::default()

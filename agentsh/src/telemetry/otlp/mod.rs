@@ -43,7 +43,7 @@ const DELAY: Duration = Duration::from_secs(5);
 /// So many items are sent without waiting for it.
 const BATCH: usize = 512;
 /// Of one request, where nothing else is said.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a receiver answers is not used.
 const MAX_ANSWER: usize = 64 << 10;
 

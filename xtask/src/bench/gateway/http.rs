@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 /// Longer than anything takes here.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Names in lower case, and values.
 type Headers = Vec<(String, String)>;
@@ -37,7 +37,7 @@ impl Client {
         let (host, path) = parts(url)?;
         let stream = TcpStream::connect(&host).with_context(|| host.clone())?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
         let mut client = Self { stream: BufReader::new(stream), path, host, session: None, next: 1 };
         let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}});
@@ -131,7 +131,7 @@ impl Client {
 pub fn open_stream(url: &str) -> Result<TcpStream> {
     let (host, path) = parts(url)?;
     let mut stream = TcpStream::connect(&host)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\r\n")?;
     let mut reader = BufReader::new(stream);
     let mut line = String::new();

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::post::{Abandoned, Era};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn started(unread: usize) -> (Rc<Client>, DuplexStream) {
     connected(unread, 1 << 20)
@@ -44,7 +44,7 @@ async fn requests_that_nobody_waits_for_take_no_place() {
         .run_until(async {
             let (client, server) = started(1 << 20);
             let mut heard = BufReader::new(server).lines();
-            for _ in 0..MOST_OPEN + 10 {
+            for _ in 0..MAX_OPEN + 10 {
                 let (message, stream) = asked(&client).await.unwrap();
                 drop(Abandoned::new(&client, &stream, message.id().unwrap(), Era::Stateless));
                 assert!(heard.next_line().await.unwrap().unwrap().contains("tools/call"));
@@ -75,11 +75,11 @@ async fn what_nobody_reads_any_more_holds_no_other_up() {
                 "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":1,\"message\":\"{long}\"}}}}\n"
             );
             server.write_all(told.as_bytes()).await.unwrap();
-            timeout(PATIENCE, stream.begun()).await.unwrap();
+            timeout(TEST_TIMEOUT, stream.begun()).await.unwrap();
             server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n").await.unwrap();
             assert!(timeout(Duration::from_millis(50), other.begun()).await.is_err());
             drop(abandoned);
-            timeout(PATIENCE, other.begun()).await.unwrap();
+            timeout(TEST_TIMEOUT, other.begun()).await.unwrap();
             assert!(other.is_done());
         })
         .await;
@@ -98,7 +98,7 @@ async fn who_hangs_up_in_the_middle_of_a_line_leaves_no_half_of_it() {
             let mut heard = BufReader::new(server).lines();
             let mut lines = Vec::new();
             for _ in 0..3 {
-                let line = timeout(PATIENCE, heard.next_line()).await.unwrap().unwrap().unwrap();
+                let line = timeout(TEST_TIMEOUT, heard.next_line()).await.unwrap().unwrap().unwrap();
                 lines.push(serde_json::from_str::<serde_json::Value>(&line).unwrap());
             }
             assert_eq!((&lines[0]["id"], &lines[0]["method"]), (&1.into(), &"tools/call".into()));

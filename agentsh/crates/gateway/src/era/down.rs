@@ -16,9 +16,9 @@ const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 const SERVER: &str = "io.modelcontextprotocol/serverInfo";
 const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// Lines of clients that wait until it is known what the server speaks.
-const MOST_QUEUED: usize = 256;
+const MAX_QUEUED: usize = 256;
 /// Requests that wait for what the client was asked; the oldest is given up first.
-const MOST_PARKED: usize = 64;
+const MAX_PARKED: usize = 64;
 /// Methods that the protocol without sessions does not have.
 const REMOVED: [&str; 5] =
     ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
@@ -120,7 +120,7 @@ impl Down {
                 self.queue.push_back(text.to_vec());
             }
             Phase::Asking | Phase::Greeting => {
-                if self.queue.len() < MOST_QUEUED {
+                if self.queue.len() < MAX_QUEUED {
                     self.queue.push_back(text.to_vec());
                 } else if let Ok(Message::Request { id, .. }) = classify(&tree) {
                     let why = "too many requests wait until the server is ready";
@@ -352,7 +352,7 @@ impl Down {
         );
         steps.push(Step::ToClient(answer(&waits, &result)));
         self.parked.push_back((state, Parked { request: request.clone(), ask }));
-        if self.parked.len() > MOST_PARKED
+        if self.parked.len() > MAX_PARKED
             && let Some((_, oldest)) = self.parked.pop_front()
         {
             self.give_up(&oldest.request, &oldest.ask, steps);

@@ -7,9 +7,9 @@ use super::tree::{self, error, known, line, notification, request, set};
 use super::{OWN, Step};
 use crate::message::SUBSCRIPTION;
 
-const MOST_LISTENERS: usize = 64;
+const MAX_LISTENERS: usize = 64;
 /// Resources that one listener may name.
-const MOST_URIS: usize = 1000;
+const MAX_URIS: usize = 1000;
 const INVALID_PARAMS: i32 = -32602;
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ const LISTED: [(&str, &str); 3] = [
 
 impl Listeners {
     pub fn begin(&mut self, id: &Id, params: Option<&Json<'_>>, serial: &mut u64, steps: &mut Vec<Step>) {
-        if self.all.len() >= MOST_LISTENERS {
+        if self.all.len() >= MAX_LISTENERS {
             let why = "too many listen already";
             return steps.push(Step::ToClient(error(&id.spelled, INVALID_PARAMS, why)));
         }
@@ -43,7 +43,7 @@ impl Listeners {
         };
         let listed: Vec<_> = LISTED.iter().filter(|(name, _)| is_wanted(name)).collect();
         let uris = wanted.and_then(|wanted| wanted.member("resourceSubscriptions")?.as_array());
-        let uris = uris.unwrap_or_default().iter().filter_map(Json::as_text).take(MOST_URIS);
+        let uris = uris.unwrap_or_default().iter().filter_map(Json::as_text).take(MAX_URIS);
         let uris: Vec<String> = uris.map(std::borrow::Cow::into_owned).collect();
         for uri in &uris {
             let id = own_id(serial, "subscribe");

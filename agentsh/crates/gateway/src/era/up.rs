@@ -14,10 +14,10 @@ const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 const SERVER: &str = "io.modelcontextprotocol/serverInfo";
 const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// How often one request may want something more of the client.
-const MOST_ROUNDS: u32 = 16;
+const MAX_ROUNDS: u32 = 16;
 /// What one answer may ask for at once.
-const MOST_ASKED: usize = 16;
-const MOST_URIS: usize = 1000;
+const MAX_ASKED: usize = 16;
+const MAX_URIS: usize = 1000;
 const INTERNAL_ERROR: i32 = -32603;
 
 #[derive(Default)]
@@ -212,7 +212,7 @@ impl Up {
             "ping" => {}
             "logging/setLevel" => self.level = said("level").map(Json::to_compact),
             "resources/subscribe" => {
-                if let Some(uri) = uri.filter(|uri| self.uris.len() < MOST_URIS && !self.uris.contains(uri)) {
+                if let Some(uri) = uri.filter(|uri| self.uris.len() < MAX_URIS && !self.uris.contains(uri)) {
                     self.uris.push(uri);
                     self.listen(steps);
                 }
@@ -284,7 +284,7 @@ impl Up {
         running.state = result.and_then(|result| result.member("requestState")).map(Json::to_compact);
         let wanted =
             result.and_then(|result| result.member("inputRequests")?.as_object()).unwrap_or_default();
-        if running.rounds > MOST_ROUNDS || wanted.len() > MOST_ASKED {
+        if running.rounds > MAX_ROUNDS || wanted.len() > MAX_ASKED {
             let why = "the server wants more and more of the client";
             return steps.push(Step::ToClient(error(&running.id, INTERNAL_ERROR, why)));
         }

@@ -8,7 +8,7 @@ mod series;
 
 use std::collections::BTreeMap;
 
-use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
+use crate::decision::{Check, Finding, Report, Severity, Subject, SubjectKind};
 use crate::json::Json;
 use crate::policy::risk::Names;
 use crate::policy::{AnomalyPolicy, OnAnomaly};
@@ -20,7 +20,7 @@ pub use profile::{Profile, Score, Tool};
 pub use series::Tuning;
 
 /// Servers of one session.
-const MOST_SERVERS: usize = 256;
+const MAX_SERVERS: usize = 256;
 /// From this score on a finding is grave.
 const GRAVE: f64 = 0.9;
 
@@ -62,7 +62,7 @@ impl Anomalies {
 
     /// What was usual in earlier sessions.
     pub fn adopt(&mut self, server: &ServerId, profile: Profile) {
-        if self.profiles.len() < MOST_SERVERS {
+        if self.profiles.len() < MAX_SERVERS {
             self.profiles.entry(server.clone()).or_insert(profile);
         }
     }
@@ -96,10 +96,10 @@ impl Check for Anomalies {
         let Some(profile) = self.profiles.get_mut(subject.server) else { return };
         let before = self.last.get(subject.server).map(String::as_str);
         let (tool, score) = match subject.matter {
-            Matter::Call { tool, arguments, .. } => {
+            SubjectKind::Call { tool, arguments, .. } => {
                 (tool, profile.call(tool, arguments.map_or(0, Json::length), before, now, &self.tuning))
             }
-            Matter::Result { tool, answer } => {
+            SubjectKind::Result { tool, answer } => {
                 (tool, profile.answer(tool, answer.length(), now, &self.tuning))
             }
             _ => return,
@@ -110,7 +110,7 @@ impl Check for Anomalies {
         profile.note_unusual(tool);
         let is_past = profile.is_past_learning(now, &self.tuning);
         // An answer is there already: it can only be told.
-        let is_answer = matches!(subject.matter, Matter::Result { .. });
+        let is_answer = matches!(subject.matter, SubjectKind::Result { .. });
         let outcome = if is_answer { Outcome::Alert } else { self.outcome(score.composite, is_past) };
         report.find(finding(outcome, self.policy.rule(), &score));
     }
@@ -119,17 +119,17 @@ impl Check for Anomalies {
         let now = self.now(subject);
         let Some(profile) = self.profiles.get_mut(subject.server) else { return };
         match subject.matter {
-            Matter::Definition { name, hash, definition } => {
+            SubjectKind::Definition { name, hash, definition } => {
                 profile.listed(name, ListedTool::of(definition, hash, self.names), now);
             }
-            Matter::Call { tool, arguments, .. } => {
+            SubjectKind::Call { tool, arguments, .. } => {
                 let before = self.last.get(subject.server).map(String::as_str);
                 profile.take_call(tool, arguments.map_or(0, Json::length), before, now, &self.tuning);
-                if self.last.len() < MOST_SERVERS || self.last.contains_key(subject.server) {
+                if self.last.len() < MAX_SERVERS || self.last.contains_key(subject.server) {
                     self.last.insert(subject.server.clone(), tool.to_owned());
                 }
             }
-            Matter::Result { tool, answer } => profile.take_answer(tool, answer.length(), &self.tuning),
+            SubjectKind::Result { tool, answer } => profile.take_answer(tool, answer.length(), &self.tuning),
             _ => {}
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     fn call(check: &mut Anomalies, tool: &str, text: &str, at: u64) -> Report {
         let server = ServerId("s".to_owned());
         let arguments = Json::String(text);
-        let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
+        let matter = SubjectKind::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let now = Duration::from_secs(at);
         let (audience, caller, turn, seen) = ("", None, None, Seen::NOTHING);
         let subject = Subject { server: &server, matter, audience, caller, now, turn, seen };

@@ -6,9 +6,9 @@ use crate::json::Json;
 use crate::policy::risk::{Names, Risk, risk};
 
 /// Longest title, in characters.
-const LONGEST_TITLE: usize = 256;
+const MAX_TITLE: usize = 256;
 /// Longest annotations, in bytes of their JSON; longer ones are left out.
-const LONGEST_ANNOTATIONS: usize = 4096;
+const MAX_ANNOTATIONS: usize = 4096;
 
 /// A tool as it was listed last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,8 +29,8 @@ impl ListedTool {
         Self {
             hash: hash.to_owned(),
             risk: risk(definition, names),
-            title: title.and_then(Json::as_text).map(|title| title.chars().take(LONGEST_TITLE).collect()),
-            annotations: annotations.filter(|all| all.length() <= LONGEST_ANNOTATIONS).map(Json::to_value),
+            title: title.and_then(Json::as_text).map(|title| title.chars().take(MAX_TITLE).collect()),
+            annotations: annotations.filter(|all| all.length() <= MAX_ANNOTATIONS).map(Json::to_value),
         }
     }
 }

@@ -19,8 +19,8 @@ const TOGETHER: f64 = 0.5;
 const LEAST_WEIGHT: f64 = 0.65;
 const HARDLY: &str = "it hardly ever follows";
 /// Tools of one server.
-const MOST_TOOLS: usize = 2_000;
-const LONGEST_NAME: usize = 256;
+const MAX_TOOLS: usize = 2_000;
+const MAX_NAME: usize = 256;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
@@ -177,7 +177,7 @@ impl Profile {
     /// None: there are too many, or its name is too long.
     fn tool(&mut self, name: &str, now: u64) -> Option<&mut Tool> {
         if !self.tools.contains_key(name) {
-            if name.is_empty() || name.len() > LONGEST_NAME || self.tools.len() >= MOST_TOOLS {
+            if name.is_empty() || name.len() > MAX_NAME || self.tools.len() >= MAX_TOOLS {
                 return None;
             }
             self.tools.insert(name.to_owned(), Tool { first_seen: now, ..Tool::default() });
@@ -332,6 +332,6 @@ mod tests {
             profile.listed(&format!("t{number}"), listed.clone(), now);
         }
         profile.listed(&"x".repeat(1_000), listed, now);
-        assert_eq!(profile.tools.len(), MOST_TOOLS);
+        assert_eq!(profile.tools.len(), MAX_TOOLS);
     }
 }

@@ -11,8 +11,8 @@ const UNSEEN: f64 = 0.1;
 /// Calls behind a tool before anything is said.
 const LEAST: u64 = 20;
 /// Tools that others are remembered to follow, and those that follow one.
-const MOST_ROWS: usize = 512;
-const MOST_NEXT: usize = 128;
+const MAX_ROWS: usize = 512;
+const MAX_NEXT: usize = 128;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sequence {
@@ -45,14 +45,14 @@ impl Sequence {
 
     pub fn take(&mut self, before: &str, tool: &str) {
         self.turn += 1;
-        if !self.rows.contains_key(before) && self.rows.len() >= MOST_ROWS {
+        if !self.rows.contains_key(before) && self.rows.len() >= MAX_ROWS {
             let oldest = self.rows.iter().min_by_key(|(_, row)| row.used).map(|(name, _)| name.clone());
             oldest.and_then(|name| self.rows.remove(&name));
         }
         let row = self.rows.entry(before.to_owned()).or_default();
         row.all += 1;
         row.used = self.turn;
-        if row.next.len() < MOST_NEXT || row.next.contains_key(tool) {
+        if row.next.len() < MAX_NEXT || row.next.contains_key(tool) {
             *row.next.entry(tool.to_owned()).or_default() += 1;
         }
     }
@@ -86,6 +86,6 @@ mod tests {
             sequence.take(&format!("tool{number}"), "x");
             sequence.take("x", &format!("tool{number}"));
         }
-        assert!(sequence.rows.len() <= MOST_ROWS && sequence.rows["x"].next.len() <= MOST_NEXT);
+        assert!(sequence.rows.len() <= MAX_ROWS && sequence.rows["x"].next.len() <= MAX_NEXT);
     }
 }

@@ -10,12 +10,12 @@ const WARM_UP: u64 = 30;
 /// The least standard deviation that is reckoned with: what never varies would otherwise be unusual at once.
 const FLOOR: f64 = 0.15;
 /// Further out a value does not pull the mean, in standard deviations.
-const MOST_PULL: f64 = 3.0;
+const MAX_PULL: f64 = 3.0;
 /// Values of the baseline.
 const BASELINE: u64 = 200;
 const DELTA: f64 = 0.5;
 /// Furthest that one value counts for a drift, in standard deviations.
-const MOST_DRIFT: f64 = 4.0;
+const MAX_DRIFT: f64 = 4.0;
 
 /// What a policy says of series.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,7 +100,7 @@ impl Series {
         let pull = match self.seen < WARM_UP {
             true => value,
             false => {
-                let most = MOST_PULL * self.deviation();
+                let most = MAX_PULL * self.deviation();
                 value.clamp(self.mean - most, self.mean + most)
             }
         };
@@ -121,7 +121,7 @@ impl Series {
             return (0.0, 0.0);
         }
         let deviation = (self.baseline_squares / count(self.baseline - 1)).max(0.0).sqrt().max(FLOOR);
-        let z = ((value - self.baseline_mean) / deviation).clamp(-MOST_DRIFT, MOST_DRIFT);
+        let z = ((value - self.baseline_mean) / deviation).clamp(-MAX_DRIFT, MAX_DRIFT);
         ((self.up + z - DELTA).max(0.0), (self.down - z - DELTA).max(0.0))
     }
 }

@@ -49,7 +49,7 @@ impl Check for ArgumentLength {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-    use crate::decision::Matter;
+    use crate::decision::SubjectKind;
     use crate::guard::Guard;
     use crate::types::ServerId;
     use crate::verdict::Outcome;
@@ -59,7 +59,8 @@ mod tests {
         let policy = crate::policy::parse("p.yaml", "sandbox: {mcp: {max_argument_bytes: 8}}").unwrap();
         let asked = |text: &str| {
             let arguments = crate::json::read(text.as_bytes()).unwrap();
-            let matter = Matter::Call { tool: "t", hash: None, arguments: Some(&arguments), unlisted: false };
+            let matter =
+                SubjectKind::Call { tool: "t", hash: None, arguments: Some(&arguments), unlisted: false };
             let mut guard = Guard::new(&policy.mcp);
             let decision = guard.decide(&ServerId("s".to_owned()), matter, std::time::Duration::ZERO);
             (decision.verdict.outcome, decision.findings.first().map(|found| found.pointer.clone()))

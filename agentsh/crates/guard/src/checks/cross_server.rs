@@ -5,16 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::decision::{Check, Finding, Matter, Report, Severity, Subject};
+use crate::decision::{Check, Finding, Report, Severity, Subject, SubjectKind};
 use crate::json::Json;
 use crate::policy::{CrossServerPolicy, OnFlow, ToolKind};
 use crate::types::{ServerId, ToolId};
 use crate::verdict::{Outcome, Reason, Verdict};
 
 /// Names of tools that are remembered: a server may list names without end.
-const MOST_TOOLS: usize = 20_000;
+const MAX_TOOLS: usize = 20_000;
 /// A name is too short to be told from another by one letter.
-const SHORTEST: usize = 5;
+const MIN_LENGTH: usize = 5;
 
 #[derive(Clone, Debug)]
 pub struct CrossServer {
@@ -150,7 +150,7 @@ impl CrossServer {
         let form = looks(tool);
         let rank = |server: &ServerId| self.order.iter().position(|declared| declared == server);
         let Some((first, spelled)) = self.tools.get(&form) else {
-            if self.tools.len() < MOST_TOOLS {
+            if self.tools.len() < MAX_TOOLS {
                 self.tools.insert(form, (server.clone(), tool.to_owned()));
             }
             return None;
@@ -329,7 +329,7 @@ impl CrossServer {
             writes: hint("destructiveHint") == Some(true) || hint("readOnlyHint") == Some(false),
             reads: hint("readOnlyHint") == Some(true),
         };
-        if (hints.writes || hints.reads) && self.hints.len() < MOST_TOOLS {
+        if (hints.writes || hints.reads) && self.hints.len() < MAX_TOOLS {
             let id = ToolId { server: server.clone(), tool: tool.to_owned() };
             let known = self.hints.entry(id).or_default();
             known.writes |= hints.writes;
@@ -352,20 +352,20 @@ impl From<ToolKind> for Kind {
 impl Check for CrossServer {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         match subject.matter {
-            Matter::Definition { name, definition, .. } => {
+            SubjectKind::Definition { name, definition, .. } => {
                 if self.policy.asked() {
                     self.note_hints(subject.server, name, definition);
                 }
                 self.names(subject, name, report);
             }
-            Matter::Call { tool, hash, .. } => self.call(subject, tool, hash.is_some(), report),
+            SubjectKind::Call { tool, hash, .. } => self.call(subject, tool, hash.is_some(), report),
             _ => {}
         }
     }
 
     /// Only calls that go through count: for a burst, and as reads.
     fn passed(&mut self, subject: &Subject<'_>) {
-        let Matter::Call { tool, .. } = subject.matter else { return };
+        let SubjectKind::Call { tool, .. } = subject.matter else { return };
         if self.policy.burst().is_some() {
             self.calls.entry(subject.server.clone()).or_default().push_back(subject.now);
         }
@@ -430,7 +430,7 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "names are short")]
     let share = 1.0 - distance as f64 / length.max(1) as f64;
     // One letter in a short name is a smaller share, and as easily overlooked.
-    share >= threshold || (distance == 1 && length > SHORTEST)
+    share >= threshold || (distance == 1 && length > MIN_LENGTH)
 }
 
 /// What a name claims that passes for a known one's.
@@ -468,12 +468,12 @@ mod tests {
     }
 
     fn define(guard: &mut Guard, server: &str, name: &str) -> Decision {
-        let matter = Matter::Definition { name, hash: "sha256:0", definition: &Json::Null };
+        let matter = SubjectKind::Definition { name, hash: "sha256:0", definition: &Json::Null };
         guard.decide(&ServerId(server.to_owned()), matter, Duration::ZERO)
     }
 
     fn call(guard: &mut Guard, at: u64, server: &str, tool: &str) -> &'static str {
-        let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: None };
+        let matter = SubjectKind::Call { tool, hash: None, unlisted: false, arguments: None };
         let decision = guard.decide(&ServerId(server.to_owned()), matter, Duration::from_secs(at));
         if decision.verdict.is_block() { decision.verdict.reason.code() } else { "" }
     }
@@ -640,7 +640,7 @@ mod tests {
         let mut guard = Guard::new(&policy);
         let hints =
             crate::json::read(br#"{"annotations":{"readOnlyHint":false,"destructiveHint":true}}"#).unwrap();
-        let matter = Matter::Definition { name: "fetch_and_store", hash: "x", definition: &hints };
+        let matter = SubjectKind::Definition { name: "fetch_and_store", hash: "x", definition: &hints };
         let _ = guard.decide(&ServerId("store".to_owned()), matter, Duration::ZERO);
         assert_eq!(call(&mut guard, 1, "a", "get_nothing"), "");
         assert_eq!(call(&mut guard, 1, "mail", "compose"), "");

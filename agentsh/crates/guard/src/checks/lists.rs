@@ -1,7 +1,7 @@
 //! Server and tool lists: `server_policy`, `tool_policy`, `fail_closed`. Advisory while the policy is not enforced. What
 //! they say is judged in one place, `policy::mcp`, which `policy explain` asks as well.
 
-use crate::decision::{Check, Matter, Report, Subject};
+use crate::decision::{Check, Report, Subject, SubjectKind};
 use crate::policy::McpPolicy;
 use crate::policy::mcp::{Definition, ListAnswer, ListReason, Tool};
 use crate::types::ServerId;
@@ -33,17 +33,17 @@ impl Check for Lists {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         let server = subject.server;
         match subject.matter {
-            Matter::Server => report.rule(self.judge_server(server)),
-            Matter::Definition { name, hash, .. } => {
+            SubjectKind::Server => report.rule(self.judge_server(server)),
+            SubjectKind::Definition { name, hash, .. } => {
                 let definition = Definition::Hash(hash);
                 report.rule(self.judge_tool(Tool { server, name, definition, listed: true }));
             }
-            Matter::Call { tool, hash, .. } => {
+            SubjectKind::Call { tool, hash, .. } => {
                 let definition = hash.map_or(Definition::Unknown, Definition::Hash);
                 let listed = hash.is_some();
                 report.rule(self.judge_tool(Tool { server, name: tool, definition, listed }));
             }
-            Matter::ModelCall { tool, .. } => {
+            SubjectKind::ModelCall { tool, .. } => {
                 let definition = Definition::Any;
                 report.rule(self.judge_tool(Tool { server, name: tool, definition, listed: true }));
             }
@@ -65,7 +65,7 @@ impl ServerList {
 
 impl Check for ServerList {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
-        if matches!(subject.matter, Matter::Server) {
+        if matches!(subject.matter, SubjectKind::Server) {
             self.0.judge(subject, report);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::decision::{Check, Matter, Report, Subject};
+use crate::decision::{Check, Report, Subject, SubjectKind};
 use crate::policy::{Rate, RateLimits, Ruled};
 use crate::rate::Bucket;
 use crate::types::ServerId;
@@ -23,7 +23,7 @@ impl Rates {
 
 impl Check for Rates {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
-        let Matter::Call { .. } = subject.matter else { return };
+        let SubjectKind::Call { .. } = subject.matter else { return };
         let Some(limit) = rate_of(&self.limits, subject.server) else { return };
         let full = || Bucket::new(limit.value, subject.now);
         let bucket = self.buckets.entry(subject.server.clone()).or_insert_with(full);

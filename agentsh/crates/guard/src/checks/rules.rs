@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::decision::{Caller, Check, Finding, Matter, Report, Severity, Subject};
+use crate::decision::{Caller, Check, Finding, Report, Severity, Subject, SubjectKind};
 use crate::destination;
 use crate::json::{self, Json};
 use crate::policy::domain::Host;
@@ -12,7 +12,7 @@ use crate::types::ToolId;
 use crate::verdict::{Outcome, Reason, Verdict};
 
 /// Tools whose risk is known from their definition; of others the name alone counts.
-const MOST_TOOLS: usize = 20_000;
+const MAX_TOOLS: usize = 20_000;
 
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -74,16 +74,16 @@ impl Check for Rules {
             return;
         }
         match subject.matter {
-            Matter::Definition { name, definition, .. } if self.risks.len() < MOST_TOOLS => {
+            SubjectKind::Definition { name, definition, .. } if self.risks.len() < MAX_TOOLS => {
                 let id = ToolId { server: subject.server.clone(), tool: name.to_owned() };
                 // What was said once counts: a server cannot talk a tool down.
                 let before = self.risks.get(&id).copied().unwrap_or(Risk::Low);
                 self.risks.insert(id, before.max(risk::risk(definition, self.names)));
             }
-            Matter::Call { arguments, .. } | Matter::ModelCall { arguments, .. } => {
+            SubjectKind::Call { arguments, .. } | SubjectKind::ModelCall { arguments, .. } => {
                 self.judge_call(subject, "tools/call", arguments.unwrap_or(&Json::Null), report);
             }
-            Matter::Request { method, params } => {
+            SubjectKind::Request { method, params } => {
                 self.judge_call(subject, method, params.unwrap_or(&Json::Null), report);
             }
             _ => {}
@@ -190,7 +190,7 @@ fn fits(test: &Test, key: Option<&str>, value: &Json<'_>) -> bool {
     }
 }
 
-/// Every value that is no list and no map, with the name under which it stands. Depth is bounded by the reader.
+/// Every value that is not a list and no map, with the name under which it stands. Depth is bounded by the reader.
 fn strings(
     value: &Json<'_>,
     pointer: &mut String,
@@ -233,7 +233,7 @@ mod tests {
             crate::policy::parse("test.yaml", &text).unwrap_or_else(|error| panic!("{}", error.render()));
         let mut guard = Guard::new(&policy.mcp);
         let arguments = json::read(arguments.as_bytes()).unwrap();
-        let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
+        let matter = SubjectKind::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let decision = guard.decide(&ServerId("db".to_owned()), matter, Duration::ZERO);
         (decision.verdict.outcome, decision.deciding().map(|found| found.pointer.clone()))
     }
@@ -254,7 +254,7 @@ mod tests {
         ] {
             assert_eq!(outcome(rules, tool, arguments).0, wanted, "{tool} {arguments}");
         }
-        // `put` stands in it, and is no word of it.
+        // `put` stands in it, and is not a word of it.
         let rules = "[{risk: medium, action: block}]";
         assert_eq!(outcome(rules, "input_text", "{}").0, Outcome::Allow);
         let literal = format!("{rules}, risk_names: literal");
@@ -288,7 +288,7 @@ mod tests {
             let caller = address.map(|address| Caller { address: address.parse().unwrap(), headers });
             guard.for_caller(caller.map(std::rc::Rc::new));
             ["a", "b", "c"].map(|tool| {
-                let matter = Matter::Call { tool, hash: None, unlisted: false, arguments: None };
+                let matter = SubjectKind::Call { tool, hash: None, unlisted: false, arguments: None };
                 guard.decide(&ServerId("s".to_owned()), matter, Duration::ZERO).is_block()
             })
         };

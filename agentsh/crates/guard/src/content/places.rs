@@ -82,15 +82,15 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Lim
 
 /// A program and its arguments in values of their own, as one line.
 fn command_line(call: &Leaves<'_>, at: usize) -> Option<String> {
-    const MOST_WORDS: usize = 32;
-    const LONGEST: usize = 1024;
+    const MAX_WORDS: usize = 32;
+    const MAX_LENGTH: usize = 1024;
     let program = call.items.get(at).filter(|leaf| leaf.role == Role::Text)?;
     if !destination::is_tool(program.text.rsplit('/').next().unwrap_or_default()) {
         return None;
     }
-    let words = call.items.get(at..)?.iter().filter(|leaf| leaf.role == Role::Text).take(MOST_WORDS);
+    let words = call.items.get(at..)?.iter().filter(|leaf| leaf.role == Role::Text).take(MAX_WORDS);
     let words: Vec<String> = words
-        .filter(|leaf| leaf.text.len() <= LONGEST && !leaf.text.contains('\''))
+        .filter(|leaf| leaf.text.len() <= MAX_LENGTH && !leaf.text.contains('\''))
         .map(|leaf| {
             if leaf.text.contains(char::is_whitespace) {
                 format!("'{}'", leaf.text)

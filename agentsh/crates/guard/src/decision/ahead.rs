@@ -1,7 +1,7 @@
 //! Long subjects: what takes time is done on another thread, and judged here when it is back.
 //!
-//! The state of a session stays on one thread. A check gives away a part of its work ([`Ahead`]) with all that it needs;
-//! [`Errand`] is these parts and a copy of the subject. What they saw comes back as [`Sightings`] and only counts in
+//! The state of a session stays on one thread. A check gives away a part of its work ([`PrecomputeJob`]) with all that it needs;
+//! [`OffloadJob`] is these parts and a copy of the subject. What they saw comes back as [`PrecomputedFindings`] and only counts in
 //! [`Check::judge`](super::Check::judge), which may find that it is out of date and do the work itself.
 
 use std::any::Any;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use crate::json::{self, Json};
 use crate::types::ServerId;
 
-use super::{Check, Matter, Report, Rewrite, Subject};
+use super::{Check, Report, Rewrite, Subject, SubjectKind};
 
 /// A part of one check's work, with all that it needs.
-pub trait Ahead: Send {
+pub trait PrecomputeJob: Send {
     /// Looks at a subject. `rewrites` are those of the checks before, and get those of this one.
     fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting;
 }
@@ -26,13 +26,13 @@ type Sighting = Box<dyn Any + Send>;
 
 /// What all checks saw, each at its place in the list.
 #[derive(Debug, Default)]
-pub struct Sightings(Vec<RefCell<Option<Sighting>>>);
+pub struct PrecomputedFindings(Vec<RefCell<Option<Sighting>>>);
 
 /// What one check saw of a subject, if anything.
 #[derive(Clone, Copy, Default)]
 pub struct Seen<'a>(Option<&'a RefCell<Option<Sighting>>>);
 
-impl Sightings {
+impl PrecomputedFindings {
     /// Of the check at a place.
     #[must_use]
     pub fn of(&self, check: usize) -> Seen<'_> {
@@ -59,7 +59,7 @@ impl Debug for Seen<'_> {
 }
 
 /// What is to be looked at, and by whom.
-pub struct Errand {
+pub struct OffloadJob {
     server: ServerId,
     now: Duration,
     turn: Option<u64>,
@@ -68,7 +68,7 @@ pub struct Errand {
     /// As JSON.
     value: String,
     /// None: a check that gave nothing away.
-    looks: Vec<Option<Box<dyn Ahead>>>,
+    looks: Vec<Option<Box<dyn PrecomputeJob>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -82,22 +82,22 @@ enum Kind {
     Notification,
 }
 
-impl Errand {
+impl OffloadJob {
     /// None: nobody can do anything of it elsewhere.
     pub(crate) fn new(subject: &Subject<'_>, checks: &mut [Box<dyn Check>]) -> Option<Self> {
         let kind = match subject.matter {
-            Matter::Call { .. } => Kind::Call,
-            Matter::Request { .. } => Kind::Request,
-            Matter::Around { .. } => Kind::Around,
-            Matter::Answer { .. } => Kind::Answer,
-            Matter::Result { .. } => Kind::Result,
-            Matter::ServerRequest { .. } => Kind::ServerRequest,
-            Matter::Notification { .. } => Kind::Notification,
-            Matter::Server
-            | Matter::Definition { .. }
-            | Matter::Offer { .. }
-            | Matter::ModelCall { .. }
-            | Matter::OwnRead { .. } => return None,
+            SubjectKind::Call { .. } => Kind::Call,
+            SubjectKind::Request { .. } => Kind::Request,
+            SubjectKind::Around { .. } => Kind::Around,
+            SubjectKind::Answer { .. } => Kind::Answer,
+            SubjectKind::Result { .. } => Kind::Result,
+            SubjectKind::ServerRequest { .. } => Kind::ServerRequest,
+            SubjectKind::Notification { .. } => Kind::Notification,
+            SubjectKind::Server
+            | SubjectKind::Definition { .. }
+            | SubjectKind::Offer { .. }
+            | SubjectKind::ModelCall { .. }
+            | SubjectKind::OwnRead { .. } => return None,
         };
         let value = subject.matter.value()?;
         let looks: Vec<_> = checks.iter_mut().map(|check| check.ahead(subject)).collect();
@@ -114,13 +114,13 @@ impl Errand {
 
     /// Takes as long as it takes.
     #[must_use]
-    pub fn run(self) -> Sightings {
+    pub fn run(self) -> PrecomputedFindings {
         // It was written from what was read.
-        let Ok(value) = json::read(self.value.as_bytes()) else { return Sightings::default() };
+        let Ok(value) = json::read(self.value.as_bytes()) else { return PrecomputedFindings::default() };
         let subject = Subject {
             server: &self.server,
             matter: self.kind.of(&self.name, &value),
-            // What is looked at elsewhere is no listing.
+            // What is looked at elsewhere is not a listing.
             audience: "",
             caller: None,
             now: self.now,
@@ -129,7 +129,7 @@ impl Errand {
         };
         let mut rewrites = Vec::new();
         let looks = self.looks.into_iter();
-        Sightings(
+        PrecomputedFindings(
             looks.map(|look| RefCell::new(look.map(|look| look.look(&subject, &mut rewrites)))).collect(),
         )
     }
@@ -137,22 +137,24 @@ impl Errand {
 
 impl Kind {
     /// Without what only the connection knows, such as what was listed.
-    fn of<'a>(self, name: &'a str, value: &'a Json<'a>) -> Matter<'a> {
+    fn of<'a>(self, name: &'a str, value: &'a Json<'a>) -> SubjectKind<'a> {
         match self {
-            Self::Call => Matter::Call { tool: name, hash: None, unlisted: false, arguments: Some(value) },
-            Self::Request => Matter::Request { method: name, params: Some(value) },
-            Self::Around => Matter::Around { name, rest: value },
-            Self::Answer => Matter::Answer { method: name, result: value },
-            Self::Result => Matter::Result { tool: name, answer: value },
-            Self::ServerRequest => Matter::ServerRequest { method: name, params: Some(value) },
-            Self::Notification => Matter::Notification { method: name, params: Some(value) },
+            Self::Call => {
+                SubjectKind::Call { tool: name, hash: None, unlisted: false, arguments: Some(value) }
+            }
+            Self::Request => SubjectKind::Request { method: name, params: Some(value) },
+            Self::Around => SubjectKind::Around { name, rest: value },
+            Self::Answer => SubjectKind::Answer { method: name, result: value },
+            Self::Result => SubjectKind::Result { tool: name, answer: value },
+            Self::ServerRequest => SubjectKind::ServerRequest { method: name, params: Some(value) },
+            Self::Notification => SubjectKind::Notification { method: name, params: Some(value) },
         }
     }
 }
 
-impl Debug for Errand {
+impl Debug for OffloadJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Errand")
+        f.debug_struct("OffloadJob")
             .field("server", &self.server)
             .field("name", &self.name)
             .finish_non_exhaustive()
@@ -160,12 +162,12 @@ impl Debug for Errand {
 }
 
 /// A check that remembers nothing from one subject to the next: all of its work can be done elsewhere.
-pub trait Lookout: Debug + Send + Sync {
+pub trait Precompute: Debug + Send + Sync {
     /// As [`Check::judge`].
     fn look(&self, subject: &Subject<'_>, report: &mut Report);
 }
 
-impl<L: Lookout + 'static> Check for Arc<L> {
+impl<L: Precompute + 'static> Check for Arc<L> {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         match subject.seen.take::<Report>() {
             Some(seen) => report.absorb(seen),
@@ -173,14 +175,14 @@ impl<L: Lookout + 'static> Check for Arc<L> {
         }
     }
 
-    fn ahead(&mut self, _: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+    fn ahead(&mut self, _: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         Some(Box::new(Looking(Self::clone(self))))
     }
 }
 
 struct Looking<L>(Arc<L>);
 
-impl<L: Lookout> Ahead for Looking<L> {
+impl<L: Precompute> PrecomputeJob for Looking<L> {
     fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting {
         let mut report = Report::default();
         self.0.look(subject, &mut report);

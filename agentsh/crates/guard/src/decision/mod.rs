@@ -9,12 +9,12 @@ mod refusal;
 mod subject;
 pub(crate) mod used;
 
-pub use ahead::{Ahead, Errand, Lookout, Seen, Sightings};
+pub use ahead::{OffloadJob, Precompute, PrecomputeJob, PrecomputedFindings, Seen};
 pub use caller::Caller;
 pub use finding::{Finding, Rewrite, Severity};
 pub use fold::{Decision, Report};
 pub use refusal::{Refusal, remedy};
-pub use subject::{Matter, Offer, Subject};
+pub use subject::{Offer, Subject, SubjectKind};
 pub use used::Used;
 
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ pub trait Check: Debug {
 
     /// What another thread can do of the judgement of a long subject, before [`Check::judge`] is asked, which finds the
     /// answer in [`Subject::seen`] or has to do without.
-    fn ahead(&mut self, _subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+    fn ahead(&mut self, _subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         None
     }
 
@@ -47,7 +47,7 @@ impl<C: Check + ?Sized> Check for Rc<RefCell<C>> {
         self.borrow_mut().judge(subject, report);
     }
 
-    fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn Ahead>> {
+    fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         self.borrow_mut().ahead(subject)
     }
 

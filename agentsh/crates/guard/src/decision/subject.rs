@@ -12,7 +12,7 @@ use super::caller::Caller;
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub server: &'a ServerId,
-    pub matter: Matter<'a>,
+    pub matter: SubjectKind<'a>,
     /// To whom it is shown, or who asks: the protocol, and what the client said it can do. Servers offer more to clients that
     /// can do more. Empty: with sessions, and nothing that goes beyond them.
     pub audience: &'a str,
@@ -27,7 +27,7 @@ pub struct Subject<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Matter<'a> {
+pub enum SubjectKind<'a> {
     /// The server itself: may it be started?
     Server,
     /// A tool as the server lists it. Blocked: the client does not see it.
@@ -85,7 +85,7 @@ impl Offer {
     }
 }
 
-impl<'a> Matter<'a> {
+impl<'a> SubjectKind<'a> {
     /// What a tool is called with, whoever calls it.
     #[must_use]
     pub fn arguments(&self) -> Option<&'a Json<'a>> {

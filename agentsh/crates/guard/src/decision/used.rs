@@ -3,7 +3,7 @@
 use crate::json::Json;
 use crate::policy::glob;
 
-use super::{Matter, Offer};
+use super::{Offer, SubjectKind};
 
 /// Longest template that is matched, in bytes; a longer one counts as one that every URI fits.
 const MAX_TEMPLATE: usize = 1024;
@@ -47,7 +47,7 @@ impl Used {
     }
 }
 
-impl Matter<'_> {
+impl SubjectKind<'_> {
     /// What of a listing is used here; None: nothing, or a tool.
     #[must_use]
     pub fn uses(&self) -> Option<Used> {

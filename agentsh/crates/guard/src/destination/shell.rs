@@ -125,7 +125,7 @@ fn has_tool(text: &str) -> bool {
 }
 
 /// Longest name of a tool, in bytes.
-const LONGEST: usize = 17;
+const MAX_LENGTH: usize = 17;
 /// Letters, digits and `-`.
 static IS_WORD: [bool; 256] = {
     let mut table = [false; 256];
@@ -150,12 +150,12 @@ fn tool(name: &str) -> Option<(&'static str, Kind)> {
     // Capitals begin sentences; only `Curl` and `Invoke-WebRequest` are written with one.
     let is_sentence = |first: u8| first.is_ascii_uppercase() && !matches!(first, b'C' | b'I');
     if !OUTLINES.may_have(name.as_bytes())
-        || name.len() > LONGEST
+        || name.len() > MAX_LENGTH
         || name.bytes().next().is_some_and(is_sentence)
     {
         return None;
     }
-    let mut lower = [0; LONGEST];
+    let mut lower = [0; MAX_LENGTH];
     let lower = &mut lower[..name.len()];
     lower.copy_from_slice(name.as_bytes());
     lower.make_ascii_lowercase();

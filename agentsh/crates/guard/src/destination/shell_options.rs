@@ -28,7 +28,7 @@ const HOST_LETTERS: [(&[&str], &str); 5] = [
     (&["ldapsearch"], "Hh"),
     (&["openssl"], ""),
 ];
-/// Options of one letter that take a value which is no host.
+/// Options of one letter that take a value which is not a host.
 const VALUE_LETTERS: [(&[&str], &str); 5] = [
     (&["curl"], "odFHuAbcTKXmwCErYyzDPQteU"),
     (&["wget"], "OoPUTtwQIXRDB"),
@@ -37,7 +37,7 @@ const VALUE_LETTERS: [(&[&str], &str); 5] = [
     (&["ping", "traceroute", "mtr", "nmap", "dig", "host", "rsync"], "cwWitsIpfkyebqTQm"),
 ];
 
-/// Long options of curl and of wget whose next word is no address.
+/// Long options of curl and of wget whose next word is not an address.
 const LONG_VALUES: [(&str, &[&str]); 2] = [
     (
         "curl",

@@ -230,7 +230,7 @@ fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
             )),
             None => return,
         },
-        // Punctuation around an address in a text is no part of it; under a key for addresses everything is.
+        // Punctuation around an address in a text is not a part of it; under a key for addresses everything is.
         Err(url::ParseError::EmptyHost) => return,
         Err(_) if key.trust > Trust::Nothing => unreadable(value),
         Err(_) => return,

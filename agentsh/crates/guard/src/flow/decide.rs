@@ -82,7 +82,7 @@ impl Flow {
     /// remembered already: only that it came again is noted.
     ///
     /// # Errors
-    /// When it is no JSON.
+    /// When it is not JSON.
     pub fn remember_json(
         &mut self,
         origin: Origin,

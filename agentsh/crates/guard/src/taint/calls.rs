@@ -56,7 +56,7 @@ impl Judge {
             };
             for hit in hits {
                 let border = if matches!(hit.what, What::Shifted(_)) { border.1 } else { border.0 };
-                // One letter that goes on by chance is no next piece, unless it is all that was sent.
+                // One letter that goes on by chance is not a next piece, unless it is all that was sent.
                 let piece = joined.symbols.len().saturating_sub(joined_border).min(MIN_SHARE);
                 if hit.start + MIN_SHARE <= border && border + piece <= hit.end {
                     search.split(&hit, at);
@@ -83,7 +83,7 @@ impl Judge {
         }
     }
 
-    /// The last call is not sent: what it held is no part of what comes next.
+    /// The last call is not sent: what it held is not a part of what comes next.
     pub fn take_back(&mut self, sink: &ServerId) {
         self.cells.take_back();
         self.spread.take_back();

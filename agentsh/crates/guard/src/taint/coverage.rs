@@ -67,7 +67,7 @@ pub(super) struct Coverage {
 enum Noted {
     /// The value that came last in an argument.
     Last(u64, String),
-    /// Such a value is no piece by itself.
+    /// Such a value is not a piece by itself.
     NoPiece(u64, String),
     Piece(u64, String),
 }
@@ -302,9 +302,18 @@ impl Judge {
         }
         for (id, kind, count, length) in found {
             let Some(origin) = memory.origin(id) else { continue };
-            let (whence, leaf) = (search.whence(id, origin), first.unwrap_or(0));
+            let (provenance, leaf) = (search.provenance(id, origin), first.unwrap_or(0));
             let shown = format!("[{count} of {length} characters over all calls]");
-            search.push(COVERAGE, kind.as_str(), Severity::Critical, leaf, shown, whence, Vec::new(), false);
+            search.push(
+                COVERAGE,
+                kind.as_str(),
+                Severity::Critical,
+                leaf,
+                shown,
+                provenance,
+                Vec::new(),
+                false,
+            );
         }
     }
 }

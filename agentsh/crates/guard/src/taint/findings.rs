@@ -83,7 +83,7 @@ type Class = (&'static str, bool, bool);
 
 /// A result that something came out of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whence {
+pub(super) struct Provenance {
     pub origin: OriginId,
     pub leaves: bool,
 }
@@ -104,22 +104,22 @@ impl<'c, 'a> Search<'c, 'a> {
         })
     }
 
-    pub fn whence(&self, id: OriginId, origin: &Origin) -> Whence {
-        Whence { origin: id, leaves: (self.leaving)(origin) }
+    pub fn provenance(&self, id: OriginId, origin: &Origin) -> Provenance {
+        Provenance { origin: id, leaves: (self.leaving)(origin) }
     }
 
     /// More leaves than was looked at: it may be anything.
     pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
         if let Some(origin) = hits.uncounted() {
-            let (shown, whence) =
-                ("[more pieces than are counted]".to_owned(), Whence { origin, leaves: true });
-            self.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, chain.clone(), false);
+            let (shown, provenance) =
+                ("[more pieces than are counted]".to_owned(), Provenance { origin, leaves: true });
+            self.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, chain.clone(), false);
         }
         if hits.is_full()
             && let Some(last) = hits.list.iter().rfind(|hit| hit.leaves)
         {
             let shown = "[more passages than are looked at]".to_owned();
-            self.push(FINGERPRINT, "passage", Severity::High, leaf, shown, last.whence(), chain, false);
+            self.push(FINGERPRINT, "passage", Severity::High, leaf, shown, last.provenance(), chain, false);
         }
     }
 
@@ -134,7 +134,7 @@ impl<'c, 'a> Search<'c, 'a> {
         let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
         let rule = if first.2 == last.2 { named(hit.what).0 } else { SPLIT };
         // One look at the text for each finding, not for each hit.
-        if !self.is_new(rule, named(hit.what).1, hit.whence(), first.2) {
+        if !self.is_new(rule, named(hit.what).1, hit.provenance(), first.2) {
             return;
         }
         let text = &self.call.items[first.2].text;
@@ -149,12 +149,18 @@ impl<'c, 'a> Search<'c, 'a> {
         let (_, category, severity) = named(hit.what);
         let chain = if letters { vec!["shifted"] } else { Vec::new() };
         let context = context(text, range);
-        self.push(rule, category, severity, first.2, context, hit.whence(), chain, false);
+        self.push(rule, category, severity, first.2, context, hit.provenance(), chain, false);
     }
 
-    fn is_new(&self, rule: &'static str, category: &'static str, whence: Whence, leaf: usize) -> bool {
-        self.has_room((category, whence.leaves, false))
-            && !self.seen.contains(&(rule, category, whence.origin, leaf))
+    fn is_new(
+        &self,
+        rule: &'static str,
+        category: &'static str,
+        provenance: Provenance,
+        leaf: usize,
+    ) -> bool {
+        self.has_room((category, provenance.leaves, false))
+            && !self.seen.contains(&(rule, category, provenance.origin, leaf))
     }
 
     fn has_room(&self, class: Class) -> bool {
@@ -173,7 +179,7 @@ impl<'c, 'a> Search<'c, 'a> {
         if !is_clean && matches!(hit.what, What::Run | What::Shifted(_)) {
             return;
         }
-        if !self.is_new(DECODED, named(hit.what).1, hit.whence(), leaf) {
+        if !self.is_new(DECODED, named(hit.what).1, hit.provenance(), leaf) {
             return;
         }
         let letters = matches!(hit.what, What::Shifted(_));
@@ -191,13 +197,13 @@ impl<'c, 'a> Search<'c, 'a> {
             chain.push("shifted");
         }
         let (_, category, severity) = named(hit.what);
-        self.push(DECODED, category, severity, leaf, context(text, range), hit.whence(), chain, false);
+        self.push(DECODED, category, severity, leaf, context(text, range), hit.provenance(), chain, false);
     }
 
     pub fn split(&mut self, hit: &Hit, leaf: usize) {
         let (_, category, severity) = named(hit.what);
         let shown = format!("[{} characters over several calls]", hit.end - hit.start);
-        self.push(SPLIT, category, severity, leaf, shown, hit.whence(), vec!["earlier-calls"], false);
+        self.push(SPLIT, category, severity, leaf, shown, hit.provenance(), vec!["earlier-calls"], false);
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are the fields of one finding")]
@@ -208,11 +214,11 @@ impl<'c, 'a> Search<'c, 'a> {
         severity: Severity,
         leaf: usize,
         context: String,
-        whence: Whence,
+        provenance: Provenance,
         chain: Vec<&'static str>,
         is_reference: bool,
     ) {
-        let Whence { origin, leaves } = whence;
+        let Provenance { origin, leaves } = provenance;
         let class = (category, leaves, is_reference);
         // Several references of one kind count, so each has its own place.
         let place = if is_reference { self.found.len() } else { leaf };
@@ -234,8 +240,8 @@ impl<'c, 'a> Search<'c, 'a> {
 }
 
 impl Hit {
-    fn whence(&self) -> Whence {
-        Whence { origin: self.origin, leaves: self.leaves }
+    fn provenance(&self) -> Provenance {
+        Provenance { origin: self.origin, leaves: self.leaves }
     }
 }
 

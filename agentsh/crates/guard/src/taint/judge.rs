@@ -30,7 +30,7 @@ const MAX_MARKERS: usize = 65_000;
 /// Bytes of all leaves together that are decoded once more as one text.
 const MAX_JOINED: usize = 64 * 1024;
 const MIN_DECODED: usize = 8;
-/// A shorter name of a member is no secret.
+/// A shorter name of a member is not a secret.
 const MIN_SECRET_NAME: usize = 12;
 /// Bytes of all leaves together that are read backwards, and of one that is read in every alphabet.
 const MAX_REVERSED: usize = 64 * 1024;
@@ -104,7 +104,7 @@ pub(super) struct DecodedViews {
 }
 
 impl DecodedViews {
-    const MOST: usize = 64;
+    const MAX_COUNT: usize = 64;
     const BYTES: usize = 128 << 10;
 
     fn clear(&mut self) {
@@ -112,7 +112,8 @@ impl DecodedViews {
     }
 
     fn add(&mut self, text: &str, leaf: usize, is_clean: bool) {
-        if text.len() >= SLICE && self.kept.len() < Self::MOST && self.bytes + text.len() <= Self::BYTES {
+        if text.len() >= SLICE && self.kept.len() < Self::MAX_COUNT && self.bytes + text.len() <= Self::BYTES
+        {
             self.bytes += text.len();
             self.kept.push((leaf, is_clean, text.to_owned()));
         }
@@ -355,9 +356,9 @@ impl Judge {
         let Some((at, leaf)) = leaves.find(|(_, leaf)| decoder.is_opaque(leaf)) else { return };
         let newest = self.memory.origins().filter(|(_, origin)| (search.leaving)(origin)).last();
         if let Some((id, origin)) = newest {
-            let whence = search.whence(id, origin);
+            let provenance = search.provenance(id, origin);
             let shown = format!("[{} characters that nobody can read]", leaf.text.chars().count());
-            search.push(OPAQUE, "opaque", Severity::Medium, at, shown, whence, Vec::new(), false);
+            search.push(OPAQUE, "opaque", Severity::Medium, at, shown, provenance, Vec::new(), false);
         }
     }
 
@@ -370,12 +371,12 @@ impl Judge {
             let Some(origin) = memory.origin(carried.origin).filter(|_| carried.is_finding()) else {
                 continue;
             };
-            let whence = search.whence(carried.origin, origin);
+            let provenance = search.provenance(carried.origin, origin);
             let shown = match carried.in_call >= MANY {
                 true => format!("[{} values of one result]", carried.in_call),
                 false => format!("[{} values of one result over several calls]", carried.over_calls),
             };
-            search.push(CELLS, "values", Severity::High, carried.leaf, shown, whence, Vec::new(), false);
+            search.push(CELLS, "values", Severity::High, carried.leaf, shown, provenance, Vec::new(), false);
         }
     }
 
@@ -403,8 +404,8 @@ impl Judge {
         };
         if let Some((id, origin)) = id.and_then(|id| Some((id, self.memory.origin(id)?))) {
             let context = context(text, mark.at.clone());
-            let whence = search.whence(id, origin);
-            search.push(MARKER, "marker", Severity::High, leaf, context, whence, chain, false);
+            let provenance = search.provenance(id, origin);
+            search.push(MARKER, "marker", Severity::High, leaf, context, provenance, chain, false);
         }
     }
 

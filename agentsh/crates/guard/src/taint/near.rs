@@ -110,7 +110,7 @@ pub(super) fn is_common(word: &str) -> bool {
 }
 
 /// The longest of [`COMMON`].
-const LONGEST: usize = 10;
+const MAX_LENGTH: usize = 10;
 
 /// [`COMMON`], each word as a number, in order.
 struct Common {
@@ -131,13 +131,13 @@ fn common() -> &'static Common {
 
 impl Common {
     fn has(&self, word: &str) -> bool {
-        word.len() <= LONGEST
+        word.len() <= MAX_LENGTH
             && self.outlines.may_have(word.as_bytes())
             && self.numbers.binary_search(&number(word.as_bytes())).is_ok()
     }
 }
 
-/// The bytes of a word, small letters for capitals. No two words have the same: none is longer than [`LONGEST`].
+/// The bytes of a word, small letters for capitals. No two words have the same: none is longer than [`MAX_LENGTH`].
 fn number(word: &[u8]) -> u128 {
     word.iter().fold(0, |number, byte| number << 8 | u128::from(byte.to_ascii_lowercase()))
 }
@@ -180,15 +180,15 @@ impl Judge {
             let over_calls = self.spread.count(origin);
             if shared >= NEAR_PAIRS && shared * 100 >= all * NEAR_SHARE {
                 let shown = format!("[{shared} pairs of words]");
-                let whence = search.whence(origin, &entry.origin);
-                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
+                let provenance = search.provenance(origin, &entry.origin);
+                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, Vec::new(), false);
             } else if is_new
                 && over_calls >= spread::MANY
                 && over_calls * 100 >= known as usize * spread::SHARE
             {
                 let shown = format!("[{over_calls} pairs of words over all calls]");
-                let whence = search.whence(origin, &entry.origin);
-                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
+                let provenance = search.provenance(origin, &entry.origin);
+                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, Vec::new(), false);
             }
         }
         Vec::new()

@@ -214,8 +214,8 @@ impl Judge {
             let prose = entry.kept_of_prose * STEP as u32;
             if count >= MANY && count * 100 >= prose * SHARE {
                 let shown = format!("[{count} characters in pieces over all calls]");
-                let whence = search.whence(id, &entry.origin);
-                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, whence, Vec::new(), false);
+                let provenance = search.provenance(id, &entry.origin);
+                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, Vec::new(), false);
             }
         }
     }

@@ -41,10 +41,10 @@ pub(super) fn own_length(text: &str) -> usize {
 
 /// Whether a word is one of these.
 pub(super) fn is_plain(word: &str) -> bool {
-    word.len() <= LONGEST && words().contains(word.to_ascii_lowercase().as_str())
+    word.len() <= MAX_LENGTH && words().contains(word.to_ascii_lowercase().as_str())
 }
 
-const LONGEST: usize = 16;
+const MAX_LENGTH: usize = 16;
 
 fn words() -> &'static BTreeSet<&'static str> {
     static ALL: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
@@ -114,7 +114,7 @@ mod tests {
         assert!(
             WORDS
                 .split_whitespace()
-                .all(|word| word.len() <= LONGEST && word.bytes().all(|b| b.is_ascii_lowercase()))
+                .all(|word| word.len() <= MAX_LENGTH && word.bytes().all(|b| b.is_ascii_lowercase()))
         );
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Ranges of one text. What comes beyond is not counted: by then nearly all of it is covered.
-const MOST: usize = 1024;
+const MAX_COUNT: usize = 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges(Vec<Range<u32>>);
@@ -16,7 +16,7 @@ impl Ranges {
         }
         let first = self.0.partition_point(|range| range.end < new.start);
         let last = self.0.partition_point(|range| range.start <= new.end);
-        if first == last && self.0.len() >= MOST {
+        if first == last && self.0.len() >= MAX_COUNT {
             return;
         }
         let joined = self.0[first..last]
@@ -69,8 +69,8 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let mut ranges = Ranges::default();
         (0..5000).for_each(|at| ranges.add(at * 3..at * 3 + 1));
-        assert_eq!(ranges.0.len(), MOST);
+        assert_eq!(ranges.0.len(), MAX_COUNT);
         ranges.add(0..5000);
-        assert!(ranges.len() >= 5000 && ranges.0.len() < MOST);
+        assert!(ranges.len() >= 5000 && ranges.0.len() < MAX_COUNT);
     }
 }

@@ -134,9 +134,9 @@ impl Followed {
 
 /// Small letters, capitals and digits: hashes and ids of most kinds have letters of one case.
 fn looks_like_a_key(text: &str) -> bool {
-    const SHORTEST: usize = 20;
+    const MIN_LENGTH: usize = 20;
     let has = |class: fn(&u8) -> bool| text.bytes().any(|byte| class(&byte));
-    text.len() >= SHORTEST
+    text.len() >= MIN_LENGTH
         && has(u8::is_ascii_digit)
         && has(u8::is_ascii_uppercase)
         && has(u8::is_ascii_lowercase)

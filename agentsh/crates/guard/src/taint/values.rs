@@ -13,7 +13,7 @@ use agentsh_secrets::values::{self, Kind};
 const MAX_NAMED: usize = 64 * 1024;
 const MAX_WORDS: usize = 256 * 1024;
 /// Shorter words are no ids, in bytes.
-const SHORTEST_ID: usize = 12;
+const MIN_ID: usize = 12;
 
 impl Judge {
     /// Links of a call that stood whole in a result.
@@ -99,7 +99,7 @@ impl Judge {
         if symbols.len() < 5 {
             return;
         }
-        if kind == Kind::HighEntropy && range.len() >= SHORTEST_ID {
+        if kind == Kind::HighEntropy && range.len() >= MIN_ID {
             // Without what announced it, an id looks like a secret.
             let tag = value_tag(&self.memory.hasher, Kind::Id, symbols);
             self.found(Kind::Id, tag, range.clone(), leaf, text, search);
@@ -125,7 +125,7 @@ impl Judge {
                 if kind == Kind::HighEntropy && search.is_in_link(leaf, &range, id) {
                     return;
                 }
-                let whence = search.whence(id, &entry.origin);
+                let provenance = search.provenance(id, &entry.origin);
                 let severity = if kind.is_reference() { Severity::Low } else { Severity::High };
                 let category = if kind == Kind::HighEntropy { "short-value" } else { kind.as_str() };
                 let context = context(text, range.clone());
@@ -135,7 +135,7 @@ impl Judge {
                     severity,
                     leaf,
                     context,
-                    whence,
+                    provenance,
                     Vec::new(),
                     kind.is_reference(),
                 );

@@ -5,7 +5,7 @@ use super::profile::Profile;
 use super::runs::NONE;
 use super::views::Walk;
 
-const SHORTEST: usize = 12;
+const MIN_LENGTH: usize = 12;
 const Z85: &[u8; 85] =
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 const RFC_1924: &[u8; 85] =
@@ -37,7 +37,7 @@ const fn values(letters: &[u8; 85]) -> [u8; 256] {
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let marks = profile.length - profile.letters_and_digits() - profile.white() - profile.high();
-    if marks < 2 || profile.length < SHORTEST {
+    if marks < 2 || profile.length < MIN_LENGTH {
         return;
     }
     walk.work(text.len());
@@ -53,7 +53,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
                     count += 1;
                 } else if *step == Step::Ascii85 && *byte == b'z' {
                     count += 5;
-                } else if !(matches!(byte, b'\n' | b'\r') && count >= SHORTEST) {
+                } else if !(matches!(byte, b'\n' | b'\r') && count >= MIN_LENGTH) {
                     break;
                 }
                 position += 1;
@@ -81,7 +81,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 
 /// Long enough, and of more different letters than words and repetitions are made of.
 fn looks_encoded(symbols: usize, bytes: &[u8]) -> bool {
-    if symbols < SHORTEST {
+    if symbols < MIN_LENGTH {
         return false;
     }
     let head = &bytes[..bytes.len().min(256)];

@@ -7,7 +7,7 @@ use super::views::Walk;
 use super::{Step, streams};
 
 /// Fewer bytes hold no secret, and nearly every byte string begins like some deflate stream.
-const SHORTEST_BLIND: usize = 16;
+const MIN_BLIND: usize = 16;
 const MAX_BLIND_OUTPUT: usize = 256 * 1024;
 /// What of a stream without a sign is tried first, and how much may come out of that.
 const HEAD: usize = 512;
@@ -21,7 +21,7 @@ pub(super) fn decode(bytes: &[u8], clean: bool, walk: &mut Walk<'_>) {
     if streams::decode(bytes, walk) {
         return;
     }
-    if bytes.len() >= SHORTEST_BLIND && !clean && walk.may_guess() {
+    if bytes.len() >= MIN_BLIND && !clean && walk.may_guess() {
         blindly(bytes, walk);
     }
 }

@@ -69,7 +69,7 @@ pub fn looks_encoded(text: &str) -> bool {
     let (mut white, mut signs, mut common, mut dense, mut dense_signs) = (0, 0, 0, 0, 0);
     let mut at = 0;
     while at < bytes.len() {
-        // A word of small letters at once: it is no encoding, and most of every text.
+        // A word of small letters at once: it is not an encoding, and most of every text.
         if piece.length == 0 {
             let small = ascii::small_letters(&bytes[at..]);
             let ends = bytes.get(at + small).is_none_or(|next| CLASS[usize::from(*next)] & PIECE == 0);

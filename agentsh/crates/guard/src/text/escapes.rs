@@ -22,12 +22,12 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             let plain = rest.iter().position(|byte| begins(*byte)).unwrap_or(rest.len());
             out.extend_from_slice(&rest[..plain]);
             position += plain;
-            watched = LONGEST + 1;
+            watched = MAX_LENGTH + 1;
             continue;
         }
         let byte = bytes[position];
         out.push(byte);
-        watched = if begins(byte) { LONGEST } else { watched - 1 };
+        watched = if begins(byte) { MAX_LENGTH } else { watched - 1 };
         let mut resolved = false;
         while let Some((length, character)) = ending(&out) {
             out.truncate(out.len() - length);
@@ -35,7 +35,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             resolved = true;
         }
         if resolved {
-            watched = LONGEST;
+            watched = MAX_LENGTH;
             count += 1;
             changed.get_or_insert(position..position).end = position + 1;
         }
@@ -52,9 +52,9 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 }
 
 /// Longest escape, in bytes.
-const LONGEST: usize = 12;
+const MAX_LENGTH: usize = 12;
 
-/// Stands in every escape, at most [`LONGEST`] bytes before its end.
+/// Stands in every escape, at most [`MAX_LENGTH`] bytes before its end.
 fn begins(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\' | b'&' | b'+')
 }

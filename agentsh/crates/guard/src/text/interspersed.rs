@@ -5,22 +5,25 @@ use super::profile::Profile;
 use super::views::Walk;
 
 /// Fewer pieces, or fewer letters of them, hide nothing.
-const FEWEST: usize = 3;
-const SHORTEST: usize = 24;
+const MIN_COUNT: usize = 3;
+const MIN_LENGTH: usize = 24;
 /// Shorter words are no pieces.
-const SHORTEST_PIECE: usize = 4;
+const MIN_PIECE: usize = 4;
 /// Pieces are so many of a hundred letters: names of code in prose are fewer.
 const SHARE: usize = 40;
 const MAX_TEXT: usize = 64 << 10;
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
-    if text.len() > MAX_TEXT || profile.white() < 2 * FEWEST || profile.upper() + profile.digits() < FEWEST {
+    if text.len() > MAX_TEXT
+        || profile.white() < 2 * MIN_COUNT
+        || profile.upper() + profile.digits() < MIN_COUNT
+    {
         return;
     }
     walk.work(text.len());
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let length = length_of_pieces(&words);
-    let is_piece = |word: &str| is_piece(word) || length >= 2 * SHORTEST_PIECE && word.len() == length;
+    let is_piece = |word: &str| is_piece(word) || length >= 2 * MIN_PIECE && word.len() == length;
     let (mut pieces, mut others, mut all) = (String::new(), 0, 0);
     let mut count = 0;
     for word in words {
@@ -32,16 +35,16 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             others += 1;
         }
     }
-    if count >= FEWEST && others >= 2 && pieces.len() >= SHORTEST && pieces.len() * 100 >= all * SHARE {
+    if count >= MIN_COUNT && others >= 2 && pieces.len() >= MIN_LENGTH && pieces.len() * 100 >= all * SHARE {
         walk.found_text(Step::Interspersed, &pieces, 0..text.len());
     }
 }
 
 /// How long most of the pieces are.
 fn length_of_pieces(words: &[&str]) -> usize {
-    const LONGEST: usize = 128;
-    let mut counts = [0_usize; LONGEST];
-    for word in words.iter().filter(|word| word.len() < LONGEST && is_piece(word)) {
+    const MAX_LENGTH: usize = 128;
+    let mut counts = [0_usize; MAX_LENGTH];
+    for word in words.iter().filter(|word| word.len() < MAX_LENGTH && is_piece(word)) {
         counts[word.len()] += 1;
     }
     counts.iter().enumerate().max_by_key(|(_, count)| **count).map_or(0, |(length, _)| length)
@@ -51,7 +54,7 @@ fn length_of_pieces(words: &[&str]) -> usize {
 fn is_piece(word: &str) -> bool {
     let bytes = word.as_bytes();
     let is_encoded = bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/-_=".contains(byte));
-    if !is_encoded || bytes.len() < SHORTEST_PIECE {
+    if !is_encoded || bytes.len() < MIN_PIECE {
         return false;
     }
     let turns = bytes.windows(2).filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());

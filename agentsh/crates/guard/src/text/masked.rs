@@ -11,11 +11,11 @@ use super::readable::is_printable;
 use super::views::Walk;
 
 /// Fewer bytes print under some mask by chance.
-const SHORTEST: usize = 12;
+const MIN_LENGTH: usize = 12;
 /// One byte in so many need not print: what stands in front of an encoded text decodes as well.
 const ODD: usize = 8;
 /// More are not looked at.
-const LONGEST: usize = 64 * 1024;
+const MAX_LENGTH: usize = 64 * 1024;
 /// So few bytes say too little about how well they read.
 const SHORT: usize = 512;
 /// Bytes that one piece may give in all, unless one mask alone gives more.
@@ -23,7 +23,7 @@ const OUTPUT: usize = 4096;
 
 /// `bytes` were decoded by `step` from `at` of the current text.
 pub(super) fn decode(step: Step, bytes: &[u8], at: &Range<usize>, walk: &mut Walk<'_>) {
-    if bytes.len() < SHORTEST || bytes.len() > LONGEST {
+    if bytes.len() < MIN_LENGTH || bytes.len() > MAX_LENGTH {
         return;
     }
     // Under one mask all of ASCII has the same first bit, and noise has not.

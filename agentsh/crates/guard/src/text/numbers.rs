@@ -8,7 +8,7 @@ use super::views::Walk;
 use super::widened::widened;
 
 /// Fewer numbers than this are numbers.
-const SHORTEST: usize = 6;
+const MIN_LENGTH: usize = 6;
 /// Bytes between two numbers of a list.
 const MAX_GAP: usize = 12;
 
@@ -22,7 +22,7 @@ struct List {
 }
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
-    if profile.digits() < SHORTEST || profile.length - profile.letters_and_digits() < SHORTEST - 1 {
+    if profile.digits() < MIN_LENGTH || profile.length - profile.letters_and_digits() < MIN_LENGTH - 1 {
         return;
     }
     walk.work(text.len());
@@ -70,7 +70,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 
 impl List {
     fn give(&self, walk: &mut Walk<'_>) {
-        if self.values.len() < SHORTEST {
+        if self.values.len() < MIN_LENGTH {
             return;
         }
         give(&self.values, &self.at, walk);

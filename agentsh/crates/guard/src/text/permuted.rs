@@ -9,13 +9,13 @@ use super::views::Walk;
 const WORDS: usize = 8;
 const SAMPLE: usize = 160;
 /// Words that are shorter hide nothing that could be told from chance.
-const SHORTEST: usize = 20;
+const MIN_LENGTH: usize = 20;
 /// More than an alphabet's decoder joins over.
 const APART: &str = "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n";
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let marked = profile.upper() + profile.digits();
-    if marked < 4 || text.len() < SHORTEST {
+    if marked < 4 || text.len() < MIN_LENGTH {
         return;
     }
     let dense = marked * 5 > profile.letters_and_digits();
@@ -48,7 +48,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 fn samples(text: &str, dense: bool) -> Vec<&str> {
     let mut words: Vec<&str> = Vec::with_capacity(WORDS + 1);
     for word in text.split_ascii_whitespace() {
-        if word.len() < SHORTEST
+        if word.len() < MIN_LENGTH
             || !word.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
         {
             continue;
@@ -65,7 +65,7 @@ fn samples(text: &str, dense: bool) -> Vec<&str> {
         samples.extend([0, last / 2, last].map(|start| window(text, start)));
         samples.dedup();
     }
-    samples.retain(|sample| sample.len() >= SHORTEST);
+    samples.retain(|sample| sample.len() >= MIN_LENGTH);
     samples
 }
 

@@ -11,10 +11,10 @@ use super::runs::{NONE, words};
 use super::views::Walk;
 
 /// Letters of a word.
-const SHORTEST: usize = 12;
-const LONGEST: usize = 1024;
+const MIN_LENGTH: usize = 12;
+const MAX_LENGTH: usize = 1024;
 /// Digits of a number alone: shorter ones are ids and amounts.
-const FEWEST_DIGITS: usize = 24;
+const MIN_DIGITS: usize = 24;
 /// Multiplications for one text, and for each of its bytes: only numbers that may be text take any.
 const WORK: usize = 400_000;
 const WORK_OF_A_BYTE: usize = 16;
@@ -67,7 +67,7 @@ const fn base(step: Step, looks: Looks, letters: &[u8]) -> Base {
 }
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
-    if profile.digits() == 0 || profile.letters_and_digits() < SHORTEST {
+    if profile.digits() == 0 || profile.letters_and_digits() < MIN_LENGTH {
         return;
     }
     let bytes = text.as_bytes();
@@ -103,13 +103,13 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 }
 
 fn looks(word: &[u8]) -> Option<Looks> {
-    if !(SHORTEST..=LONGEST).contains(&word.len()) {
+    if !(MIN_LENGTH..=MAX_LENGTH).contains(&word.len()) {
         return None;
     }
     let has = |class: fn(&u8) -> bool| word.iter().any(class);
     match (has(u8::is_ascii_digit), has(u8::is_ascii_uppercase), has(u8::is_ascii_lowercase)) {
         (true, true, true) => Some(Looks::Mixed),
-        (true, false, false) => (word.len() >= FEWEST_DIGITS).then_some(Looks::Digits),
+        (true, false, false) => (word.len() >= MIN_DIGITS).then_some(Looks::Digits),
         (true, ..) => Some(Looks::OneCase),
         _ => None,
     }
@@ -169,7 +169,7 @@ impl Base {
     }
 
     /// Blocks of eight bytes, each a number of its own, the last one of as many as its letters hold. None: the first one
-    /// is no text, or one of them is too large.
+    /// is not text, or one of them is too large.
     fn in_blocks(&self, values: &[u8]) -> Option<Vec<u8>> {
         let letters = self.letters_of(BLOCK);
         let mut bytes = Vec::with_capacity(values.len() / letters * BLOCK + BLOCK);

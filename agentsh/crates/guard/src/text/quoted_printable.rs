@@ -35,7 +35,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     }
 }
 
-/// Upper-case, as mail writes it: `key=added` is no character.
+/// Upper-case, as mail writes it: `key=added` is not a character.
 fn digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),

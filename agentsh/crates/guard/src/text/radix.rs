@@ -108,7 +108,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             (profile.lower(), profile.upper())
         };
         // What is not all letters of one case is broken into words by the other one. Two symbols in three are letters.
-        if own >= FEWEST_LETTERS && own + profile.digits() >= 16 && (index < 2 || numbered) {
+        if own >= MIN_LETTERS && own + profile.digits() >= 16 && (index < 2 || numbered) {
             let words = words.get_or_insert_with(|| self::words(text.as_bytes()));
             base32(text, alphabet, (loose && other == 0, index < COMMON), words, walk, &mut bytes);
         }
@@ -116,7 +116,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 }
 
 /// Fewer letters than any 16 symbols of base32 are likely to have.
-const FEWEST_LETTERS: usize = 4;
+const MIN_LETTERS: usize = 4;
 
 fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     walk.work(text.len());
@@ -189,7 +189,7 @@ fn is_drawn(text: &str, share: usize) -> bool {
 /// Symbols that are judged together, a multiple of every group.
 const BLOCK: usize = 1024;
 /// So many different symbols at least stand in what says something.
-const FEWEST_SYMBOLS: u32 = 5;
+const MIN_SYMBOLS: u32 = 5;
 
 /// The blocks of a long group that need not be unpacked again: they read as text in one alignment, and so are noise
 /// in every other one, or repeat a few symbols.
@@ -203,7 +203,7 @@ impl Settled {
     fn new(symbols: &[u8]) -> Self {
         let is_dull = |block: &[u8]| {
             let seen = block.iter().fold(0_u64, |seen, symbol| seen | 1 << (symbol & 63));
-            seen.count_ones() < FEWEST_SYMBOLS && block.len() == BLOCK
+            seen.count_ones() < MIN_SYMBOLS && block.len() == BLOCK
         };
         Self { blocks: symbols.chunks(BLOCK).map(is_dull).collect(), text: 0 }
     }

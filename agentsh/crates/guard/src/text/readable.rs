@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 /// Fewer bytes of text than this are chance.
-pub(super) const SHORTEST: usize = 6;
-/// As [`SHORTEST`], for text between bytes that are none.
-const SHORTEST_RUN: usize = 8;
+pub(super) const MIN_LENGTH: usize = 6;
+/// As [`MIN_LENGTH`], for text between bytes that are none.
+const MIN_RUN: usize = 8;
 
 pub(super) struct Readable<'b> {
     pub text: Cow<'b, str>,
@@ -15,9 +15,9 @@ pub(super) struct Readable<'b> {
 }
 
 /// What reads as text in `bytes`: all of it, or its printable characters when they are the most, or the runs of
-/// at least [`SHORTEST_RUN`] of them, with a line feed between. None when there is none. Linear.
+/// at least [`MIN_RUN`] of them, with a line feed between. None when there is none. Linear.
 pub(super) fn readable(bytes: &[u8]) -> Option<Readable<'_>> {
-    if bytes.len() < SHORTEST {
+    if bytes.len() < MIN_LENGTH {
         return None;
     }
     if let Some(text) = with_byte_order_mark(bytes) {
@@ -36,7 +36,7 @@ pub(super) fn readable(bytes: &[u8]) -> Option<Readable<'_>> {
         let text: String = kept.utf8_chunks().map(|chunk| chunk.valid()).collect();
         let shown = bytes.len() - zero;
         let clean = text.len() * 10 >= shown * 9;
-        let enough = text.len() >= SHORTEST && text.len() * 10 >= shown * 7;
+        let enough = text.len() >= MIN_LENGTH && text.len() * 10 >= shown * 7;
         return enough.then_some(Readable { text: Cow::Owned(text), clean });
     }
     if let Some(text) = ebcdic(bytes) {
@@ -101,11 +101,11 @@ fn ebcdic(bytes: &[u8]) -> Option<String> {
 }
 
 /// Fewer units of two bytes read as letters by chance.
-const FEWEST_UNITS: usize = 10;
+const MIN_UNITS: usize = 10;
 
 /// UTF-16 without a byte order mark, in scripts of which no byte is zero.
 fn wide(bytes: &[u8]) -> Option<String> {
-    if bytes.len() < 2 * FEWEST_UNITS {
+    if bytes.len() < 2 * MIN_UNITS {
         return None;
     }
     let units = |big: bool| {
@@ -123,7 +123,7 @@ fn wide(bytes: &[u8]) -> Option<String> {
         letters * 20 >= all * 19
     };
     // A few units tell noise; all of them tell a text.
-    let big = [false, true].into_iter().find(|big| fits(*big, FEWEST_UNITS) && fits(*big, usize::MAX))?;
+    let big = [false, true].into_iter().find(|big| fits(*big, MIN_UNITS) && fits(*big, usize::MAX))?;
     Some(char::decode_utf16(units(big)).filter_map(Result::ok).collect())
 }
 
@@ -137,9 +137,9 @@ fn is_wide_letter(unit: u16) -> bool {
 fn runs(bytes: &[u8]) -> Option<Readable<'_>> {
     let mut text = String::new();
     let mut position = 0;
-    while position + SHORTEST_RUN <= bytes.len() {
+    while position + MIN_RUN <= bytes.len() {
         // From the end of what could be a run: in noise most bytes are never looked at.
-        let window = &bytes[position..position + SHORTEST_RUN];
+        let window = &bytes[position..position + MIN_RUN];
         if let Some(other) = window.iter().rposition(|byte| !is_printable(*byte)) {
             position += other + 1;
             continue;

@@ -13,7 +13,7 @@ const MAX_MARKED: usize = 64 * 1024;
 /// Longest tag, in bytes.
 const MAX_TAG: usize = 256;
 /// Fewer tags and comments hide nothing.
-const FEWEST_TAGS: usize = 3;
+const MIN_TAGS: usize = 3;
 /// Longer texts are not looked at for letters between letters: that would double the work on every document.
 const MAX_INTERLEAVED: usize = 2048;
 
@@ -24,7 +24,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         let letters: String = text.chars().map(|c| signed(c).unwrap_or(c)).collect();
         walk.found_order(Step::Leet, &letters, whole.clone());
     }
-    if text.len() <= MAX_MARKED && profile.count(b'<').min(profile.count(b'>')) >= FEWEST_TAGS {
+    if text.len() <= MAX_MARKED && profile.count(b'<').min(profile.count(b'>')) >= MIN_TAGS {
         walk.work(text.len());
         if let Some(plain) = without_markup(text) {
             walk.found_order(Step::Markup, &plain, whole.clone());
@@ -82,7 +82,7 @@ fn without_markup(text: &str) -> Option<String> {
         rest = &tag[end.unwrap_or(1)..];
     }
     plain.push_str(rest);
-    (removed >= FEWEST_TAGS && closing * 3 >= removed).then_some(plain)
+    (removed >= MIN_TAGS && closing * 3 >= removed).then_some(plain)
 }
 
 /// Signs that stand for letters, beside the digits that always do.

@@ -4,8 +4,8 @@ use super::Step;
 use super::views::Walk;
 
 /// Fewer words in a row are a sentence.
-const SHORTEST: usize = 8;
-const LONGEST_WORD: usize = 10;
+const MIN_LENGTH: usize = 8;
+const MAX_WORD: usize = 10;
 
 /// By the word. The digits also in German, French, Spanish and Italian.
 static WORDS: &[(&str, &str)] = &[
@@ -123,7 +123,7 @@ static WORDS: &[(&str, &str)] = &[
 
 /// What a word says.
 fn said(word: &str) -> Option<&'static str> {
-    if word.len() > LONGEST_WORD {
+    if word.len() > MAX_WORD {
         return None;
     }
     let word = word.to_lowercase();
@@ -145,7 +145,7 @@ pub(super) fn decode(text: &str, walk: &mut Walk<'_>) {
             count += 1;
             end = position + word.len();
         } else if !word.is_empty() {
-            if count >= SHORTEST {
+            if count >= MIN_LENGTH {
                 walk.found_text(Step::Spoken, &run, start..end);
             }
             run.clear();
@@ -153,7 +153,7 @@ pub(super) fn decode(text: &str, walk: &mut Walk<'_>) {
         }
         position += piece.len();
     }
-    if count >= SHORTEST {
+    if count >= MIN_LENGTH {
         walk.found_text(Step::Spoken, &run, start..end);
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn words_are_in_order() {
         assert!(WORDS.is_sorted_by(|a, b| a.0 < b.0));
-        assert!(WORDS.iter().all(|(word, _)| word.len() <= LONGEST_WORD));
+        assert!(WORDS.iter().all(|(word, _)| word.len() <= MAX_WORD));
     }
 
     #[test]

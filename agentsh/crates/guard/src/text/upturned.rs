@@ -58,7 +58,7 @@ const PAIRS: &[(char, char)] =
     &[('b', 'q'), ('d', 'p'), ('n', 'u'), ('M', 'W'), ('6', '9'), ('(', ')'), ('[', ']'), ('{', '}')];
 
 /// So many signs, and so many of a hundred letters, are no quotation.
-const FEWEST: usize = 4;
+const MIN_COUNT: usize = 4;
 const SHARE: usize = 20;
 
 /// Shows the text the right way up, read from both ends.
@@ -77,7 +77,7 @@ pub(super) fn decode(text: &str, walk: &mut Walk<'_>) {
             sign.map_or_else(|| paired(character), |(_, letter)| *letter)
         })
         .collect();
-    if signs >= FEWEST && signs * 100 >= letters * SHARE {
+    if signs >= MIN_COUNT && signs * 100 >= letters * SHARE {
         walk.found_order(Step::Upturned, &turned, 0..text.len());
         let backwards: String = turned.chars().rev().collect();
         walk.found_order(Step::Upturned, &backwards, 0..text.len());

@@ -396,7 +396,7 @@ fn encoded_words_belong_together() {
 fn what_stands_between_tags_and_comments_is_put_together() {
     let each: String = SECRET.chars().map(|c| format!("<b>{c}</b>")).collect();
     assert_found(&each, &[Step::Markup]);
-    // A sign of comparison is no tag.
+    // A sign of comparison is not a tag.
     let code = format!("if slack < least: // {}", SECRET.replace(' ', " <!-- x --> "));
     assert_found(&code, &[Step::Markup]);
     let types = SECRET.replace(' ', "<T> ");

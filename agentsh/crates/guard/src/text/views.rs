@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::compressed;
 use super::limits::{Limits, Outcome};
 use super::profile::Profile;
-use super::readable::{SHORTEST, readable};
+use super::readable::{MIN_LENGTH, readable};
 use super::step::Step;
 use super::{
     base85, encoded_words, escapes, hidden, interspersed, listed, masked, morse, numbers, permuted,
@@ -20,7 +20,7 @@ const PROBES_OF_A_TEXT: usize = 29;
 
 /// Bytes that are no text are shown so many times in a visit, when they are as many as these at least.
 const BINARIES: usize = 48;
-const SHORTEST_BINARY: usize = 30;
+const MIN_BINARY: usize = 30;
 /// Bytes of each that are shown.
 const MAX_BINARY: usize = 8 * 1024;
 /// Bytes that masks may give in a visit, on top of as many as the text has.
@@ -39,14 +39,14 @@ pub fn spelled(bytes: &[u8]) -> String {
 
 /// Whether one pattern of a few bytes stands again and again, and nothing else: a wrong guess that inflates gives such.
 fn is_periodic(bytes: &[u8]) -> bool {
-    const LONGEST: usize = 8;
+    const MAX_LENGTH: usize = 8;
     const REPEATS: usize = 4;
-    let longest = LONGEST.min(bytes.len() / REPEATS);
+    let longest = MAX_LENGTH.min(bytes.len() / REPEATS);
     (1..=longest).any(|period| bytes[period..] == bytes[..bytes.len() - period])
 }
 
 /// Fewer bytes are a hash, a signature or a key.
-const SHORTEST_NOISE: usize = 256;
+const MIN_NOISE: usize = 256;
 
 /// Bytes of which nobody can say what they are: they look drawn, and begin as nothing that programs exchange openly.
 fn is_noise(bytes: &[u8]) -> bool {
@@ -76,7 +76,7 @@ fn is_noise(bytes: &[u8]) -> bool {
     ];
     // What is packed in a way that is opened here is judged by what is in it.
     const OPENED: [&[u8]; 5] = [b"\x1f\x8b", b"PK", b"\x78\x01", b"\x78\x9c", b"\x78\xda"];
-    if bytes.len() < SHORTEST_NOISE || bytes.get(4..8) == Some(b"ftyp") {
+    if bytes.len() < MIN_NOISE || bytes.get(4..8) == Some(b"ftyp") {
         return false;
     }
     let begins = |signs: &[&[u8]]| signs.iter().any(|sign| bytes.starts_with(sign));
@@ -84,10 +84,10 @@ fn is_noise(bytes: &[u8]) -> bool {
         return false;
     }
     let mut seen = [false; 256];
-    bytes.iter().take(2 * SHORTEST_NOISE).for_each(|byte| seen[usize::from(*byte)] = true);
+    bytes.iter().take(2 * MIN_NOISE).for_each(|byte| seen[usize::from(*byte)] = true);
     let distinct = seen.into_iter().filter(|seen| *seen).count();
     // Of so many drawn bytes, 162 are different, and 221 of twice as many; programs and tables have fewer.
-    distinct >= if bytes.len() < 2 * SHORTEST_NOISE { 140 } else { 200 }
+    distinct >= if bytes.len() < 2 * MIN_NOISE { 140 } else { 200 }
 }
 
 /// One text that was found.
@@ -132,7 +132,7 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
 /// Gives `sink` the other orders of a text in which nothing is encoded: its words backwards, their first letters. Not
 /// the text itself.
 pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
-    if text.len() < SHORTEST {
+    if text.len() < MIN_LENGTH {
         return;
     }
     let mut walk = Walk {
@@ -260,7 +260,7 @@ impl Walk<'_> {
             self.saw_opaque();
         }
         masked::decode(step, bytes, &at, self);
-        if self.binaries == 0 || bytes.len() < SHORTEST_BINARY {
+        if self.binaries == 0 || bytes.len() < MIN_BINARY {
             return;
         }
         if readable(bytes).is_some_and(|found| found.clean) {
@@ -268,7 +268,7 @@ impl Walk<'_> {
         }
         self.binaries -= 1;
         let spelled = spelled(bytes);
-        if self.how.len() < self.limits.depth && spelled.len() >= 3 * SHORTEST_BINARY {
+        if self.how.len() < self.limits.depth && spelled.len() >= 3 * MIN_BINARY {
             self.how.push(step);
             self.view(Step::Bytes, &spelled, at, false, false);
             self.how.pop();
@@ -321,7 +321,7 @@ impl Walk<'_> {
             self.cut();
         }
         let text = &text[..end];
-        if text.len() < SHORTEST || self.is_known(text) {
+        if text.len() < MIN_LENGTH || self.is_known(text) {
             return;
         }
         self.left -= text.len();
@@ -339,7 +339,7 @@ impl Walk<'_> {
     }
 
     fn expand(&mut self, text: &str, clean: bool) {
-        if text.len() < SHORTEST || !self.how.is_empty() && is_periodic(text.as_bytes()) {
+        if text.len() < MIN_LENGTH || !self.how.is_empty() && is_periodic(text.as_bytes()) {
             return;
         }
         let profile = Profile::of(text.as_bytes());

@@ -1,7 +1,7 @@
 //! Whole numbers that hold two, three or four bytes of a text each, in either order.
 
 /// Fewer bytes are chance.
-const SHORTEST: usize = 12;
+const MIN_LENGTH: usize = 12;
 
 /// The texts that numbers may be. Nothing comes out of numbers of one byte each: those are codes of characters.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn widened(values: &[u32]) -> Vec<String> {
 }
 
 fn text_of(values: &[u32], width: usize, least_first: bool) -> Option<String> {
-    if values.len() * width < SHORTEST {
+    if values.len() * width < MIN_LENGTH {
         return None;
     }
     let mut bytes = Vec::new();

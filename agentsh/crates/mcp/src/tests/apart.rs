@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 
 use super::rig::{Rig, run, setup};
-use crate::guard::{Guard, Lookout, Report, Subject};
+use crate::guard::{Guard, Precompute, Report, Subject};
 use crate::types::ServerId;
 
 /// Looks until it is told to go on; where nothing is long, at once.
@@ -15,7 +15,7 @@ struct Slow {
     go_on: Mutex<mpsc::Receiver<()>>,
 }
 
-impl Lookout for Slow {
+impl Precompute for Slow {
     fn look(&self, subject: &Subject<'_>, _: &mut Report) {
         if subject.matter.value().is_some_and(|value| value.length() > 8000) {
             self.begun.send(()).unwrap();
@@ -93,7 +93,7 @@ fn a_judgement_that_breaks_elsewhere_is_made_again_where_it_is_noticed() {
     #[derive(Debug)]
     struct OnlyHere(std::thread::ThreadId);
 
-    impl Lookout for OnlyHere {
+    impl Precompute for OnlyHere {
         fn look(&self, _: &Subject<'_>, _: &mut Report) {
             if std::thread::current().id() != self.0 {
                 std::panic::resume_unwind(Box::new(()));

@@ -16,7 +16,7 @@ use crate::store::{Event, Recorder};
 use crate::types::ServerId;
 use crate::{Ended, ExitInfo, Options, Running, StartError, Upstream, serve};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct Rig {
     pub client: Peer,
@@ -256,5 +256,5 @@ pub fn pair(size: usize) -> (Peer, (DuplexStream, DuplexStream)) {
 }
 
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
+    tokio::time::timeout(TEST_TIMEOUT, future).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
 }

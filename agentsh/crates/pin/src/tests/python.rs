@@ -242,7 +242,7 @@ fn what_an_installer_wrote_down_says_whose_a_program_is() {
     for line in [&module[..], &line] {
         assert_eq!(machine.ok(line).identity, "pypi:the_server@1.2.0", "{line:?}");
     }
-    // A file of the working directory with that name is no part of the package.
+    // A file of the working directory with that name is not a part of the package.
     machine.file("project/the_server.py", "");
     assert_eq!(machine.ok(&[python.to_str().unwrap(), "-m", "json"]).identity, "python-module:json");
 }

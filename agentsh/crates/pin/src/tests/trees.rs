@@ -143,7 +143,7 @@ fn links_to_what_a_person_keeps_show_nothing() {
     }
 }
 
-/// A young directory is looked at again: a link that was not read because of where it leads is no new one.
+/// A young directory is looked at again: a link that was not read because of where it leads is not a new one.
 #[test]
 fn a_link_to_a_file_that_is_no_code_is_not_taken_for_a_change() {
     let machine = Machine::new();

@@ -5,7 +5,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay, lay_list};
+use crate::section::{Section, merge_key, merge_list};
 use crate::sections::McpPolicy;
 use crate::sections::detection::Level;
 use crate::types::RuleRef;
@@ -288,17 +288,17 @@ impl Section<McpPolicy> for Advisories {
 
     fn merge(&self, below: &mut McpPolicy) {
         let (own, below) = (&self.written, &mut below.advisories);
-        lay(&own.dependency, &mut below.dependency);
-        lay(&own.vendor, &mut below.vendor);
-        lay(&own.community, &mut below.community);
-        lay(&own.availability, &mut below.availability);
-        lay(&own.block_from, &mut below.block_from);
-        lay(&own.quorum, &mut below.quorum);
-        lay(&own.max_error_rate, &mut below.max_error_rate);
-        lay_list(&self.ignore, &mut below.ignore);
-        lay_list(&self.signers, &mut below.signers);
-        lay_list(&self.sources, &mut below.sources);
-        lay_list(&self.status, &mut below.status);
+        merge_key(&own.dependency, &mut below.dependency);
+        merge_key(&own.vendor, &mut below.vendor);
+        merge_key(&own.community, &mut below.community);
+        merge_key(&own.availability, &mut below.availability);
+        merge_key(&own.block_from, &mut below.block_from);
+        merge_key(&own.quorum, &mut below.quorum);
+        merge_key(&own.max_error_rate, &mut below.max_error_rate);
+        merge_list(&self.ignore, &mut below.ignore);
+        merge_list(&self.signers, &mut below.signers);
+        merge_list(&self.sources, &mut below.sources);
+        merge_list(&self.status, &mut below.status);
     }
 
     /// Stricter words count; whom to believe is the user's choice.
@@ -361,7 +361,7 @@ fn signer(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let is_base64 = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
     if key.len() != 56 || !key.starts_with("RW") || !is_base64 {
         let help = "write the second line of a minisign public key: 56 characters that begin with `RW`";
-        reader.problem(here, "this is no public key of minisign", Some(help.to_owned()));
+        reader.problem(here, "this is not a public key of minisign", Some(help.to_owned()));
         return None;
     }
     Some(key)

@@ -5,7 +5,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
@@ -194,13 +194,13 @@ impl Section<McpPolicy> for Anomaly {
 
     fn merge(&self, below: &mut McpPolicy) {
         let (own, below) = (&self.written, &mut below.anomaly);
-        lay(&own.on_detection, &mut below.on_detection);
-        lay(&own.alpha, &mut below.alpha);
-        lay(&own.sigma, &mut below.sigma);
-        lay(&own.drift, &mut below.drift);
-        lay(&own.learning, &mut below.learning);
-        lay(&own.ask_from, &mut below.ask_from);
-        lay(&own.block_from, &mut below.block_from);
+        merge_key(&own.on_detection, &mut below.on_detection);
+        merge_key(&own.alpha, &mut below.alpha);
+        merge_key(&own.sigma, &mut below.sigma);
+        merge_key(&own.drift, &mut below.drift);
+        merge_key(&own.learning, &mut below.learning);
+        merge_key(&own.ask_from, &mut below.ask_from);
+        merge_key(&own.block_from, &mut below.block_from);
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {

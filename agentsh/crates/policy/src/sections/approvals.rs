@@ -7,7 +7,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay, lay_list};
+use crate::section::{Section, merge_key, merge_list};
 use crate::sections::McpPolicy;
 use crate::sections::credentials::is_variable;
 use crate::sections::telemetry::address;
@@ -178,7 +178,7 @@ impl Section<McpPolicy> for Approvals {
                 let name = reader.text(&here)?;
                 if !is_variable(&name) {
                     let help = "write `webhook_secret_env: NAME`".to_owned();
-                    reader.problem(&here, "this is no name of a variable", Some(help));
+                    reader.problem(&here, "this is not a variable name", Some(help));
                     return None;
                 }
                 Some(reader.ruled(&here, name))
@@ -189,12 +189,12 @@ impl Section<McpPolicy> for Approvals {
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        lay(&self.wait_ms, &mut below.approvals.wait_ms);
-        lay(&self.headless, &mut below.approvals.headless);
-        lay(&self.webhook, &mut below.approvals.webhook);
-        lay(&self.webhook_secret_env, &mut below.approvals.webhook_secret_env);
-        lay(&self.fleet, &mut below.approvals.fleet);
-        lay_list(&self.approved, &mut below.approvals.approved);
+        merge_key(&self.wait_ms, &mut below.approvals.wait_ms);
+        merge_key(&self.headless, &mut below.approvals.headless);
+        merge_key(&self.webhook, &mut below.approvals.webhook);
+        merge_key(&self.webhook_secret_env, &mut below.approvals.webhook_secret_env);
+        merge_key(&self.fleet, &mut below.approvals.fleet);
+        merge_list(&self.approved, &mut below.approvals.approved);
     }
 
     fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {

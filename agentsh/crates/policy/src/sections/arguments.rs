@@ -5,7 +5,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::McpPolicy;
 use crate::units;
 
@@ -16,12 +16,12 @@ pub struct Arguments {
 
 const LEAST: u64 = 1;
 /// No line is longer.
-const MOST: u64 = 1 << 30;
+const MAX_COUNT: u64 = 1 << 30;
 
 impl Section<McpPolicy> for Arguments {
     const KEYS: &'static [Key] = &[Key {
         name: "max_argument_bytes",
-        kind: Kind::Number(LEAST, MOST),
+        kind: Kind::Number(LEAST, MAX_COUNT),
         default: "none: a call is as long as a message may be",
         about: "Longest argument of a tool call, in bytes of its JSON. A call with a longer one is refused.",
         example: "65536",
@@ -29,11 +29,11 @@ impl Section<McpPolicy> for Arguments {
     }];
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        Self { most_bytes: reader.number(fields.find("max_argument_bytes"), LEAST, MOST) }
+        Self { most_bytes: reader.number(fields.find("max_argument_bytes"), LEAST, MAX_COUNT) }
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        lay(&self.most_bytes, &mut below.max_argument_bytes);
+        merge_key(&self.most_bytes, &mut below.max_argument_bytes);
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {

@@ -5,7 +5,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::AgentPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,7 +29,7 @@ impl Section<AgentPolicy> for Briefing {
     }
 
     fn merge(&self, below: &mut AgentPolicy) {
-        lay(&self.tell, &mut below.tell_sandbox);
+        merge_key(&self.tell, &mut below.tell_sandbox);
     }
 
     /// It opens nothing, either way.

@@ -5,7 +5,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::McpPolicy;
 use crate::sections::content::OnFinding;
 use crate::types::RuleRef;
@@ -255,16 +255,16 @@ impl Section<McpPolicy> for Classifier {
 
     fn merge(&self, below: &mut McpPolicy) {
         let (own, below) = (&self.written, &mut below.classifier);
-        lay(&own.url, &mut below.url);
-        lay(&own.host, &mut below.host);
-        lay(&own.model, &mut below.model);
-        lay(&own.key_env, &mut below.key_env);
-        lay(&own.format, &mut below.format);
-        lay(&own.threshold, &mut below.threshold);
-        lay(&own.timeout, &mut below.timeout);
-        lay(&own.min_bytes, &mut below.min_bytes);
-        lay(&own.action, &mut below.action);
-        lay(&own.on_unavailable, &mut below.on_unavailable);
+        merge_key(&own.url, &mut below.url);
+        merge_key(&own.host, &mut below.host);
+        merge_key(&own.model, &mut below.model);
+        merge_key(&own.key_env, &mut below.key_env);
+        merge_key(&own.format, &mut below.format);
+        merge_key(&own.threshold, &mut below.threshold);
+        merge_key(&own.timeout, &mut below.timeout);
+        merge_key(&own.min_bytes, &mut below.min_bytes);
+        merge_key(&own.action, &mut below.action);
+        merge_key(&own.on_unavailable, &mut below.on_unavailable);
         if own.labels.is_some() {
             below.labels.clone_from(&own.labels);
         }

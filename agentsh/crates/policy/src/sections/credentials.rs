@@ -9,7 +9,7 @@ use crate::model::{HostPattern, NetworkRule, RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::network::{HostRule, Precedence};
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay_list};
+use crate::section::{Section, merge_list};
 use crate::sections::{AgentPolicy, network};
 use crate::types::RuleRef;
 
@@ -159,7 +159,7 @@ impl Section<AgentPolicy> for Credentials {
     }
 
     fn merge(&self, below: &mut AgentPolicy) {
-        lay_list(&self.entries, &mut below.credentials);
+        merge_list(&self.entries, &mut below.credentials);
     }
 
     fn narrow(&self, base: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {
@@ -238,7 +238,7 @@ fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
     let variables = reader.list(fields.find("as"), |reader, here| {
         let name = reader.text(here)?;
         if !is_variable(&name) {
-            reader.problem(here, format!("`{name}` is no name of a variable"), None);
+            reader.problem(here, format!("`{name}` is not a variable name"), None);
             return None;
         }
         Some(name)

@@ -9,7 +9,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::{OnFlow, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
@@ -314,19 +314,19 @@ impl Section<McpPolicy> for CrossServer {
         if own.rule.is_some() {
             below.rule.clone_from(&own.rule);
         }
-        lay(&own.enabled, &mut below.enabled);
-        lay(&own.shadow, &mut below.shadow);
-        lay(&own.similarity, &mut below.similarity);
-        lay(&own.threshold, &mut below.threshold);
-        lay(&own.read_then_send, &mut below.read_then_send);
-        lay(&own.send_window_ms, &mut below.send_window_ms);
-        lay(&own.burst, &mut below.burst);
-        lay(&own.burst_calls, &mut below.burst_calls);
-        lay(&own.burst_window_ms, &mut below.burst_window_ms);
-        lay(&own.flow, &mut below.flow);
-        lay(&own.same_turn_only, &mut below.same_turn_only);
-        lay(&own.flow_window_ms, &mut below.flow_window_ms);
-        lay(&own.on_flow, &mut below.on_flow);
+        merge_key(&own.enabled, &mut below.enabled);
+        merge_key(&own.shadow, &mut below.shadow);
+        merge_key(&own.similarity, &mut below.similarity);
+        merge_key(&own.threshold, &mut below.threshold);
+        merge_key(&own.read_then_send, &mut below.read_then_send);
+        merge_key(&own.send_window_ms, &mut below.send_window_ms);
+        merge_key(&own.burst, &mut below.burst);
+        merge_key(&own.burst_calls, &mut below.burst_calls);
+        merge_key(&own.burst_window_ms, &mut below.burst_window_ms);
+        merge_key(&own.flow, &mut below.flow);
+        merge_key(&own.same_turn_only, &mut below.same_turn_only);
+        merge_key(&own.flow_window_ms, &mut below.flow_window_ms);
+        merge_key(&own.on_flow, &mut below.on_flow);
         below.kinds.extend(own.kinds.clone());
     }
 

@@ -8,7 +8,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::McpPolicy;
 use crate::sections::content::OnFinding;
 use crate::sections::rules::{Pattern, pattern};
@@ -363,7 +363,7 @@ impl Section<McpPolicy> for Sampling {
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        lay(&self.policy, &mut below.detection.requests);
+        merge_key(&self.policy, &mut below.detection.requests);
         below.detection.requests_of.extend(self.per_server.clone());
     }
 

@@ -6,7 +6,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::narrow::Narrowing;
 use crate::path;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay_list};
+use crate::section::{Section, merge_list};
 use crate::sections::{ProcessPolicy, path_pattern};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,7 +41,7 @@ impl Section<ProcessPolicy> for Exec {
     }
 
     fn merge(&self, below: &mut ProcessPolicy) {
-        lay_list(&self.allow, &mut below.exec.allow);
+        merge_list(&self.allow, &mut below.exec.allow);
     }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {

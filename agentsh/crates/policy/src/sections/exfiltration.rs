@@ -8,7 +8,7 @@ use crate::model::{
 };
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay, lay_list};
+use crate::section::{Section, merge_key, merge_list};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 use crate::{domain, domain::HostError};
@@ -216,11 +216,11 @@ impl Section<McpPolicy> for Exfiltration {
             in_force.on_detection = action.value;
             in_force.written.insert("on_detection", action.rule.clone());
         }
-        lay(&self.on_private_to_external, &mut in_force.on_private_to_external);
-        lay_list(&self.allow, &mut in_force.allow);
-        lay_list(&self.pairs, &mut in_force.pairs);
-        lay(&self.close_after, &mut in_force.close_after);
-        lay(&self.on_opaque, &mut in_force.on_opaque);
+        merge_key(&self.on_private_to_external, &mut in_force.on_private_to_external);
+        merge_list(&self.allow, &mut in_force.allow);
+        merge_list(&self.pairs, &mut in_force.pairs);
+        merge_key(&self.close_after, &mut in_force.close_after);
+        merge_key(&self.on_opaque, &mut in_force.on_opaque);
         if let Some(marker) = &self.marker {
             in_force.marker = marker.value;
             in_force.written.insert("marker", marker.rule.clone());

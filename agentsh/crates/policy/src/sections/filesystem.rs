@@ -6,7 +6,7 @@ use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::path;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay, lay_list};
+use crate::section::{Section, merge_key, merge_list};
 use crate::sections::ProcessPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,11 +91,11 @@ impl Section<ProcessPolicy> for Filesystem {
 
     fn merge(&self, below: &mut ProcessPolicy) {
         let files = &mut below.filesystem;
-        lay_list(&self.read, &mut files.read);
-        lay_list(&self.write, &mut files.write);
-        lay_list(&self.deny, &mut files.deny);
-        lay_list(&self.unmask, &mut files.unmask);
-        lay(&self.guard, &mut files.guard_all);
+        merge_list(&self.read, &mut files.read);
+        merge_list(&self.write, &mut files.write);
+        merge_list(&self.deny, &mut files.deny);
+        merge_list(&self.unmask, &mut files.unmask);
+        merge_key(&self.guard, &mut files.guard_all);
     }
 
     /// Giving up the right to write keeps the right to read, unless that is listed too.
@@ -161,7 +161,7 @@ impl Section<ProcessPolicy> for Filesystem {
     }
 }
 
-/// The entries that `base` covers. One that `possible` covers is no mistake.
+/// The entries that `base` covers. One that `possible` covers is not a mistake.
 fn covered_paths(
     narrowing: &mut Narrowing<'_>,
     list: &List<String>,
@@ -218,7 +218,7 @@ pub fn denied_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
         .to_owned();
     reader.problem(
         here,
-        format!("`{sign}` is no wildcard here, so that this would deny next to nothing"),
+        format!("`{sign}` is not a wildcard here, so that this would deny next to nothing"),
         Some(help),
     );
     None

@@ -7,7 +7,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::Policy;
 use crate::sections::credentials::is_variable;
 use crate::sections::telemetry::address;
@@ -169,7 +169,7 @@ impl Section<Policy> for Interface {
             let name = reader.text(&here)?;
             if !is_variable(&name) {
                 let help = "write `token_env: NAME`".to_owned();
-                reader.problem(&here, "this is no name of a variable", Some(help));
+                reader.problem(&here, "this is not a variable name", Some(help));
                 return None;
             }
             Some(reader.ruled(&here, name))
@@ -201,12 +201,12 @@ impl Section<Policy> for Interface {
 
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.interface;
-        lay(&self.0.registry, &mut below.registry);
-        lay(&self.0.mode, &mut below.mode);
-        lay(&self.0.enforce, &mut below.enforce);
-        lay(&self.0.on_unreachable, &mut below.on_unreachable);
-        lay(&self.0.wait_ms, &mut below.wait_ms);
-        lay(&self.0.token_env, &mut below.token_env);
+        merge_key(&self.0.registry, &mut below.registry);
+        merge_key(&self.0.mode, &mut below.mode);
+        merge_key(&self.0.enforce, &mut below.enforce);
+        merge_key(&self.0.on_unreachable, &mut below.on_unreachable);
+        merge_key(&self.0.wait_ms, &mut below.wait_ms);
+        merge_key(&self.0.token_env, &mut below.token_env);
         below.names.extend(self.0.names.iter().map(|(id, name)| (id.clone(), name.clone())));
     }
 

@@ -5,7 +5,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::{self, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::ProcessPolicy;
 use crate::types::RuleRef;
 use crate::units;
@@ -83,10 +83,10 @@ impl Section<ProcessPolicy> for Limits {
 
     fn merge(&self, below: &mut ProcessPolicy) {
         let limits = &mut below.limits;
-        lay(&self.values.memory, &mut limits.memory);
-        lay(&self.values.pids, &mut limits.pids);
-        lay(&self.values.open_files, &mut limits.open_files);
-        lay(&self.values.cpu_percent, &mut limits.cpu_percent);
+        merge_key(&self.values.memory, &mut limits.memory);
+        merge_key(&self.values.pids, &mut limits.pids);
+        merge_key(&self.values.open_files, &mut limits.open_files);
+        merge_key(&self.values.cpu_percent, &mut limits.cpu_percent);
     }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {

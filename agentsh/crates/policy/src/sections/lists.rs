@@ -6,7 +6,7 @@ use crate::mcp::is_own;
 use crate::model::{ListMode, Ruled, ToolRule};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay_list};
+use crate::section::{Section, merge_list};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
@@ -149,10 +149,10 @@ impl Section<McpPolicy> for Lists {
             below.tool_policy = mode.value;
             below.tool_policy_rule = Some(mode.rule.clone());
         }
-        lay_list(&self.allowed_servers, &mut below.allowed_servers);
-        lay_list(&self.denied_servers, &mut below.denied_servers);
-        lay_list(&self.allowed_tools, &mut below.allowed_tools);
-        lay_list(&self.denied_tools, &mut below.denied_tools);
+        merge_list(&self.allowed_servers, &mut below.allowed_servers);
+        merge_list(&self.denied_servers, &mut below.denied_servers);
+        merge_list(&self.allowed_tools, &mut below.allowed_tools);
+        merge_list(&self.denied_tools, &mut below.denied_tools);
     }
 
     /// The project's lists stay lists of their own, which a call has to pass as well: see [`McpPolicy::narrowed_by`].

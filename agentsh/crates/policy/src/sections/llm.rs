@@ -9,7 +9,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::{RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay, lay_list};
+use crate::section::{Section, merge_key, merge_list};
 use crate::sections::{Policy, network};
 use crate::types::RuleRef;
 use crate::yaml::Value;
@@ -178,7 +178,7 @@ const CREDENTIALS: [(&str, Credentials); 2] = [("pass", Credentials::Pass), ("br
 
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 /// Tokens of a session.
-const MOST_TOKENS: u64 = 1 << 40;
+const MAX_TOKENS: u64 = 1 << 40;
 
 const BUDGET: &[Key] = &[
     Key {
@@ -190,7 +190,7 @@ const BUDGET: &[Key] = &[
     },
     Key {
         name: "max_tokens",
-        kind: Kind::Number(1, MOST_TOKENS),
+        kind: Kind::Number(1, MAX_TOKENS),
         default: "no limit",
         about: "Tokens of a session, asked and answered.",
         example: "2000000",
@@ -206,7 +206,7 @@ const BUDGET: &[Key] = &[
     Key { name: "rpm", kind: COUNT, default: "no limit", about: "Requests a minute.", example: "60", ..KEY },
     Key {
         name: "tpm",
-        kind: Kind::Number(1, MOST_TOKENS),
+        kind: Kind::Number(1, MAX_TOKENS),
         default: "no limit",
         about: "Tokens a minute, asked and answered.",
         example: "200000",
@@ -386,21 +386,21 @@ impl Section<Policy> for Llm {
 
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.llm;
-        lay(&self.enabled, &mut below.enabled);
-        lay(&self.canary, &mut below.canary);
-        lay(&self.canary_sentences, &mut below.canary_sentences);
-        lay(&self.canary_word, &mut below.canary_word);
-        lay(&self.canary_decoded, &mut below.canary_decoded);
-        lay(&self.replacement, &mut below.replacement);
-        lay(&self.timeout_ms, &mut below.timeout_ms);
-        lay_list(&self.allow, &mut below.allow);
-        lay(&self.secrets, &mut below.secrets);
+        merge_key(&self.enabled, &mut below.enabled);
+        merge_key(&self.canary, &mut below.canary);
+        merge_key(&self.canary_sentences, &mut below.canary_sentences);
+        merge_key(&self.canary_word, &mut below.canary_word);
+        merge_key(&self.canary_decoded, &mut below.canary_decoded);
+        merge_key(&self.replacement, &mut below.replacement);
+        merge_key(&self.timeout_ms, &mut below.timeout_ms);
+        merge_list(&self.allow, &mut below.allow);
+        merge_key(&self.secrets, &mut below.secrets);
         below.secret_kinds.extend(self.secret_kinds.iter().map(|(kind, word)| (kind.clone(), word.clone())));
-        lay(&self.credentials, &mut below.credentials);
-        lay_list(&self.budgets, &mut below.budgets);
+        merge_key(&self.credentials, &mut below.credentials);
+        merge_list(&self.budgets, &mut below.budgets);
         // What a layer above says of a model goes before what the layers below say.
         let mut below_prices = std::mem::take(&mut below.prices);
-        lay_list(&self.prices, &mut below.prices);
+        merge_list(&self.prices, &mut below.prices);
         if !self.prices.as_ref().is_some_and(|list| list.replaces) {
             below.prices.append(&mut below_prices);
         }
@@ -545,7 +545,7 @@ fn budget(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Budget> {
     let mut number =
         |name: &str, most: u64| reader.number(fields.find(name), 1, most).map(|found| found.value);
     let (max_tokens, requests, tokens) =
-        (number("max_tokens", MOST_TOKENS), number("rpm", u64::from(u32::MAX)), number("tpm", MOST_TOKENS));
+        (number("max_tokens", MAX_TOKENS), number("rpm", u64::from(u32::MAX)), number("tpm", MAX_TOKENS));
     let max_cost = amount(reader, &fields, "max_cost_usd")?;
     let model = pattern(reader, &fields)?;
     if max_tokens.or(requests).or(tokens).or(max_cost).is_none() {
@@ -592,7 +592,7 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<Op
         .flatten();
     if micros.is_none() {
         let help = "write dollars in quotes, such as `\"3.00\"`".to_owned();
-        reader.problem(&here, format!("`{text}` is no amount of dollars"), Some(help));
+        reader.problem(&here, format!("`{text}` is not an amount of dollars"), Some(help));
         return None;
     }
     Some(micros)

@@ -5,7 +5,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::{AgentPolicy, path_pattern};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,7 +33,7 @@ impl Section<AgentPolicy> for McpConfig {
     }
 
     fn merge(&self, below: &mut AgentPolicy) {
-        lay(&self.file, &mut below.mcp_config);
+        merge_key(&self.file, &mut below.mcp_config);
     }
 
     fn narrow(&self, _: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {

@@ -10,7 +10,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::{HostPattern, NetworkPolicy, NetworkRule, ProxyChoice, RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay, lay_list};
+use crate::section::{Section, merge_key, merge_list};
 use crate::sections::ProcessPolicy;
 use crate::yaml::Value;
 
@@ -131,9 +131,9 @@ impl Section<ProcessPolicy> for Network {
             let kept = if list.replaces { Vec::new() } else { std::mem::take(&mut network.allow) };
             network.allow = list.value.iter().cloned().chain(kept).collect();
         }
-        lay_list(&self.loopback, &mut network.loopback);
-        lay(&self.proxy, &mut network.proxy);
-        lay(&self.unknown, &mut network.unknown);
+        merge_list(&self.loopback, &mut network.loopback);
+        merge_key(&self.proxy, &mut network.proxy);
+        merge_key(&self.unknown, &mut network.unknown);
     }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
@@ -199,7 +199,7 @@ fn proxy(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<ProxyChoice>>
         url if url.starts_with("http://") && url.len() > 7 => ProxyChoice::Url(text),
         _ => {
             let help = "write `environment`, `off`, or `http://HOST:PORT`".to_owned();
-            reader.problem(here, "this is no proxy that can be used", Some(help));
+            reader.problem(here, "this is not a proxy that can be used", Some(help));
             return None;
         }
     };

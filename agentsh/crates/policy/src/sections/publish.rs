@@ -5,7 +5,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, List, Reader};
-use crate::section::{Section, lay_list};
+use crate::section::{Section, merge_list};
 use crate::sections::{AgentPolicy, port};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +36,7 @@ impl Section<AgentPolicy> for Publish {
     }
 
     fn merge(&self, below: &mut AgentPolicy) {
-        lay_list(&self.ports, &mut below.publish);
+        merge_list(&self.ports, &mut below.publish);
     }
 
     fn narrow(&self, base: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {

@@ -6,7 +6,7 @@ use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
 use crate::risk::Names;
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::McpPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ impl Section<McpPolicy> for RiskNames {
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        lay(&self.names, &mut below.risk_names);
+        merge_key(&self.names, &mut below.risk_names);
     }
 
     /// What has a verb as a word has it somewhere: `literal` finds more.

@@ -9,7 +9,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
 use crate::risk::Risk;
-use crate::section::{Section, lay_list};
+use crate::section::{Section, merge_list};
 use crate::sections::McpPolicy;
 use crate::sections::network::block;
 
@@ -196,7 +196,7 @@ impl Section<McpPolicy> for Rules {
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        lay_list(&self.written, &mut below.rules);
+        merge_list(&self.written, &mut below.rules);
     }
 
     /// A rule only takes away.
@@ -350,7 +350,7 @@ pub(crate) fn pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Patter
             let error = error.to_string();
             let why =
                 error.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned();
-            reader.problem(here, format!("this is no regular expression: {why}"), None);
+            reader.problem(here, format!("this is not a regular expression: {why}"), None);
             None
         }
     }

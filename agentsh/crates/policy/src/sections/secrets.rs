@@ -8,7 +8,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
-use crate::section::{Section, lay, lay_list};
+use crate::section::{Section, merge_key, merge_list};
 use crate::sections::McpPolicy;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::RuleRef;
@@ -187,7 +187,7 @@ impl Section<McpPolicy> for Secrets {
                     let words: Vec<String> = known().map(word).collect();
                     let words: Vec<&str> = words.iter().map(String::as_str).collect();
                     let help = format!("write {}", one_of(&words));
-                    reader.problem(&here, format!("'{name}' is no kind of secret"), Some(help));
+                    reader.problem(&here, format!("'{name}' is not a kind of secret"), Some(help));
                 }
                 if let Some(action) = reader.word(Some(here), &WORDS) {
                     kinds.insert(kind, action);
@@ -204,10 +204,10 @@ impl Section<McpPolicy> for Secrets {
 
     fn merge(&self, below: &mut McpPolicy) {
         let below = &mut below.secrets;
-        lay(&self.arguments, &mut below.arguments);
-        lay(&self.results, &mut below.results);
+        merge_key(&self.arguments, &mut below.arguments);
+        merge_key(&self.results, &mut below.results);
         below.kinds.extend(self.kinds.clone());
-        lay_list(&self.custom, &mut below.custom);
+        merge_list(&self.custom, &mut below.custom);
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
@@ -264,7 +264,7 @@ fn word(kind: &str) -> String {
 }
 
 fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomSecret> {
-    const LONGEST: usize = 40;
+    const MAX_LENGTH: usize = 40;
     let fields = reader.map(here, CUSTOM)?;
     for key in ["name", "pattern"] {
         if fields.find(key).is_none() {
@@ -274,8 +274,8 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomSecret> {
     let name = fields.find("name").and_then(|here| {
         let name = reader.text(&here)?;
         let is_tag = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, ' ' | '-' | '_');
-        if name.len() > LONGEST || !name.chars().all(is_tag) {
-            let what = format!("a name is at most {LONGEST} letters, digits, spaces and hyphens long");
+        if name.len() > MAX_LENGTH || !name.chars().all(is_tag) {
+            let what = format!("a name is at most {MAX_LENGTH} letters, digits, spaces and hyphens long");
             reader.problem(&here, what, None);
             return None;
         }

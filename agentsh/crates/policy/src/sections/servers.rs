@@ -8,7 +8,7 @@ use crate::limits::limits_for_server;
 use crate::model::{DataSink, DataSource, Ruled, ServerPolicy};
 use crate::narrow::{self, Narrowing};
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay};
+use crate::section::{Section, merge_key};
 use crate::sections::exfiltration::FLOW;
 use crate::sections::{McpPolicy, ProcessPolicy, RawProcess, flow};
 use crate::types::{RuleRef, ServerId};
@@ -143,9 +143,9 @@ impl Section<McpPolicy> for Servers {
                 slot.rule = own.rule.clone();
             }
             slot.env.extend(own.env.iter().flat_map(|env| env.value.clone()));
-            lay(&own.install_scripts, &mut slot.install_scripts);
-            lay(&own.source, &mut slot.source);
-            lay(&own.sink, &mut slot.sink);
+            merge_key(&own.install_scripts, &mut slot.install_scripts);
+            merge_key(&own.source, &mut slot.source);
+            merge_key(&own.sink, &mut slot.sink);
             own.process.merge(&mut slot.process);
             slot.own.push(own.process.clone());
             below.not_enforced.extend(own.later.iter().cloned());
@@ -161,9 +161,9 @@ impl Section<McpPolicy> for Servers {
             let slot = base.servers.entry(id.clone()).or_insert_with(|| ServerPolicy::new(&own.rule));
             narrowing.possible = narrowing.profiles.iter().map(|profile| slot.over(profile)).collect();
             narrowing.limits = limits_for_server();
-            lay(&own.install_scripts, &mut slot.install_scripts);
-            lay(&own.source, &mut slot.source);
-            lay(&own.sink, &mut slot.sink);
+            merge_key(&own.install_scripts, &mut slot.install_scripts);
+            merge_key(&own.source, &mut slot.source);
+            merge_key(&own.sink, &mut slot.sink);
             slot.narrowing.push(own.process.clone());
             own.process.narrow(&mut slot.process, narrowing);
             narrowing.possible.clear();

@@ -9,7 +9,7 @@ use crate::model::{NetworkRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::network::{HostRule, Precedence};
 use crate::reader::{Fields, Here, List, Listed, Reader};
-use crate::section::{Section, lay_list};
+use crate::section::{Section, merge_list};
 use crate::sections::AgentPolicy;
 use crate::types::RuleRef;
 use crate::yaml::Value;
@@ -134,7 +134,7 @@ impl Section<AgentPolicy> for Ssh {
     }
 
     fn merge(&self, below: &mut AgentPolicy) {
-        lay_list(&self.entries, &mut below.ssh);
+        merge_list(&self.entries, &mut below.ssh);
     }
 
     fn narrow(&self, base: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {
@@ -169,7 +169,7 @@ fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
     for (key, here) in &keys {
         if !key.starts_with(['/', '~']) && !key.starts_with("SHA256:") {
             let help = "write the path of a key, or its fingerprint as `ssh-add -l` shows it".to_owned();
-            reader.problem(here, "this is no key", Some(help));
+            reader.problem(here, "this is not a key", Some(help));
             return None;
         }
     }
@@ -179,7 +179,7 @@ fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
         let host = parsed.and_then(|(host, port)| Some((domain::normalise(host).ok()?, port)));
         let Some((host, port)) = host.filter(|_| !text.contains(['*', '/', '@'])) else {
             let help = "write one name, such as `git.example.com` or `git.example.com:2222`".to_owned();
-            reader.problem(&here, "this is no server", Some(help));
+            reader.problem(&here, "this is not a server", Some(help));
             return None;
         };
         let host = match host {
@@ -236,10 +236,10 @@ mod tests {
     fn mistakes() {
         for (entry, said) in [
             ("{hosts: [a.example]}", "names no key"),
-            ("{keys: [id_rsa], hosts: [a.example]}", "this is no key"),
+            ("{keys: [id_rsa], hosts: [a.example]}", "this is not a key"),
             ("{keys: [/k]}", "used for nothing"),
-            ("{keys: [/k], hosts: [\"*.example\"]}", "this is no server"),
-            ("{keys: [/k], hosts: [\"git@a.example\"]}", "this is no server"),
+            ("{keys: [/k], hosts: [\"*.example\"]}", "this is not a server"),
+            ("{keys: [/k], hosts: [\"git@a.example\"]}", "this is not a server"),
         ] {
             let error = crate::parse("p.yaml", &format!("agent: {{ssh: {entry}}}")).unwrap_err().render();
             assert!(error.contains(said), "{entry}: {error}");

@@ -7,7 +7,7 @@ use crate::keys::{KEY, Key, Kind};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, lay, lay_list};
+use crate::section::{Section, merge_key, merge_list};
 use crate::sections::Policy;
 use crate::sections::credentials::is_variable;
 
@@ -205,12 +205,12 @@ impl Section<Policy> for Telemetry {
 
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.telemetry;
-        lay(&self.endpoint, &mut below.endpoint);
-        lay(&self.protocol, &mut below.protocol);
+        merge_key(&self.endpoint, &mut below.endpoint);
+        merge_key(&self.protocol, &mut below.protocol);
         below.headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-        lay(&self.file, &mut below.file);
-        lay(&self.syslog, &mut below.syslog);
-        lay_list(&self.webhooks, &mut below.webhooks);
+        merge_key(&self.file, &mut below.file);
+        merge_key(&self.syslog, &mut below.syslog);
+        merge_list(&self.webhooks, &mut below.webhooks);
     }
 
     /// A repository neither hears what its user does nor keeps others from hearing it.
@@ -278,7 +278,7 @@ fn headers(reader: &mut Reader<'_>, otlp: &Fields<'_>) -> BTreeMap<String, Ruled
     for (name, here) in names.iter().flat_map(Fields::all).take(MAX_HEADERS) {
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || !name.bytes().all(is_token) {
-            reader.problem(&here, "this is no name of a header", None);
+            reader.problem(&here, "this is not a header name", None);
         } else if let Some(value) = reader.text(&here) {
             found.insert(name.to_owned(), reader.ruled(&here, value));
         }
@@ -309,7 +309,7 @@ fn webhook(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<EventWebhook> {
     if let (Some(here), Some(name)) = (&secret, &secret_env)
         && !is_variable(name)
     {
-        reader.problem(here, "this is no name of a variable", Some("write `secret_env: NAME`".to_owned()));
+        reader.problem(here, "this is not a variable name", Some("write `secret_env: NAME`".to_owned()));
         return None;
     }
     let Some(url) = fields.find("url") else {

@@ -10,7 +10,7 @@ use crate::plan::{Access, Kind, What};
 use crate::policy::builtin_paths;
 
 /// Configurations that are read for one repository. Git itself stops at ten that include each other.
-const MOST_CONFIGURATIONS: usize = 64;
+const MAX_CONFIGURATIONS: usize = 64;
 
 impl Builder<'_> {
     /// Every repository in a writable directory, and what the one around it says. False: there is too much, and nothing is
@@ -62,7 +62,7 @@ impl Builder<'_> {
         self.guard_configured(&git, worktree);
         for repository in std::iter::once(git.clone()).chain(self.host.common_directory(&git)) {
             if self.host.look(&repository.join("hooks")) == Some(Found::Directory) {
-                self.follow_links_in(&repository.join("hooks"), &mut { MOST_HOOKS });
+                self.follow_links_in(&repository.join("hooks"), &mut { MAX_HOOKS });
             }
         }
     }
@@ -227,7 +227,7 @@ impl Builder<'_> {
         let mut said = self.rules.git.said.clone();
         let mut worktrees = Vec::new();
         while let Some(config) = waiting.pop() {
-            if seen.len() >= MOST_CONFIGURATIONS {
+            if seen.len() >= MAX_CONFIGURATIONS {
                 self.layout.unsearched.push(git.to_owned());
                 break;
             }
@@ -309,12 +309,12 @@ impl Builder<'_> {
 }
 
 /// Repositories for which a sandbox gets guards, and the mounts that each takes.
-const MOST_REPOSITORIES: usize = 2_000;
+const MAX_REPOSITORIES: usize = 2_000;
 const MOUNTS_EACH: usize = 9;
 /// Directories that are hidden because they hold too many.
-const MOST_HIDDEN: usize = 100;
+const MAX_HIDDEN: usize = 100;
 /// Hooks of one repository in which links are looked for.
-const MOST_HOOKS: usize = 10_000;
+const MAX_HOOKS: usize = 10_000;
 
 /// The directories at the top that hold too many repositories, the fullest first, and whether the rest can be guarded.
 fn too_many(directory: &Path, found: &Repositories, most_mounts: usize) -> (Vec<PathBuf>, bool) {
@@ -323,7 +323,7 @@ fn too_many(directory: &Path, found: &Repositories, most_mounts: usize) -> (Vec<
         return (Vec::new(), false);
     }
     // Some are for everything else.
-    let most = (most_mounts.saturating_sub(500) / MOUNTS_EACH).min(MOST_REPOSITORIES);
+    let most = (most_mounts.saturating_sub(500) / MOUNTS_EACH).min(MAX_REPOSITORIES);
     let mut groups: BTreeMap<PathBuf, usize> = BTreeMap::new();
     if total > most {
         for path in found.found.iter().chain(&found.closed) {
@@ -334,7 +334,7 @@ fn too_many(directory: &Path, found: &Repositories, most_mounts: usize) -> (Vec<
     let mut groups: Vec<(usize, PathBuf)> = groups.into_iter().map(|(path, count)| (count, path)).collect();
     groups.sort();
     let mut hidden = Vec::new();
-    while total > most && hidden.len() < MOST_HIDDEN {
+    while total > most && hidden.len() < MAX_HIDDEN {
         let Some((count, path)) = groups.pop() else { break };
         total -= count;
         hidden.push(path);

@@ -265,7 +265,7 @@ impl Builder<'_> {
         match self.host.look(path) {
             Some(Found::Directory) => {
                 self.bind(path, Access::ReadOnly, Kind::Directory);
-                self.follow_links_in(path, &mut { MOST_FOLLOWED });
+                self.follow_links_in(path, &mut { MAX_FOLLOWED });
             }
             Some(Found::Closed) => self.hide_closed(path),
             Some(Found::File) => self.bind(path, Access::ReadOnly, Kind::File),
@@ -321,9 +321,9 @@ impl Builder<'_> {
     /// Guards what a link leads to, from one to the next.
     fn follow(&mut self, link: &Path) {
         /// The kernel follows no more.
-        const MOST_LINKS: usize = 40;
+        const MAX_LINKS: usize = 40;
         let mut at = link.to_owned();
-        for _ in 0..MOST_LINKS {
+        for _ in 0..MAX_LINKS {
             let Some(to) = self.host.link(&at) else { break };
             at = plain(&at.parent().unwrap_or(Path::new("/")).join(to));
             if !self.may_be_written(&at) || !self.followed.insert(at.clone()) {
@@ -367,7 +367,7 @@ impl Builder<'_> {
     pub(super) fn held(&self, guards: &[Mount]) -> BTreeSet<PathBuf> {
         let targets: BTreeSet<&Path> = guards.iter().map(|mount| mount.target.as_path()).collect();
         let read = self.granted.iter().filter(|(_, access)| **access == Access::ReadOnly);
-        // A grant on the way is no end of it: what lies around it counts.
+        // A grant on the way is not an end of it: what lies around it counts.
         let lies_in_writable = |path: &Path| {
             path.parent()
                 .and_then(|parent| self.nearest(parent))
@@ -400,7 +400,7 @@ fn stand_in_of(guarded: &ProjectReadOnly) -> StandIn {
 }
 
 /// Entries of one guarded directory in which links are looked for.
-const MOST_FOLLOWED: usize = 20_000;
+const MAX_FOLLOWED: usize = 20_000;
 
 /// The paths that an entry of the table means in a directory.
 fn named(guarded: &ProjectReadOnly, directory: &Path, host: &dyn Host) -> Vec<PathBuf> {

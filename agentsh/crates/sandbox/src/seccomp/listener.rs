@@ -18,10 +18,10 @@ use super::files::{self, LooksFor, Renamed, Wanted};
 const IN_PLACE_OF: u32 = 1;
 
 /// `PATH_MAX`.
-const LONGEST_PATH: usize = 4096;
+const MAX_PATH: usize = 4096;
 
 /// The largest address that a socket takes.
-const LONGEST: u64 = 128;
+const MAX_LENGTH: u64 = 128;
 
 /// A `connect` that waits for its answer.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Listener {
     pub fn next(&self) -> io::Result<Option<Asked>> {
         let Some(heard) = self.heard()? else { return Ok(None) };
         let [descriptor, at, length, ..] = heard.data.args;
-        let bytes = read(heard.pid, at, length.min(LONGEST)).unwrap_or_default();
+        let bytes = read(heard.pid, at, length.min(MAX_LENGTH)).unwrap_or_default();
         // What was read is the caller's only if the caller is still the one who asked.
         if !self.is_waiting(heard.id) {
             return Ok(None);
@@ -258,7 +258,7 @@ fn read(pid: u32, at: u64, length: u64) -> io::Result<Vec<u8>> {
 fn text(pid: u32, mut at: u64) -> Vec<u8> {
     const PAGE: u64 = 4096;
     let mut text = Vec::new();
-    while text.len() < LONGEST_PATH {
+    while text.len() < MAX_PATH {
         let length = PAGE - at % PAGE;
         let Ok(bytes) = read(pid, at, length) else { return Vec::new() };
         if let Some(end) = bytes.iter().position(|byte| *byte == 0) {

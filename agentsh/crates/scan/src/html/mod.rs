@@ -20,7 +20,7 @@ pub struct Hidden {
 /// Elements without content.
 const VOID: [&str; 13] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
-/// Elements whose content is no HTML.
+/// Elements whose content is not a HTML.
 const RAW: [&str; 4] = ["script", "style", "textarea", "xmp"];
 /// Elements whose content may be shown, may be not, and is none of a reader's: it goes if it gives orders.
 const ASIDE: [&str; 9] =

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::views;
 
 /// Longest tag, in bytes. What is longer is text.
-const LONGEST: usize = 65_536;
+const MAX_LENGTH: usize = 65_536;
 
 #[derive(Debug)]
 pub struct Tag<'a> {
@@ -29,7 +29,7 @@ pub struct Attribute<'a> {
 impl<'a> Tag<'a> {
     /// The tag whose `<` stands at `start`.
     pub fn read(text: &'a str, start: usize) -> Option<Self> {
-        let limit = text.floor_char_boundary((start + LONGEST).min(text.len()));
+        let limit = text.floor_char_boundary((start + MAX_LENGTH).min(text.len()));
         let bytes = &text.as_bytes()[..limit];
         let closes = bytes.get(start + 1) == Some(&b'/');
         let from = start + 1 + usize::from(closes);

@@ -44,7 +44,7 @@ pub struct Patterns {
 impl Patterns {
     /// # Errors
     ///
-    /// A file that is no list of concepts and rules, or a rule that names a concept which is nowhere.
+    /// A file that is not a list of concepts and rules, or a rule that names a concept which is nowhere.
     pub fn read(files: &[&str]) -> Result<Self, PatternError> {
         let (concepts, rules) = raw::read(files)?;
         let mut lexicon = Lexicon::default();

@@ -10,7 +10,7 @@ use crate::finding::{Category, Severity};
 pub enum PatternError {
     #[error("cannot read patterns: {0}")]
     Yaml(String),
-    #[error("rule '{rule}' names '{concept}', which is no concept")]
+    #[error("rule '{rule}' names '{concept}', which is not a concept")]
     NoConcept { rule: String, concept: String },
     #[error("rule '{0}' matches nothing: it has neither sequence, together nor says")]
     Empty(String),

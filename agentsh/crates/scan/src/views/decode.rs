@@ -7,7 +7,7 @@ use super::invisible::readable;
 use super::view::{Builder, View};
 
 /// Fewer decoded characters say nothing.
-const FEWEST: usize = 4;
+const MIN_COUNT: usize = 4;
 /// Shortest Base64 run, and shortest hexadecimal one, in characters.
 const BASE64: usize = 16;
 const HEX: usize = 16;
@@ -17,7 +17,7 @@ const NUMBERS: usize = 12;
 /// Runs of one text.
 const RUNS: usize = 256;
 /// Escapes of mail that are read in one go.
-const LONGEST_ESCAPES: usize = 4096;
+const MAX_ESCAPES: usize = 4096;
 
 /// The text with its escapes resolved, if there are some.
 pub(crate) fn escapes(text: &str) -> Option<View> {
@@ -103,7 +103,7 @@ fn quoted_printable(rest: &[u8]) -> Option<(Cow<'static, str>, usize)> {
         }
         _ => None,
     };
-    let decoded: Vec<u8> = rest.chunks(3).take(LONGEST_ESCAPES).map_while(one).collect();
+    let decoded: Vec<u8> = rest.chunks(3).take(MAX_ESCAPES).map_while(one).collect();
     let text = String::from_utf8_lossy(&decoded).into_owned();
     (decoded.len() >= 2).then(|| (text.into(), decoded.len() * 3))
 }
@@ -195,7 +195,7 @@ fn push(decoded: &[u8], place: std::ops::Range<usize>, views: &mut Vec<View>) {
     let text = readable(decoded);
     let plain =
         text.chars().filter(|c| c.is_ascii_graphic() || c.is_whitespace() || c.is_alphabetic()).count();
-    if text.len() >= FEWEST && plain * 20 >= text.chars().count() * 19 && !text.contains('\u{fffd}') {
+    if text.len() >= MIN_COUNT && plain * 20 >= text.chars().count() * 19 && !text.contains('\u{fffd}') {
         views.push(View::standing_for(text, place));
     }
 }

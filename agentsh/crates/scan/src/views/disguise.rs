@@ -61,7 +61,7 @@ fn unspaced(text: &str) -> View {
 /// `I.g.n.o.r.e a.l.l` as `Ignore all`: one sign between characters goes, where five stand so in one place.
 fn unstrung(text: &str) -> Option<View> {
     const SIGNS: [u8; 7] = [b'.', b'-', b'_', b'*', b'|', b'~', b'/'];
-    const FEWEST: usize = 5;
+    const MIN_COUNT: usize = 5;
     let bytes = text.as_bytes();
     let (mut strings, mut at, mut longest) = (Vec::new(), 1, 0);
     while at < bytes.len() {
@@ -83,7 +83,7 @@ fn unstrung(text: &str) -> Option<View> {
             strings.extend(places);
         }
     }
-    if longest < FEWEST {
+    if longest < MIN_COUNT {
         return None;
     }
     let mut builder = Builder::with_capacity(text.len());

@@ -155,7 +155,7 @@ pub(super) fn smuggled(text: &str) -> Vec<View> {
     views
 }
 
-/// Empty when it is no text.
+/// Empty when it is not text.
 pub(crate) fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let bad = text.chars().filter(|c| *c == '\u{fffd}' || c.is_control() && !c.is_whitespace()).count();
@@ -163,11 +163,11 @@ pub(crate) fn readable(bytes: &[u8]) -> String {
 }
 
 /// Longest text that is read backwards behind one override, in bytes; further overrides are read on their own.
-const LONGEST: usize = 8192;
+const MAX_LENGTH: usize = 8192;
 
 fn backwards(text: &str, at: usize) -> Option<View> {
     let start = at + '\u{202e}'.len_utf8();
-    let limit = text.floor_char_boundary(text.len().min(start + LONGEST));
+    let limit = text.floor_char_boundary(text.len().min(start + MAX_LENGTH));
     let end = text[start..limit].find(['\u{202c}', '\u{202e}', '\n']).map_or(limit, |length| start + length);
     (end > start).then(|| View::standing_for(text[start..end].chars().rev().collect(), start..end))
 }
@@ -199,7 +199,7 @@ mod tests {
         for character in "\u{200b}\u{200c}\u{200d}\u{200e}\u{ad}\u{2060}\u{2063}\u{202a}\u{202e}\u{2066}\u{2069}\u{34f}\u{61c}\u{e0001}\u{1d173}\u{fff9}\u{3164}\u{feff}\u{fe0f}\u{e0100}".chars() {
             assert_eq!(suspicious(&format!("ab{character}cd"), 9).len(), 1, "{character:?}");
         }
-        // A black flag with any tags behind it is no flag.
+        // A black flag with any tags behind it is not a flag.
         assert!(!suspicious("\u{1f3f4}\u{e0067}\u{e0062}\u{e0061}\u{e0061}\u{e0061}\u{e007f}", 9).is_empty());
     }
 }

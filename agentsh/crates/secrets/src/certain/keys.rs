@@ -55,8 +55,9 @@ fn jwt(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     if start.checked_sub(1).is_some_and(|before| forms::is_key(bytes[before])) {
         return None;
     }
-    const LONGEST: usize = 16_384;
-    let part = |at: usize| bytes[at..].iter().take(LONGEST).take_while(|byte| forms::is_key(**byte)).count();
+    const MAX_LENGTH: usize = 16_384;
+    let part =
+        |at: usize| bytes[at..].iter().take(MAX_LENGTH).take_while(|byte| forms::is_key(**byte)).count();
     let header = part(start);
     let payload_at = start + header + 1;
     if bytes.get(start + header) != Some(&b'.') {
@@ -81,11 +82,11 @@ fn webhook(bytes: &[u8], start: usize) -> Option<Range<usize>> {
 /// The whole object, from its brace to the one that closes it.
 fn service_account(text: &str, at: usize) -> Option<Range<usize>> {
     const BEFORE: usize = 400;
-    const LONGEST: usize = 16_384;
+    const MAX_LENGTH: usize = 16_384;
     let bytes = text.as_bytes();
     let from = text.floor_char_boundary(at.saturating_sub(BEFORE));
     let start = from + memchr::memrchr(b'{', &bytes[from..at])?;
-    let limit = text.floor_char_boundary((start + LONGEST).min(text.len()));
+    let limit = text.floor_char_boundary((start + MAX_LENGTH).min(text.len()));
     let block = &text[start..limit];
     if !block.contains("PRIVATE KEY") {
         return None;

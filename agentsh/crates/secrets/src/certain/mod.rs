@@ -66,7 +66,7 @@ pub fn settle(mut found: Vec<Secret>) -> Vec<Secret> {
 mod tests {
     use super::*;
 
-    /// A prefix that is read backwards may be all that there is, or end what is no key.
+    /// A prefix that is read backwards may be all that there is, or end what is not a key.
     #[test]
     fn the_beginning_of_a_key_is_no_key_whichever_way_it_is_read() {
         for prefix in crate::forms::certain_prefixes() {

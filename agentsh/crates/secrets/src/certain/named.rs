@@ -7,7 +7,7 @@ use aho_corasick::AhoCorasick;
 use super::Secret;
 use crate::{checks, names};
 
-const LONGEST: usize = 512;
+const MAX_LENGTH: usize = 512;
 
 pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
     let Some(names) = automaton() else { return };
@@ -102,7 +102,7 @@ fn assignment(text: &str, name: usize, from: usize) -> Option<Secret> {
                 )
         }
     };
-    let length = bytes[value_at..].iter().take(LONGEST).take_while(is_value).count();
+    let length = bytes[value_at..].iter().take(MAX_LENGTH).take_while(is_value).count();
     let value = &bytes[value_at..value_at + length];
     if !is_secret(value) {
         return None;

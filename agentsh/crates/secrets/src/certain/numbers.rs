@@ -6,7 +6,7 @@ use super::Secret;
 use crate::{checks, iban};
 
 /// Longest number with its separators, in bytes.
-const LONGEST: usize = 48;
+const MAX_LENGTH: usize = 48;
 
 pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
@@ -45,9 +45,9 @@ struct Group {
 fn chain(bytes: &[u8], start: usize) -> (Vec<u8>, Vec<Group>, usize) {
     let (mut digits, mut groups) = (Vec::new(), Vec::new());
     let (mut at, mut end) = (start, start);
-    while at < bytes.len() && at - start < LONGEST {
+    while at < bytes.len() && at - start < MAX_LENGTH {
         let from = at;
-        while at < bytes.len() && bytes[at].is_ascii_digit() && digits.len() < LONGEST {
+        while at < bytes.len() && bytes[at].is_ascii_digit() && digits.len() < MAX_LENGTH {
             digits.push(bytes[at] - b'0');
             at += 1;
         }

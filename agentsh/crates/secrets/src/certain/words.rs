@@ -6,7 +6,7 @@ use super::Secret;
 
 const LOCAL: usize = 64;
 const DOMAIN: usize = 253;
-const LONGEST: usize = 2048;
+const MAX_LENGTH: usize = 2048;
 
 pub(super) fn addresses(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
@@ -98,7 +98,7 @@ fn connection(bytes: &[u8], slashes: usize, at: usize) -> Option<(Range<usize>, 
         byte.is_ascii_graphic()
             && !matches!(**byte, b'"' | b'\'' | b'`' | b'<' | b'>' | b'\\' | b')' | b']' | b'}' | b'|')
     };
-    let rest = bytes[at..].iter().take(LONGEST).take_while(is_url).count();
+    let rest = bytes[at..].iter().take(MAX_LENGTH).take_while(is_url).count();
     let query = memchr::memchr(b'?', &bytes[at..at + rest]);
     // Without a query an `&` is the address's surroundings.
     let rest = match memchr::memchr(b'&', &bytes[at..at + rest]) {

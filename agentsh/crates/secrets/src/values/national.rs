@@ -13,7 +13,7 @@ use crate::checks::{self, date, weighted};
 const BEFORE: usize = 56;
 const BEHIND: usize = 20;
 /// Fewer digits stand in none of them.
-pub(super) const FEWEST: usize = 6;
+pub(super) const MIN_COUNT: usize = 6;
 /// Shorter labels are found as whole words only: `bsn`, not `absent`.
 const WHOLE: usize = 8;
 
@@ -224,7 +224,7 @@ pub(super) fn find(
     let is_end = |at: Option<&u8>| at.is_none_or(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
     let before = |at: usize| at.checked_sub(1).and_then(|at| bytes.get(at));
     let starts = is_end(before(at.start)) && before(at.start) != Some(&b'.');
-    if digits.len() > FEWEST && starts && is_end(bytes.get(at.end)) {
+    if digits.len() > MIN_COUNT && starts && is_end(bytes.get(at.end)) {
         return number(text, at, digits, groups, sought).then(|| at.clone());
     }
     lettered(text, at, digits)
@@ -257,7 +257,7 @@ fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>
     if !around.iter().any(u8::is_ascii_uppercase) {
         return None;
     }
-    let gap = |byte: Option<&u8>| usize::from(matches!(byte, Some(b' ' | b'-')) && digits.len() == FEWEST);
+    let gap = |byte: Option<&u8>| usize::from(matches!(byte, Some(b' ' | b'-')) && digits.len() == MIN_COUNT);
     let space = gap(at.start.checked_sub(1).and_then(|before| bytes.get(before)));
     let head = bytes[..at.start - space].iter().rev().take(3).take_while(is_capital).count();
     let start = if head > 0 { at.start - space - head } else { at.start };
@@ -266,7 +266,7 @@ fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>
     let mut end = at.end;
     // Of a Finn born in this century: `010101A123X`.
     if head == 0
-        && digits.len() == FEWEST
+        && digits.len() == MIN_COUNT
         && let Some([sign, rest @ ..]) = bytes.get(end..end + 4)
         && sign.is_ascii_uppercase()
         && rest.iter().all(u8::is_ascii_digit)

@@ -7,8 +7,8 @@ use super::national;
 use crate::{checks, iban};
 
 /// Digits of the shortest number that means something.
-const FEWEST: usize = 7;
-const _: () = assert!(national::FEWEST < FEWEST);
+const MIN_COUNT: usize = 7;
+const _: () = assert!(national::MIN_COUNT < MIN_COUNT);
 /// Longest number with its separators, in bytes.
 const MAX_LENGTH: usize = 40;
 
@@ -17,7 +17,7 @@ pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entit
     let bytes = text.as_bytes();
     // In pieces whose count fits a byte: many bytes are then counted at once.
     let digits = |piece: &[u8]| piece.iter().map(|byte| u8::from(byte.is_ascii_digit())).sum::<u8>();
-    if bytes.chunks(255).map(|piece| usize::from(digits(piece))).sum::<usize>() < national::FEWEST {
+    if bytes.chunks(255).map(|piece| usize::from(digits(piece))).sum::<usize>() < national::MIN_COUNT {
         return;
     }
     spaced_ibans(bytes, limit, found);
@@ -26,7 +26,7 @@ pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entit
     while let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset) {
         let end = chain(bytes, start, &mut digits, &mut groups);
         at = end.max(start + 1);
-        if digits.len() < national::FEWEST {
+        if digits.len() < national::MIN_COUNT {
             continue;
         }
         let glued = start > 0
@@ -37,7 +37,7 @@ pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entit
             found.push(Entity { kind: Kind::NationalId, start, end });
             continue;
         }
-        if glued || digits.len() < FEWEST {
+        if glued || digits.len() < MIN_COUNT {
             continue;
         }
         let plus = start > 0 && bytes[start - 1] == b'+';

@@ -49,7 +49,7 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
     }
 }
 
-/// Longest word of letters alone that is no key of any form.
+/// Longest word of letters alone that is not a key of any form.
 const MAX_PLAIN: usize = 16;
 /// Ends a word wherever it stands.
 const BREAK: u8 = 1;
@@ -166,7 +166,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
             word[..at].bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'));
     }
     emails(word, start, &mut push);
-    // Of an assignment the value counts: its name is no secret.
+    // Of an assignment the value counts: its name is not a secret.
     if !is_assignment || found.len() == before {
         classify(word, start, &mut |kind, start, end| found.push(Entity { kind, start, end }));
     }

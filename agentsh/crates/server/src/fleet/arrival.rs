@@ -28,7 +28,7 @@ pub(crate) struct Taken {
 
 /// Why rows do not fit to what is here.
 #[derive(Clone, Debug)]
-pub(crate) struct Misfit {
+pub(crate) struct ChainMismatch {
     pub kind: &'static str,
     pub session: String,
     pub detail: String,
@@ -173,7 +173,7 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<Known, Refusal> {
 }
 
 /// The row behind which the host goes on has to be the one that is here.
-fn misfit_of_place(known: &Known, batch: &Batch) -> Option<Misfit> {
+fn misfit_of_place(known: &Known, batch: &Batch) -> Option<ChainMismatch> {
     let after = batch.after;
     let shown = |hash: Option<[u8; 32]>| hash.map_or_else(|| "none".to_owned(), |hash| keys::hex(&hash));
     let found = if after.id == known.last_id {
@@ -192,7 +192,7 @@ fn misfit_of_place(known: &Known, batch: &Batch) -> Option<Misfit> {
         }
         Some(_) => format!("event {} of its journal is another one than the one that it sent", known.last_id),
     };
-    Some(Misfit { kind, session: String::new(), detail, found: shown(found) })
+    Some(ChainMismatch { kind, session: String::new(), detail, found: shown(found) })
 }
 
 /// Whether a row is the next one of its session; a session that is not known yet is looked up, or begun.
@@ -202,9 +202,9 @@ fn fits(
     row: &Raw,
     before: &[u8; 32],
     sessions: &mut BTreeMap<String, Session>,
-) -> Result<Result<Facts, Misfit>, DbError> {
+) -> Result<Result<Facts, ChainMismatch>, DbError> {
     let misfit = |kind, detail: String| {
-        Ok(Err(Misfit { kind, session: row.session.clone(), detail, found: keys::hex(&row.hash) }))
+        Ok(Err(ChainMismatch { kind, session: row.session.clone(), detail, found: keys::hex(&row.hash) }))
     };
     if !sessions.contains_key(&row.session) {
         let session = session(db, &row.session)?.unwrap_or_else(|| begun(host, before));
@@ -223,7 +223,7 @@ fn fits(
     }
     match row.facts() {
         Some(facts) => Ok(Ok(facts)),
-        None => misfit("edited", format!("event {} is no event", row.seq)),
+        None => misfit("edited", format!("event {} is not an event", row.seq)),
     }
 }
 
@@ -322,7 +322,7 @@ pub(crate) fn put_on_record(
     db: &mut dyn Connection,
     places: &Places,
     host: &str,
-    misfit: Misfit,
+    misfit: ChainMismatch,
 ) -> Result<Refusal, DbError> {
     let now = Value::text(Timestamp::now().to_string());
     db.change("UPDATE hosts SET state = 'refused' WHERE id = $1", &[Value::text(host)])?;

@@ -11,17 +11,17 @@ use agentsh_fleet::keys;
 use agentsh_fleet::wire::{Ask, Said, Say, Waiting};
 
 /// Longest body of a question, in bytes.
-pub(crate) const MOST_BODY: usize = 64 << 10;
+pub(crate) const MAX_BODY: usize = 64 << 10;
 /// Questions of one host that wait at once.
 const OF_ONE_HOST: i64 = 64;
 /// Questions that are listed.
-const MOST_LISTED: i64 = 500;
+const MAX_LISTED: i64 = 500;
 /// A question whose host was not heard of for so many seconds is nobody's any more: it is back when the host is.
 const SILENT_S: i64 = 60;
 /// How often it is noted that a host still asks, in seconds.
 const NOTED_S: i64 = 10;
 /// The longest wait, in seconds.
-const MOST_WAIT_S: i64 = 24 * 3600;
+const MAX_WAIT_S: i64 = 24 * 3600;
 /// How long questions are kept that are over, in seconds.
 const KEPT_S: i64 = 90 * 86_400;
 
@@ -35,7 +35,7 @@ pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<()
         return Err(Refusal::Wrong("the id of a question is 32 hex digits".to_owned()));
     }
     let now = now();
-    if asked.expires_at <= now || asked.expires_at - now > MOST_WAIT_S {
+    if asked.expires_at <= now || asked.expires_at - now > MAX_WAIT_S {
         return Err(Refusal::Wrong("a question waits for 1 s to 24 h".to_owned()));
     }
     in_transaction(db, |db| {
@@ -85,7 +85,7 @@ pub(crate) fn waiting(db: &mut dyn Connection) -> Result<Vec<Waiting>, agentsh_d
         "SELECT asks.id, host, name, asked_at, expires_at, digest, body FROM asks JOIN hosts ON hosts.id = host \
          WHERE asks.state = 'waiting' AND hosts.state = 'active' AND expires_at > $1 AND heard_at > $2 \
          ORDER BY asked_at, asks.id LIMIT $3",
-        &[Value::Int(now), Value::Int(now - SILENT_S), Value::Int(MOST_LISTED)],
+        &[Value::Int(now), Value::Int(now - SILENT_S), Value::Int(MAX_LISTED)],
     )?;
     let one = |row: &Vec<Value>| {
         let [id, host, name, asked_at, expires_at, digest, body] = row.as_slice() else { return None };

@@ -6,7 +6,7 @@ use crate::fleet::refusal::Refusal;
 use agentsh_fleet::keys;
 
 /// Longest bundle, in bytes.
-const MOST: u64 = 16 << 20;
+const MAX_COUNT: u64 = 16 << 20;
 
 /// The bytes of a bundle, and a word that changes with them.
 pub(crate) async fn read(directory: &Path, name: &str) -> Result<(Vec<u8>, String), Refusal> {
@@ -23,8 +23,8 @@ pub(crate) async fn read(directory: &Path, name: &str) -> Result<(Vec<u8>, Strin
     if !found.is_file() {
         return Err(MISSING);
     }
-    if found.len() > MOST {
-        return Err(Refusal::TooLong(format!("a bundle has at most {MOST} bytes")));
+    if found.len() > MAX_COUNT {
+        return Err(Refusal::TooLong(format!("a bundle has at most {MAX_COUNT} bytes")));
     }
     let bytes = tokio::fs::read(&path).await.map_err(|_| MISSING)?;
     let tag = format!("\"{}\"", keys::digest(&bytes));

@@ -3,12 +3,12 @@
 use agentsh_database::{Connection, Value};
 use agentsh_fleet::heads::unpacked;
 
-use crate::fleet::arrival::{Misfit, put_on_record, stopped};
+use crate::fleet::arrival::{ChainMismatch, put_on_record, stopped};
 use crate::fleet::places::Places;
 use crate::fleet::refusal::Refusal;
 
 /// Most sessions whose misfit is told one by one.
-const MOST_TOLD: usize = 10;
+const MAX_TOLD: usize = 10;
 
 /// Compares what a host has with what is here. Gives the number of sessions; 0: the host stands elsewhere by now.
 pub(crate) fn compare(
@@ -42,19 +42,21 @@ pub(crate) fn compare(
             let id = id.as_text();
             let misfit = match claimed.get(id) {
                 Some((_, found)) if found == hash.as_text() => continue,
-                Some((found_seq, found)) if i64::try_from(*found_seq).ok() == Some(seq.as_int()) => Misfit {
-                    kind: "rewritten",
-                    session: id.to_owned(),
-                    detail: "its events are other ones than those that it sent".to_owned(),
-                    found: found.clone(),
-                },
-                Some((found_seq, found)) => Misfit {
+                Some((found_seq, found)) if i64::try_from(*found_seq).ok() == Some(seq.as_int()) => {
+                    ChainMismatch {
+                        kind: "rewritten",
+                        session: id.to_owned(),
+                        detail: "its events are other ones than those that it sent".to_owned(),
+                        found: found.clone(),
+                    }
+                }
+                Some((found_seq, found)) => ChainMismatch {
                     kind: "missing",
                     session: id.to_owned(),
                     detail: format!("it has events up to {found_seq}, and sent {}", seq.as_int()),
                     found: found.clone(),
                 },
-                None => Misfit {
+                None => ChainMismatch {
                     kind: "missing",
                     session: id.to_owned(),
                     detail: "the session that it sent is gone".to_owned(),
@@ -64,7 +66,7 @@ pub(crate) fn compare(
             let is_known = accepted.iter().any(|row| {
                 matches!(row.as_slice(), [session, found] if session.as_text() == id && found.as_text() == misfit.found)
             });
-            if is_known || told >= MOST_TOLD {
+            if is_known || told >= MAX_TOLD {
                 continue;
             }
             told += 1;

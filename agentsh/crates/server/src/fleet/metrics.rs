@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::fleet::arrival::Taken;
 
 /// Different words of one label, at most: hosts choose the types of their events. Further ones count as `other`.
-const MOST_WORDS: usize = 200;
+const MAX_WORDS: usize = 200;
 /// Upper bounds in seconds.
 const BOUNDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0];
 
@@ -36,7 +36,7 @@ impl Metrics {
         counts.batches += 1;
         counts.bytes += bytes as u64;
         for (kind, number) in &taken.kinds {
-            let is_full = counts.events.len() >= MOST_WORDS && !counts.events.contains_key(kind);
+            let is_full = counts.events.len() >= MAX_WORDS && !counts.events.contains_key(kind);
             let word = if is_full { "other" } else { kind.as_str() };
             *counts.events.entry(word.to_owned()).or_default() += number;
         }

@@ -11,12 +11,12 @@ use crate::fleet::serve::Tell;
 
 /// How far a place may be ahead of the clock of this server, in microseconds. A server whose clock is wrong by more is not
 /// followed: what arrives would stay until that time comes, whatever is to be forgotten.
-const MOST_AHEAD: i64 = 3_600_000_000;
+const MAX_AHEAD: i64 = 3_600_000_000;
 /// Between two messages about a clock.
 const TOLD: Duration = Duration::from_secs(60);
 
 /// Gives every event its place: the microsecond of its arrival, later than every one before, with bits of its own. Where the
-/// clocks of servers differ, those that are behind follow the one that is ahead, up to [`MOST_AHEAD`]: the events of a host are
+/// clocks of servers differ, those that are behind follow the one that is ahead, up to [`MAX_AHEAD`]: the events of a host are
 /// in one order.
 pub(crate) struct Places {
     last: Mutex<i64>,
@@ -46,7 +46,7 @@ impl Places {
         let now = now.as_microsecond();
         // The clock of this server may have been set back.
         let followed =
-            [*last, place >> LOW_BITS].into_iter().filter(|at| *at <= now.saturating_add(MOST_AHEAD));
+            [*last, place >> LOW_BITS].into_iter().filter(|at| *at <= now.saturating_add(MAX_AHEAD));
         let next = followed.map(|at| at + 1).fold(now, i64::max);
         let place = next.checked_mul(1 << LOW_BITS).filter(|place| *place >= 0);
         let why = "the clock of this server is wrong: no event can have its time";
@@ -58,7 +58,7 @@ impl Places {
     /// Says that a host has an event of a time that is far ahead.
     pub fn watch(&self, host: &str, place: i64, now: Timestamp) {
         let ahead = (place >> LOW_BITS).saturating_sub(now.as_microsecond());
-        if ahead <= MOST_AHEAD {
+        if ahead <= MAX_AHEAD {
             return;
         }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ impl Places {
             (self.tell)(&format!(
                 "the newest event of host {host} is {} hours ahead of the clock of this server, and is not followed: the clock \
                  of a server was or is wrong; set it right (such events stay until their time comes, whatever --keep says)",
-                ahead / MOST_AHEAD
+                ahead / MAX_AHEAD
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! Questions of people. Every answer is a page: at most [`MOST_ROWS`] rows and [`MOST_BYTES`] of text.
+//! Questions of people. Every answer is a page: at most [`MAX_ROWS`] rows and [`MAX_BYTES`] of text.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::fleet::schema::LOW_BITS;
 use crate::fleet::tally::indexed;
 use agentsh_fleet::wire::{Host, Incident, Look, Person, Row, Rows, ServerRow, SessionRow};
 
-pub(crate) const MOST_ROWS: i64 = 1000;
-const MOST_BYTES: usize = 8 << 20;
+pub(crate) const MAX_ROWS: i64 = 1000;
+const MAX_BYTES: usize = 8 << 20;
 /// Incidents that are shown of one host.
-const MOST_INCIDENTS: i64 = 10;
+const MAX_INCIDENTS: i64 = 10;
 /// How far the clock of a host may be ahead of when its events arrive, in microseconds: beyond five minutes nothing is taken.
 const AHEAD: i64 = 600_000_000;
 
@@ -75,7 +75,7 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Asked) -> Result<Rows, DbE
             ids => Some(ids.to_vec()),
         },
     };
-    let limit = asked.limit.clamp(1, MOST_ROWS);
+    let limit = asked.limit.clamp(1, MAX_ROWS);
     let mut found = Vec::new();
     // One question for each type: each has an index that is in the order of the answer.
     let kinds: Vec<Option<&String>> =
@@ -140,7 +140,7 @@ fn cut(found: Vec<(i64, Row)>, limit: usize) -> Rows {
     let mut rows = Rows::default();
     for (_, row) in found {
         taken = taken.saturating_add(row.body.len());
-        if rows.rows.len() == limit || (taken > MOST_BYTES && !rows.rows.is_empty()) {
+        if rows.rows.len() == limit || (taken > MAX_BYTES && !rows.rows.is_empty()) {
             rows.next = rows.rows.last().map(|last| last.at.clone());
             break;
         }
@@ -175,9 +175,9 @@ fn host_ids(db: &mut dyn Connection, named: &str) -> Result<Vec<String>, DbError
 pub(crate) fn of_session(db: &mut dyn Connection, session: &str, after: i64) -> Result<Rows, DbError> {
     let text = "SELECT id, host, session, seq, time, hash, body FROM events WHERE session = $1 AND seq > $2 \
                 ORDER BY seq LIMIT $3";
-    let values = [Value::text(session), Value::Int(after), Value::Int(MOST_ROWS + 1)];
+    let values = [Value::text(session), Value::Int(after), Value::Int(MAX_ROWS + 1)];
     let found = db.rows(text, &values)?.iter().filter_map(|row| event(row)).collect();
-    let mut rows = cut(found, usize::try_from(MOST_ROWS).unwrap_or(1));
+    let mut rows = cut(found, usize::try_from(MAX_ROWS).unwrap_or(1));
     rows.next = rows.next.and_then(|_| rows.rows.last().map(|last| last.seq.to_string()));
     Ok(rows)
 }
@@ -203,7 +203,7 @@ pub(crate) fn sessions(
         question.push(")");
     }
     question.push(" ORDER BY first_event DESC LIMIT ");
-    question.bind(Value::Int(limit.clamp(1, MOST_ROWS)));
+    question.bind(Value::Int(limit.clamp(1, MAX_ROWS)));
     let rows = question.ask(db)?;
     let session = |row: &Columns| {
         let [id, host, seq, first_at, last_at, verb, project, ended, first_link] = row.as_slice() else {
@@ -247,7 +247,7 @@ pub(crate) fn servers(db: &mut dyn Connection, asked: &Asked) -> Result<Vec<Serv
         question.push(")");
     }
     question.push(" ORDER BY server_id, host, id LIMIT ");
-    question.bind(Value::Int(asked.limit.clamp(1, MOST_ROWS)));
+    question.bind(Value::Int(asked.limit.clamp(1, MAX_ROWS)));
     let rows = question.ask(db)?;
     let server = |row: &Columns| {
         let [host, server_id, status, at, calls, refused, program, hash, project, session] = row.as_slice()
@@ -304,7 +304,7 @@ pub(crate) fn hosts(db: &mut dyn Connection) -> Result<Vec<Host>, DbError> {
 /// Credentials of people, the newest first.
 pub(crate) fn people(db: &mut dyn Connection) -> Result<Vec<Person>, DbError> {
     let text = "SELECT name, role, made_at, revoked_at FROM people ORDER BY made_at DESC LIMIT $1";
-    let rows = db.rows(text, &[Value::Int(MOST_ROWS)])?;
+    let rows = db.rows(text, &[Value::Int(MAX_ROWS)])?;
     let person = |row: &Columns| {
         let [name, role, made_at, revoked_at] = row.as_slice() else { return None };
         let text = |value: &Value| value.as_text().to_owned();
@@ -313,7 +313,7 @@ pub(crate) fn people(db: &mut dyn Connection) -> Result<Vec<Person>, DbError> {
         Some(Person { name, role, made_at, revoked_at, expires_at: None, subject: None })
     };
     let mut people: Vec<Person> = rows.iter().filter_map(person).collect();
-    people.extend(crate::fleet::sign_ins::people(db, MOST_ROWS)?);
+    people.extend(crate::fleet::sign_ins::people(db, MAX_ROWS)?);
     people.sort_by(|one, other| other.made_at.cmp(&one.made_at));
     Ok(people)
 }
@@ -322,12 +322,12 @@ fn incidents(db: &mut dyn Connection) -> Result<BTreeMap<String, Vec<Incident>>,
     let mut by_host: BTreeMap<String, Vec<Incident>> = BTreeMap::new();
     let rows = db.rows(
         "SELECT host, at, kind, session, detail, accepted_by FROM incidents ORDER BY id DESC LIMIT $1",
-        &[Value::Int(MOST_ROWS * MOST_INCIDENTS)],
+        &[Value::Int(MAX_ROWS * MAX_INCIDENTS)],
     )?;
     for row in &rows {
         let [host, at, kind, session, detail, accepted_by] = row.as_slice() else { continue };
         let known = by_host.entry(host.as_text().to_owned()).or_default();
-        if known.len() < usize::try_from(MOST_INCIDENTS).unwrap_or_default() {
+        if known.len() < usize::try_from(MAX_INCIDENTS).unwrap_or_default() {
             known.push(Incident {
                 at: at.as_text().to_owned(),
                 kind: kind.as_text().to_owned(),

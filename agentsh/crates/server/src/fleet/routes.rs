@@ -24,7 +24,7 @@ use crate::fleet::places::Places;
 use crate::fleet::reads::{self, Asked};
 use crate::fleet::refusal::Refusal;
 use crate::fleet::{access, asks, bundles, enrolment, heads, sign_ins};
-use agentsh_fleet::batch::{Batch, MOST_SENT};
+use agentsh_fleet::batch::{Batch, MAX_SENT};
 use agentsh_fleet::wire::{Ask, AskToken, Enrol, Login, Position, RevokePeople, Revoked, Say};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
@@ -34,7 +34,7 @@ const OF_ONE_HOST: usize = 4;
 /// How long a body may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longest body of everything but batches, in bytes.
-const MOST_BODY: usize = 16 << 10;
+const MAX_BODY: usize = 16 << 10;
 
 pub(crate) struct App {
     pub readers: Pool,
@@ -176,7 +176,7 @@ async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Re
 }
 
 async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Refusal> {
-    understood(&whole(headers, body, MOST_BODY).await?)
+    understood(&whole(headers, body, MAX_BODY).await?)
 }
 
 fn understood<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
@@ -241,7 +241,7 @@ async fn batch(State(app): Shared, request: Request) -> Answer {
     let start = Instant::now();
     let _turn = Turn::take(&app, request.headers())?;
     let (parts, body) = request.into_parts();
-    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MOST_SENT).await?;
+    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_SENT).await?;
     let places = Arc::clone(&app.places);
     let length = bytes.len();
     // Unpacking and hashes are the work of the thread that writes.
@@ -258,7 +258,7 @@ async fn batch(State(app): Shared, request: Request) -> Answer {
 async fn all_heads(State(app): Shared, request: Request) -> Answer {
     let _turn = Turn::take(&app, request.headers())?;
     let (parts, body) = request.into_parts();
-    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MOST_SENT).await?;
+    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_SENT).await?;
     let places = Arc::clone(&app.places);
     let compared = app.judge(&app.writers, move |db| heads::compare(db, &places, &host, &bytes)).await?;
     json(serde_json::json!({ "sessions": compared }))
@@ -344,7 +344,7 @@ async fn looks(State(app): Shared, headers: HeaderMap) -> Answer {
 /// A question of a host.
 async fn ask(State(app): Shared, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, asks::MOST_BODY).await?;
+    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, asks::MAX_BODY).await?;
     let asked: Ask = understood(&bytes)?;
     app.judge(&app.writers, move |db| asks::put(db, &host, &asked)).await?;
     json(serde_json::json!({ "state": "waiting" }))
@@ -358,7 +358,7 @@ async fn heard(State(app): Shared, Path(id): Path<String>, request: Request) -> 
 
 async fn over(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
-    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, MOST_BODY).await?;
+    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_BODY).await?;
     app.judge(&app.writers, move |db| asks::over(db, &host, &id)).await?;
     json(serde_json::json!({ "state": "over" }))
 }
@@ -414,7 +414,7 @@ fn asked(query: Option<&str>) -> Result<Asked, Refusal> {
         .map_err(|error| Refusal::Wrong(error.to_string()))?;
     let mut asked = Asked { limit: 100, ..Asked::default() };
     for (name, value) in pairs.0 {
-        let number = || value.parse::<i64>().map_err(|_| Refusal::Wrong(format!("{name} is no number")));
+        let number = || value.parse::<i64>().map_err(|_| Refusal::Wrong(format!("{name} is not a number")));
         match name.as_str() {
             "kind" if asked.kinds.len() < 10 => asked.kinds.push(value),
             "host" => asked.host = Some(value),

@@ -98,7 +98,7 @@ const LOCKS: &str = "SET LOCAL lock_timeout = '5s'";
 /// Days come and go while nobody uses the table; whoever arrives waits no longer than this for somebody who does.
 const DAYS_LOCKS: &str = "SET LOCAL lock_timeout = '200ms'";
 
-/// Brings the tables up to date, one server at a time.
+/// ProjectAgentConfig the tables up to date, one server at a time.
 pub(crate) fn prepare(database: &Database) -> Result<(), DbError> {
     database.prepare(KEY, &[MAKE_VERSIONS])?;
     let mut db = database.connect(Some(KEY))?;

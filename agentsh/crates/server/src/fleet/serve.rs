@@ -50,7 +50,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(
-        "{0} is no loopback address: give --tls-cert and --tls-key, or --behind-proxy where TLS ends before it"
+        "{0} is not a loopback address: give --tls-cert and --tls-key, or --behind-proxy where TLS ends before it"
     )]
     NoTls(SocketAddr),
     #[error("{0}")]

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use agentsh_fleet::keys;
 
 /// Longest text that an index holds, in characters: PostgreSQL refuses rows of an index beyond 2.7 kB.
-const MOST_INDEXED: usize = 200;
+const MAX_INDEXED: usize = 200;
 
 /// A session as it is here.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct Servers {
 
 /// As it may stand in an index and in a text of PostgreSQL, which holds no NUL.
 pub(crate) fn indexed(text: &str) -> String {
-    text.chars().take(MOST_INDEXED).map(|one| if one == '\0' { '\u{fffd}' } else { one }).collect()
+    text.chars().take(MAX_INDEXED).map(|one| if one == '\0' { '\u{fffd}' } else { one }).collect()
 }
 
 /// Without NUL, and of bounded length.

@@ -37,13 +37,13 @@ const SECRET: &str = "AGENTSH_FLEET_OIDC_SECRET";
 /// What the provider says about itself is asked for anew after this long.
 const FRESH: Duration = Duration::from_secs(600);
 /// For everything that one step asks.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// An id token is used as soon as it is given: an older one is another's. In seconds.
 const OLDEST: i64 = 600;
 /// Steps of sign-ins at once.
-const MOST: usize = 16;
+const MAX_COUNT: usize = 16;
 /// Longest name and subject, in characters.
-const MOST_NAME: usize = 200;
+const MAX_NAME: usize = 200;
 
 /// Why somebody is not signed in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,9 +110,9 @@ impl Identity {
         };
         let provider = Rc::new(Provider::of(args, issuer, client, public)?);
         let shown = Url::parse(issuer).ok().and_then(|url| url.host_str().map(str::to_owned));
-        let (asks, mut waiting) = mpsc::channel(MOST);
+        let (asks, mut waiting) = mpsc::channel(MAX_COUNT);
         tokio::task::spawn_local(async move {
-            let places = Arc::new(Semaphore::new(MOST));
+            let places = Arc::new(Semaphore::new(MAX_COUNT));
             while let Some(ask) = waiting.recv().await {
                 let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
                 let provider = Rc::clone(&provider);
@@ -151,8 +151,9 @@ impl Provider {
         let pages = Url::parse(public).ok().filter(|url| {
             matches!(url.scheme(), "https" | "http") && url.path() == "/" && url.query().is_none()
         });
-        let pages = pages
-            .ok_or_else(|| format!("--public-url '{public}' is no origin such as https://fleet.example"))?;
+        let pages = pages.ok_or_else(|| {
+            format!("--public-url '{public}' is not an origin such as https://fleet.example")
+        })?;
         let is_here = matches!(pages.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
         if pages.scheme() == "http" && !is_here {
             return Err(format!("--public-url '{public}' is plain text: a sign-in needs https"));
@@ -190,11 +191,11 @@ impl Provider {
         // Whoever asked may have hung up.
         match ask {
             Ask::Begin(reply) => {
-                let begun = timeout(PATIENCE, self.begin()).await.unwrap_or_else(|_| Err(late()));
+                let begun = timeout(STEP_TIMEOUT, self.begin()).await.unwrap_or_else(|_| Err(late()));
                 let _heard = reply.send(begun);
             }
             Ask::Finish { query, words, reply } => {
-                let done = timeout(PATIENCE, self.finish(&query, words)).await;
+                let done = timeout(STEP_TIMEOUT, self.finish(&query, words)).await;
                 let _heard = reply.send(done.unwrap_or_else(|_| Err(late())));
             }
         }
@@ -246,7 +247,7 @@ impl Provider {
 
     fn identity(&self, claims: &Claims) -> Result<SignIn, Refused> {
         let name = claims.more.get(&self.name).and_then(Value::as_str).filter(|name| !name.is_empty());
-        let name = escape::line(name.unwrap_or(&claims.sub)).chars().take(MOST_NAME).collect();
+        let name = escape::line(name.unwrap_or(&claims.sub)).chars().take(MAX_NAME).collect();
         let values = member(&claims.more, &self.claim).map(texts).unwrap_or_default();
         let role = values.iter().filter_map(|value| self.roles.get(*value)).max();
         let Some(role) = role else {
@@ -291,7 +292,7 @@ fn is_ours(claims: &Claims, client: &str, nonce: &str, now: Timestamp) -> Result
         Err("it was given to another client (azp)")
     } else if age < -leeway || age > OLDEST + leeway {
         Err("it was not made now (iat)")
-    } else if claims.sub.is_empty() || claims.sub.chars().count() > MOST_NAME {
+    } else if claims.sub.is_empty() || claims.sub.chars().count() > MAX_NAME {
         Err("it names nobody (sub)")
     } else {
         Ok(())
@@ -326,7 +327,7 @@ fn refused(error: LoginError) -> Refused {
     match error {
         LoginError::Http { .. }
         | LoginError::NoMetadata(_)
-        | LoginError::Lie { .. }
+        | LoginError::InvalidMetadata { .. }
         | LoginError::NoRandom(_) => Refused::Later(said),
         _ => Refused::Not(said),
     }

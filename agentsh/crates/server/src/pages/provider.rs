@@ -13,7 +13,7 @@ pub(super) const BEGIN: &str = "/sign-in/provider";
 /// How long a sign-in may take, in seconds.
 const WITHIN: u32 = 600;
 /// Longest answer of a browser, in bytes.
-const MOST_QUERY: usize = 8 << 10;
+const MAX_QUERY: usize = 8 << 10;
 
 /// Sends the browser to the provider.
 pub(super) async fn begin(State(app): Shared) -> Answer {
@@ -47,7 +47,7 @@ impl App {
     async fn finished(&self, headers: &HeaderMap, query: String) -> Answer {
         let identity = self.provider()?;
         let kept = cookie(headers, self.waits()).and_then(|kept| words(&kept));
-        let Some(words) = kept.filter(|_| query.len() <= MOST_QUERY) else {
+        let Some(words) = kept.filter(|_| query.len() <= MAX_QUERY) else {
             let said = "This sign-in was not begun in this browser, or is over. Begin again.";
             return Err(self.sign_in(Some(said.to_owned())));
         };

@@ -72,7 +72,7 @@ impl App {
     fn refused(&self, error: ClientError) -> Trouble {
         match error {
             ClientError::Status { status: 400..=403, said, .. } => self.sign_in(Some(said)),
-            ClientError::Credential => self.sign_in(Some("This is no credential.".to_owned())),
+            ClientError::Credential => self.sign_in(Some("This is not a credential.".to_owned())),
             other => other.into(),
         }
     }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use crate::registry::routes::{App, Shared, whole};
-use agentsh_registrar::body::Remark;
+use agentsh_registrar::body::DecisionNote;
 use agentsh_registrar::changes::{self, Who};
 use agentsh_registrar::refusal::Refusal;
 use agentsh_registrar::{catalogue, shown};
@@ -80,7 +80,7 @@ async fn decide(
     };
     let form =
         form.ok_or_else(|| Refusal::Invalid(vec![json!("a decision is approve or reject, as a form")]))?;
-    let (approve, remark) = (form.approve, Remark { reason: form.reason, ..Remark::default() });
+    let (approve, remark) = (form.approve, DecisionNote { reason: form.reason, ..DecisionNote::default() });
     let (times, who) = (app.times(), Who::Operator(who));
     let row =
         app.writer.change(move |ledger| changes::decide(ledger, id, approve, &remark, &who, &times)).await?;

@@ -18,7 +18,7 @@ use agentsh_registrar::schema;
 const READERS: usize = 2;
 
 /// Servers that hosts of a fleet may register.
-const MOST_OF_HOSTS: i64 = 1_000_000;
+const MAX_OF_HOSTS: i64 = 1_000_000;
 
 /// How a registry is run.
 pub struct Options {
@@ -61,7 +61,7 @@ impl Mounted {
             hosts: Vec::new(),
             is_told: true,
             open: self.open,
-            most_servers: MOST_OF_HOSTS,
+            most_servers: MAX_OF_HOSTS,
             valid_for: None,
             answer_within: self.answer_within,
             bodies: App::bodies(),
@@ -93,7 +93,7 @@ async fn opened(database: Database) -> Result<(Pool, Writer), ServeError> {
 pub enum ServeError {
     #[error("an open registry listens on a loopback address, not on {0}")]
     OpenToOthers(SocketAddr),
-    #[error("{0} is no loopback address: TLS has to end before the registry (--behind-proxy)")]
+    #[error("{0} is not a loopback address: TLS has to end before the registry (--behind-proxy)")]
     NoTls(SocketAddr),
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),

@@ -10,7 +10,7 @@ use crate::types::SessionId;
 use crate::words::Action;
 
 /// Events of a session beside its calls that are added up one by one, at most.
-const MOST_OTHERS: i64 = 20_000;
+const MAX_OTHERS: i64 = 20_000;
 
 /// Calls of one tool with one verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ fn others(connection: &Connection, session: SessionId) -> Result<Vec<super::supe
     let mut query = select();
     query.push(" WHERE session = ").bind(session.to_string());
     query.push(" AND +type NOT IN ('mcp_tool_called', 'mcp_tool_call_intercepted', 'mcp_tool_seen') ORDER BY seq LIMIT ");
-    query.bind(MOST_OTHERS);
+    query.bind(MAX_OTHERS);
     records(connection, query)
 }
 

@@ -17,7 +17,7 @@ use crate::policy::{self, Answer, Bundle, PathContext, Policy, Question};
 use crate::store::{Reader, escape};
 
 /// Sessions that are looked at, the newest ones.
-const MOST_SESSIONS: u64 = 20_000;
+const MAX_SESSIONS: u64 = 20_000;
 /// In place of a bundle: there is none.
 const NONE: &str = "none";
 /// Where no file of anybody stands.
@@ -223,13 +223,13 @@ struct Judge<'p> {
 impl<'p> Judge<'p> {
     async fn look(&mut self, host: String, reader: &mut Reader, since: Timestamp) -> Result<Looked, Failure> {
         let mut looked = Looked { host, sessions: 0, calls: 0, refused: Refused::new(), is_cut: false };
-        for (number, session) in (0_u64..).zip(reader.sessions(MOST_SESSIONS + 1).await?) {
+        for (number, session) in (0_u64..).zip(reader.sessions(MAX_SESSIONS + 1).await?) {
             // What came over is of the time that is asked about, whatever the clock of its host says.
             let is_old = session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since);
             if is_old && !self.against.is_fleet() {
                 continue;
             }
-            if number >= MOST_SESSIONS {
+            if number >= MAX_SESSIONS {
                 looked.is_cut = true;
                 break;
             }

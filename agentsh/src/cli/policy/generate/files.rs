@@ -17,7 +17,7 @@ use crate::store::{Event, FileGrant, escape};
 use crate::types::{RuleRef, ServerId};
 
 /// More files of one directory that were refused are the directory.
-const MOST_OF_ONE: usize = 8;
+const MAX_OF_ONE: usize = 8;
 
 /// Directories of many programs and people: none is an entry because somebody looked for it.
 const SHARED: [&str; 12] =
@@ -239,17 +239,17 @@ fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, paths: &PathContext) ->
         by_directory.entry(path.parent().unwrap_or(path)).or_default().push(path);
     }
     let all = by_directory.into_iter().flat_map(|(directory, files)| {
-        let is_one = files.len() > MOST_OF_ONE && shared(directory, paths).is_none();
+        let is_one = files.len() > MAX_OF_ONE && shared(directory, paths).is_none();
         if is_one { vec![directory.to_owned()] } else { files.into_iter().map(Path::to_owned).collect() }
     });
     let all: BTreeSet<PathBuf> = all.collect();
-    // What holds the home is no entry, and stands for nothing below it.
+    // What holds the home is not an entry, and stands for nothing below it.
     let stands_for_it = |above: &Path| all.contains(above) && !home.starts_with(above);
     let is_outermost = |path: &&PathBuf| !path.ancestors().skip(1).any(stands_for_it);
     all.iter().filter(is_outermost).cloned().collect()
 }
 
-/// Why a refusal is no entry by itself.
+/// Why a refusal is not an entry by itself.
 fn only_looked_for(access: &str) -> Option<&'static str> {
     let all = |is: fn(&str) -> bool| access.split(", ").all(is);
     if all(|right| right == "read_dir") {

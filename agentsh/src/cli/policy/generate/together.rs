@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::quoted;
 use crate::guard::checks::looks;
-use crate::guard::{Guard, Matter, Reason};
+use crate::guard::{Guard, Reason, SubjectKind};
 use crate::json::{self, Json};
 use crate::policy::{McpPolicy, Ruled};
 use crate::types::{RuleRef, ServerId, ToolId};
@@ -89,13 +89,17 @@ impl Together {
         let mut guard = Guard::beyond_lists(policy);
         for (tool, definition) in &self.definitions {
             let Ok(definition) = json::read(definition.as_bytes()) else { continue };
-            let matter = Matter::Definition { name: &tool.tool, hash: "", definition: &definition };
+            let matter = SubjectKind::Definition { name: &tool.tool, hash: "", definition: &definition };
             let _only_remembered = guard.decide(&tool.server, matter, Duration::ZERO);
         }
         let arguments = Json::Object(Vec::new());
         for call in &self.calls {
-            let matter =
-                Matter::Call { tool: &call.tool, hash: None, unlisted: false, arguments: Some(&arguments) };
+            let matter = SubjectKind::Call {
+                tool: &call.tool,
+                hash: None,
+                unlisted: false,
+                arguments: Some(&arguments),
+            };
             let decision = guard.decide(&call.server, matter, Duration::ZERO);
             if decision.verdict.reason == reason {
                 let from = decision.deciding().and_then(|found| found.source.clone())?;

@@ -18,9 +18,9 @@ use crate::session::launch::map_owned;
 use crate::store::words::GuardChange;
 
 /// Guarded files that get a stand-in because they appeared; more are set aside at the end.
-const MOST_APPEARED: usize = 64;
+const MAX_APPEARED: usize = 64;
 /// The host may go on renaming meanwhile.
-const MOST_TRIES: usize = 5;
+const MAX_TRIES: usize = 5;
 
 impl Watch {
     pub(super) fn take_copies(&mut self) {
@@ -88,7 +88,7 @@ impl Watch {
     /// Nothing runs inside.
     fn guard_again(&mut self, mut in_any_case: bool) -> Result<(), String> {
         let (mut why, mut touched) = (String::new(), BTreeSet::new());
-        for attempt in 0..MOST_TRIES {
+        for attempt in 0..MAX_TRIES {
             self.hear();
             self.disarm_newcomers();
             in_any_case |= self.set_aside_arrivals();
@@ -124,7 +124,7 @@ impl Watch {
         let arrivals = std::mem::take(&mut self.arrivals);
         let mut is_any = false;
         for path in arrivals {
-            if self.rules.with_stand_in.len() >= MOST_APPEARED || self.targets.contains(&path) {
+            if self.rules.with_stand_in.len() >= MAX_APPEARED || self.targets.contains(&path) {
                 continue;
             }
             let copy = Copy::of_own(&path);

@@ -9,7 +9,7 @@ use super::super::newcomers;
 use super::Watch;
 
 /// Events of one name that are told apart.
-const MOST_EVENTS: usize = 8;
+const MAX_EVENTS: usize = 8;
 
 impl Watch {
     pub(super) fn watch_guarded(&mut self) {
@@ -78,7 +78,7 @@ impl Watch {
                 || self.newcomers.holds(&path);
             if is_held {
                 let seen = self.seen.entry(path.clone()).or_default();
-                if seen.len() < MOST_EVENTS {
+                if seen.len() < MAX_EVENTS {
                     seen.push(what);
                 }
                 matters |= what != What::Written;
