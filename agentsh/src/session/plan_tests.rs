@@ -318,7 +318,7 @@ const MAX_GONE_LINES: usize = 6;
 #[test]
 fn features_make_these_differences() {
     let mut table = String::new();
-    for name in ["default", "claude", "codex", "strict", "observe", "gateway"] {
+    for name in ["default", "claude", "codex", "strict", "observe"] {
         let plain = planned(name, |_| {});
         for (what, change) in CHANGES {
             writeln!(table, "## {name}, with {what}").unwrap();

@@ -195,14 +195,18 @@ mod tests {
             let text = format!(
                 "version: 1\nextends: none\nsandbox: {{mcp: {{anomaly: {{mode: graded, {more}}}}}}}\n"
             );
-            crate::policy::parse("test.yaml", &text).map(|policy| policy.mcp.anomaly).unwrap_or_default()
+            crate::policy::parse("test.yaml", &text)
+                .unwrap_or_else(|error| panic!("{}", error.render()))
+                .mcp
+                .anomaly
         };
         for (more, expected) in [
-            ("learning: 1h", Outcome::Block),
+            ("learning: 1h", Outcome::Ask),
+            ("learning: 1h, block_from: 0.7", Outcome::Block),
             // Nothing is asked or refused while a server is learned.
             ("learning: 24h", Outcome::Alert),
             ("learning: 1h, block_from: 1, ask_from: 0.6", Outcome::Ask),
-            ("learning: 1h, block_from: 1, ask_from: 1, sigma: 100", Outcome::Alert),
+            ("learning: 1h, ask_from: 0.1, block_from: 0.1, sigma: 100", Outcome::Allow),
         ] {
             let mut check = learned(&graded(more));
             for _ in 0..80 {

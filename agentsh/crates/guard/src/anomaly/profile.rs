@@ -113,7 +113,8 @@ impl Profile {
     #[must_use]
     pub fn call(&self, tool: &str, bytes: usize, before: Option<&str>, now: u64, tuning: &Tuning) -> Score {
         let known = self.tools.get(tool);
-        let own = known.filter(|known| known.is_learned(now, tuning.learning_s));
+        let is_own = |known: &&Tool| known.is_learned(now, tuning.learning_s) && known.request.is_known();
+        let own = known.filter(is_own);
         let with = own.unwrap_or(&self.all);
         if !with.is_learned(now, tuning.learning_s) {
             return Score::default();

@@ -175,8 +175,12 @@ impl Section<McpPolicy> for Anomaly {
         let Some(fields) = fields.find("anomaly").and_then(|here| reader.map(&here, ANOMALY)) else {
             return Self::default();
         };
+        let mode = fields.find("mode");
+        if let Some(here) = mode.as_ref().filter(|_| fields.find("on_detection").is_some()) {
+            reader.problem(here, "`mode` is another name of `on_detection`, which stands here too", None);
+        }
         let written = AnomalyPolicy {
-            on_detection: reader.word(fields.find("on_detection"), &OnAnomaly::WORDS),
+            on_detection: reader.word(fields.find("on_detection").or(mode), &OnAnomaly::WORDS),
             alpha: reader.share(fields.find("alpha")),
             sigma: reader.number(fields.find("sigma"), 1, 100),
             drift: reader.number(fields.find("drift"), 1, 1000),
