@@ -1,20 +1,57 @@
-//! What a start weighs, counted: it does not depend on the speed of the machine.
+//! What a start costs, counted: it does not depend on the speed of the machine. `[start]` of `weight.toml` says how much it may.
 
-use crate::support::{Mode, Outcome, Place};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
-/// Disks and large files of `/etc` differ between machines: each is a mount.
-const MAX_MOUNTS: usize = 45;
+use crate::support::{Mode, Outcome, Place, skip};
+
+const TRACER: &str = "/usr/bin/strace";
+/// What the scheduler decides: how often somebody waits, is woken, or gets memory. The number of all others varies by the pages
+/// of the journal that are written, fewer than ten calls.
+const OF_THE_SCHEDULER: [&str; 7] =
+    ["brk", "clock_nanosleep", "epoll_wait", "futex", "poll", "ppoll", "restart_syscall"];
 
 #[test]
-fn a_sandbox_has_few_mounts() {
+fn a_start_costs_what_weight_toml_says() {
+    let mut counted = BTreeMap::new();
     for mode in Mode::all() {
+        let who = if mode.is_root() { "root" } else { "user" };
         let place = Place::new(mode);
-        let git = place.command("git").args(["init", "-q"]).status().unwrap();
-        assert!(git.success());
-        let script = "grep -vc ' /sys/devices/' /proc/self/mountinfo";
-        let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
-        let count: usize = outcome.stdout.trim().parse().unwrap();
-        assert!(count <= MAX_MOUNTS, "{mode:?} {count}: {outcome}");
+        repository(&place);
+        let first = Outcome::of(&mut start(&place, &["true"])).expect_code(0);
+        assert_eq!(first.stderr, "", "{mode:?}");
+        // Disks differ between machines: each is a mount.
+        let list = ["sh", "-c", "grep -vc ' /sys/devices/' /proc/self/mountinfo"];
+        let outcome = Outcome::of(&mut start(&place, &list)).expect_code(0);
+        counted.insert(format!("mounts-{who}"), outcome.stdout.trim().parse().unwrap());
+        if Path::new(TRACER).exists() {
+            let (calls, syncs) = traced(&place);
+            counted.insert(format!("calls-{who}"), calls);
+            counted.insert(format!("syncs-{who}"), syncs);
+        } else {
+            skip("strace is not installed: system calls are not counted");
+        }
+    }
+    for (name, count) in &counted {
+        // `cargo xtask weight` reads these lines.
+        eprintln!("start {name}: {count}");
+    }
+    let text = include_str!("../../weight.toml");
+    let maxima: BTreeMap<String, BTreeMap<String, u64>> = toml::from_str(text).unwrap();
+    let is_more =
+        |(name, count): &(&String, &u64)| maxima["start"].get(*name).is_none_or(|most| *count > most);
+    let more: Vec<_> = counted.iter().filter(is_more).collect();
+    assert!(more.is_empty(), "more than weight.toml says: {more:?}");
+}
+
+fn repository(place: &Place) {
+    place.write("README.md", "text\n");
+    let own = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
+    for words in [&["init", "-q"][..], &["add", "README.md"], &["commit", "-qm", "one"]] {
+        let git = place.command("git").args(own).args(words).status().unwrap();
+        assert!(git.success(), "{words:?}");
     }
 }
 
@@ -28,4 +65,92 @@ fn the_name_of_an_agent_starts_it() {
     assert!(outcome.stdout.starts_with("started ") && outcome.stdout.contains("--help"), "{outcome}");
     assert_eq!(place.events("session_started").len(), 1);
     Outcome::of(&mut place.agentsh(&["cluade"])).expect_code(125);
+}
+
+fn start(place: &Place, words: &[&str]) -> Command {
+    place.agentsh(&[&["run", "--quiet", "--"], words].concat())
+}
+
+/// System calls, and waits for the disk, of a start that is not the first.
+fn traced(place: &Place) -> (u64, u64) {
+    let record = place.project.parent().unwrap().join("calls.txt");
+    let own = start(place, &["true"]);
+    let mut command = place.command(TRACER);
+    command.args(["-f", "-qq", "-o"]).arg(&record).arg(own.get_program()).args(own.get_args());
+    Outcome::of(&mut command).expect_code(0);
+    let text = fs::read_to_string(&record).unwrap();
+    // `NUMBER NAME(...`: none of these are signals, ends, and the second halves of calls that were interrupted in the text.
+    // F_GETFD: the standard library of a debug build asks it before each `close`.
+    let names = text.lines().filter(|line| !line.contains("F_GETFD")).filter_map(|line| {
+        let (name, _) = line.split_once(char::is_whitespace)?.1.trim_start().split_once('(')?;
+        name.bytes().all(|letter| letter.is_ascii_alphanumeric() || letter == b'_').then_some(name)
+    });
+    let (mut calls, mut syncs) = (0, 0);
+    for name in names {
+        calls += u64::from(!OF_THE_SCHEDULER.contains(&name));
+        syncs += u64::from(matches!(name, "fsync" | "fdatasync" | "sync" | "syncfs" | "sync_file_range"));
+    }
+    (calls, syncs)
+}
+
+/// Everything that a program finds in `/etc`, with modes and owners.
+const LIST_ETC: &str = "find /etc -xdev -exec stat -c '%A %U %n' {} + | sort; cat /etc/passwd /etc/hosts /etc/resolv.conf; \
+                        ls /etc/ssl/certs | wc -l; touch /etc/x 2>&1; ls /etc/shadow 2>&1";
+
+#[test]
+fn what_is_kept_of_etc_is_what_would_be_made() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let state = place.home.join(".local/state/agentsh");
+        let list = || Outcome::of(&mut start(&place, &["sh", "-c", LIST_ETC])).stdout;
+        let made = list();
+        assert!(
+            made.contains("/etc/passwd") && made.contains("Read-only") && made.contains("127.0.0.53"),
+            "{made}"
+        );
+        assert!(made.contains("cannot access '/etc/shadow'"), "{made}");
+        assert_eq!(list(), made, "{mode:?}: kept");
+        let kept = fs::read_dir(state.join("etc")).unwrap().flatten().find(|entry| entry.path().is_dir());
+        let kept = kept.unwrap().path();
+        assert!(kept.join("passwd").is_file(), "{mode:?}");
+        // Whatever becomes of it, the next start makes it again.
+        fs::write(state.join("etc/copies"), "damaged").unwrap();
+        fs::remove_dir_all(&kept).unwrap();
+        assert_eq!(list(), made, "{mode:?}: made again");
+        fs::remove_dir_all(state.join("etc")).unwrap();
+        place.write(state.join("etc"), "in the way");
+        assert_eq!(list(), made, "{mode:?}: not kept");
+    }
+}
+
+#[test]
+fn what_git_said_is_kept_until_its_configuration_changes() {
+    const SECRET: &str = "Authorization: Basic c2VjcmV0LXRva2Vu";
+    let place = Place::new(Mode::Invoker);
+    let configuration = place.home.join(".gitconfig");
+    let configure = |name: &str| {
+        let text = format!("[user]\n\tname = {name}\n[http]\n\textraHeader = {SECRET}\n");
+        place.write(&configuration, text);
+    };
+    let name = || {
+        Outcome::of(&mut start(&place, &["git", "config", "user.name"]))
+            .expect_code(0)
+            .stdout
+            .trim()
+            .to_owned()
+    };
+    configure("One");
+    assert_eq!(name(), "One");
+    // What changed a moment ago is not kept.
+    let kept = place.home.join(".local/state/agentsh/git");
+    assert!(!kept.exists());
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    assert_eq!((name(), name()), ("One".to_owned(), "One".to_owned()));
+    let answers: Vec<String> =
+        fs::read_dir(&kept).unwrap().flatten().map(|one| fs::read_to_string(one.path()).unwrap()).collect();
+    assert!(!answers.is_empty() && answers.iter().all(|answer| !answer.contains("c2VjcmV0")), "{answers:?}");
+    let bytes = format!("{:?}", SECRET.as_bytes()).replace(' ', "");
+    assert!(answers.iter().all(|answer| !answer.contains(bytes.trim_matches(['[', ']']))), "{answers:?}");
+    configure("Two");
+    assert_eq!(name(), "Two");
 }

@@ -21,7 +21,7 @@ const PROGRAMS: [(&str, &str); 8] = [
 ];
 
 /// What single tests start, and say when it is missing.
-const USEFUL: [(&str, &str); 8] = [
+const USEFUL: [(&str, &str); 9] = [
     ("chromium", "chromium"),
     ("dbus-daemon", "dbus-daemon"),
     ("gh", "gh"),
@@ -30,6 +30,7 @@ const USEFUL: [(&str, &str); 8] = [
     ("go", "golang-go"),
     ("lowntfs-3g", "ntfs-3g"),
     ("secret-tool", "libsecret-tools"),
+    ("strace", "strace"),
 ];
 
 /// The same, and their packages start a daemon where something starts daemons.

@@ -417,16 +417,19 @@ impl Drop for Served<'_> {
     }
 }
 
+/// The name of the socket in its directory.
+pub const SOCKET: &str = "bridge";
+
 /// The listening socket, open to the sandbox's user alone: who reaches the directory is decided by the mounts.
 ///
 /// # Errors
 /// When the socket cannot be made.
 pub fn listen(directory: &Path) -> std::io::Result<(UnixListener, PathBuf)> {
     use std::os::unix::fs::PermissionsExt;
-    let path = directory.join("bridge");
+    let path = directory.join(SOCKET);
     // By way of a descriptor: the path of a socket has room for 107 bytes, and the directory may be deep.
     let opened = std::fs::File::open(directory)?;
-    let listener = UnixListener::bind(format!("/proc/self/fd/{}/bridge", opened.as_raw_fd()))?;
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", opened.as_raw_fd()))?;
     // The directory is 0700 on the host; inside, the socket is bound alone and the sandbox may have another id.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
     Ok((listener, path))

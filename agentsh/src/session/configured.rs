@@ -18,7 +18,8 @@ use crate::types::ServerId;
 /// # Errors
 /// When its configuration cannot be read.
 pub fn adapt(facts: &Facts, kind: Kind, argv: &[String]) -> Result<Launch, RunError> {
-    let told = briefing::text(facts);
+    // Nobody knows how to tell one of which nothing is known.
+    let told = if kind.is_unknown() { None } else { briefing::text(facts) };
     adapt_by(&facts.context, &facts.policy, kind, argv, told.as_deref())
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
+use crate::base::real_paths::RealPaths;
 use crate::policy::PathContext;
 use crate::sandbox::cgroup::Hierarchies;
 use crate::sandbox::host::RealHost;
@@ -12,8 +13,8 @@ use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::plan::{FileKey, Identity};
 use crate::sandbox::{Enforcement, State, Tier, Zygote};
 
+use super::git_settings::{Scope, Setting};
 use super::host_programs::Usable;
-use super::user_git::{Scope, Setting};
 
 /// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
 /// distributions, systemd and container runtimes hand out, below 2^31.
@@ -74,8 +75,8 @@ pub struct Context {
     pub tier: Tier,
     /// Directories of PATH in which no sandbox may write, once they were asked for.
     pub(super) usable_path: OnceLock<Vec<Usable>>,
-    /// What the user's git answered, once it was asked.
-    pub(super) git_says: OnceLock<Option<Vec<(Scope, Setting)>>>,
+    /// What each git of the user answered, once it was asked.
+    pub(super) git_says: Mutex<BTreeMap<PathBuf, Option<Vec<(Scope, Setting)>>>>,
     /// What was found wanting while looking.
     pub notes: Vec<Enforcement>,
 }
@@ -142,14 +143,15 @@ impl Context {
         without_shims(&mut env);
         let home_as_given = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let home_as_given = home_as_given.ok_or(ContextError::NoHome)?;
-        let home = home_as_given.canonicalize().map_err(|_| ContextError::NoHome)?;
+        let paths = RealPaths::default();
+        let home = paths.canonical(&home_as_given).ok_or(ContextError::NoHome)?;
         let directory = std::env::current_dir().map_err(ContextError::NoDirectory)?;
         let project = project_of(&directory, &home);
         let directory_as_given = env.get("PWD").map(PathBuf::from).filter(|path| path.is_absolute());
         let directory_as_given = directory_as_given
-            .filter(|path| path.canonicalize().is_ok_and(|real| real == directory))
+            .filter(|path| paths.canonical(path).is_some_and(|real| real == directory))
             .unwrap_or_else(|| directory.clone());
-        let links = [&home_as_given, &directory_as_given].into_iter().flat_map(|path| links_on(path));
+        let links = [&home_as_given, &directory_as_given].into_iter().flat_map(|path| links_on(path, &paths));
         let links = links.collect::<BTreeMap<_, _>>().into_iter().collect();
         let identity = identity(&env);
         let base = |name: &str, default: &str| {
@@ -159,10 +161,12 @@ impl Context {
                 .unwrap_or_else(|| home.join(default))
         };
         let (idmaps, notes) = id_maps(identity);
+        let state = base("XDG_STATE_HOME", ".local/state").join("agentsh");
         Ok(Self {
             identity,
             user: env.get("USER").or_else(|| env.get("LOGNAME")).cloned().unwrap_or_default(),
-            state: base("XDG_STATE_HOME", ".local/state").join("agentsh"),
+            host: RealHost::keeping(&state),
+            state,
             config: base("XDG_CONFIG_HOME", ".config"),
             data: base("XDG_DATA_HOME", ".local/share").join("agentsh"),
             writable: Vec::new(),
@@ -172,11 +176,10 @@ impl Context {
             executable: own_executable().map_err(ContextError::NoExecutable)?,
             hierarchies: Hierarchies::find(),
             idmaps,
-            host: RealHost::default(),
             zygote: Zygote::default(),
             tier: Tier::default(),
             usable_path: OnceLock::new(),
-            git_says: OnceLock::new(),
+            git_says: Mutex::default(),
             notes,
             home,
             home_as_given,
@@ -188,7 +191,7 @@ impl Context {
 }
 
 /// The links on the way to a path, each with what it says.
-fn links_on(path: &Path) -> Vec<(PathBuf, PathBuf)> {
+fn links_on(path: &Path, paths: &RealPaths) -> Vec<(PathBuf, PathBuf)> {
     /// The kernel follows no more.
     const MAX_LINKS: usize = 40;
     let parts = |path: &Path| path.iter().rev().map(OsString::from).collect::<Vec<_>>();
@@ -199,9 +202,10 @@ fn links_on(path: &Path) -> Vec<(PathBuf, PathBuf)> {
             continue;
         }
         // An absolute part, as a link may say, begins anew.
+        let part_is_name = part != "/";
         let next = at.join(part);
-        match std::fs::read_link(&next) {
-            Ok(to) if links.len() < MAX_LINKS => {
+        match paths.link(&next).filter(|_| part_is_name) {
+            Some(to) if links.len() < MAX_LINKS => {
                 rest.extend(parts(&to));
                 links.push((next, to));
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::base::small_file;
 use crate::sandbox::mount_calls::open_without_links;
 
 /// A larger file is known by its size and times alone.
@@ -247,8 +248,8 @@ pub fn make_directories_above(path: &Path) -> io::Result<()> {
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    let mut content = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut content)?;
+    let size = file.metadata()?.len();
+    let content = small_file::content_of(file, size, MAX_FILE + 1)?;
     if content.len() as u64 > MAX_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
 }
 

@@ -8,66 +8,18 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::base::small_file;
 use crate::sandbox::layout::OWN_DIRECTORY;
 use crate::sandbox::spec::{Contribution, Feature, File};
 
 use super::Context;
-use super::user_git::{Git, MAX_BYTES, Scope, Setting};
+use super::git_settings::{Scope, Setting, is_harmless};
+use super::user_git::{Git, MAX_BYTES};
 
 /// Files that are read; git itself stops at ten that include each other.
 const MAX_FILES: usize = 32;
 const UNKNOWN: &str = "git inside does not know your name and settings";
 const REMEDY: &str = "`--read ~/.gitconfig` shows the file itself";
-
-/// Sections of which every variable is taken.
-const SECTIONS: &[&str] =
-    &["advice", "color", "column", "fetch", "init", "log", "pull", "rebase", "rerere", "stash", "status"];
-
-/// Single variables.
-const VARIABLES: &[(&str, &str)] = &[
-    ("blame", "date"),
-    ("branch", "autosetuprebase"),
-    ("branch", "sort"),
-    ("commit", "cleanup"),
-    ("commit", "status"),
-    ("commit", "verbose"),
-    ("core", "abbrev"),
-    ("core", "autocrlf"),
-    ("core", "eol"),
-    ("core", "precomposeunicode"),
-    ("core", "quotepath"),
-    ("core", "safecrlf"),
-    ("core", "whitespace"),
-    ("diff", "algorithm"),
-    ("diff", "colormoved"),
-    ("diff", "context"),
-    ("diff", "indentheuristic"),
-    ("diff", "mnemonicprefix"),
-    ("diff", "noprefix"),
-    ("diff", "renamelimit"),
-    ("diff", "renames"),
-    ("diff", "submodule"),
-    ("feature", "manyfiles"),
-    ("format", "pretty"),
-    ("grep", "linenumber"),
-    ("help", "autocorrect"),
-    ("i18n", "commitencoding"),
-    ("i18n", "logoutputencoding"),
-    ("merge", "conflictstyle"),
-    ("merge", "ff"),
-    ("merge", "log"),
-    ("merge", "renames"),
-    ("push", "autosetupremote"),
-    ("push", "default"),
-    ("push", "followtags"),
-    ("safe", "directory"),
-    ("submodule", "recurse"),
-    ("tag", "sort"),
-    ("user", "email"),
-    ("user", "name"),
-    ("user", "useconfigonly"),
-    ("versionsort", "suffix"),
-];
 
 /// What is said where the user's own configuration would need what is not inside.
 const OVERRIDES: &str = "\
@@ -220,28 +172,6 @@ fn written(home: &Path, beside: &Path, value: &[u8]) -> PathBuf {
     }
 }
 
-fn is_harmless(setting: &Setting) -> bool {
-    let (section, key) = (setting.section.as_str(), setting.key.as_str());
-    let value = setting.value.as_deref().unwrap_or_default();
-    match section {
-        // An alias that begins so is a command of the shell.
-        "alias" => !value.trim_ascii_start().starts_with(b"!"),
-        // With a name or password in it, it would be a credential.
-        "url" => key == "insteadof" && setting.subsection.as_deref().is_some_and(|url| !url.contains(&b'@')),
-        _ => {
-            SECTIONS.contains(&section) && !runs_a_program(section, key)
-                || VARIABLES.contains(&(section, key))
-        }
-    }
-}
-
-fn runs_a_program(section: &str, key: &str) -> bool {
-    matches!(
-        (section, key),
-        ("init", "templatedir") | ("rebase", "instructionformat") | ("log", "showsignature")
-    )
-}
-
 fn render(setting: &Setting, text: &mut Vec<u8>) {
     let Setting { section, subsection, key, value } = setting;
     text.extend(format!("[{section}").bytes());
@@ -268,8 +198,7 @@ fn escaped(value: &[u8]) -> Vec<u8> {
 }
 
 fn bounded(path: &Path) -> Option<Vec<u8>> {
-    let found = std::fs::metadata(path).ok()?;
-    (found.is_file() && found.len() <= MAX_BYTES).then(|| std::fs::read(path).ok())?
+    small_file::read(path, MAX_BYTES).ok()?
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 //! PATH may name directories that a sandbox can write (`node_modules/.bin`, a project's `bin`). A program found there would be
 //! the agent's own code, run outside. This file is the one place where such programs are looked up and started.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Context;
+use crate::base::real_paths::RealPaths;
 use crate::sandbox::layout::is_system;
 
 /// The file behind a name in PATH, or behind an absolute path, links followed, where no sandbox may write.
@@ -63,7 +65,7 @@ pub fn command(program: &Path, env: &BTreeMap<String, String>) -> Command {
 #[must_use]
 pub fn command_of_system(name: &str) -> Option<Command> {
     let may_be = |path: &Path| is_system(path) && !is_writable_inside(path, &[]);
-    let directories = usable_of(&std::env::var("PATH").ok()?, &may_be);
+    let directories = usable_of(&std::env::var("PATH").ok()?, &RealPaths::default(), &may_be);
     let program = all_in(&directories, name, &[], &may_be).next()?;
     #[expect(clippy::disallowed_methods, reason = "a program of the system, which no sandbox may write")]
     let mut command = Command::new(program);
@@ -92,14 +94,15 @@ fn usable(context: &Context) -> &[Usable] {
     context.usable_path.get_or_init(|| {
         let writable = writable(context);
         let path = context.env.get("PATH").map(String::as_str).unwrap_or_default();
-        usable_of(path, &|path| !is_writable_inside(path, &writable))
+        let looks = Looks::default();
+        usable_of(path, &looks.paths, &|path| !looks.is_writable_inside(path, &writable))
     })
 }
 
-fn usable_of(path: &str, may_be: &dyn Fn(&Path) -> bool) -> Vec<Usable> {
+fn usable_of(path: &str, paths: &RealPaths, may_be: &dyn Fn(&Path) -> bool) -> Vec<Usable> {
     let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
     let usable = directories.filter(|directory| may_be(directory)).filter_map(|directory| {
-        Some(Usable { written: directory.to_owned(), real: directory.canonicalize().ok()? })
+        Some(Usable { written: directory.to_owned(), real: paths.canonical(directory)? })
     });
     usable.collect()
 }
@@ -111,7 +114,9 @@ fn all_in<'f>(
     granted: &'f [&Path],
     may_be: &'f dyn Fn(&Path) -> bool,
 ) -> impl Iterator<Item = PathBuf> + 'f {
-    directories.iter().filter_map(move |directory| {
+    let mut seen = BTreeSet::new();
+    // `/bin` is `/usr/bin` nearly everywhere.
+    directories.iter().filter(move |directory| seen.insert(&directory.real)).filter_map(move |directory| {
         let path = directory.real.join(name);
         let found = path.symlink_metadata().ok()?;
         if found.is_symlink() {
@@ -119,28 +124,51 @@ fn all_in<'f>(
             return (real.is_file() && may_be(&real)).then_some(real);
         }
         // Its directory was judged. What is left is the file: a policy may grant it alone.
-        let is_own = !is_writable_by_others(&path) && !granted.iter().any(|root| path.starts_with(root));
+        let is_own =
+            !may_be_written_by_others(found.mode()) && !granted.iter().any(|root| path.starts_with(root));
         (found.is_file() && is_own && Path::new(name).components().count() == 1).then_some(path)
     })
 }
 
 /// Whether a sandbox, of this session or of another one, may be able to write what lies at a path.
 fn is_writable_inside(path: &Path, writable: &[&Path]) -> bool {
-    let Ok(real) = path.canonicalize() else { return true };
-    if writable.iter().any(|root| real.starts_with(root) || path.starts_with(root)) {
-        return true;
+    Looks::default().is_writable_inside(path, writable)
+}
+
+/// What was seen of directories, each looked at once: those of PATH have most of theirs in common.
+#[derive(Default)]
+struct Looks {
+    paths: RealPaths,
+    by_others: RefCell<BTreeMap<PathBuf, bool>>,
+}
+
+impl Looks {
+    fn is_writable_inside(&self, path: &Path, writable: &[&Path]) -> bool {
+        let Some(real) = self.paths.canonical(path) else { return true };
+        if writable.iter().any(|root| real.starts_with(root) || path.starts_with(root)) {
+            return true;
+        }
+        // Another project, in which another session may run.
+        let in_working_tree = !is_system(&real)
+            && real.ancestors().skip(1).any(|above| above.join(".git").symlink_metadata().is_ok());
+        let mut by_others = self.by_others.borrow_mut();
+        let mut is_by_others = |path: &Path| match by_others.get(path) {
+            Some(known) => *known,
+            None => *by_others.entry(path.to_owned()).or_insert(is_writable_by_others(path)),
+        };
+        in_working_tree || real.ancestors().any(&mut is_by_others)
     }
-    // Another project, in which another session may run.
-    let in_working_tree = !is_system(&real)
-        && real.ancestors().skip(1).any(|above| above.join(".git").symlink_metadata().is_ok());
-    in_working_tree || real.ancestors().any(is_writable_by_others)
 }
 
 fn is_writable_by_others(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| may_be_written_by_others(found.mode()))
+}
+
+fn may_be_written_by_others(mode: u32) -> bool {
     const OTHERS: u32 = 0o002;
     // In a sticky directory nobody replaces what is somebody else's.
     const STICKY: u32 = 0o1000;
-    path.metadata().is_ok_and(|found| found.mode() & (OTHERS | STICKY) == OTHERS)
+    mode & (OTHERS | STICKY) == OTHERS
 }
 
 #[cfg(test)]
@@ -178,13 +206,17 @@ mod tests {
             !real.starts_with(&project)
         };
         let path = format!("bin:.:{}:{}", root.join("project/bin").display(), root.join("own").display());
-        let usable = usable_of(&path, &may_be);
+        let usable = usable_of(&path, &RealPaths::default(), &may_be);
         let first = |name| all_in(&usable, name, &[], &may_be).next();
         assert_eq!(first("tool"), Some(real));
         assert_eq!(first("linked"), None, "a link into the project is the project's");
         let granted = root.join("own/tool");
         assert_eq!(all_in(&usable, "tool", &[&granted], &may_be).next(), None, "a policy grants the file");
-        assert_eq!(usable_of("bin:.", &may_be), [], "a relative directory is the project's");
+        assert_eq!(
+            usable_of("bin:.", &RealPaths::default(), &may_be),
+            [],
+            "a relative directory is the project's"
+        );
         assert_eq!(usable, [Usable { written: root.join("own"), real: root.join("own") }]);
     }
 

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::base::proc_file;
 use crate::net::EgressContext;
 use crate::sandbox::cgroup::{Cgroup, Quota};
 use crate::sandbox::control::Cause;
+use crate::sandbox::kept::{self, InUse};
 use crate::sandbox::layout::{Layout, layout};
 use crate::sandbox::mend::Namespaces;
 use crate::sandbox::mount_calls::file_key;
@@ -55,6 +57,8 @@ pub struct Running {
     pub place: Option<Place>,
     /// Answers the calls that its filter refuses.
     pub refused_calls: Option<Answering>,
+    /// Keeps what it sees of `/etc`.
+    pub shown_etc: Option<InUse>,
 }
 
 /// The one way from what a process is to its running sandbox: pid 1 is born while its layout is made. `before` sees the
@@ -168,6 +172,12 @@ async fn finish(
     passed.extend(cgroup.take_tasks());
     let join = (first_task..passed.len()).collect();
     let mut mounts = std::mem::take(&mut layout.mounts);
+    context.host.keep();
+    let shown_etc = match context.tier {
+        // Where it cannot be kept it is made, as ever.
+        Tier::Namespaces => kept::show_etc(&context.state, &mut mounts).ok().flatten(),
+        Tier::Container => None,
+    };
     if let Some(maps) = &context.idmaps {
         map_owned(maps, &mut mounts, &mut passed, &mut enforcement);
     }
@@ -246,7 +256,17 @@ async fn finish(
         tokio::time::sleep(START_IS_OVER).await;
         crate::memory::trim_heap();
     });
-    Ok(Running { child, cgroup, watched_memory, enforcement, way_out, published, place, refused_calls })
+    Ok(Running {
+        child,
+        cgroup,
+        watched_memory,
+        enforcement,
+        way_out,
+        published,
+        place,
+        refused_calls,
+        shown_etc,
+    })
 }
 
 /// Sockets that pid 1 made count as the sandbox's for the kernel's programs, which refuse them to anybody else: there ours
@@ -272,7 +292,7 @@ fn publish_on(
 /// A part of what the user has for everything: the agent gets half, a server an eighth.
 fn share(name: &str, kind: ProcessKind) -> u64 {
     const LEAST: u64 = 8;
-    let text = std::fs::read_to_string(Path::new("/proc/sys/user").join(name)).unwrap_or_default();
+    let text = proc_file::read(Path::new("/proc/sys/user").join(name)).unwrap_or_default();
     let all: u64 = text.trim().parse().unwrap_or(0);
     (all / if kind.is_agent() { 2 } else { 8 }).max(LEAST)
 }

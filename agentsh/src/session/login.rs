@@ -60,6 +60,7 @@ async fn open(
         backend: Backend::Userns,
         project_shown,
         hold_messages: false,
+        gathers_events: false,
         learns: false,
         is_reviewed: false,
         tells_files: false,

@@ -245,6 +245,7 @@ async fn open_in(
             backend: request.backend,
             project_shown,
             hold_messages: false,
+            gathers_events: false,
             learns: false,
             is_reviewed: false,
             tells_files: false,

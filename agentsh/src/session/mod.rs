@@ -30,7 +30,9 @@ pub mod fetch;
 mod first_index;
 mod fleet;
 pub mod gateway;
+mod git_answers;
 mod git_identity;
+mod git_settings;
 pub mod given;
 mod go_modules;
 pub mod grants;
@@ -246,6 +248,8 @@ pub struct Opening<'a> {
     pub project_shown: bool,
     /// Messages wait for the end: the program draws on this terminal.
     pub hold_messages: bool,
+    /// What is recorded before the program starts is written at once.
+    pub gathers_events: bool,
     /// Hosts that no rule names are reached, to write down what was needed.
     pub learns: bool,
     /// What is written to the project is looked at afterwards.
@@ -275,12 +279,16 @@ impl Session {
         let network = network::Network::new(backend, &context.hierarchies);
         // Before there is a third thread: until the process is executed, this one waits.
         let _ = context.zygote.warm_up();
-        let reading = tokio::task::spawn_blocking(move || load_policy(&search));
         let id = SessionId(uuid::Uuid::now_v7());
-        let (policy, journal) = tokio::join!(reading, Journal::open(&context.state, id));
-        let policy = policy.map_err(|error| SessionError::Policy(error.to_string()))??;
+        // The journal first: it has a thread, which works while the policy is read.
+        let reading = async { load_policy(&search) };
+        let (journal, policy) = tokio::join!(biased; Journal::open(&context.state, id), reading);
+        let policy = policy?;
         context.set_writable(writable(&policy, &context.paths()));
         let journal = journal?;
+        if opening.gathers_events {
+            journal.gather();
+        }
         let locked = ["agent.network", "sandbox.mcp.servers"].into_iter().find(|path| policy.is_locked(path));
         if let Some(path) = locked.filter(|_| opening.learns) {
             let why = format!(
@@ -292,7 +300,10 @@ impl Session {
             .map_err(|error| SessionError::Policy(error.to_string()))?;
         // Something must stand here for the sandbox to cover: else an agent that may write in `~/.config` writes the next
         // run's policy. Where we may not make it, it cannot either.
-        let _ = std::fs::create_dir_all(context.config.join("agentsh"));
+        let own = context.config.join("agentsh");
+        if !own.is_dir() {
+            let _ = std::fs::create_dir_all(own);
+        }
         let pins = Arc::new(PinStore::new(&context.state));
         // Nothing but what is shown to people depends on it.
         let mark = running::Mark::set(&context.state, id).ok();
@@ -462,7 +473,9 @@ impl Session {
         self.keep_interfaces().await;
         let duration_ms = u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.record.journal.record(Event::SessionEnded { exit_code, duration_ms });
-        self.clean_up(self.live.network.let_go());
+        if let Some(policed) = self.live.network.let_go() {
+            self.clean_up(policed);
+        }
         if let Some(telemetry) = self.live.ending.telemetry.take() {
             // Without the disk nobody is told; the end of the journal says so.
             let _ = self.record.journal.flush().await;
@@ -523,6 +536,10 @@ impl RemoveOnDrop {
 
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        // What is in one as a rule.
+        let _ = std::fs::remove_file(self.0.join(bridges::SOCKET));
+        if std::fs::remove_dir(&self.0).is_err() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
     }
 }

@@ -71,9 +71,8 @@ pub async fn start(
         Ok::<_, ProcessError>((Before::new(&session.facts, spec, layout), stand_ins))
     });
     let (mut running, (before, stand_ins)) = assembled.await?;
-    // The guards take them along.
-    let inside = running.child.namespaces.as_ref().and_then(|inside| inside.try_clone().ok());
     let guards = Guards::start(session, server, before, &mut running, stand_ins);
+    let inside = running.child.namespaces.take();
     session.record.enforcement(server, &running.enforcement);
     session.record.journal.record(Event::ProcessStarted {
         server_id: server.cloned(),

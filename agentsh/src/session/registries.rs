@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use url::Url;
 
+use crate::base::small_file;
 use crate::policy::{HostRule, NetworkPolicy, NetworkRule, Precedence, RequestRule, Ruled, domain};
 use crate::sandbox::spec::{Contribution, Feature};
 use crate::types::RuleRef;
@@ -212,8 +213,8 @@ pub fn of_npmrc(context: &Context) -> String {
 /// Whether the project uses cargo, and the user's cargo knows no registry yet.
 #[must_use]
 pub fn cargo_is_new(context: &Context) -> bool {
-    let is_used =
-        |file: &&str| context.project.join(file).is_file() || context.directory.join(file).is_file();
+    let directories = BTreeSet::from([&context.project, &context.directory]);
+    let is_used = |file: &&str| directories.iter().any(|directory| directory.join(file).is_file());
     let files = ECOSYSTEMS.iter().find(|ecosystem| ecosystem.id == "cargo").map_or(&[][..], |one| one.files);
     files.iter().any(is_used) && cargo(context).is_empty()
 }
@@ -423,8 +424,7 @@ pub(super) fn directories(path: &Path) -> Vec<PathBuf> {
 
 /// Empty where there is none, or it is larger than any configuration.
 fn read(file: &Path) -> String {
-    let is_small = std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= MAX_BYTES);
-    if is_small { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() }
+    small_file::text(file, MAX_BYTES).unwrap_or_default()
 }
 
 fn unquoted(text: &str) -> String {

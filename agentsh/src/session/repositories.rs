@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::base::small_file;
 use crate::sandbox::git_config::entries;
 use crate::sandbox::host::plain;
 use crate::sandbox::layout::is_system;
@@ -129,8 +130,12 @@ pub fn addresses(context: &Context) -> Vec<(String, PathBuf)> {
 
 /// The repository of a working tree that has it elsewhere. The one of a linked working tree has to say so too.
 fn repository_elsewhere(dot: &Path) -> Option<PathBuf> {
-    if dot.is_symlink() {
+    let kind = dot.symlink_metadata().ok()?.file_type();
+    if kind.is_symlink() {
         return dot.canonicalize().ok().filter(|end| end.is_dir());
+    }
+    if kind.is_dir() {
+        return None;
     }
     let text = bounded(dot)?;
     let named = text.lines().find_map(|line| line.strip_prefix("gitdir:"))?.trim();
@@ -181,6 +186,5 @@ fn may_be_shown(path: &Path, context: &Context) -> bool {
 }
 
 fn bounded(path: &Path) -> Option<String> {
-    let found = std::fs::metadata(path).ok()?;
-    (found.is_file() && found.len() <= MAX_BYTES).then(|| std::fs::read_to_string(path).ok())?
+    small_file::text(path, MAX_BYTES)
 }

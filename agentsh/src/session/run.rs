@@ -87,6 +87,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
             backend: request.backend,
             project_shown: true,
             hold_messages: true,
+            gathers_events: true,
             learns: request.learns,
             is_reviewed: request.review,
             tells_files: request.learns || request.tells_files,
@@ -197,7 +198,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     // Their clients ended with the agent.
     bridges.drained().await?;
     bridges.finish();
-    session.clean_up(sockets);
+    drop(sockets);
     Ok(code)
 }
 

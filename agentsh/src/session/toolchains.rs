@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
+use crate::base::real_paths::RealPaths;
 use crate::policy::builtin_paths::HOME_MASKS;
 use crate::policy::toolchains::{self, expand};
 use crate::sandbox::host::RealHost;
@@ -79,10 +80,16 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
     let mut shown = BTreeSet::new();
     let real = RealHost::default();
     let host = ListedHost::new(&real);
+    let paths = RealPaths::default();
+    let programs = program_directories(&around, &paths);
+    // Dozens of names are asked for in each.
+    programs.iter().map(PathBuf::as_path).chain([around.home]).for_each(|directory| host.read(directory));
     for table in toolchains::builtin() {
         let place = |path: &String| expand(path, &home, around.env).map(PathBuf::from);
         let is_there = table.detect.iter().filter_map(place).any(|path| host.exists(&path));
-        if !is_there && !table.programs.iter().any(|program| has_program(&around, program, &host)) {
+        if !is_there
+            && !table.programs.iter().any(|program| programs.iter().any(|at| host.is_file(&at.join(program))))
+        {
             continue;
         }
         shown.extend(table.read.iter().filter_map(place));
@@ -94,8 +101,8 @@ pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
         out.set.extend(table.set);
         out.found.push(table.id);
     }
-    shown.extend(on_path(&around));
-    let shown = behind_links(shown, &around);
+    shown.extend(on_path(&around, &paths));
+    let shown = behind_links(shown, &around, &paths);
     out.grants = shown.paths.into_iter().map(|path| Grant { path, access: Access::ReadOnly }).collect();
     out.links = shown.links;
     if !out.links.is_empty() {
@@ -135,26 +142,28 @@ fn holds_token(file: &Path) -> bool {
     lines.any(is_secret)
 }
 
-fn has_program(around: &Around<'_>, program: &str, host: &ListedHost<'_>) -> bool {
+/// Directories of PATH, each once, with their links followed.
+fn program_directories(around: &Around<'_>, paths: &RealPaths) -> BTreeSet<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
-    directories
-        .filter(|directory| !directory.starts_with(around.project))
-        .any(|at| host.is_file(&at.join(program)))
+    let others = directories.filter(|directory| !directory.starts_with(around.project));
+    others.filter_map(|directory| paths.canonical(directory)).collect()
 }
 
 /// Directories of PATH that no table knows: shown as they are, with what is installed around a `bin`, and with the packages whose
 /// programs a `.bin` of npm names.
-fn on_path(around: &Around<'_>) -> Vec<PathBuf> {
+fn on_path(around: &Around<'_>, paths: &RealPaths) -> Vec<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut found = Vec::new();
     for directory in path.split(':').map(PathBuf::from) {
         // What everybody sees anyway, and what is installed around it.
-        if directory.canonicalize().is_ok_and(|real| is_system(&real)) {
+        if paths.canonical(&directory).is_some_and(|real| is_system(&real)) {
             continue;
         }
         // Where it is, not how it is called: a link to the `bin` of an installation lies in another directory.
-        found.extend(links::end(&directory, around).iter().flat_map(|real| installed_around(real, around)));
+        found.extend(
+            links::end(&directory, around, paths).iter().flat_map(|real| installed_around(real, around)),
+        );
         let packages = directory.parent().filter(|_| directory.ends_with("node_modules/.bin"));
         found.push(packages.unwrap_or(&directory).to_owned());
     }
@@ -284,13 +293,17 @@ pub fn caches<'p>(
     let project = Sha256::digest(context.project.as_os_str().as_encoded_bytes());
     let project: String = project.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let base = context.data.join("caches").join(project);
-    let make = |path: &Path| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let make = |path: &Path| match path.is_dir() {
+        true => Ok(()),
+        false => std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path),
+    };
     let mut made = Caches::default();
     let mut slot = None;
+    let paths = RealPaths::default();
     for inside in places {
         let Ok(rest) = inside.strip_prefix(&context.home) else { continue };
         let is_hidden = hidden.iter().any(|path| path.starts_with(inside) || inside.starts_with(path));
-        let lower = inside.canonicalize().ok().filter(|lower| lower.is_dir() && !is_hidden);
+        let lower = paths.canonical(inside).filter(|lower| lower.is_dir() && !is_hidden);
         let lower = lower.filter(|lower| !hidden.iter().any(|path| path.starts_with(lower)));
         let inside = &resolve(links, inside);
         if lower.is_some() && slot.is_none() {

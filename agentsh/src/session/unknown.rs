@@ -25,9 +25,11 @@ const ACCOUNTS: &[&str] = &["API_KEY", "TOKEN", "BASE_URL", "API_BASE", "API_HOS
 pub fn tell(facts: &Facts, record: &Record, launch: &Launch, stripped: &[String]) {
     let typed = launch.argv.first().map(String::as_str).unwrap_or_default();
     let Some(name) = Path::new(typed).file_name().and_then(|name| name.to_str()) else { return };
-    let is_of_distribution =
-        OF_DISTRIBUTION.iter().any(|place| directory_of(facts, typed).as_deref() == Some(Path::new(place)));
-    if is_of_distribution || ORDINARY.contains(&name) {
+    if ORDINARY.contains(&name) {
+        return;
+    }
+    let directory = directory_of(facts, typed);
+    if OF_DISTRIBUTION.iter().any(|place| directory.as_deref() == Some(Path::new(place))) {
         return;
     }
     // A script may be called by what it is written in.

@@ -7,39 +7,21 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::sandbox::git_config::Entry;
 use crate::sandbox::host::plain;
 use crate::sandbox::spec::GitEverywhere;
 
+use super::git_answers::Answers;
+use super::git_settings::{Scope, Setting};
 use super::{Context, host_programs};
 
 /// Of one configuration, ignore file, or answer of git.
 pub const MAX_BYTES: u64 = 256 << 10;
 /// For one answer of git, which takes some milliseconds.
 const GIT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Who says a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// A configuration of the machine or of the user.
-    File(PathBuf),
-    /// `GIT_CONFIG_COUNT` and its like.
-    Environment,
-}
-
-/// One variable, as git understands it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// In lower case.
-    pub section: String,
-    pub subsection: Option<Vec<u8>>,
-    /// In lower case.
-    pub key: String,
-    /// None: the key stands alone, which git reads as true. Any bytes: names are written in many encodings.
-    pub value: Option<Vec<u8>>,
-}
 
 /// Where every git of PATH looks for what holds in all repositories, and what the environment tells it. Beside the files
 /// that say something now, those that git would read if somebody made them.
@@ -58,10 +40,9 @@ pub fn everywhere(context: &Context) -> GitEverywhere {
         [&context.directory, &context.project].map(|directory| plain(&directory.join(path)))
     }));
     let mut found = GitEverywhere::default();
-    for (at, program) in host_programs::all(context, "git").into_iter().enumerate() {
+    for program in host_programs::all(context, "git") {
         let git = Git { program, context };
-        let said = if at == 0 { git.top() } else { git.ask_top() };
-        for (scope, setting) in said.unwrap_or_default() {
+        for (scope, setting) in git.top().unwrap_or_default() {
             match scope {
                 Scope::File(file) => drop(files.insert(file)),
                 Scope::Environment => found.said.add(setting.into_entry()),
@@ -96,10 +77,30 @@ impl<'a> Git<'a> {
         Some(Self { program: host_programs::find(context, "git")?, context })
     }
 
-    /// The settings of the machine, of the user and of his environment, in git's order. Asked once in a session. None: it
-    /// does not list them, as before version 2.26.
+    /// The settings of the machine, of the user and of his environment, in git's order; of those that are not harmless, where
+    /// they stand. Asked once in a session. None: it does not list them, as before version 2.26.
     pub fn top(&self) -> Option<Vec<(Scope, Setting)>> {
-        self.context.git_says.get_or_init(|| self.ask_top()).clone()
+        let mut known = self.context.git_says.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(said) = known.get(&self.program) {
+            return said.clone();
+        }
+        let answers = Answers::of(&self.context.state, &self.context.env, &self.program);
+        let said = answers.kept().or_else(|| {
+            let said = self.ask_top();
+            if let Some(said) = &said {
+                answers.keep(said, |variable| self.variable(variable));
+            }
+            said
+        });
+        known.insert(self.program.clone(), said.clone());
+        said
+    }
+
+    /// One file on each line. None: this git does not say, as before version 2.42, or has none.
+    fn variable(&self, name: &str) -> Option<Vec<PathBuf>> {
+        let said = self.ask(&["var", name].map(OsString::from), Path::new("/"))?;
+        let lines = said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        Some(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect())
     }
 
     fn ask_top(&self) -> Option<Vec<(Scope, Setting)>> {

@@ -37,6 +37,32 @@ pub struct FileKey {
     pub ctime_ns: i64,
 }
 
+impl From<&std::fs::Metadata> for FileKey {
+    fn from(found: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        let nanoseconds =
+            |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+        Self {
+            dev: found.dev(),
+            ino: found.ino(),
+            size: found.len(),
+            mtime_ns: nanoseconds(found.mtime(), found.mtime_nsec()),
+            ctime_ns: nanoseconds(found.ctime(), found.ctime_nsec()),
+        }
+    }
+}
+
+impl FileKey {
+    /// Whether the next change shows: what changed less than two seconds before may change once more within one tick of the clock
+    /// of files.
+    #[must_use]
+    pub fn is_settled(&self, now: std::time::SystemTime) -> bool {
+        const TICK: std::time::Duration = std::time::Duration::from_secs(2);
+        let changed = std::time::Duration::from_nanos(u64::try_from(self.ctime_ns).unwrap_or(0));
+        now.duration_since(std::time::SystemTime::UNIX_EPOCH + changed).is_ok_and(|since| since > TICK)
+    }
+}
+
 /// Where a rule stands: what every refusal shows to the person who wrote the rule.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -195,12 +195,10 @@ fn plain(value: &str) -> String {
 }
 
 fn bounded(path: &Path) -> std::io::Result<String> {
-    let found = std::fs::metadata(path)?;
-    if !found.is_file() || found.len() > MAX_BYTES {
-        return Err(std::io::Error::other("it is not a file of a few certificates"));
-    }
+    let content = agentsh_base::small_file::read(path, MAX_BYTES)?;
+    let content = content.ok_or_else(|| std::io::Error::other("it is not a file of a few certificates"))?;
     // Comments may be in any encoding.
-    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+    Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
 #[cfg(test)]

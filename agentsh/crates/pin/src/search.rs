@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType};
+use rustix::io::Errno;
 
 use super::PinError;
 use super::file::kind_name;
@@ -38,7 +39,12 @@ pub(super) fn command(word: &OsStr, cwd: &Path, path_env: &OsStr) -> Result<Foun
     let mut refused = None;
     if !word.is_empty() {
         for directory in path_directories(path_env) {
-            match executable(&directory.join(word)) {
+            let path = directory.join(word);
+            // Most directories of PATH do not hold it, and one look says so.
+            if matches!(rustix::fs::lstat(&path), Err(Errno::NOENT | Errno::NOTDIR)) {
+                continue;
+            }
+            match executable(&path) {
                 Ok(found) => return Ok(found),
                 // A directory that this user may not search holds nothing for him: shells go on as well.
                 Err(error) if error.is_absent() || matches!(error, PinError::Unreadable { .. }) => {}
@@ -100,6 +106,9 @@ pub(super) fn absolute(cwd: &Path, path: &Path) -> PathBuf {
 /// Reads a small text file (package.json, pyvenv.cfg): at most `limit` bytes, None when it does not exist.
 pub(super) fn text(path: &Path, limit: u64) -> Result<Option<String>, PinError> {
     use std::io::Read;
+    if matches!(rustix::fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR)) {
+        return Ok(None);
+    }
     let real = match file(path) {
         Ok(found) => found.real,
         Err(error) if error.is_absent() => return Ok(None),

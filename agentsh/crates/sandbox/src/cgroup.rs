@@ -327,7 +327,9 @@ impl Drop for Parent {
 /// of which something is left, because what they started still ends.
 pub fn sweep(hierarchies: &Hierarchies) -> BTreeSet<u32> {
     let mut busy = BTreeSet::new();
-    for parent in [&hierarchies.unified, &hierarchies.memory, &hierarchies.cpu].into_iter().flatten() {
+    let may_remove = |parent: &&PathBuf| rustix::fs::access(*parent, rustix::fs::Access::WRITE_OK).is_ok();
+    let parents = [&hierarchies.unified, &hierarchies.memory, &hierarchies.cpu].into_iter().flatten();
+    for parent in parents.filter(may_remove) {
         let Ok(entries) = fs::read_dir(parent) else { continue };
         for entry in entries.flatten() {
             let name = entry.file_name();

@@ -33,7 +33,7 @@ pub(super) fn descend(
     nix::sys::prctl::set_child_subreaper(true).at("collect what is left behind")?;
     limits::apply(&plan.limits)?;
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
-    let landlock = landlock::apply(&plan.landlock, plan.tier, &numbered)?;
+    let landlock = landlock::apply(&plan.landlock, &[], plan.tier, &numbered)?;
     if landlock.state == State::Absent {
         // Nothing else stands between the program and the files of the container: no flag goes on without it.
         return Err(io::Error::other(landlock.why))

@@ -4,12 +4,17 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
-use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{FileType, OFlags};
+
+use serde::{Deserialize, Serialize};
+
 use super::git_config::{self, GitConfig};
-use super::spelling;
+use super::kept::Copies;
+use super::{proc_file, small_file, spelling};
 use crate::policy::builtin_paths;
 
 /// What the host says about a path, symlinks not followed.
@@ -35,7 +40,7 @@ pub struct Repositories {
 }
 
 /// A small piece of plain data that everybody may read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Small {
     Directory { mode: u32 },
     File { content: Vec<u8>, mode: u32 },
@@ -105,6 +110,23 @@ pub trait Host {
 pub struct RealHost {
     /// What was small is read once: every sandbox of a session gets the same.
     small: RefCell<BTreeMap<PathBuf, Option<SmallTree>>>,
+    /// The same from one session to the next.
+    copies: Option<Copies>,
+}
+
+impl RealHost {
+    /// Keeps copies of small files in this directory.
+    #[must_use]
+    pub fn keeping(state: &Path) -> Self {
+        Self { copies: Some(Copies::of(state)), ..Self::default() }
+    }
+
+    /// Writes down what is new.
+    pub fn keep(&self) {
+        if let Some(copies) = &self.copies {
+            copies.save();
+        }
+    }
 }
 
 /// Directory entries looked at in search of repositories: about a second on a cold disk. What holds more is not written
@@ -118,6 +140,8 @@ const MAX_LEVELS: usize = 200;
 const MAX_LENGTH: usize = 3_500;
 /// Names of one directory that are compared with patterns, or followed where they are links.
 pub(crate) const MAX_NAMES: usize = 10_000;
+/// Bytes of one answer about the names of a directory.
+const LISTING_BYTES: usize = 32 << 10;
 /// Bytes of a configuration of git that are read.
 const MAX_CONFIGURATION: u64 = 1 << 20;
 /// Directories of a repository in which no other lies.
@@ -131,7 +155,11 @@ const SMALL_ENTRIES: usize = 6;
 
 impl Host for RealHost {
     fn small(&self, path: &Path) -> Option<SmallTree> {
-        self.small.borrow_mut().entry(path.to_owned()).or_insert_with(|| small(path)).clone()
+        let look = || match &self.copies {
+            Some(copies) => copies.get(path, || small(path)),
+            None => small(path),
+        };
+        self.small.borrow_mut().entry(path.to_owned()).or_insert_with(look).clone()
     }
 
     fn may_write(&self, path: &Path) -> bool {
@@ -200,12 +228,30 @@ impl Host for RealHost {
     }
 
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>> {
-        let entries = std::fs::read_dir(directory).ok()?.flatten().take(MAX_NAMES);
-        let found = entries.map(|entry| {
-            let kind = entry.file_type().map_or(Found::Closed, of_kind);
-            (entry.file_name(), kind)
-        });
-        Some(found.collect())
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(directory, flags, rustix::fs::Mode::empty()).ok()?;
+        let mut found = Vec::new();
+        // Most directories take one call, and one for their end.
+        let mut buffer = Vec::with_capacity(LISTING_BYTES);
+        let mut entries = rustix::fs::RawDir::new(opened, buffer.spare_capacity_mut());
+        while found.len() < MAX_NAMES
+            && let Some(Ok(entry)) = entries.next()
+        {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Directory => Found::Directory,
+                FileType::RegularFile => Found::File,
+                FileType::Symlink => Found::Symlink,
+                // Some file systems do not say.
+                FileType::Unknown => self.look(&directory.join(&name)).unwrap_or(Found::Closed),
+                _ => Found::Special,
+            };
+            found.push((name, kind));
+        }
+        Some(found)
     }
 
     fn is_empty(&self, path: &Path) -> bool {
@@ -362,17 +408,15 @@ fn is_module(directory: &Path) -> bool {
 
 /// The first bytes of a small file of somebody else's.
 fn start_of(file: &Path) -> Option<String> {
-    let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(file).ok()?;
+    let file = open_for_reading(file)?;
     let found = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    let mut bytes = with_room_for(found.len().min(MAX_CONFIGURATION));
-    file.take(MAX_CONFIGURATION).read_to_end(&mut bytes).ok()?;
+    let bytes = small_file::content_of(file, found.len(), MAX_CONFIGURATION).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A buffer that a file of this size fills in one read; an empty one is filled in small pieces.
-fn with_room_for(bytes: u64) -> Vec<u8> {
-    Vec::with_capacity(usize::try_from(bytes).unwrap_or(0) + 1)
+fn open_for_reading(file: &Path) -> Option<std::fs::File> {
+    let nofollow = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(file).ok()
 }
 
 /// Without `.` and `..`, by its letters.
@@ -392,19 +436,17 @@ pub fn plain(path: &Path) -> PathBuf {
 fn disks() -> std::io::Result<Vec<(Links, PathBuf)>> {
     const BLOCK: &str = "/sys/block";
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(BLOCK)?.flatten() {
-        let (link, name) = (entry.path(), entry.file_name());
-        // There may be many that hold nothing.
-        let may_be_many =
-            ["loop", "ram"].iter().any(|kind| name.as_encoded_bytes().starts_with(kind.as_bytes()));
-        let is_unused = || std::fs::read_to_string(link.join("size")).unwrap_or_default().trim() == "0";
-        if found.len() >= MAX_DISKS || may_be_many && is_unused() {
+    let holding = proc_file::read("/proc/partitions").unwrap_or_default();
+    for link in std::fs::read_dir(BLOCK)?.flatten().map(|entry| entry.path()) {
+        if found.len() >= MAX_DISKS || is_unused(&link, &holding) {
             continue;
         }
-        let (Ok(to), Ok(device)) = (std::fs::read_link(&link), link.canonicalize()) else { continue };
+        let Ok(to) = std::fs::read_link(&link) else { continue };
+        // No part of it is a link.
+        let device = plain(&Path::new(BLOCK).join(&to));
         let mut links = vec![(link, to)];
         for part in std::iter::once(device.clone()).chain(partitions(&device)) {
-            let number = std::fs::read_to_string(part.join("dev")).unwrap_or_default();
+            let number = proc_file::read(part.join("dev")).unwrap_or_default();
             let (number, name) = (number.trim(), part.file_name().unwrap_or_default());
             if !number.is_empty() {
                 links.push((Path::new("/sys/dev/block").join(number), part.clone()));
@@ -416,6 +458,17 @@ fn disks() -> std::io::Result<Vec<(Links, PathBuf)>> {
     Ok(found)
 }
 
+/// There may be many loop devices and memory disks that hold nothing. The first are in the kernel's list when they do.
+fn is_unused(link: &Path, holding: &str) -> bool {
+    let name = link.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let lists = |name: &str| holding.lines().any(|line| line.split_whitespace().nth(3) == Some(name));
+    if name.starts_with("loop") && holding.lines().count() > 2 {
+        return !lists(name);
+    }
+    ["loop", "ram"].iter().any(|kind| name.starts_with(kind))
+        && proc_file::read(link.join("size")).unwrap_or_default().trim() == "0"
+}
+
 /// A partition is called as its disk is, with a number behind it.
 fn partitions(device: &Path) -> Vec<PathBuf> {
     let disk = device.file_name().unwrap_or_default().as_encoded_bytes();
@@ -424,52 +477,51 @@ fn partitions(device: &Path) -> Vec<PathBuf> {
     named.map(|entry| entry.path()).filter(|path| path.join("partition").exists()).collect()
 }
 
+/// Of a file or a directory.
 fn small(path: &Path) -> Option<SmallTree> {
     let mut found: Vec<(PathBuf, Small)> = Vec::new();
-    let mut open = vec![path.to_owned()];
-    while let Some(current) = open.pop() {
-        let small = small_entry(&current)?;
-        if let Small::Directory { .. } = small {
-            for entry in std::fs::read_dir(&current).ok()? {
-                open.push(entry.ok()?.path());
-                if found.len() + open.len() >= SMALL_ENTRIES {
-                    return None;
+    let mut waiting = vec![(path.to_owned(), FileType::RegularFile)];
+    while let Some((current, kind)) = waiting.pop() {
+        let small = match kind {
+            FileType::Symlink => Small::Symlink { to: std::fs::read_link(&current).ok()? },
+            FileType::RegularFile | FileType::Directory => {
+                let (small, opened) = small_entry(&current)?;
+                for entry in opened.map(rustix::fs::Dir::new).transpose().ok()?.into_iter().flatten() {
+                    let entry = entry.ok()?;
+                    let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                    if name != "." && name != ".." {
+                        waiting.push((current.join(name), entry.file_type()));
+                    }
+                    if found.len() + waiting.len() >= SMALL_ENTRIES {
+                        return None;
+                    }
                 }
+                small
             }
-        }
+            _ => return None,
+        };
         found.push((current, small));
     }
     Some(found)
 }
 
-fn small_entry(path: &Path) -> Option<Small> {
+/// With the directory, where it is one. What is opened decides: it may have been replaced since it was looked at.
+fn small_entry(path: &Path) -> Option<(Small, Option<std::fs::File>)> {
     const EVERYBODY_READS: u32 = 0o004;
     const EVERYBODY_ENTERS: u32 = 0o005;
-    let kind = std::fs::symlink_metadata(path).ok()?;
-    if kind.is_symlink() {
-        return Some(Small::Symlink { to: std::fs::read_link(path).ok()? });
-    }
-    if kind.is_dir() {
-        // Most file systems tell by the size that there are many entries; listing them would take longer than a mount.
-        if kind.size() > SMALL_BYTES {
-            return None;
-        }
-        let mode = kind.mode() & 0o777;
-        return (mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS).then_some(Small::Directory { mode });
-    }
-    if !kind.is_file() || kind.size() > SMALL_BYTES {
-        return None;
-    }
-    // What is opened decides: the file may have been replaced since it was looked at.
-    let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(nofollow.bits().cast_signed()).open(path).ok()?;
+    let file = open_for_reading(path)?;
     let found = file.metadata().ok()?;
-    if !found.is_file() || found.mode() & EVERYBODY_READS == 0 {
+    let (size, mode) = (found.len(), found.mode() & 0o777);
+    if found.is_dir() {
+        // Most file systems tell by the size that there are many entries; listing them would take longer than a mount.
+        let is_small = size <= SMALL_BYTES && mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS;
+        return is_small.then_some((Small::Directory { mode }, Some(file)));
+    }
+    if !found.is_file() || size > SMALL_BYTES || mode & EVERYBODY_READS == 0 {
         return None;
     }
-    let mut content = with_room_for(found.len().min(SMALL_BYTES));
-    file.take(SMALL_BYTES + 1).read_to_end(&mut content).ok()?;
-    (content.len() as u64 <= SMALL_BYTES).then_some(Small::File { content, mode: found.mode() & 0o777 })
+    let content = small_file::content_of(file, size, SMALL_BYTES + 1).ok()?;
+    (content.len() as u64 <= SMALL_BYTES).then_some((Small::File { content, mode }, None))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use rustix::mount::OpenTreeFlags;
 
-use super::mount_calls::{clone_tree, set_attributes};
+use super::mount_calls::{attributes, clone_tree_with};
 use super::plan::Identity;
 use super::stage::{At, StageError};
 
@@ -90,9 +90,8 @@ impl IdMap {
     /// # Errors
     /// When the file system cannot be id-mapped (then say so and go without).
     pub fn tree(&self, path: &Path, no_links: bool) -> Result<OwnedFd, StageError> {
-        let tree = clone_tree(path, OpenTreeFlags::empty(), no_links).on("open", path.display())?;
-        set_attributes(tree.as_fd(), 0, false, Some(self.0.as_fd())).on("map the ids of", path.display())?;
-        Ok(tree)
+        let mapped = attributes(0, Some(self.0.as_fd()));
+        clone_tree_with(path, OpenTreeFlags::empty(), no_links, &mapped).on("map the ids of", path.display())
     }
 }
 

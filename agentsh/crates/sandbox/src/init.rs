@@ -114,7 +114,7 @@ fn restrict(
     numbered: &[(u32, OwnedFd)],
 ) -> Result<(Vec<Enforcement>, Option<OwnedFd>), StageError> {
     nix::sys::prctl::set_no_new_privs().at("set no_new_privs")?;
-    let landlock = landlock::apply(&plan.landlock, plan.tier, numbered)?;
+    let landlock = landlock::apply(&plan.landlock, &plan.mounts, plan.tier, numbered)?;
     if landlock.state == State::Absent && !plan.allow_degraded {
         return Err(io::Error::other(landlock.why)).at("apply Landlock (--allow-degraded runs without it)");
     }

@@ -4,8 +4,10 @@
 //! adds what mounts cannot say: no signals and no abstract sockets across the sandbox's border. Its TCP rules
 //! are not used: they miss UDP, MPTCP and TCP Fast Open.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath, PathFd, Ruleset,
@@ -14,7 +16,7 @@ use landlock::{
 
 use rustix::fs::{FileType, OFlags};
 
-use super::plan::{LandlockAccess, LandlockRule, Tier};
+use super::plan::{Kind, LandlockAccess, LandlockRule, Mount, Tier, What};
 use super::report::{Enforcement, State};
 use super::stage::{At, StageError};
 
@@ -27,13 +29,14 @@ const LEAST_ALONE: i32 = 3;
 
 const ASKED_FOR: &str = "files, signals and abstract sockets";
 
-/// Applies the rules for good. A path that does not exist grants nothing.
+/// Applies the rules for good. A path that does not exist grants nothing. The mounts are those that were made.
 ///
 /// # Errors
 /// When a rule cannot be built; a kernel without Landlock is not an error but an absent layer. Where nothing else stands
 /// between the program and the files, neither is one whose Landlock is too old for that.
 pub fn apply(
     rules: &[LandlockRule],
+    mounts: &[Mount],
     tier: Tier,
     numbered: &[(u32, OwnedFd)],
 ) -> Result<Enforcement, StageError> {
@@ -47,7 +50,7 @@ pub fn apply(
         .at("create the Landlock ruleset")?;
     // Told by the kernel's audit, where somebody reads that; older kernels have no such switch.
     ruleset = ruleset.log_new_exec(true).map_err(to_io).at("have Landlock tell what it refuses")?;
-    for rule in rules {
+    for rule in needed(rules, mounts) {
         let Ok(path) = PathFd::new(&rule.path) else { continue };
         ruleset = ruleset
             .add_rule(PathBeneath::new(path, rights(rule.access, all)))
@@ -62,6 +65,47 @@ pub fn apply(
     }
     let status = ruleset.restrict_self().map_err(to_io).at("apply Landlock")?;
     Ok(describe(&status.landlock, tier))
+}
+
+/// Without rules that say again what one for a directory above them says: a right holds for all that lies below, other
+/// mounts included.
+fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRule> {
+    let places: BTreeMap<&Path, &What> =
+        mounts.iter().map(|mount| (mount.target.as_path(), &mount.what)).collect();
+    let all = AccessFs::from_all(ASKED);
+    let mut given: BTreeMap<&Path, BitFlags<AccessFs>> = BTreeMap::new();
+    let mut needed = Vec::new();
+    for rule in rules {
+        let wanted = rights(rule.access, all);
+        // A message queue is opened past the place at which its file system is mounted.
+        let is_by_path = matches!(
+            places.get(rule.path.as_path()),
+            Some(What::Bind { .. } | What::Tmpfs { .. } | What::Overlay { .. })
+        );
+        let mut above = rule.path.ancestors().skip(1).filter(|_| is_by_path);
+        let gives = |above: &Path| given.get(above).is_some_and(|given| given.contains(wanted));
+        if !above.any(|above| gives(above) && leads_to(above, &rule.path, &places)) {
+            needed.push(rule);
+        }
+        given.entry(&rule.path).or_insert(wanted);
+    }
+    needed
+}
+
+/// Whether the way from a mount to one below it has only mount points and directories of the sandbox's own on it, none of which
+/// is a link.
+fn leads_to(above: &Path, below: &Path, places: &BTreeMap<&Path, &What>) -> bool {
+    let between: Vec<&Path> = below.ancestors().skip(1).take_while(|path| *path != above).collect();
+    let mut is_own = false;
+    for (at, path) in std::iter::once(above).chain(between.into_iter().rev()).enumerate() {
+        match places.get(path) {
+            Some(What::Tmpfs { .. }) => is_own = true,
+            Some(What::Bind { kind: Kind::Directory, .. } | What::Overlay { .. }) => is_own = false,
+            None | Some(What::Directory { .. }) if is_own && at > 0 => {}
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// The files and terminals behind the standard descriptors and the numbered ones, which programs open once more by their
@@ -170,6 +214,57 @@ fn to_io(error: impl std::error::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Access as Shown, Source};
+
+    fn mount(target: &str, what: What) -> Mount {
+        Mount { target: target.into(), what }
+    }
+
+    fn bind() -> What {
+        let source = Source::Path { path: "/x".into(), expect: None, no_links: true };
+        What::Bind { source, access: Shown::ReadWrite, kind: Kind::Directory }
+    }
+
+    #[test]
+    fn a_rule_is_left_out_where_one_above_holds_for_its_path() {
+        let write = |path: &str, execute| LandlockRule {
+            path: path.into(),
+            access: LandlockAccess::Write { execute, sockets: true },
+        };
+        let rules = [
+            LandlockRule { path: "/".into(), access: LandlockAccess::Read },
+            write("/dev", true),
+            write("/dev/mqueue", false),
+            write("/home", true),
+            write("/home/p", true),
+            write("/home/p/.git", true),
+            write("/home/.cache/pip", true),
+            write("/home/p/a/b", true),
+            write("/home/link/b", true),
+            write("/srv", false),
+            write("/srv/b", true),
+        ];
+        let mounts = [
+            mount("/dev", What::Tmpfs { bytes: 1, mode: 0o755 }),
+            mount("/dev/mqueue", What::Mqueue),
+            mount("/home", What::Tmpfs { bytes: 1, mode: 0o700 }),
+            mount("/home/p", bind()),
+            mount("/home/p/.git", bind()),
+            mount("/home/.cache/pip", bind()),
+            mount("/home/p/a/b", bind()),
+            mount("/home/link", What::Symlink { to: "/srv".into() }),
+            mount("/home/link/b", bind()),
+            mount("/srv", bind()),
+            mount("/srv/b", bind()),
+        ];
+        let kept: Vec<&str> = needed(&rules, &mounts).iter().filter_map(|rule| rule.path.to_str()).collect();
+        assert_eq!(
+            kept,
+            ["/", "/dev", "/dev/mqueue", "/home", "/home/p/a/b", "/home/link/b", "/srv", "/srv/b"],
+            "what lies behind a link, in a directory of the host, or has more rights keeps its rule"
+        );
+        assert_eq!(needed(&rules, &[]).len(), rules.len(), "without mounts nobody knows");
+    }
 
     #[test]
     fn alone_it_has_to_hold_back_truncation_and_says_what_it_lacks() {

@@ -63,6 +63,9 @@ pub const OWN_DIRECTORY: &str = "/run/agentsh";
 #[must_use]
 pub fn layout(spec: &SandboxSpec, host: &dyn Host) -> Layout {
     let host = ListedHost::new(host);
+    // Many names are asked for in each.
+    let asked = [Path::new("/"), Path::new("/etc"), &spec.paths.home, &spec.paths.project];
+    asked.into_iter().for_each(|directory| host.read(directory));
     let mut out = Builder::new(&spec.paths, &host);
     out.system();
     out.machine();

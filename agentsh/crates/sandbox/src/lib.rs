@@ -5,7 +5,7 @@
 //! starts the program as its child and stays as the reaping pid 1. What each layer really gave comes back as
 //! [`report::Enforcement`] values.
 
-use agentsh_base::{memory, proc_file, types, wsl};
+use agentsh_base::{memory, proc_file, small_file, types, wsl};
 use agentsh_policy as policy;
 
 pub mod audit;
@@ -19,6 +19,7 @@ pub mod git_config;
 pub mod host;
 pub mod idmap;
 pub mod init;
+pub mod kept;
 pub mod landlock;
 pub mod layout;
 #[cfg(test)]

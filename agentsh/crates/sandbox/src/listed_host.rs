@@ -59,6 +59,23 @@ impl<'h> ListedHost<'h> {
         }
     }
 
+    /// Reads a directory in which many names will be asked for.
+    pub fn read(&self, directory: &Path) {
+        self.listing(directory, 0);
+    }
+
+    /// Whether what was read says that a directory on the way to a path is missing, or is a file.
+    fn is_below_nothing(&self, path: &Path) -> bool {
+        let known = self.known.borrow();
+        let mut way =
+            path.ancestors().skip(1).map_while(|on_the_way| Some((on_the_way.parent()?, on_the_way)));
+        way.any(|(above, on_the_way)| {
+            let Some(Known::Listed(listing)) = known.get(above) else { return false };
+            let kind = on_the_way.file_name().and_then(|name| listing.kinds.get(name));
+            matches!(kind, None | Some(Found::File | Found::Special))
+        })
+    }
+
     fn list(&self, directory: &Path) -> Option<Rc<Listing>> {
         let names = self.host.names(directory).filter(|names| names.len() < MAX_NAMES)?;
         // A directory may be read and not entered: then nothing in it can be looked at.
@@ -93,6 +110,9 @@ impl<'h> ListedHost<'h> {
 
 impl Host for ListedHost<'_> {
     fn look(&self, path: &Path) -> Option<Found> {
+        if self.is_below_nothing(path) {
+            return None;
+        }
         let listing = path.parent().and_then(|above| self.listing(above, LOOKS_BEFORE_LISTING));
         let (Some(listing), Some(name)) = (listing, path.file_name()) else { return self.host.look(path) };
         match listing.kinds.get(name) {
@@ -198,6 +218,8 @@ mod tests {
             }
         }
         assert!(matches!(listed.known.borrow().get(place.path()), Some(Known::Listed(_))));
+        assert!(listed.is_below_nothing(&place.path().join("missing/below")));
+        assert!(!listed.is_below_nothing(&place.path().join("directory/below")));
         assert!(listed.exists(&place.path().join("file")) && !listed.exists(&place.path().join("link")));
         assert!(
             listed.is_file(&place.path().join("file")) && !listed.is_file(&place.path().join("directory"))

@@ -204,8 +204,11 @@ fn opened(
     passed: &mut [Option<OwnedFd>],
 ) -> Result<Option<OwnedFd>, StageError> {
     let What::Bind { source, access, .. } = &mount.what else { return Ok(None) };
+    let restrictions = (*access, executable.holds(&mount.target));
     let tree = match source {
-        Source::Path { path, expect, no_links } => open_path(path, expect.as_ref(), *no_links)?,
+        Source::Path { path, expect, no_links } => {
+            return open_path(path, expect.as_ref(), *no_links, restrictions).map(Some);
+        }
         Source::Detached(index) => {
             let tree = passed.get_mut(*index).and_then(Option::take);
             tree.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).at("find what was passed")?
@@ -213,7 +216,7 @@ fn opened(
         // Nothing of a layer is guarded.
         Source::Layer { .. } => return Ok(None),
     };
-    restrict(tree.as_fd(), *access, executable.holds(&mount.target), true)
+    restrict(tree.as_fd(), restrictions.0, restrictions.1, true)
         .on("restrict mount", mount.target.display())?;
     Ok(Some(tree))
 }

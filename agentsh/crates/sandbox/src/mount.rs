@@ -11,7 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::mount_calls::{
-    attach, filesystem, open_directory, open_in, open_path, overlay, parent_of, relative, restrict, tmpfs,
+    attach, close_together, filesystem, mount_new, open_directory, open_in, open_path, overlay, parent_of,
+    relative, restrict, tmpfs_options,
 };
 use super::plan::{Access, Executable, Kind, Mount, PROJECT_LAYER, Source, UPPER, WORK, What};
 use super::report::{Enforcement, State};
@@ -57,7 +58,9 @@ pub fn open_sources(
         };
         let mut open = |source: &Source, access, executable| {
             let tree = match source {
-                Source::Path { path, expect, no_links } => open_path(path, expect.as_ref(), *no_links)?,
+                Source::Path { path, expect, no_links } => {
+                    return open_path(path, expect.as_ref(), *no_links, (access, executable)).map(Some);
+                }
                 Source::Detached(descriptor) => take(*descriptor)?,
                 Source::Layer { .. } => return Ok(None),
             };
@@ -92,15 +95,12 @@ impl Root {
     /// # Errors
     /// The first step that failed, by name.
     pub fn begin() -> Result<Self, StageError> {
-        let open = || {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::openat(CWD, SCAFFOLD, flags, Mode::empty())
-        };
-        let root = tmpfs(64 * 1024 * 1024, 0o755, true).at("make the root tmpfs")?;
-        let scaffold = open().at("open the scaffold directory")?;
-        attach(root.as_fd(), scaffold.as_fd()).at("mount the root tmpfs")?;
+        let scaffold = Path::new(OsStr::from_bytes(SCAFFOLD.to_bytes()));
+        mount_new(c"tmpfs", &tmpfs_options(64 * 1024 * 1024, 0o755), true, scaffold)
+            .at("mount the root tmpfs")?;
         // Opened after mounting: this descriptor is the new root, not the directory below it.
-        open().map(Self).at("open the new root")
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(CWD, SCAFFOLD, flags, Mode::empty()).map(Self).at("open the new root")
     }
 
     /// Fills the root, enters it, and lets go of the host's tree.
@@ -126,6 +126,7 @@ impl Root {
                 _ => tree.make(mount, source)?,
             }
         }
+        close_together(std::mem::take(&mut tree.done));
         drop(tree);
         if mounts.iter().any(|mount| mount.target == Path::new(PROJECT_LAYER)) {
             detach(Path::new(PROJECT_LAYER)).at("take the bare layer away")?;
@@ -159,21 +160,32 @@ struct Tree<'r> {
     executable: &'r Executable,
     /// The file systems that die with the sandbox: the only ones that generated files may be written to.
     own: BTreeSet<u64>,
-    /// Open directories of `own`, under paths without symlinks. What is mounted over one takes it out.
-    parents: BTreeMap<PathBuf, OwnedFd>,
+    /// Directories of `own` that were made here, with nothing mounted over them. No part of their paths is a link, so that
+    /// their names lead there from the root.
+    made: BTreeSet<PathBuf>,
+    /// Names in `made` of what is none of them.
+    taken: BTreeSet<PathBuf>,
+    /// Open directories of `own` that were found behind something else, under paths without links.
+    found: BTreeMap<PathBuf, OwnedFd>,
+    /// Directories that are not in `own`.
+    foreign: BTreeSet<PathBuf>,
+    /// Directories of `own` may be behind something of the host's, or a link.
+    may_be_behind: bool,
     /// Files of the host that something generated lies on. Two may be at one path.
     covered: usize,
+    /// What was mounted.
+    done: Vec<OwnedFd>,
 }
 
 /// Where something is to be mounted.
 enum Place {
-    Opened(OwnedFd),
-    /// Made just now, in a directory of the sandbox's own: its name is enough.
+    Opened(OwnedFd, Kind),
+    /// In a directory of the sandbox's own: its name is enough.
     Made,
 }
 
 /// More directories than this are not kept open.
-const MAX_PARENTS: usize = 16;
+const MAX_FOUND: usize = 16;
 
 impl<'r> Tree<'r> {
     fn new(root: BorrowedFd<'r>, executable: &'r Executable) -> io::Result<Self> {
@@ -181,8 +193,13 @@ impl<'r> Tree<'r> {
             root,
             executable,
             own: BTreeSet::from([device(root)?]),
-            parents: BTreeMap::new(),
+            made: BTreeSet::from(["/".into()]),
+            taken: BTreeSet::new(),
+            found: BTreeMap::new(),
+            foreign: BTreeSet::new(),
+            may_be_behind: false,
             covered: 0,
+            done: Vec::new(),
         })
     }
 
@@ -197,6 +214,7 @@ impl<'r> Tree<'r> {
                     Some((parent, name)) => rustix::fs::symlinkat(to, parent, name),
                     None => {
                         let (parent, name) = parent_of(self.root, target)?;
+                        self.may_be_behind = true;
                         rustix::fs::symlinkat(to, &parent, name)
                     }
                 };
@@ -207,11 +225,7 @@ impl<'r> Tree<'r> {
             }
             What::File { content, mode } => self.generate(target, content, *mode)?,
             What::Tmpfs { bytes, mode } => {
-                let at = self.place(target, Kind::Directory, *mode)?;
-                let tree =
-                    tmpfs(*bytes, *mode, self.executable.holds(target)).on("make tmpfs", target.display())?;
-                self.own.insert(device(tree.as_fd()).on("look at", target.display())?);
-                self.attach(tree.as_fd(), target, &at, "mount tmpfs")?;
+                self.mount(c"tmpfs", &tmpfs_options(*bytes, *mode), target, *mode)?;
             }
             What::Bind { source: Source::Layer { below }, access, kind } => {
                 let tree = self.part_of_layer(below, *access, target)?;
@@ -222,6 +236,7 @@ impl<'r> Tree<'r> {
                 let at = self.place(target, *kind, 0o755)?;
                 let tree = there(source).on("find", target.display())?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
+                self.done.push(tree);
             }
             What::Copy { from, executable } => {
                 let memory = there(source).on("find the pinned bytes of", target.display())?;
@@ -236,28 +251,49 @@ impl<'r> Tree<'r> {
             }
             // Made by `layer`.
             What::Overlay { .. } => {}
-            What::Proc => {
-                let at = self.place(target, Kind::Directory, 0o555)?;
-                let tree = filesystem(c"proc", &[], true).at("make proc")?;
-                self.attach(tree.as_fd(), target, &at, "mount proc")?;
-            }
-            What::Mqueue => {
-                let at = self.place(target, Kind::Directory, 0o755)?;
-                let tree = filesystem(c"mqueue", &[], false).at("make mqueue")?;
-                self.attach(tree.as_fd(), target, &at, "mount mqueue")?;
-            }
+            What::Proc => self.mount(c"proc", &[], target, 0o555)?,
+            What::Mqueue => self.mount(c"mqueue", &[], target, 0o755)?,
             What::Devpts => {
-                let at = self.place(target, Kind::Directory, 0o755)?;
-                let tree = filesystem(
-                    c"devpts",
-                    &[("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)],
-                    false,
-                )
-                .at("make devpts")?;
-                self.attach(tree.as_fd(), target, &at, "mount devpts")?;
+                let options = [("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)];
+                self.mount(c"devpts", &options.map(|(key, value)| (key, value.to_owned())), target, 0o755)?;
             }
         }
         Ok(())
+    }
+
+    /// A file system of the sandbox's own.
+    fn mount(
+        &mut self,
+        name: &CStr,
+        options: &[(&str, String)],
+        target: &Path,
+        mode: u32,
+    ) -> Result<(), StageError> {
+        // Processes are executed, and nothing that is theirs.
+        let executable = match name.to_bytes() {
+            b"proc" => true,
+            b"tmpfs" => self.executable.holds(target),
+            _ => false,
+        };
+        let at = self.place(target, Kind::Directory, mode)?;
+        let is_own = target.parent().is_some_and(|above| self.made.contains(above));
+        if matches!(at, Place::Made) && is_own {
+            // No part of the name is a link.
+            let path = from_outside(target);
+            mount_new(name, options, executable, &path).on("mount", target.display())?;
+            self.cover(target);
+            if name == c"tmpfs" {
+                self.own.insert(rustix::fs::lstat(&path).on("look at", target.display())?.st_dev);
+                self.made.insert(target.to_owned());
+            }
+            return Ok(());
+        }
+        let tree = filesystem(name, options, executable).on("make", target.display())?;
+        if name == c"tmpfs" {
+            self.own.insert(device(tree.as_fd()).on("look at", target.display())?);
+            self.may_be_behind = true;
+        }
+        self.attach(tree.as_fd(), target, &at, "mount")
     }
 
     /// A copy-on-write layer. Its parts are mounted beside it while the kernel opens them.
@@ -313,72 +349,89 @@ impl<'r> Tree<'r> {
         Ok(tree)
     }
 
-    /// The directory that holds `path`, made if it is missing, when it lies in a file system of the sandbox's own.
-    fn own_parent<'p>(&mut self, path: &'p Path) -> Result<Option<(BorrowedFd<'_>, &'p OsStr)>, StageError> {
+    /// From where, and by which name, `path` is made or mounted, when it lies in a file system of the sandbox's own. The
+    /// directory that holds it is made if it is missing.
+    fn own_parent<'p>(&mut self, path: &'p Path) -> Result<Option<(BorrowedFd<'_>, &'p Path)>, StageError> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-        Ok(self.own_directory(above)?.map(|parent| (parent, name)))
+        if self.is_made(above)? {
+            return Ok(Some((self.root, relative(path))));
+        }
+        Ok(self.find(above)?.map(|parent| (parent, Path::new(name))))
     }
 
-    /// The same for the directory itself: from the one above it, so that each part of a path is looked up once.
-    fn own_directory(&mut self, path: &Path) -> Result<Option<BorrowedFd<'_>>, StageError> {
-        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(Some(self.root)) };
-        if !self.parents.contains_key(path) {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let mut is_made = false;
-            let opened = match self.own_directory(above)? {
-                Some(parent) => match rustix::fs::openat(parent, name, flags, Mode::empty()) {
-                    Err(rustix::io::Errno::NOENT) => {
-                        make_entry(parent, name, Kind::Directory, 0o755)
-                            .on("make directory", path.display())?;
-                        is_made = true;
-                        Some(
-                            rustix::fs::openat(parent, name, flags, Mode::empty())
-                                .on("open", path.display())?,
-                        )
-                    }
-                    opened => opened.ok(),
-                },
-                None => None,
+    /// Whether a directory is one of `made`. It becomes one where nothing has its name.
+    fn is_made(&mut self, path: &Path) -> Result<bool, StageError> {
+        if self.made.contains(path) {
+            return Ok(true);
+        }
+        let Some(above) = path.parent().filter(|_| !self.taken.contains(path)) else { return Ok(false) };
+        if !self.is_made(above)? {
+            return Ok(false);
+        }
+        match make_entry(self.root, relative(path), Kind::Directory, 0o755) {
+            Ok(()) => Ok(self.made.insert(path.to_owned())),
+            Err(rustix::io::Errno::EXIST) => {
+                self.taken.insert(path.to_owned());
+                Ok(false)
+            }
+            Err(error) => Err(error).on("make directory", path.display()),
+        }
+    }
+
+    /// A directory of `own` that lies in something of the host's, or behind a link.
+    fn find(&mut self, path: &Path) -> Result<Option<BorrowedFd<'_>>, StageError> {
+        if !self.may_be_behind || self.foreign.contains(path) {
+            return Ok(None);
+        }
+        if !self.found.contains_key(path) {
+            let opened = match open_directory(self.root, path, ResolveFlags::NO_SYMLINKS) {
+                Ok(opened) => opened,
+                Err(rustix::io::Errno::NOENT) => parent_of(self.root, &path.join("x"))?.0,
+                Err(_) => return Ok(None),
             };
-            let opened = match opened {
-                Some(opened) => opened,
-                // It lies in something of the host's, or behind a link.
-                None => match open_directory(self.root, path, ResolveFlags::NO_SYMLINKS) {
-                    Ok(opened) => opened,
-                    Err(rustix::io::Errno::NOENT) => parent_of(self.root, &path.join("x"))?.0,
-                    Err(_) => return Ok(None),
-                },
-            };
-            if !is_made && !self.own.contains(&device(opened.as_fd()).on("look at", path.display())?) {
+            if !self.own.contains(&device(opened.as_fd()).on("look at", path.display())?) {
+                self.foreign.insert(path.to_owned());
                 return Ok(None);
             }
-            if self.parents.len() >= MAX_PARENTS {
-                self.parents.clear();
+            if self.found.len() >= MAX_FOUND {
+                self.found.clear();
             }
-            self.parents.insert(path.to_owned(), opened);
+            self.found.insert(path.to_owned(), opened);
         }
-        Ok(self.parents.get(path).map(AsFd::as_fd))
+        Ok(self.found.get(path).map(AsFd::as_fd))
     }
 
     /// Where to mount, made if it is missing. Resolution never leaves the new root, whatever symlinks a bound tree
     /// holds, and a symlink at the end is not followed.
     fn place(&mut self, target: &Path, kind: Kind, mode: u32) -> Result<Place, StageError> {
+        if kind == Kind::Directory && self.made.contains(target) {
+            return Ok(Place::Made);
+        }
         if let Some((parent, name)) = self.own_parent(target)? {
             match make_entry(parent, name, kind, mode) {
-                Ok(()) => return Ok(Place::Made),
+                Ok(()) => {
+                    let is_directory = kind == Kind::Directory;
+                    if is_directory && target.parent().is_some_and(|above| self.made.contains(above)) {
+                        self.made.insert(target.to_owned());
+                    }
+                    return Ok(Place::Made);
+                }
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(error) => return Err(error).on("make mount point", target.display()),
             }
-            return open_in(self.root, target).on("open mount point", target.display()).map(Place::Opened);
+        } else {
+            match open_in(self.root, target) {
+                Ok(found) => return Ok(Place::Opened(found, kind)),
+                Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error).on("open mount point", target.display()),
+            }
+            let (parent, name) = parent_of(self.root, target)?;
+            self.may_be_behind = true;
+            make_entry(parent.as_fd(), Path::new(name), kind, mode)
+                .on("make mount point", target.display())?;
         }
-        match open_in(self.root, target) {
-            Ok(found) => return Ok(Place::Opened(found)),
-            Err(rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(error).on("open mount point", target.display()),
-        }
-        let (parent, name) = parent_of(self.root, target)?;
-        make_entry(parent.as_fd(), name, kind, mode).on("make mount point", target.display())?;
-        open_in(self.root, target).on("open mount point", target.display()).map(Place::Opened)
+        let found = open_in(self.root, target).on("open mount point", target.display())?;
+        Ok(Place::Opened(found, kind))
     }
 
     fn attach(
@@ -388,22 +441,37 @@ impl<'r> Tree<'r> {
         at: &Place,
         stage: &'static str,
     ) -> Result<(), StageError> {
-        match (at, self.own_parent(target)?) {
-            (Place::Made, Some((parent, name))) => {
+        match at {
+            Place::Made => {
+                let (parent, name) = there(self.own_parent(target)?).on(stage, target.display())?;
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 rustix::mount::move_mount(tree, "", parent, name, flags).on(stage, target.display())?;
-                self.parents.retain(|parent, _| !parent.starts_with(target));
+                self.cover(target);
             }
-            (Place::Opened(at), _) => {
+            Place::Opened(at, kind) => {
+                // Behind a link it may be another name for a directory of ours. No file holds anything.
+                let may_be_own = *kind == Kind::Directory
+                    && self.own.contains(&device(at.as_fd()).on("look at", target.display())?);
                 attach(tree, at.as_fd()).on(stage, target.display())?;
-                // The target may be another name for one of them.
-                self.parents.clear();
-            }
-            (Place::Made, None) => {
-                return Err(io::Error::from(io::ErrorKind::NotFound)).on(stage, target.display());
+                if may_be_own {
+                    self.made = BTreeSet::from(["/".into()]);
+                    self.may_be_behind = true;
+                    self.found.clear();
+                }
+                if *kind == Kind::Directory {
+                    self.found.retain(|found, _| !found.starts_with(target));
+                    self.foreign.clear();
+                }
             }
         }
         Ok(())
+    }
+
+    /// Something is mounted in a directory of ours.
+    fn cover(&mut self, target: &Path) {
+        self.made.retain(|made| !made.starts_with(target));
+        self.taken.insert(target.to_owned());
+        self.found.retain(|found, _| !found.starts_with(target));
     }
 
     /// A generated file. Where the host has one it is covered, never written to; where it has none, it may only be
@@ -424,7 +492,7 @@ impl<'r> Tree<'r> {
         let file = self.new_copy(&copy, mode).on("write", target.display())?;
         write(file, content).on("write", target.display())?;
         let tree = self.copied(&copy, target).on("open the copy of", target.display())?;
-        self.attach(tree.as_fd(), target, &Place::Opened(at), "cover")
+        self.attach(tree.as_fd(), target, &Place::Opened(at, Kind::File), "cover")
     }
 
     /// A new file below [`COPIES`].
@@ -445,7 +513,7 @@ impl<'r> Tree<'r> {
     }
 }
 
-fn make_entry(parent: BorrowedFd<'_>, name: &OsStr, kind: Kind, mode: u32) -> rustix::io::Result<()> {
+fn make_entry(parent: BorrowedFd<'_>, name: &Path, kind: Kind, mode: u32) -> rustix::io::Result<()> {
     match kind {
         Kind::Directory => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)),
         Kind::File => rustix::fs::mknodat(parent, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0),
@@ -453,7 +521,7 @@ fn make_entry(parent: BorrowedFd<'_>, name: &OsStr, kind: Kind, mode: u32) -> ru
 }
 
 /// A file that was not there before.
-fn create(parent: BorrowedFd<'_>, name: &OsStr, mode: u32) -> rustix::io::Result<OwnedFd> {
+fn create(parent: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))
 }

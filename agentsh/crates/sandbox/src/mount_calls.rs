@@ -1,23 +1,29 @@
 //! Single steps of building a mount tree: the kernel's calls on detached mounts, and names that cannot lead out of the
 //! new root.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags};
 
 use super::plan::{Access, FileKey};
 use super::stage::{At, StageError};
 
+/// A detached copy of what stands at a path and of all that is mounted below, with the restrictions of [`restrict`].
 pub(super) fn open_path(
     path: &Path,
     expect: Option<&FileKey>,
     no_links: bool,
+    (access, executable): (Access, bool),
 ) -> Result<OwnedFd, StageError> {
-    let tree = clone_tree(path, OpenTreeFlags::AT_RECURSIVE, no_links).on("open", path.display())?;
+    let attributes = attributes(restrictions(access, executable), None);
+    let tree = clone_tree_with(path, OpenTreeFlags::AT_RECURSIVE, no_links, &attributes)
+        .on("open", path.display())?;
     if let Some(expected) = expect {
         let now = file_key(tree.as_fd()).on("look at", path.display())?;
         if now != *expected {
@@ -37,6 +43,55 @@ pub(super) fn clone_tree(path: &Path, more: OpenTreeFlags, no_links: bool) -> ru
         return rustix::mount::open_tree(found, "", flags | OpenTreeFlags::AT_EMPTY_PATH);
     }
     rustix::mount::open_tree(CWD, path, flags)
+}
+
+/// As [`clone_tree`], with attributes: in one system call where the kernel has it.
+pub(super) fn clone_tree_with(
+    path: &Path,
+    more: OpenTreeFlags,
+    no_links: bool,
+    attributes: &libc::mount_attr,
+) -> io::Result<OwnedFd> {
+    /// Linux 6.15; the same number on every architecture.
+    const OPEN_TREE_ATTR: libc::c_long = 467;
+    static IS_MISSING: AtomicBool = AtomicBool::new(false);
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | more;
+    if !IS_MISSING.load(Ordering::Relaxed) {
+        let found = no_links.then(|| open_without_links(path, OFlags::PATH)).transpose()?;
+        let (at, name, flags) = match &found {
+            Some(found) => (found.as_fd(), Path::new(""), flags | OpenTreeFlags::AT_EMPTY_PATH),
+            None => (CWD, path, flags),
+        };
+        let name = CString::new(name.as_os_str().as_bytes()).map_err(io::Error::other)?;
+        #[expect(unsafe_code, reason = "no safe wrapper of open_tree_attr exists in the dependencies")]
+        // SAFETY: the path is a valid C string, the attribute block is initialised and outlives the call, and its size is the one
+        // passed; the kernel only reads. What it returns is a new descriptor that nobody else owns.
+        let opened = unsafe {
+            let number = libc::syscall(
+                OPEN_TREE_ATTR,
+                at.as_raw_fd(),
+                name.as_ptr(),
+                flags.bits(),
+                std::ptr::from_ref(attributes),
+                size_of::<libc::mount_attr>(),
+            );
+            RawFd::try_from(number)
+                .ok()
+                .filter(|number| *number >= 0)
+                .map(|number| OwnedFd::from_raw_fd(number))
+        };
+        match opened {
+            Some(tree) => return Ok(tree),
+            None if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) => {
+                IS_MISSING.store(true, Ordering::Relaxed);
+            }
+            // The two steps say which of them fails.
+            None => {}
+        }
+    }
+    let tree = clone_tree(path, more, no_links)?;
+    apply(tree.as_fd(), attributes, more.contains(OpenTreeFlags::AT_RECURSIVE))?;
+    Ok(tree)
 }
 
 /// Opens an absolute path of which no part is a symlink.
@@ -119,24 +174,24 @@ pub(super) fn relative(path: &Path) -> &Path {
     if stripped.as_os_str().is_empty() { Path::new(".") } else { stripped }
 }
 
-pub(super) fn tmpfs(bytes: u64, mode: u32, executable: bool) -> rustix::io::Result<OwnedFd> {
+pub(super) fn tmpfs_options(bytes: u64, mode: u32) -> [(&'static str, String); 3] {
     // The inode limit keeps a flood of empty files from filling the kernel's memory.
-    filesystem(
-        c"tmpfs",
-        &[("size", &bytes.to_string()), ("mode", &format!("{mode:o}")), ("nr_inodes", "200000")],
-        executable,
-    )
+    [("size", bytes.to_string()), ("mode", format!("{mode:o}")), ("nr_inodes", "200000".to_owned())]
+}
+
+pub(super) fn tmpfs(bytes: u64, mode: u32, executable: bool) -> rustix::io::Result<OwnedFd> {
+    filesystem(c"tmpfs", &tmpfs_options(bytes, mode), executable)
 }
 
 /// Without devices, but for terminals: those are nothing else.
 pub(super) fn filesystem(
     name: &CStr,
-    options: &[(&str, &str)],
+    options: &[(&str, String)],
     executable: bool,
 ) -> rustix::io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
-        rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
+        rustix::mount::fsconfig_set_string(context.as_fd(), *key, value.as_str())?;
     }
     rustix::mount::fsconfig_create(context.as_fd())?;
     let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID;
@@ -147,6 +202,37 @@ pub(super) fn filesystem(
         flags |= MountAttrFlags::MOUNT_ATTR_NOEXEC;
     }
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
+/// As [`filesystem`], mounted at once at a path without links, in one system call.
+pub(super) fn mount_new(
+    name: &CStr,
+    options: &[(&str, String)],
+    executable: bool,
+    at: &Path,
+) -> rustix::io::Result<()> {
+    let mut flags = MountFlags::NOSUID;
+    if name != c"devpts" {
+        flags |= MountFlags::NODEV;
+    }
+    if !executable {
+        flags |= MountFlags::NOEXEC;
+    }
+    let options: Vec<String> = options.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let options = CString::new(options.join(",")).map_err(|_| rustix::io::Errno::INVAL)?;
+    rustix::mount::mount(name, at, name, flags, options.as_c_str())
+}
+
+/// Closes descriptors, those with numbers in a row at once.
+#[expect(unsafe_code, reason = "close_range has no safe wrapper: it may close descriptors that others own")]
+pub(super) fn close_together(descriptors: Vec<OwnedFd>) {
+    let mut numbers: Vec<RawFd> = descriptors.into_iter().map(IntoRawFd::into_raw_fd).collect();
+    numbers.sort_unstable();
+    for row in numbers.chunk_by(|one, next| one + 1 == *next) {
+        let (Some(first), Some(last)) = (row.first(), row.last()) else { continue };
+        // SAFETY: each number of the row was owned here until now, and no other lies between the first and the last.
+        unsafe { libc::syscall(libc::SYS_close_range, *first, *last, 0) };
+    }
 }
 
 /// A copy-on-write layer: three paths without commas and colons. Whoever mounts it is who writes to the upper one.
@@ -173,32 +259,35 @@ pub(super) fn restrict(
     executable: bool,
     recursive: bool,
 ) -> io::Result<()> {
-    let no_execute = if executable { 0 } else { libc::MOUNT_ATTR_NOEXEC };
-    let set = match access {
-        Access::ReadOnly => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY,
-        Access::ReadWrite => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
-        Access::Device => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
-    };
-    set_attributes(tree, set | no_execute, recursive, None)
+    apply(tree, &attributes(restrictions(access, executable), None), recursive)
 }
 
-/// `mount_setattr(2)`; with `map_of` the mount's ids are mapped as in that user namespace.
-///
-/// # Errors
-/// The kernel's answer.
-#[expect(unsafe_code, reason = "no safe wrapper of mount_setattr exists in the dependencies")]
-pub(super) fn set_attributes(
-    tree: BorrowedFd<'_>,
-    set: u64,
-    recursive: bool,
-    map_of: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    let attributes = libc::mount_attr {
+fn restrictions(access: Access, executable: bool) -> u64 {
+    let no_execute = if executable { 0 } else { libc::MOUNT_ATTR_NOEXEC };
+    no_execute
+        | match access {
+            Access::ReadOnly => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY,
+            Access::ReadWrite => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+            Access::Device => libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC,
+        }
+}
+
+/// What a mount gets; with `map_of` its ids are mapped as in that user namespace, which has to stay open.
+pub(super) fn attributes(set: u64, map_of: Option<BorrowedFd<'_>>) -> libc::mount_attr {
+    libc::mount_attr {
         attr_set: set | if map_of.is_some() { libc::MOUNT_ATTR_IDMAP } else { 0 },
         attr_clr: 0,
         propagation: 0,
         userns_fd: map_of.map_or(0, |fd| fd.as_raw_fd().unsigned_abs().into()),
-    };
+    }
+}
+
+/// `mount_setattr(2)`.
+///
+/// # Errors
+/// The kernel's answer.
+#[expect(unsafe_code, reason = "no safe wrapper of mount_setattr exists in the dependencies")]
+fn apply(tree: BorrowedFd<'_>, attributes: &libc::mount_attr, recursive: bool) -> io::Result<()> {
     let flags = AtFlags::EMPTY_PATH.bits() | if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
     // SAFETY: the path is a valid empty C string, the attribute block is initialised and outlives the call,
     // and its size is the one passed; the kernel only reads.
@@ -208,7 +297,7 @@ pub(super) fn set_attributes(
             tree.as_raw_fd(),
             c"".as_ptr(),
             flags,
-            &raw const attributes,
+            std::ptr::from_ref(attributes),
             size_of::<libc::mount_attr>(),
         )
     };

@@ -35,10 +35,15 @@ impl Placeholders {
         if wanted.is_empty() {
             return Ok(Self::default());
         }
-        fs::create_dir_all(&directory)?;
-        let _turn = turn(&directory)?;
-        sweep(&directory);
-        let standing = recorded(&directory);
+        let _turn = match turn(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&directory)?;
+                turn(&directory)?
+            }
+            turn => turn?,
+        };
+        // A stand-in that was given up is missing, and made again.
+        let standing = if sweep(&directory) { recorded(&directory) } else { BTreeSet::new() };
         let missing: Vec<_> = wanted
             .iter()
             .filter(|(path, _)| standing.contains(path) || fs::symlink_metadata(path).is_err())
@@ -137,6 +142,12 @@ pub fn records(state: &Path) -> PathBuf {
 
 /// Gives up the records of one process, which has ended without doing it.
 pub fn clean_up_after(directory: &Path, pid: u32) {
+    let is_empty =
+        |directory: &Path| fs::read_dir(directory).is_ok_and(|mut records| records.next().is_none());
+    // As after every run that ended by itself.
+    if is_empty(directory) {
+        return;
+    }
     let Ok(_turn) = turn(directory) else { return };
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_name().to_str().and_then(|name| name.rsplit('-').next()) == Some(&pid.to_string()) {
@@ -145,16 +156,19 @@ pub fn clean_up_after(directory: &Path, pid: u32) {
     }
 }
 
-/// Gives up the records of processes that are gone.
-fn sweep(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
+/// Gives up the records of processes that are gone. Whether there may be others.
+fn sweep(directory: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(directory) else { return true };
+    let mut is_empty = true;
     for entry in entries.flatten() {
+        is_empty = false;
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.rsplit('-').next()).unwrap_or_default();
         if !Path::new("/proc").join(pid).exists() {
             give_up(&entry.path());
         }
     }
+    !is_empty
 }
 
 /// Where a sandbox may write, a directory may be a link by now: it is not followed.

@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::proc_file;
+
 /// What a sandbox may gain in a second: as fast as the kernel gives pages to a few processors.
 const GAIN: u64 = 4 << 30;
 /// Between two looks.
@@ -16,6 +18,8 @@ const MAX_INTERVAL: Duration = Duration::from_millis(500);
 /// Returns when the processes below `pid` together hold more than `limit` bytes. Looks on a thread of its own, the more
 /// often the less is left; a look takes long where there are many processes, and nobody else waits for it.
 pub async fn exceeded(pid: u32, limit: u64) {
+    // At the start it holds nothing, and what ends soon costs no thread.
+    tokio::time::sleep(pause(limit)).await;
     let (tell, told) = tokio::sync::oneshot::channel::<()>();
     let look = move || {
         while !tell.is_closed() {
@@ -47,7 +51,7 @@ pub fn used_bytes(pid: u32) -> u64 {
     for _ in 0..4096 {
         let Some(pid) = open.pop() else { break };
         let directory = Path::new("/proc").join(pid.to_string());
-        let statm = fs::read_to_string(directory.join("statm")).unwrap_or_default();
+        let statm = proc_file::read(directory.join("statm")).unwrap_or_default();
         let mut pages = statm.split(' ').skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
         resident += pages.next().unwrap_or(0) * PAGE;
         shared += pages.next().unwrap_or(0) * PAGE;
@@ -55,7 +59,7 @@ pub fn used_bytes(pid: u32) -> u64 {
         held.add(&directory);
         let Ok(tasks) = fs::read_dir(directory.join("task")) else { continue };
         for task in tasks.flatten() {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children = proc_file::read(task.path().join("children")).unwrap_or_default();
             open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
     }
@@ -67,7 +71,7 @@ pub fn used_bytes(pid: u32) -> u64 {
 const PAGE: u64 = 4096;
 
 fn page_tables(process: &Path) -> u64 {
-    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+    let status = proc_file::read(process.join("status")).unwrap_or_default();
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmPTE:")?.trim().strip_suffix(" kB"));
     kilobytes.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) << 10
 }
@@ -114,7 +118,7 @@ fn sockets(pid: u32) -> u64 {
     if number(&pid.to_string()) == number("self") {
         return 0;
     }
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    let read = |name: &str| proc_file::read(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     // How full a Unix socket is cannot be seen from outside; as much as its owner may ask for.
     let local = (read("unix").lines().count() as u64).saturating_sub(1 + IDLE_SOCKETS);
     let queued = ["tcp", "tcp6", "udp", "udp6"].map(|name| read(name).lines().map(queued).sum::<u64>());
@@ -130,7 +134,7 @@ fn queued(line: &str) -> u64 {
 
 /// The kernel doubles what a program asks for.
 fn largest_buffer() -> u64 {
-    let most = fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap_or_default();
+    let most = proc_file::read("/proc/sys/net/core/wmem_max").unwrap_or_default();
     2 * most.trim().parse::<u64>().unwrap_or(212_992)
 }
 

@@ -141,7 +141,9 @@ fn execute() -> io::Result<OwnedFd> {
     let (ours, theirs) = control::pair()?;
     #[expect(clippy::disallowed_methods, reason = "sandboxes are made from it")]
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("agentsh").arg(VERB).env_clear();
+    // A change of directory makes the standard library fork: `posix_spawn` of the C library asks after every signal, in 126
+    // system calls.
+    command.arg0("agentsh").arg(VERB).env_clear().current_dir("/");
     command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     Ok(ours)
 }
@@ -213,6 +215,8 @@ fn serve() -> io::Result<u8> {
         // However the session ended: what it made in somebody's project is removed.
         placeholders::clean_up_after(&records, pid);
     }
+    // The end of the process closes them.
+    std::mem::forget(given_up);
     Ok(0)
 }
 
@@ -261,7 +265,6 @@ fn next_order(socket: &OwnedFd, given_up: &mut Vec<OwnedFd>) -> io::Result<Optio
 /// Ends with the session, whose end it sees on the socket; is none of the terminal's business. Gives the signal mask of before.
 fn prepare() -> nix::Result<SigSet> {
     nix::sys::prctl::set_name(c"agentsh")?;
-    nix::unistd::chdir("/")?;
     // A job that is stopped, or in the background, may still order.
     let mut blocked = reaper::awaited();
     for signal in [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU] {

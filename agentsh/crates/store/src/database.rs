@@ -209,21 +209,37 @@ pub(crate) fn open_reader(state_dir: &Path) -> Result<Option<Connection>, StoreE
     Ok(Some(connection))
 }
 
-/// Writes something that changes nothing: a store that cannot be written is noticed before anything runs.
-pub(crate) fn check_writable(connection: &Connection) -> Result<(), StoreError> {
-    let write = "BEGIN IMMEDIATE; INSERT INTO newest (one, id) VALUES (1, 0) \
-                 ON CONFLICT (one) DO UPDATE SET id = newest.id; COMMIT";
-    connection.execute_batch(write).map_err(|error| {
-        // Without a transaction there is nothing to take back.
-        let _ = connection.execute_batch("ROLLBACK");
-        match StoreError::sql("writing for the first time", &error) {
-            StoreError::Sql { doing, message } if is_busy(&error) => {
-                let message = format!("{message}: another program holds it; end that one first");
-                StoreError::Sql { doing, message }
-            }
-            other => other,
+/// As [`open_writer`], for events: writes something that changes nothing, so that a store that cannot be written is noticed
+/// before anything runs.
+pub(crate) fn open_for_events(state_dir: &Path) -> Result<Connection, StoreError> {
+    place::prepare(state_dir)?;
+    let path = place::database_file(state_dir);
+    let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    begin_first(&connection, &path)?;
+    if schema_version(&connection, &path)? < SCHEMA_VERSION {
+        connection.execute_batch("ROLLBACK").map_err(|error| open_error(&path, &error))?;
+        migrate(&mut connection, &path)?;
+        begin_first(&connection, &path)?;
+    }
+    let write =
+        "INSERT INTO newest (one, id) VALUES (1, 0) ON CONFLICT (one) DO UPDATE SET id = newest.id; COMMIT";
+    connection.execute_batch(write).map_err(|error| first_error(&path, &error))?;
+    Ok(connection)
+}
+
+fn begin_first(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| first_error(path, &error))
+}
+
+fn first_error(path: &Path, error: &rusqlite::Error) -> StoreError {
+    match StoreError::sql("writing for the first time", error) {
+        StoreError::Sql { doing, message } if is_busy(error) => {
+            let message = format!("{message}: another program holds it; end that one first");
+            StoreError::Sql { doing, message }
         }
-    })
+        StoreError::Damaged { .. } => open_error(path, error),
+        other => other,
+    }
 }
 
 pub(crate) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, StoreError> {

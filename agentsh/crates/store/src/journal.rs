@@ -16,6 +16,9 @@ use crate::types::SessionId;
 /// An event is on its way to the disk at latest this long after [`Journal::record`].
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
+/// As [`FLUSH_AFTER`], after [`Journal::gather`].
+const GATHER_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The writer does not wait longer once this many events are queued.
 const FLUSH_EVENTS: usize = 4096;
 
@@ -53,6 +56,8 @@ struct State {
     bytes: usize,
     /// Somebody waits, or the queue is long: do not gather any more.
     urgent: bool,
+    /// Until then more is to come soon.
+    gathers: bool,
     broken: Option<String>,
     /// Nothing is taken any more.
     closing: bool,
@@ -155,6 +160,11 @@ impl Journal {
         written.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
     }
 
+    /// What is recorded is gathered until [`Journal::flush_now`], for somebody who waits for it, or for two seconds.
+    pub fn gather(&self) {
+        self.shared().state().gathers = true;
+    }
+
     /// What is queued goes to the disk at once instead of being gathered. Waits for nothing.
     pub fn flush_now(&self) {
         self.shared().wake(true);
@@ -235,6 +245,7 @@ impl Shared {
             batch: Batch::default(),
             bytes: 0,
             urgent: false,
+            gathers: false,
             broken: None,
             closing: false,
             finished: None,
@@ -317,10 +328,10 @@ impl Shared {
             self.queued.wait_while(state, |state| idle(state)).unwrap_or_else(PoisonError::into_inner)
         };
         let state = wait(self.state(), |state| !state.closing && !state.urgent && state.batch.is_empty());
-        let gather =
-            self.queued.wait_timeout_while(state, FLUSH_AFTER, |state| !state.closing && !state.urgent);
+        let at_most = if state.gathers { GATHER_TIMEOUT } else { FLUSH_AFTER };
+        let gather = self.queued.wait_timeout_while(state, at_most, |state| !state.closing && !state.urgent);
         let (mut state, _) = gather.unwrap_or_else(PoisonError::into_inner);
-        (state.bytes, state.urgent) = (0, false);
+        (state.bytes, state.urgent, state.gathers) = (0, false, false);
         self.emptied.notify_waiters();
         (std::mem::take(&mut state.batch), state.closing)
     }
@@ -355,7 +366,8 @@ fn write_until_closed(mut writer: Writer, shared: &Shared) {
         let (Batch { events, others, waiters }, last) = shared.take();
         if !events.is_empty() && result.is_ok() {
             let before = writer.written();
-            result = writer.append(&events, !waiters.is_empty());
+            // Closing brings all of it to the disk.
+            result = writer.append(&events, !waiters.is_empty() && !last);
             match &result {
                 Ok(()) => shared.tap.tell(before, events),
                 Err(error) => drop(shared.fail(&error.to_string())),

@@ -35,16 +35,42 @@ pub(crate) fn database_file(state_dir: &Path) -> PathBuf {
 pub(crate) fn prepare(state_dir: &Path) -> Result<(), StoreError> {
     let failed =
         |error: io::Error| StoreError::StateDir { path: state_dir.to_owned(), message: error.to_string() };
-    if !state_dir.is_dir() {
+    if !close_to_others(state_dir).map_err(failed)?.is_some_and(|found| found.is_dir()) {
         DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(failed)?;
+        close_to_others(state_dir).map_err(failed)?;
     }
-    close_to_others(state_dir).map_err(failed)?;
     let file = database_file(state_dir);
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => close_to_others(&file).map_err(failed),
-        Err(error) => Err(failed(error)),
+    if close_to_others(&file).map_err(failed)?.is_some() {
+        return Ok(());
     }
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+        _ => close_to_others(&file).map(drop).map_err(failed),
+    }
+}
+
+/// The log that SQLite writes before the database.
+pub(crate) fn log_file(database: &Path) -> PathBuf {
+    let mut log = database.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
+}
+
+/// Whether a loss of power never shows an older state of a file's length together with newer content: file systems with a log
+/// of their metadata, or that never overwrite.
+pub(crate) fn keeps_order(file: &Path) -> bool {
+    const KEEPING: [u64; 8] = [
+        0xEF53,      // ext4; ext2, which has no such log, shares the number
+        0x5846_5342, // xfs
+        0x9123_683E, // btrfs
+        0xF2F5_2010, // f2fs
+        0x2FC1_2FC1, // zfs
+        0xCA45_1A4E, // bcachefs
+        0x0102_1994, // tmpfs
+        0x794C_7630, // overlayfs, which lies on one of them
+    ];
+    rustix::fs::statfs(file)
+        .is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| KEEPING.contains(&kind)))
 }
 
 /// Whether the disk of a file has less room than a new store takes.
@@ -54,12 +80,17 @@ pub(crate) fn has_no_room(file: &Path) -> bool {
     found.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < NEEDED)
 }
 
-fn close_to_others(path: &Path) -> io::Result<()> {
-    let mode = fs::metadata(path)?.permissions().mode();
-    if mode & 0o077 == 0 {
-        return Ok(());
+/// What stands there; None: nothing does.
+fn close_to_others(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    let found = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found?,
+    };
+    let mode = found.permissions().mode();
+    if mode & 0o077 != 0 {
+        File::open(path)?.set_permissions(Permissions::from_mode(mode & 0o700))?;
     }
-    File::open(path)?.set_permissions(Permissions::from_mode(mode & 0o700))
+    Ok(Some(found))
 }
 
 /// Which file stands at a path. SQLite keeps writing into a file that was unlinked and calls it success.

@@ -22,10 +22,16 @@ impl Mark {
     /// When the file cannot be made or locked.
     pub fn set(state_dir: &Path, session: SessionId) -> io::Result<Self> {
         let directory = directory(state_dir);
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let path = directory.join(session.to_string());
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         loop {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            let file = match open() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+                    open()?
+                }
+                file => file?,
+            };
             flock(&file, FlockOperation::LockExclusive)?;
             // Who looked between the two may have taken it for one that was left behind.
             let (held, named) = (file.metadata()?, fs::metadata(&path));

@@ -1,8 +1,11 @@
 //! From the queue to the disk: rows in batches, one transaction for each batch.
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::chain::{self, Columns};
@@ -42,8 +45,7 @@ impl Writer {
     /// # Errors
     /// When nothing can be written there.
     pub(crate) fn open(state_dir: &std::path::Path, session: SessionId) -> Result<Self, StoreError> {
-        let connection = database::open_writer(state_dir)?;
-        database::check_writable(&connection)?;
+        let connection = database::open_for_events(state_dir)?;
         let path = place::database_file(state_dir);
         Ok(Self {
             connection,
@@ -69,17 +71,46 @@ impl Writer {
             self.run("setting synchronous", "PRAGMA synchronous = FULL")?;
             self.synchronous_full = true;
         }
-        self.run("beginning a transaction", "BEGIN IMMEDIATE")?;
+        if self.seq == 0 && !durable && place::keeps_order(&self.path) {
+            self.run("setting synchronous", "PRAGMA synchronous = OFF")?;
+            self.begin()?;
+            // Under the lock nobody else makes it longer. What is not empty may be begun anew, which has to be synced.
+            if place::log_file(&self.path).metadata().is_ok_and(|log| log.len() > 0) {
+                self.run("rolling back", "ROLLBACK")?;
+                self.run("setting synchronous", "PRAGMA synchronous = NORMAL")?;
+                self.begin()?;
+            }
+        } else {
+            self.begin()?;
+        }
         if let Err(error) = self.insert_and_commit(batch) {
             // The first error is the one to report; without COMMIT nothing of the batch stays in any case.
             let _ = self.run("rolling back", "ROLLBACK");
             return Err(error);
         }
+        if !self.synchronous_full {
+            self.run("setting synchronous", "PRAGMA synchronous = NORMAL")?;
+        }
         self.check_files()
     }
 
+    fn begin(&mut self) -> Result<(), StoreError> {
+        self.run("beginning a transaction", "BEGIN IMMEDIATE")
+    }
+
+    /// Everything survives a loss of power when this returns: it is in the database, or, where somebody else works with that
+    /// now, in the log before it. The log is left empty, not removed: for a new one the directory would have to be synced.
     pub(crate) fn close(self) -> Result<(), StoreError> {
-        self.connection.close().map_err(|(_, error)| StoreError::sql("closing", &error))
+        let closing = |error: rusqlite::Error| StoreError::sql("closing", &error);
+        self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(closing)?;
+        self.connection.busy_timeout(Duration::ZERO).map_err(closing)?;
+        let emptied =
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+        if !matches!(emptied, Ok(0)) {
+            let synced = File::open(place::log_file(&self.path)).and_then(|log| log.sync_all());
+            synced.map_err(|error| StoreError::Sql { doing: "closing", message: error.to_string() })?;
+        }
+        self.connection.close().map_err(|(_, error)| closing(error))
     }
 
     /// Makes the disk as small as 160 KiB.
@@ -150,9 +181,7 @@ impl Writer {
     }
 
     fn check_files(&mut self) -> Result<(), StoreError> {
-        let mut wal_path = self.path.clone().into_os_string();
-        wal_path.push("-wal");
-        let wal = Identity::of(wal_path.as_ref());
+        let wal = Identity::of(&place::log_file(&self.path));
         let known = self.wal.get_or_insert_with(|| wal.clone());
         if *known != wal || self.database != Identity::of(&self.path) || !wal.exists() {
             return Err(StoreError::Moved { path: self.path.clone() });

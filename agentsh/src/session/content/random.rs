@@ -1,13 +1,11 @@
 //! Random numbers of the system.
 
-use std::io::Read;
-
 /// Numbers for markers: none of them is a secret, they only must not collide often.
 pub(super) struct Random(u64);
 
 impl Random {
     /// # Errors
-    /// Those of the device that the system gives random bytes with.
+    /// When the system gives no random numbers.
     pub fn new() -> std::io::Result<Self> {
         bytes().map(|seed| Self(u64::from_le_bytes(seed)))
     }
@@ -20,9 +18,9 @@ impl Random {
 }
 
 /// # Errors
-/// Those of the device that the system gives random bytes with.
+/// When the system gives no random numbers.
 pub(in crate::session) fn bytes<const COUNT: usize>() -> std::io::Result<[u8; COUNT]> {
     let mut bytes = [0; COUNT];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
     Ok(bytes)
 }

@@ -67,6 +67,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             allow_degraded: request.allow_degraded,
             project_shown,
             hold_messages: false,
+            gathers_events: false,
             learns: false,
             is_reviewed: false,
             tells_files: false,

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Around, PRIVATE, installed_around, is_plain, may_be_shown};
+use crate::base::real_paths::RealPaths;
 use crate::policy::builtin_paths::HOME_MASKS;
 use crate::sandbox::layout::is_system;
 use crate::sandbox::spec::MAX_LINKS;
@@ -24,16 +25,16 @@ pub(super) struct Shown {
 }
 
 /// Each of `paths` where it really is, and with those that are directories of PATH the programs that links in them name.
-pub(super) fn behind_links(paths: BTreeSet<PathBuf>, around: &Around<'_>) -> Shown {
+pub(super) fn behind_links(named: BTreeSet<PathBuf>, around: &Around<'_>, paths: &RealPaths) -> Shown {
     let mut shown = Shown::default();
-    for path in paths {
-        shown.add(&path, around);
+    for path in named {
+        shown.add(&path, around, paths);
     }
     let on_path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut room = MAX_ELSEWHERE;
     for directory in on_path.split(':').map(PathBuf::from) {
         // Of what cannot be followed only the project, or everybody, has a say.
-        let Ok(real) = directory.canonicalize() else { continue };
+        let Some(real) = paths.canonical(&directory) else { continue };
         if !shown.paths.contains(&real) {
             continue;
         }
@@ -43,15 +44,18 @@ pub(super) fn behind_links(paths: BTreeSet<PathBuf>, around: &Around<'_>) -> Sho
         let mut links: Vec<PathBuf> = links.map(|entry| entry.path()).collect();
         links.sort();
         for link in links {
-            shown.add_program(&link, around, &mut room);
+            shown.add_program(&link, around, paths, &mut room);
         }
     }
     shown
 }
 
 impl Shown {
-    fn add(&mut self, path: &Path, around: &Around<'_>) {
-        match follow(path, around) {
+    fn add(&mut self, path: &Path, around: &Around<'_>, paths: &RealPaths) {
+        if paths.canonical(path).is_none() {
+            return;
+        }
+        match follow(path, around, paths) {
             // What links lead to may be shown, or is shown to everybody.
             Some(way) if !way.links.is_empty() && (is_system(&way.end) || may_be_shown(&way.end, around)) => {
                 self.keep(way, around);
@@ -62,8 +66,8 @@ impl Shown {
     }
 
     /// A program that a link of PATH names, with what is installed around it.
-    fn add_program(&mut self, link: &Path, around: &Around<'_>, room: &mut usize) {
-        let Some(way) = follow(link, around) else { return };
+    fn add_program(&mut self, link: &Path, around: &Around<'_>, paths: &RealPaths, room: &mut usize) {
+        let Some(way) = follow(link, around, paths) else { return };
         let is_program =
             way.end.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
         // The user's name for it is not a reason to show what is never visible.
@@ -83,7 +87,7 @@ impl Shown {
         let installed = installed.into_iter().flatten().filter(|path| may_be_shown(path, around));
         let installed: Vec<PathBuf> = installed.filter(|path| !self.holds(path)).collect();
         // Some are links themselves, as `lib64` of a virtual environment is.
-        installed.iter().for_each(|path| self.add(path, around));
+        installed.iter().for_each(|path| self.add(path, around, paths));
         self.keep(way, around);
     }
 
@@ -112,12 +116,12 @@ struct Way {
 }
 
 /// Where a path leads, unless a link in the project is on the way: who writes that does not decide what is shown.
-pub(super) fn end(path: &Path, around: &Around<'_>) -> Option<PathBuf> {
-    follow(path, around).map(|way| way.end)
+pub(super) fn end(path: &Path, around: &Around<'_>, paths: &RealPaths) -> Option<PathBuf> {
+    follow(path, around, paths).map(|way| way.end)
 }
 
 /// None where nothing is, where links go round, and where the project decides about one: it could change it.
-fn follow(path: &Path, around: &Around<'_>) -> Option<Way> {
+fn follow(path: &Path, around: &Around<'_>, paths: &RealPaths) -> Option<Way> {
     if !is_plain(path) {
         return None;
     }
@@ -132,8 +136,8 @@ fn follow(path: &Path, around: &Around<'_>) -> Option<Way> {
         let next = at.join(part);
         // Inside, the home and the project lie where they are called to be.
         let is_above = around.home.starts_with(&next) || around.project.starts_with(&next);
-        match fs::read_link(&next) {
-            Ok(to) if !is_above => {
+        match paths.link(&next) {
+            Some(to) if !is_above => {
                 if links.len() == MAX_LINKS || next.starts_with(around.project) {
                     return None;
                 }
@@ -143,6 +147,7 @@ fn follow(path: &Path, around: &Around<'_>) -> Option<Way> {
                 waiting.extend(parts(&to));
                 links.push((next, to));
             }
+            None if !paths.is_there(&next) => return None,
             _ => at = next,
         }
     }

@@ -205,12 +205,12 @@ impl Guards {
     /// After the sandbox ended: a last look, and the stand-ins are given up.
     pub async fn finish(mut self) {
         drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic was told where it happened.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
         if let Some(telling) = self.telling.take() {
             let _ = telling.await;
+        }
+        if let Some(thread) = self.thread.take() {
+            // It let go of what it tells with, which is its last step. A panic was told where it happened.
+            let _ = thread.join();
         }
     }
 }

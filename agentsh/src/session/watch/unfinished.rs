@@ -47,10 +47,16 @@ impl Unfinished {
         baseline: &Baseline,
     ) -> io::Result<Self> {
         let place = place(state);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
         let name = uuid::Uuid::now_v7();
         let (path, new) = (place.join(name.to_string()), place.join(format!("{name}.new")));
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let open = || fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+        let mut file = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
+                open()?
+            }
+            file => file?,
+        };
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
         let left = Left {
             session: session.to_owned(),

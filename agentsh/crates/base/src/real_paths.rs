@@ -1,0 +1,121 @@
+//! Links on the way to paths, each asked for once: many paths have the same directories on their way.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The kernel follows no more.
+const MAX_LINKS: usize = 40;
+
+#[derive(Clone, Debug)]
+enum Said {
+    Link(PathBuf),
+    Other,
+    /// Nothing stands there, or nobody may look.
+    Nothing,
+}
+
+/// What was said of links. For a short time: they may change.
+#[derive(Debug, Default)]
+pub struct RealPaths(RefCell<HashMap<PathBuf, Said>>);
+
+impl RealPaths {
+    fn said(&self, path: &Path) -> Said {
+        let ask = || match std::fs::read_link(path) {
+            Ok(to) => Said::Link(to),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Said::Other,
+            Err(_) => Said::Nothing,
+        };
+        self.0.borrow_mut().entry(path.to_owned()).or_insert_with(ask).clone()
+    }
+
+    /// What a link says; None: it is none.
+    #[must_use]
+    pub fn link(&self, path: &Path) -> Option<PathBuf> {
+        match self.said(path) {
+            Said::Link(to) => Some(to),
+            Said::Other | Said::Nothing => None,
+        }
+    }
+
+    /// Whether something stands at a path of which no part but the last may be a link.
+    #[must_use]
+    pub fn is_there(&self, path: &Path) -> bool {
+        !matches!(self.said(path), Said::Nothing)
+    }
+
+    /// The absolute path with all its links followed; None where nothing stands there.
+    #[must_use]
+    pub fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        let parts = |path: &Path| path.iter().rev().map(OsString::from).collect::<Vec<_>>();
+        if !path.is_absolute() {
+            return path.canonicalize().ok();
+        }
+        let (mut followed, mut at, mut rest) = (0, PathBuf::from("/"), parts(path));
+        while let Some(part) = rest.pop() {
+            if part == "/" {
+                at = PathBuf::from("/");
+                continue;
+            }
+            if part == ".." {
+                at.pop();
+                continue;
+            }
+            let next = at.join(part);
+            match self.said(&next) {
+                Said::Nothing => return None,
+                Said::Other => at = next,
+                Said::Link(_) if followed == MAX_LINKS => return None,
+                Said::Link(to) => {
+                    followed += 1;
+                    rest.extend(parts(&to));
+                }
+            }
+        }
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn it_follows_as_the_standard_library_does() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("a/file"), "").unwrap();
+        symlink("a/b", root.join("relative")).unwrap();
+        symlink(root.join("a"), root.join("absolute")).unwrap();
+        symlink("../relative/..", root.join("a/up")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        symlink("gone", root.join("dangling")).unwrap();
+        let paths = RealPaths::default();
+        for name in [
+            "",
+            "a",
+            "a/b",
+            "relative",
+            "absolute/b",
+            "a/up",
+            "a/up/file",
+            "loop",
+            "dangling",
+            "none",
+            "a/file/below",
+            "relative/../file",
+            "absolute/./b/..",
+        ] {
+            let path = root.join(name);
+            assert_eq!(paths.canonical(&path), path.canonicalize().ok(), "{name}");
+        }
+        assert_eq!(paths.link(&root.join("relative")), Some("a/b".into()));
+        assert!(paths.is_there(&root.join("loop")) && !paths.is_there(&root.join("none")));
+    }
+}

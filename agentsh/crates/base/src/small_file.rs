@@ -1,0 +1,67 @@
+//! Small files of somebody else's: read at once, or not at all.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// What a regular file holds, links followed. None: it is none, or holds more bytes than `most`.
+///
+/// # Errors
+/// When it cannot be opened or read.
+pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Option<Vec<u8>>> {
+    // A pipe would wait for somebody who writes.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = File::options();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), flags);
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > most {
+        return Ok(None);
+    }
+    let content = content_of(file, found.len(), most.saturating_add(1))?;
+    Ok((content.len() as u64 <= most).then_some(content))
+}
+
+/// As [`read`], as text. None too where it is not an UTF-8, or cannot be read.
+#[must_use]
+pub fn text(path: impl AsRef<Path>, most: u64) -> Option<String> {
+    String::from_utf8(read(path, most).ok()??).ok()
+}
+
+/// What an open regular file of this size holds, up to `most` bytes. Where it holds what it says, one read is enough.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
+    let most_bytes = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut content = vec![0; usize::try_from(size).unwrap_or(usize::MAX).min(most_bytes).saturating_add(1)];
+    let read = file.read(&mut content)?;
+    content.truncate(read);
+    if read as u64 != size {
+        file.take(most.saturating_sub(read as u64)).read_to_end(&mut content)?;
+    }
+    content.truncate(most_bytes);
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_whole_or_not_at_all() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "12345").unwrap();
+        assert_eq!(text(&file, 5).as_deref(), Some("12345"));
+        assert_eq!(text(&file, 4), None);
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(text(&file, 4).as_deref(), Some(""));
+        assert_eq!(text(place.path(), 4), None, "a directory");
+        assert_eq!(read(place.path().join("none"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+        // Its size is not what it says.
+        assert!(text("/proc/self/status", 1 << 20).is_some_and(|text| text.contains("Name:")));
+    }
+}

@@ -1,0 +1,377 @@
+//! What is shown of `/etc`, kept from one start to the next: most of it is the same for every sandbox, and dozens of small files
+//! would be read, and written again, each time.
+//!
+//! Two things are kept in the state directory, which no sandbox sees: copies of small files, as long as the files are what they
+//! were; and directories that hold all that one plan makes in `/etc`, under the hash of just that, so that one mount shows it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::control::{decoded, encoded};
+use super::host::SmallTree;
+use super::plan::{Access, Kind, Mount, Source, What};
+use super::{proc_file, small_file};
+use crate::types::FileKey;
+
+/// Of all copies together.
+const MAX_BYTES: u64 = 4 << 20;
+/// Directories that are kept besides the newest; those that are in use stay in any case.
+const MAX_KEPT: usize = 8;
+/// With fewer entries a mount costs more than they do.
+const LEAST: usize = 8;
+
+/// Copies of small files.
+#[derive(Debug)]
+pub struct Copies {
+    file: PathBuf,
+    known: RefCell<Option<BTreeMap<PathBuf, Copied>>>,
+    is_changed: Cell<bool>,
+}
+
+/// What was said of one path: by everything that was looked at for it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Copied {
+    looked_at: Vec<(PathBuf, FileKey)>,
+    tree: Option<SmallTree>,
+}
+
+impl Copies {
+    #[must_use]
+    pub fn of(state: &Path) -> Self {
+        Self {
+            file: state.join("etc").join("copies"),
+            known: RefCell::default(),
+            is_changed: Cell::new(false),
+        }
+    }
+
+    /// What `look` says, or said when everything was as it is now.
+    pub fn get(&self, path: &Path, look: impl FnOnce() -> Option<SmallTree>) -> Option<SmallTree> {
+        let mut known = self.known.borrow_mut();
+        let known = known.get_or_insert_with(|| self.load().unwrap_or_default());
+        let is_same = |(path, key): &(PathBuf, FileKey)| key_of(path) == Some(*key);
+        if let Some(copied) = known.get(path).filter(|copied| copied.looked_at.iter().all(is_same)) {
+            return copied.tree.clone();
+        }
+        let tree = look();
+        let paths: Vec<PathBuf> = match &tree {
+            Some(tree) => tree.iter().map(|(path, _)| path.clone()).collect(),
+            None => vec![path.to_owned()],
+        };
+        let looked_at: Option<Vec<_>> =
+            paths.into_iter().map(|path| Some((path.clone(), key_of(&path)?))).collect();
+        let now = SystemTime::now();
+        match looked_at.filter(|looked_at| looked_at.iter().all(|(_, key)| key.is_settled(now))) {
+            Some(looked_at) => drop(known.insert(path.to_owned(), Copied { looked_at, tree: tree.clone() })),
+            None => drop(known.remove(path)),
+        }
+        self.is_changed.set(true);
+        tree
+    }
+
+    fn load(&self) -> Option<BTreeMap<PathBuf, Copied>> {
+        let text = small_file::read(&self.file, MAX_BYTES).ok()??;
+        let (said, copies) = text.split_at_checked(HASH_BYTES)?;
+        (hash(copies) == said).then(|| decoded(copies).ok())?
+    }
+
+    /// Writes down what is new. Without it files are read again.
+    pub fn save(&self) {
+        if self.is_changed.replace(false)
+            && let Some(known) = &*self.known.borrow()
+            && let Ok(text) = encoded(known)
+        {
+            let _ = write_anew(&self.file, &[hash(&text).as_slice(), &text].concat());
+        }
+    }
+}
+
+const HASH_BYTES: usize = 32;
+
+fn hash(bytes: &[u8]) -> [u8; HASH_BYTES] {
+    Sha256::digest(bytes).into()
+}
+
+fn key_of(path: &Path) -> Option<FileKey> {
+    path.symlink_metadata().ok().as_ref().map(FileKey::from)
+}
+
+fn write_anew(file: &Path, content: &[u8]) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(file.parent().unwrap_or(file))?;
+    let new = file.with_extension(format!("new-{}", std::process::id()));
+    let mut opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    opened.write_all(content)?;
+    std::fs::rename(new, file)
+}
+
+/// A directory that is shown as `/etc`; it stays as long as this.
+#[derive(Debug)]
+pub struct InUse(#[expect(dead_code, reason = "it holds the lock")] File);
+
+/// Puts one mount in the place of all that a plan makes in `/etc`. Nothing is changed where that is little.
+///
+/// # Errors
+/// When the directory cannot be made; the plan is as it was.
+pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUse>> {
+    const ETC: &str = "/etc";
+    let is_made = |mount: &Mount| {
+        matches!(mount.what, What::Directory { .. } | What::File { .. } | What::Symlink { .. })
+    };
+    let in_etc = |mount: &&Mount| mount.target.starts_with(ETC) && mount.target != Path::new(ETC);
+    let others = mounts.iter().filter(in_etc).filter(|mount| !is_made(mount));
+    let others: BTreeSet<PathBuf> = others.map(|mount| mount.target.clone()).collect();
+    let is_below_other = |target: &Path, itself: bool| {
+        target.ancestors().skip(usize::from(!itself)).any(|above| others.contains(above))
+    };
+    let is_kept = |mount: &Mount| in_etc(&mount) && is_made(mount) && !is_below_other(&mount.target, true);
+    let mut entries: BTreeMap<&Path, &What> = BTreeMap::new();
+    for mount in mounts.iter().filter(|mount| is_kept(mount)) {
+        entries.insert(&mount.target, &mount.what);
+    }
+    let is_etc = |mount: &Mount| mount.target == Path::new(ETC) || mount.target == Path::new("/");
+    if entries.len() < LEAST || mounts.iter().any(is_etc) {
+        return Ok(None);
+    }
+    // Where the others are mounted.
+    let (directory, file) =
+        (What::Directory { mode: 0o755 }, What::File { content: Vec::new(), mode: 0o444 });
+    for mount in
+        mounts.iter().filter(in_etc).filter(|mount| !is_made(mount) && !is_below_other(&mount.target, false))
+    {
+        let is_file = matches!(mount.what, What::Bind { kind: Kind::File, .. } | What::Copy { .. });
+        entries.insert(&mount.target, if is_file { &file } else { &directory });
+    }
+    let (path, in_use) = kept(&state.join("etc"), &entries)?;
+    // Below all that is mounted in it.
+    let at = mounts.iter().position(|mount| in_etc(&mount)).unwrap_or_default();
+    mounts.retain(|mount| !is_kept(mount));
+    let source = Source::Path { path, expect: None, no_links: false };
+    let what = What::Bind { source, access: Access::ReadOnly, kind: Kind::Directory };
+    mounts.insert(at, Mount { target: ETC.into(), what });
+    Ok(Some(in_use))
+}
+
+/// The directory with these entries, made if it is missing.
+fn kept(place: &Path, entries: &BTreeMap<&Path, &What>) -> io::Result<(PathBuf, InUse)> {
+    // What was written before the machine was switched off may be on its disk in parts.
+    let boot = proc_file::read("/proc/sys/kernel/random/boot_id")?;
+    let hash: String =
+        hash(&encoded(&(boot, entries))?).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let (path, lock) = (place.join(&hash), place.join(format!("{hash}.lock")));
+    let open =
+        || OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&lock);
+    let locked = match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(place)?;
+            open()?
+        }
+        opened => opened?,
+    };
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&locked, FlockOperation::LockShared))?;
+    if !path.is_dir() {
+        remove_old(place);
+        let new = place.join(format!("{hash}.new-{}", std::process::id()));
+        make(&new, entries)?;
+        match std::fs::rename(&new, &path) {
+            // Another start made the same meanwhile.
+            Err(_) if path.is_dir() => std::fs::remove_dir_all(&new)?,
+            renamed => renamed?,
+        }
+    }
+    Ok((path, InUse(locked)))
+}
+
+fn make(root: &Path, entries: &BTreeMap<&Path, &What>) -> io::Result<()> {
+    let set_mode = |path: &Path, mode: u32| std::fs::set_permissions(path, Permissions::from_mode(mode));
+    let make_directory = |path: &Path| -> io::Result<()> {
+        for above in
+            path.ancestors().take_while(|above| above.starts_with(root)).collect::<Vec<_>>().into_iter().rev()
+        {
+            if !above.is_dir() {
+                std::fs::create_dir(above)?;
+                set_mode(above, 0o755)?;
+            }
+        }
+        Ok(())
+    };
+    // What a start that was killed left.
+    let _ = std::fs::remove_dir_all(root);
+    make_directory(root)?;
+    let mut directories = Vec::new();
+    for (target, what) in entries {
+        let path = root.join(target.strip_prefix("/etc").map_err(io::Error::other)?);
+        if let Some(above) = path.parent() {
+            make_directory(above)?;
+        }
+        match what {
+            What::Directory { mode } => {
+                make_directory(&path)?;
+                directories.push((path, *mode));
+            }
+            What::File { content, mode } => {
+                std::fs::write(&path, content)?;
+                set_mode(&path, *mode)?;
+            }
+            What::Symlink { to } => std::os::unix::fs::symlink(to, &path)?,
+            _ => {}
+        }
+    }
+    directories.iter().try_for_each(|(path, mode)| set_mode(path, *mode))
+}
+
+/// Removes directories that nobody shows, the oldest first.
+fn remove_old(place: &Path) {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let locks = entries.filter(|path| path.extension().is_some_and(|extension| extension == "lock"));
+    let mut locks: Vec<(Option<SystemTime>, PathBuf)> =
+        locks.map(|path| (path.metadata().and_then(|found| found.modified()).ok(), path)).collect();
+    locks.sort();
+    for (_, lock) in locks.iter().take(locks.len().saturating_sub(MAX_KEPT)) {
+        let Ok(opened) = File::open(lock) else { continue };
+        if rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = std::fs::remove_dir_all(lock.with_extension(""));
+            let _ = std::fs::remove_file(lock);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+    use crate::host::Small;
+
+    fn mount(target: &str, what: What) -> Mount {
+        Mount { target: target.into(), what }
+    }
+
+    fn file(content: &str) -> What {
+        What::File { content: content.into(), mode: 0o644 }
+    }
+
+    fn bind(kind: Kind) -> What {
+        let source = Source::Path { path: "/x".into(), expect: None, no_links: false };
+        What::Bind { source, access: Access::ReadOnly, kind }
+    }
+
+    fn plan() -> Vec<Mount> {
+        let mut mounts: Vec<Mount> =
+            (0..LEAST).map(|number| mount(&format!("/etc/{number}"), file("x"))).collect();
+        mounts.insert(0, mount("/etc/alternatives", bind(Kind::Directory)));
+        mounts.insert(0, mount("/usr", bind(Kind::Directory)));
+        mounts.extend([
+            mount("/etc/empty", What::Directory { mode: 0o700 }),
+            mount("/etc/deep/link", What::Symlink { to: "../0".into() }),
+            mount("/etc/ssl/certs", bind(Kind::Directory)),
+            mount("/etc/ssl/certs/own", file("covers")),
+            mount("/etc/cache", bind(Kind::File)),
+            mount("/etc/0", file("later")),
+            mount("/tmp", What::Tmpfs { bytes: 1, mode: 0o755 }),
+        ]);
+        mounts
+    }
+
+    #[test]
+    fn one_mount_shows_all_that_a_plan_makes_in_etc() {
+        let state = tempfile::tempdir().unwrap();
+        let mut mounts = plan();
+        let in_use = show_etc(state.path(), &mut mounts).unwrap().unwrap();
+        let targets: Vec<&str> = mounts.iter().filter_map(|mount| mount.target.to_str()).collect();
+        assert_eq!(
+            targets,
+            [
+                "/usr",
+                "/etc",
+                "/etc/alternatives",
+                "/etc/ssl/certs",
+                "/etc/ssl/certs/own",
+                "/etc/cache",
+                "/tmp"
+            ]
+        );
+        let What::Bind { source: Source::Path { path, .. }, .. } = &mounts[1].what else { unreachable!() };
+        assert_eq!(std::fs::read_to_string(path.join("0")).unwrap(), "later");
+        assert_eq!(std::fs::read_to_string(path.join("deep/link")).unwrap(), "later");
+        assert_eq!(path.join("empty").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(
+            path.join("ssl/certs").is_dir()
+                && path.join("alternatives").is_dir()
+                && path.join("cache").is_file()
+        );
+        // The same plan has the same directory, another one has another.
+        let mut same = plan();
+        let _second = show_etc(state.path(), &mut same).unwrap().unwrap();
+        assert_eq!(same, mounts);
+        let mut other = plan();
+        other.push(mount("/etc/more", file("")));
+        let _third = show_etc(state.path(), &mut other).unwrap().unwrap();
+        assert_ne!(other[1], mounts[1]);
+        drop(in_use);
+    }
+
+    #[test]
+    fn a_plan_with_little_in_etc_or_another_etc_stays_as_it_is() {
+        let state = tempfile::tempdir().unwrap();
+        let mut little = vec![mount("/etc/one", file("x"))];
+        assert!(show_etc(state.path(), &mut little).unwrap().is_none());
+        let mut whole = plan();
+        whole.insert(1, mount("/etc", bind(Kind::Directory)));
+        let before = whole.clone();
+        assert!(show_etc(state.path(), &mut whole).unwrap().is_none());
+        assert_eq!(whole, before);
+    }
+
+    #[test]
+    fn directories_that_nobody_shows_go_and_those_in_use_stay() {
+        let state = tempfile::tempdir().unwrap();
+        let mut in_use = None;
+        for number in 0..MAX_KEPT + 4 {
+            let mut mounts = plan();
+            mounts.push(mount("/etc/number", file(&number.to_string())));
+            let made = show_etc(state.path(), &mut mounts).unwrap().unwrap();
+            if number == 0 {
+                in_use = Some((made, mounts[1].clone()));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let Some((_made, Mount { what: What::Bind { source: Source::Path { path, .. }, .. }, .. })) = in_use
+        else {
+            unreachable!()
+        };
+        assert!(path.is_dir());
+        let kept = std::fs::read_dir(state.path().join("etc")).unwrap().flatten();
+        let kept = kept.filter(|entry| entry.path().is_dir()).count();
+        assert!(kept <= MAX_KEPT + 2, "{kept}");
+    }
+
+    #[test]
+    fn a_copy_is_given_until_something_changes() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join("file");
+        std::fs::write(&path, "one").unwrap();
+        let tree = |text: &str| Some(vec![(path.clone(), Small::File { content: text.into(), mode: 0o644 })]);
+        let copies = Copies::of(state.path());
+        assert_eq!(copies.get(&path, || tree("one")), tree("one"));
+        assert_eq!(copies.get(&path, || tree("two")), tree("two"), "it changed a moment ago");
+        // As it would be after a while.
+        let key = key_of(&path).unwrap();
+        let copied = Copied { looked_at: vec![(path.clone(), key)], tree: tree("two") };
+        copies.known.borrow_mut().as_mut().unwrap().insert(path.clone(), copied);
+        copies.is_changed.set(true);
+        copies.save();
+        let copies = Copies::of(state.path());
+        assert_eq!(copies.get(&path, || None), tree("two"));
+        std::fs::write(&path, "three").unwrap();
+        assert_eq!(copies.get(&path, || tree("three")), tree("three"));
+    }
+}
