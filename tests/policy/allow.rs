@@ -2,8 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::json;
+
 use super::policy;
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Peer, Place};
 
 fn allow(place: &Place, words: &[&str]) -> String {
     policy(place, &[&["allow"], words].concat())
@@ -73,6 +75,26 @@ fn a_tool_goes_to_the_allow_list_and_comments_stay() {
     assert_eq!(file_of(&place), before.replace("      # later", &format!("{line}      # later")));
     assert!(policy(&place, &["explain", "--tool", "fs/write_file"]).starts_with("allowed"));
     assert!(policy(&place, &["explain", "--tool", "fs/other"]).starts_with("denied"));
+}
+
+/// The refusal that an agent hears names the command, and the command is enough.
+#[test]
+fn a_refused_tool_names_the_command_that_allows_it() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "sandbox: {mcp: {enforce_policy: true, tool_policy: allowlist, allowed_tools: [{server: fixture, tool: echo}]}}\n",
+    );
+    let call = || {
+        let mut peer = Peer::ready(&place, &[]);
+        let answer = peer.call("add", json!({"a": 1, "b": 2}));
+        peer.finish();
+        answer
+    };
+    let refused = call();
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.ends_with("; to allow it: `agentsh policy allow --tool fixture/add`"), "{message}");
+    allow(&place, &["--tool", "fixture/add"]);
+    assert!(call()["error"].is_null());
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
     let following =
         run("./myagent", &["--env", "FOO_API_KEY", "--env", "MYAGENT_MODE", "--write", "~/.myagent"]);
     assert!(following.stdout.starts_with("m-k3y-"), "{following}");
-    assert!(!following.stderr.contains("--write ~/.myagent"), "{following}");
+    assert!(!following.stderr.contains("add `--write ~/.myagent"), "{following}");
     // Programs of the distribution are no agents, whatever stands in the environment or the home.
     place.write(place.home.join(".cat/settings"), "x");
     for program in ["true", "cat"] {
@@ -187,7 +187,7 @@ fn advice_opens_no_port_of_an_agent_outside() {
             let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "bash", "-c", &script]));
             drop(listener.stdin.take());
             listener.wait().unwrap();
-            let is_advised = outcome.stderr.contains(&format!("loopback: [{port}]"));
+            let is_advised = outcome.stderr.contains(&format!("`agentsh policy allow localhost:{port}`"));
             assert_eq!(is_advised, !is_agent, "{mode:?} {name} {outcome}");
             assert_eq!(outcome.stderr.contains("Cline listens there"), is_agent, "{mode:?} {name} {outcome}");
         }

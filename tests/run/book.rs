@@ -129,18 +129,29 @@ fn every_promise_names_a_test_that_exists() {
 }
 
 #[test]
-fn every_recipe_is_a_policy() {
+fn every_recipe_is_a_policy_or_a_command_that_works() {
     let place = Place::new(Mode::Invoker);
     let text = fs::read_to_string(documents().join("refusals.md")).unwrap();
     let recipes: Vec<&str> =
         text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert!(recipes.len() >= 8);
+    assert!(recipes.len() >= 2);
     for (number, recipe) in recipes.iter().enumerate() {
         // Not in the project, where a policy may only narrow.
         let file = place.path(&format!("recipe-{number}.yaml"));
         fs::write(&file, format!("version: 1\n{recipe}")).unwrap();
         let checked = Outcome::of(&mut place.agentsh(&["policy", "check", file.to_str().unwrap()]));
         assert_eq!(checked.code, 0, "{recipe}\n{checked}");
+    }
+    for directory in ["src/lib", "notes"] {
+        place.make_directory(&place.home.join(directory));
+    }
+    place.write(place.home.join(".netrc"), "x");
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("agentsh policy allow "));
+    let commands: Vec<&str> = lines.map(|line| line.split('#').next().unwrap().trim()).collect();
+    assert!(commands.len() >= 10);
+    for command in commands {
+        let words: Vec<&str> = ["policy", "allow", "--print"].into_iter().chain(command.split(' ')).collect();
+        Outcome::of(&mut place.agentsh(&words)).expect_code(0);
     }
 }
 

@@ -107,7 +107,7 @@ fn the_provider_reaches_for_the_agent_what_the_agent_may_reach() {
             );
         }
         assert!(model.asked().is_empty(), "{mode:?}");
-        assert!(said[0].contains("network: {allow: [\\\"evil.test\\\"]}"), "{}", said[0]);
+        assert!(said[0].contains("`agentsh policy allow evil.test`"), "{}", said[0]);
         let calls = place.listed(&["mcp", "calls", "--json"]);
         assert_eq!(calls.len(), refused.len(), "{calls:?}");
         let blocked = |call: &Value| call["server_id"] == "agent" && call["action"] == "block";

@@ -110,6 +110,29 @@ fn what_claude_code_need_not_ask_again_is_kept_for_the_project() {
     }
 }
 
+/// What the policy hides of the directory stays hidden, and what it says of a file there is not given either.
+#[test]
+fn what_is_hidden_beside_those_answers_stays_hidden() {
+    for mode in Mode::all() {
+        for (deny, shown) in
+            [(".claude/commands/private", "open\n"), (".claude/commands", ""), (".claude", "")]
+        {
+            let place = Place::new(mode);
+            place.make_directory(&place.home.join(".claude"));
+            place.write(".claude/settings.local.json", r#"{"permissions": {"deny": ["SECRET"]}}"#);
+            place.write(".claude/commands/private/x", "SECRET");
+            place.write(".claude/commands/open", "open\n");
+            place.user_policy(&format!("agent: {{filesystem: {{deny: [{deny}]}}}}\n"));
+            let script = "#!/bin/sh\ncat .claude/commands/private/x .claude/commands/open 2>/dev/null\n\
+                          [ -s .claude/settings.local.json ] && echo settings >&2\ntrue\n";
+            place.script("claude", script);
+            let outcome = run(&place, "./claude");
+            assert_eq!(outcome.stdout, shown, "{mode:?} {deny} {outcome}");
+            assert_eq!(outcome.stderr.contains("settings\n"), deny != ".claude", "{mode:?} {deny} {outcome}");
+        }
+    }
+}
+
 /// Where the user lets the agent write the directory, it writes the project's.
 #[test]
 fn claude_code_writes_the_projects_own_settings_where_that_is_allowed() {

@@ -1,5 +1,6 @@
 //! The end of a run: what was refused, as the commands that allow it.
 
+use crate::support::browser::Ui;
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
@@ -27,6 +28,14 @@ fn what_was_refused_is_suggested_as_commands_that_work() {
             ],
             "{outcome}"
         );
+        // So do the report and the page of the session.
+        let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
+        let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(report.contains("to allow it: `agentsh policy allow a.example.com`"), "{report}");
+        let ui = Ui::open(&place);
+        let id = place.events("session_started")[0]["session"].as_str().unwrap().to_owned();
+        let page = ui.get(&format!("/session/{id}")).body;
+        assert!(page.contains("<code>agentsh policy allow a.example.com</code>"), "{page}");
         // They can be pasted.
         for command in commands {
             let words: Vec<&str> = command.split(' ').collect();

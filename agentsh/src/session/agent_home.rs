@@ -10,6 +10,7 @@ use super::run_error::RunError;
 use super::undo::Aside;
 use super::watch::arrived;
 use crate::agent::{Access as StateAccess, HomeState, InjectedFile, Kind, Launch, StateKind};
+use crate::policy::{Question, ask_file};
 use crate::sandbox::plan::Access;
 use crate::sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
 use crate::session::{Facts, Record};
@@ -168,11 +169,19 @@ fn answers_in(
     Ok((directory, shown))
 }
 
-/// Where the policy lets the agent write such a directory itself, it is the project's own.
+/// Where the agent may write such a directory itself, by the policy or in a layer, it is the project's own; where the policy hides
+/// the directory, nothing of it is given.
 pub fn unless_unmasked(facts: &Facts, launch: &mut Launch) {
+    let is_hidden = |path: &Path| {
+        let question = Question::Read(path.to_string_lossy().into_owned());
+        !ask_file(&facts.policy.agent.filesystem, &question, &facts.paths()).allow
+    };
     let unmasked = grants::unmasked(&facts.policy.agent.filesystem, &facts.paths());
     let is_project_own = |state: &HomeState| {
-        state.access == StateAccess::Answers && unmasked.iter().any(|lifted| state.path.starts_with(lifted))
+        state.access == StateAccess::Answers
+            && (facts.is_reviewed
+                || is_hidden(&state.path)
+                || unmasked.iter().any(|lifted| state.path.starts_with(lifted)))
     };
     let given_up: Vec<PathBuf> = launch
         .home_state
@@ -185,7 +194,7 @@ pub fn unless_unmasked(facts: &Facts, launch: &mut Launch) {
         launch.remembered.retain(|remembered| !remembered.path.starts_with(&directory));
         for file in launch.files.extract_if(.., |file| file.path.starts_with(&directory)) {
             // It stands there without what came with the project and does not count.
-            if std::fs::read(&file.path).ok().as_ref() != Some(&file.content) {
+            if !is_hidden(&file.path) && std::fs::read(&file.path).ok().as_ref() != Some(&file.content) {
                 launch.replaced.push((file.path, file.content));
             }
         }

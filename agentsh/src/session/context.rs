@@ -13,7 +13,7 @@ use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::plan::{FileKey, Identity};
 use crate::sandbox::{Enforcement, State, Tier, Zygote};
 
-use super::git_settings::{Scope, Setting};
+use super::git_settings::Settings;
 use super::host_programs::Usable;
 
 /// First host id of the sandboxes when agentsh is started by root itself. Nobody's: above the ids that
@@ -76,7 +76,7 @@ pub struct Context {
     /// Directories of PATH in which no sandbox may write, once they were asked for.
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// What each git of the user answered, once it was asked.
-    pub(super) git_says: Mutex<BTreeMap<PathBuf, Option<Vec<(Scope, Setting)>>>>,
+    pub(super) git_says: Mutex<BTreeMap<PathBuf, Option<Settings>>>,
     /// What was found wanting while looking.
     pub notes: Vec<Enforcement>,
 }

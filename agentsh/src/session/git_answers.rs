@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::git_settings::{Scope, Setting, is_harmless};
+use super::git_settings::{Scope, Setting, Settings, is_harmless};
 use crate::base::small_file;
 use crate::sandbox::layout::is_system;
 use crate::types::FileKey;
@@ -37,7 +37,7 @@ pub struct Answers<'a> {
 struct Kept {
     surroundings: String,
     read: Vec<(PathBuf, Option<FileKey>)>,
-    said: Vec<(Scope, Setting)>,
+    said: Settings,
 }
 
 impl<'a> Answers<'a> {
@@ -56,7 +56,7 @@ impl<'a> Answers<'a> {
 
     /// The last answer, where it would be the same now.
     #[must_use]
-    pub fn kept(&self) -> Option<Vec<(Scope, Setting)>> {
+    pub fn kept(&self) -> Option<Settings> {
         let text = self.may_be_kept.then(|| small_file::read(&self.file, MAX_BYTES).ok()).flatten()??;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
         let is_same = kept.surroundings == self.surroundings()

@@ -13,6 +13,9 @@ pub enum Scope {
     Environment,
 }
 
+/// What one git says, in its order.
+pub type Settings = Vec<(Scope, Setting)>;
+
 /// One variable, as git understands it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {

@@ -15,7 +15,7 @@ use crate::sandbox::host::plain;
 use crate::sandbox::spec::GitEverywhere;
 
 use super::git_answers::Answers;
-use super::git_settings::{Scope, Setting};
+use super::git_settings::{Scope, Setting, Settings};
 use super::{Context, host_programs};
 
 /// Of one configuration, ignore file, or answer of git.
@@ -79,7 +79,7 @@ impl<'a> Git<'a> {
 
     /// The settings of the machine, of the user and of his environment, in git's order; of those that are not harmless, where
     /// they stand. Asked once in a session. None: it does not list them, as before version 2.26.
-    pub fn top(&self) -> Option<Vec<(Scope, Setting)>> {
+    pub fn top(&self) -> Option<Settings> {
         let mut known = self.context.git_says.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(said) = known.get(&self.program) {
             return said.clone();
@@ -103,7 +103,7 @@ impl<'a> Git<'a> {
         Some(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect())
     }
 
-    fn ask_top(&self) -> Option<Vec<(Scope, Setting)>> {
+    fn ask_top(&self) -> Option<Settings> {
         let words = ["config", "-z", "--list", "--show-scope", "--show-origin", "--no-includes"];
         let said = self.ask(&words.map(OsString::from), Path::new("/"))?;
         let parts: Vec<&[u8]> = said.split(|byte| *byte == 0).collect();

@@ -44,8 +44,8 @@ impl Wanted {
     /// the policy of the user.
     #[must_use]
     pub fn lines(&self, most: usize, file: &str) -> Vec<String> {
-        let mut commands: BTreeMap<(Option<String>, bool), Vec<(u32, String)>> = BTreeMap::new();
-        let mut pieces = Vec::new();
+        let mut commands: BTreeMap<_, Counted> = BTreeMap::new();
+        let mut pieces = Counted::new();
         for (wish, count) in &*self.0.borrow() {
             match wish {
                 Wish::Word(server, write, word) => {
@@ -63,7 +63,10 @@ impl Wanted {
     }
 }
 
-fn most_frequent(mut entries: Vec<(u32, String)>, most: usize) -> Vec<String> {
+/// How often each was refused.
+type Counted = Vec<(u32, String)>;
+
+fn most_frequent(mut entries: Counted, most: usize) -> Vec<String> {
     entries.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     entries.truncate(most);
     let mut names: Vec<String> = entries.into_iter().map(|(_, name)| name).collect();

@@ -34,7 +34,7 @@ pub const THINGS: &[Thing] = &[
         .before("git branch --track tracked origin/feature")
         .with(&["--policy", "../../../unmasked.yaml"]),
     works("git config user.name x", GIT, "git config user.name x").after("git config user.name | grep -qx x"),
-    refused("git config core.hooksPath x", GIT, "git config core.hooksPath x", "unmask: [\".git/config\"]"),
+    refused("git config core.hooksPath x", GIT, "git config core.hooksPath x", "agentsh policy allow --write .git/config"),
     works("git remote add", GIT, "git remote add up ../x").after("git config remote.up.url | grep -qx ../x"),
     works("git fetch origin (a repository beside the project, agreed)", GIT, "git fetch -q origin").with(&["--agree"]),
     works(
@@ -70,7 +70,7 @@ pub const THINGS: &[Thing] = &[
         "git clean -fdx (it clears everything else, and says that it cannot remove stand-ins)",
         GIT,
         "mkdir -p node_modules/x; echo x > prog; git clean -fdx || { test ! -e prog; /run/agentsh/agentsh why .claude; }",
-        "unmask: [\".claude\"]",
+        "agentsh policy allow --write .claude",
     ),
     works("git clean -fdX of what is built", GIT, "echo x > prog; git clean -fdX src node_modules prog; test ! -e prog"),
     works("git add -A (stand-ins not added)", GIT, "echo x > n; git add -A; test \"$(git status --porcelain)\" = 'A  n'"),

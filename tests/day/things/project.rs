@@ -8,26 +8,26 @@ pub const THINGS: &[Thing] = &[
         "edit .vscode/settings.json",
         &[],
         "echo {} > .vscode/settings.json || /run/agentsh/agentsh why .vscode/settings.json",
-        "unmask: [",
+        "agentsh policy allow --write",
     ),
     refused(
         "new .vscode/launch.json",
         &[],
         "echo {} > .vscode/launch.json || /run/agentsh/agentsh why .vscode/launch.json",
-        "unmask: [",
+        "agentsh policy allow --write",
     ),
     refused(
         "new git hook",
         &["git"],
         "echo x > .git/hooks/pre-push || /run/agentsh/agentsh why .git/hooks/pre-push",
-        "unmask: [",
+        "agentsh policy allow --write",
     ),
     refused(
         "new .envrc",
         &[],
         "echo x > .envrc; for i in $(seq 100); do [ -s .envrc ] || break; sleep 0.05; done; [ ! -s .envrc ] && \
          /run/agentsh/agentsh why .envrc",
-        "unmask: [",
+        "agentsh policy allow --write",
     ),
     works("edit CLAUDE.md", &[], "echo more >> CLAUDE.md").after("grep -qx more CLAUDE.md"),
     works("new AGENTS.md", &[], "echo new > AGENTS.md").after("grep -qx new AGENTS.md"),
@@ -73,6 +73,6 @@ pub const THINGS: &[Thing] = &[
         "read ~/.ssh",
         &[],
         "cat ~/.ssh/id_ed25519 || /run/agentsh/agentsh why ~/.ssh/id_ed25519",
-        "unmask: [",
+        "agentsh policy allow",
     ),
 ];

@@ -148,8 +148,10 @@ const MAX_CONFIGURATION: u64 = 1 << 20;
 const NO_MODULES: [&str; 5] = ["objects", "refs", "logs", "hooks", "info"];
 /// Each takes a mount.
 const MAX_DISKS: usize = 32;
-/// Up to here a copy costs less than a mount, which is made, moved and taken down again.
-const SMALL_BYTES: u64 = 16 << 10;
+/// Up to here a copy costs less than a mount, which is made, moved and taken down again: most are kept from one start to the next.
+const SMALL_BYTES: u64 = 96 << 10;
+/// What a directory with few entries takes at most.
+const SMALL_DIRECTORY_BYTES: u64 = 16 << 10;
 /// As many copies cost about as much as the one mount that they replace.
 const SMALL_ENTRIES: usize = 6;
 
@@ -514,7 +516,7 @@ fn small_entry(path: &Path) -> Option<(Small, Option<std::fs::File>)> {
     let (size, mode) = (found.len(), found.mode() & 0o777);
     if found.is_dir() {
         // Most file systems tell by the size that there are many entries; listing them would take longer than a mount.
-        let is_small = size <= SMALL_BYTES && mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS;
+        let is_small = size <= SMALL_DIRECTORY_BYTES && mode & EVERYBODY_ENTERS == EVERYBODY_ENTERS;
         return is_small.then_some((Small::Directory { mode }, Some(file)));
     }
     if !found.is_file() || size > SMALL_BYTES || mode & EVERYBODY_READS == 0 {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{Builder, Elsewhere, OWN_DIRECTORY, SandboxSpec};
 use crate::etc;
 use crate::host::{Found, Small};
-use crate::plan::{Access, Kind, Source, What};
+use crate::plan::{Access, Kind, Mount, Source, What};
 use crate::policy::builtin_paths;
 
 /// Descriptions of the invoking user's keys: shown to every process of the same user id.
@@ -130,12 +130,30 @@ impl Builder<'_> {
     }
 
     pub(super) fn elsewhere(&mut self, shown: &[Elsewhere]) {
+        let before = self.layout.mounts.len();
         for Elsewhere { host, inside, access } in shown {
+            let again = if host == inside { self.laid_over(inside, before) } else { Some(Vec::new()) };
+            let Some(again) = again else { continue };
             let kind =
                 if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
             let source = Source::Path { path: host.clone(), expect: None, no_links: false };
             self.push(inside, What::Bind { source, access: *access, kind });
+            self.layout.mounts.extend(again);
         }
+    }
+
+    /// What was laid over something of the host that is shown once more, where it is: masks and guards hold for it too. None: it
+    /// is hidden itself.
+    fn laid_over(&self, place: &Path, before: usize) -> Option<Vec<Mount>> {
+        let mounts = self.layout.mounts.get(..before).unwrap_or_default();
+        let is_bind = |mount: &Mount| matches!(mount.what, What::Bind { .. });
+        let covering: Vec<&Mount> = mounts.iter().filter(|mount| place.starts_with(&mount.target)).collect();
+        if covering.iter().any(|mount| is_bind(mount)) && !covering.last().is_some_and(|mount| is_bind(mount))
+        {
+            return None;
+        }
+        let is_below = |mount: &&Mount| mount.target != place && mount.target.starts_with(place);
+        Some(mounts.iter().filter(is_below).cloned().collect())
     }
 }
 
