@@ -136,7 +136,9 @@ impl Profile {
         let rate = with.rate.is_known().then_some(rate);
         let mut score = score("request", size, rate, bits.zip(before), tuning);
         if own.is_none() && score.composite < TOGETHER {
-            score.what.retain(|what| what.starts_with(HARDLY));
+            // Alone the order says something of a tool that nobody knows, and nothing while it is learned.
+            let tells_order = known.is_none_or(|known| known.is_learned(now, tuning.learning_s));
+            score.what.retain(|what| tells_order && what.starts_with(HARDLY));
         }
         score
     }

@@ -27,7 +27,7 @@ use super::{Aggregate, OWN_ID};
 /// How long a server may take before the others are answered for without it.
 const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same for the first request: a server that comes later has its lists announced.
-const HELLO_PATIENCE: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// What may wait for one server, in bytes.
 const MAX_BACKLOG: usize = 64 << 20;
 
@@ -135,7 +135,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             errors: BTreeMap::new(),
         };
         // A subscription has no answer until it ends.
-        let patience = if what == What::Initialize { HELLO_PATIENCE } else { LIST_TIMEOUT };
+        let patience = if what == What::Initialize { HELLO_TIMEOUT } else { LIST_TIMEOUT };
         let deadline = (method != SUBSCRIPTION).then(|| Instant::now() + patience);
         self.add(&id, method, tree.member("params"), Way::All(gather), deadline);
         if servers.is_empty() {
