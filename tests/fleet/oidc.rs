@@ -238,7 +238,7 @@ fn options_that_cannot_be_are_said_and_a_provider_that_is_away_hinders_nobody_el
     refused(&issuer, "--public-url");
     let with = |more: &[&'static str]| -> Vec<&'static str> { issuer.iter().chain(more).copied().collect() };
     refused(&with(&["--public-url", "http://fleet.example"]), "plain text");
-    refused(&with(&["--public-url", "https://fleet.example/deep"]), "no origin");
+    refused(&with(&["--public-url", "https://fleet.example/deep"]), "not an origin");
     refused(&with(&["--public-url", "https://fleet.example", "--oidc-role", "root=x"]), "admin=VALUE");
     let plain =
         ["--oidc-issuer", "http://192.0.2.1", "--oidc-client", "x", "--public-url", "https://fleet.example"];

@@ -78,7 +78,7 @@ fn a_server_that_describes_another_one() {
 #[test]
 fn tokens_that_are_none() {
     for (name, value, part) in [
-        ("token_type", json!("mac"), "no bearer token"),
+        ("token_type", json!("mac"), "not a bearer token"),
         ("access_token", json!("a\r\nX-Evil: 1"), "not one word of ASCII"),
         ("access_token", json!(""), "not one word of ASCII"),
         ("access_token", json!(7), "no text `access_token`"),

@@ -243,7 +243,7 @@ fn an_agent_has_nothing_of_a_held_answer_but_its_replacement() {
         );
         assert_eq!(message(&asked(word, "fine")).0, ["Sure, that is fine."], "{word}");
     }
-    let shown = Outcome::of(&mut place.agentsh(&["policy", "explain"])).expect_code(0).stdout;
+    let shown = Outcome::of(&mut place.agentsh(&["policy", "show"])).expect_code(0).stdout;
     assert!(shown.contains("llm.canary") && shown.contains("hold"), "{shown}");
 }
 

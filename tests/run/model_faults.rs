@@ -137,7 +137,7 @@ fn a_stream_that_stalls_is_reset_or_ends_in_the_middle_ends_with_an_error() {
     for (text, end, why) in [
         (half.clone(), End::Stalls, "said nothing for 1000 ms"),
         (half.clone(), End::Resets, "broke off"),
-        (half, End::Closes, "no strict JSON"),
+        (half, End::Closes, "not strict JSON"),
     ] {
         let (seen, _) = ask(&place, faulty(move || events(&text), end), true, POST);
         assert!(seen.starts_with(PING) && seen.contains("event: error"), "{why}: {seen}");
@@ -171,7 +171,7 @@ fn a_model_that_never_answers_is_given_up() {
 fn a_length_that_is_no_truth_is_an_error() {
     let place = place();
     let answer = br#"{"content":[]}"#;
-    for (length, why) in [(1000, "broke off"), (5, "no strict JSON")] {
+    for (length, why) in [(1000, "broke off"), (5, "not strict JSON")] {
         let said = move || {
             vec![
                 (head("application/json", &format!("Content-Length: {length}\r\n")), 1),

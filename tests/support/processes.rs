@@ -20,11 +20,13 @@ pub fn end(mark: &str) {
 
 /// Kills what has its current directory below a path.
 pub fn end_below(directory: &Path) {
-    for pid in pids() {
-        if fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(directory)) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+    let is_below =
+        |pid: &i32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(directory));
+    for pid in pids().filter(is_below) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
+    // What they held locked is free once they are gone.
+    super::eventually(|| !pids().any(|pid| is_below(&pid)));
 }
 
 /// All descendants of a process.
