@@ -209,8 +209,8 @@ mod tests {
         assert_eq!(rustls["hashes"][0]["content"].as_str().unwrap().len(), 64, "{rustls}");
         assert!(rustls["licenses"][0]["expression"].as_str().unwrap().contains("MIT"), "{rustls}");
         assert!(named("agentsh-policy").is_some() && named("tempfile").is_none() && named("insta").is_none());
-        let references: BTreeSet<&str> =
-            components.iter().filter_map(|component| component["bom-ref"].as_str()).collect();
+        let all = components.iter().chain(std::iter::once(&parsed["metadata"]["component"]));
+        let references: BTreeSet<&str> = all.filter_map(|component| component["bom-ref"].as_str()).collect();
         for needed in parsed["dependencies"].as_array().unwrap() {
             for name in needed["dependsOn"].as_array().unwrap() {
                 assert!(references.contains(name.as_str().unwrap()), "{name}");

@@ -334,7 +334,7 @@ mod tests {
             ("endpoints: []", "nothing would be served"),
             ("endpoints: [{id: a}]", "either `url` or `command`"),
             ("endpoints: [{id: a, url: 'https://a', args: [b]}]", "belong to a `command`"),
-            ("endpoints: [{id: ../a, command: b}]", "no name of an endpoint"),
+            ("endpoints: [{id: ../a, command: b}]", "not an endpoint name"),
             ("endpoints: [{id: a, command: b}, {id: a, command: c}]", "two endpoints"),
             ("endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80", "in the clear"),
             (

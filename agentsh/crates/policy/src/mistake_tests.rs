@@ -238,14 +238,14 @@ fn lists_that_would_not_do_what_they_say_are_refused() {
         parse("p", "agent: {filesystem: {write: [\"~/notes\", \"~/*\"], read: [\"~\", \"a[b]\"]}}").is_ok()
     );
     insta::assert_snapshot!(bad("agent:\n  filesystem:\n    deny: [\"s[e]c/**\", \"{sec,x}/a\", \"s?e?c\"]\n"), @r#"
-    error: `[` is no wildcard here, so that this would deny next to nothing
+    error: `[` is not a wildcard here, so that this would deny next to nothing
      --> policy.yaml:3:12
       |
     3 |     deny: ["s[e]c/**", "{sec,x}/a", "s?e?c"]
       |            ^^^^^^^^^^
       = help: write one line for each, with `*`, `?` and `**`; a `?` stands for such a sign in a name too
 
-    error: `{` is no wildcard here, so that this would deny next to nothing
+    error: `{` is not a wildcard here, so that this would deny next to nothing
      --> policy.yaml:3:24
       |
     3 |     deny: ["s[e]c/**", "{sec,x}/a", "s?e?c"]

@@ -322,7 +322,7 @@ mod tests {
             ("{host: a.example, from: \"env:A B\"}", "do not come from there"),
             ("{host: a.example, from: \"file:relative\"}", "do not come from there"),
             ("{host: a.example, from: gh, allow: []}", "for nothing"),
-            ("{host: a.example, from: gh, as: [\"A=B\"]}", "no name of a variable"),
+            ("{host: a.example, from: gh, as: [\"A=B\"]}", "not a variable name"),
         ] {
             assert!(mistake(entry).contains(said), "{entry}: {}", mistake(entry));
         }

@@ -347,14 +347,14 @@ mod tests {
     fn mistakes_are_told() {
         for (text, why) in [
             ("{otlp: {endpoint: otel.example}}", "not a URL"),
-            ("{otlp: {headers: {\"a b\": x}}}", "no name of a header"),
+            ("{otlp: {headers: {\"a b\": x}}}", "not a header name"),
             ("{otlp: {protocol: http}}", "grpc"),
             ("{file: events.jsonl}", "absolute path"),
             ("{webhooks: [{url: \"https://a.example\"}]}", "gets no event"),
             ("{webhooks: [{events: [\"*\"]}]}", "has a `url`"),
             (
                 "{webhooks: [{url: \"https://a.example\", secret_env: \"A B\", events: [\"*\"]}]}",
-                "no name of a variable",
+                "not a variable name",
             ),
             ("{prometheus: true}", "unknown key"),
         ] {
