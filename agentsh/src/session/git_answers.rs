@@ -5,9 +5,8 @@
 //! file that it reads are what they were, those that are missing among them.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -89,7 +88,9 @@ impl<'a> Answers<'a> {
         let said = said.iter().map(|(scope, setting)| (scope.clone(), harmless(setting))).collect();
         let kept = Kept { surroundings: self.surroundings(), read, said };
         // Asked again, then.
-        let _ = serde_json::to_vec(&kept).map_err(Into::into).and_then(|text| self.write(&text));
+        let _ = serde_json::to_vec(&kept)
+            .map_err(Into::into)
+            .and_then(|text| small_file::replace(&self.file, &text));
     }
 
     /// What git reads that does not say, where it is the one of the distribution: those are all built with the same place.
@@ -104,15 +105,6 @@ impl<'a> Answers<'a> {
 
     fn surroundings(&self) -> String {
         [self.home.as_str(), &self.config].join("\0")
-    }
-
-    fn write(&self, text: &[u8]) -> std::io::Result<()> {
-        let directory = self.file.parent().unwrap_or(&self.file);
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let new = self.file.with_extension(format!("new-{}", std::process::id()));
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text)?;
-        std::fs::rename(new, &self.file)
     }
 }
 

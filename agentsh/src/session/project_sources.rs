@@ -4,8 +4,7 @@
 //! every sandbox; what came later is opened once the user agrees to it (`agentsh run --agree`).
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::Read;
 use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
@@ -105,13 +104,6 @@ fn read(context: &Context) -> Option<BTreeSet<String>> {
 
 /// In one step: half a list must not pass for a whole one.
 fn write(context: &Context, hashes: &BTreeSet<String>) -> std::io::Result<()> {
-    let place = place(context);
-    let directory = place.parent().unwrap_or(&place);
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let new = place.with_extension(format!("new-{}", std::process::id()));
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let text: String = hashes.iter().flat_map(|hash| [hash.as_str(), "\n"]).collect();
-    file.write_all(text.as_bytes())?;
-    std::fs::rename(new, place)
+    crate::base::small_file::replace(&place(context), text.as_bytes())
 }

@@ -1,7 +1,8 @@
-//! Small files of somebody else's: read at once, or not at all.
+//! Small files: read at once, or not at all, and replaced at once.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// What a regular file holds, links followed. None: it is none, or holds more bytes than `most`.
@@ -12,7 +13,7 @@ pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Option<Vec<u8>>> {
     // A pipe would wait for somebody who writes.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut options = File::options();
-    std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), flags);
+    options.read(true).custom_flags(flags);
     let file = options.open(path)?;
     let found = file.metadata()?;
     if !found.is_file() || found.len() > most {
@@ -42,6 +43,19 @@ pub fn content_of(mut file: File, size: u64, most: u64) -> io::Result<Vec<u8>> {
     }
     content.truncate(most_bytes);
     Ok(content)
+}
+
+/// Puts a file with this content (0600) in the place of what stands there; makes the directory (0700) where it is missing. Whoever
+/// reads meanwhile finds the old content or the new one. Not synced to the disk.
+///
+/// # Errors
+/// When it cannot be written; what stood there stays.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))?;
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(content)?;
+    std::fs::rename(new, path)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -90,7 +90,7 @@ impl Copies {
             && let Some(known) = &*self.known.borrow()
             && let Ok(text) = encoded(known)
         {
-            let _ = write_anew(&self.file, &[hash(&text).as_slice(), &text].concat());
+            let _ = small_file::replace(&self.file, &[hash(&text).as_slice(), &text].concat());
         }
     }
 }
@@ -103,14 +103,6 @@ fn hash(bytes: &[u8]) -> [u8; HASH_BYTES] {
 
 fn key_of(path: &Path) -> Option<FileKey> {
     path.symlink_metadata().ok().as_ref().map(FileKey::from)
-}
-
-fn write_anew(file: &Path, content: &[u8]) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(file.parent().unwrap_or(file))?;
-    let new = file.with_extension(format!("new-{}", std::process::id()));
-    let mut opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    opened.write_all(content)?;
-    std::fs::rename(new, file)
 }
 
 /// A directory that is shown as `/etc`; it stays as long as this.
