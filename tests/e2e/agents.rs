@@ -21,7 +21,13 @@ sandbox:
 ";
 
 pub fn script() -> Script {
-    Script { server: "fs", tool: "read_text_file", arguments: json!({"path": "note.txt"}), insists: false }
+    Script {
+        server: "fs",
+        tool: "read_text_file",
+        arguments: json!({"path": "note.txt"}),
+        insists: false,
+        hold: None,
+    }
 }
 
 /// A project with a note and the packages of the server, which `.mcp.json` names as its users write it.
@@ -311,14 +317,37 @@ pub fn trusts_the_session(
     assert!(ended.stdout.contains(BLOCKED), "{}\n{}", ended.stdout, ended.stderr);
     assert_eq!(result(&model.conversation()[before..]), None, "nothing was called");
 
-    let (before, called) = (model.conversation().len(), events("model_called").len());
+    let called = events("model_called").len();
     policy("version: 1\nllm: {enabled: false}\nagent: {env_allow: [NODE_EXTRA_CA_CERTS]}\n");
-    let ended = run_agent(&behind);
-    assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
-    assert!(result(&model.conversation()[before..]).is_some(), "the tool was called: {}", ended.stderr);
-    assert_eq!(events("model_called").len(), called, "nobody read it");
-    // What the channel carries is what the agent says without it.
-    assert_eq!(judged, masked(&model.conversation()[before..]));
+    let mut differences = Vec::new();
+    // An agent on a busy machine may ask before its servers are ready: it gets three attempts to say the same again.
+    for _ in 0..3 {
+        let before = model.conversation().len();
+        let ended = run_agent(&behind);
+        assert!(ended.stdout.contains(FAREWELL), "{}\n{}", ended.stdout, ended.stderr);
+        assert!(result(&model.conversation()[before..]).is_some(), "the tool was called: {}", ended.stderr);
+        assert_eq!(events("model_called").len(), called, "nobody read it");
+        // What the channel carries is what the agent says without it.
+        let plain = masked(&model.conversation()[before..]);
+        if plain == judged {
+            return;
+        }
+        differences.push(difference(&judged, &plain));
+    }
+    panic!("the agent says something else without the channel: {differences:#?}");
+}
+
+/// The first place where two conversations differ, short enough to read.
+fn difference(one: &[String], other: &[String]) -> String {
+    let Some((a, b)) = one.iter().zip(other).find(|(a, b)| a != b) else {
+        return format!("{} requests, {} requests", one.len(), other.len());
+    };
+    let at = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    let around = |text: &str| {
+        let (start, end) = (at.saturating_sub(200), (at + 400).min(text.len()));
+        String::from_utf8_lossy(&text.as_bytes()[start..end]).into_owned()
+    };
+    format!("{} and {} requests, at byte {at}:\n{}\n{}", one.len(), other.len(), around(a), around(b))
 }
 
 /// Requests as text, without what is another one in each run: ids, times, counts, checksums; of Codex what it says of itself, in

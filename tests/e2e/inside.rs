@@ -29,6 +29,8 @@ pub struct Seen {
 /// Looks again and again, until it is asked for what it saw.
 pub struct Watch {
     stop: Arc<AtomicBool>,
+    /// Set once the known text was seen in the memory of a program other than agentsh.
+    pub has_looked: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,
 }
 
@@ -36,7 +38,8 @@ impl Watch {
     /// `known`: what the memory of the agent must have, or nothing was looked at.
     pub fn start(secret: &str, known: &str, home: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, home) = (Arc::clone(&stop), home.to_owned());
+        let has_looked = Arc::new(AtomicBool::new(false));
+        let (stopped, looked, home) = (Arc::clone(&stop), Arc::clone(&has_looked), home.to_owned());
         let texts = [secret.to_owned(), known.to_owned()];
         let thread = std::thread::spawn(move || {
             let mut seen = Seen::default();
@@ -49,11 +52,14 @@ impl Watch {
                 if let Some(pid) = pids.last() {
                     files(*pid, &texts[0], &home, &mut seen);
                 }
+                if seen.known.iter().any(|program| program != "agentsh") {
+                    looked.store(true, Ordering::Relaxed);
+                }
                 std::thread::sleep(Duration::from_millis(50));
             }
             seen
         });
-        Self { stop, thread }
+        Self { stop, has_looked, thread }
     }
 
     pub fn finish(self) -> Seen {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use crate::place::{Ended, Place, Starter, installed, is_root, run};
 const TOKEN: &str = "t0ken-of-the-user";
 
 fn script() -> Script {
-    Script { server: "far", tool: "read", arguments: json!({}), insists: false }
+    Script { server: "far", tool: "read", arguments: json!({}), insists: false, hold: None }
 }
 
 #[derive(Clone, Copy)]
@@ -38,10 +39,12 @@ impl Agent {
 }
 
 /// One run of an agent: what became of it, the result that its model received, and all that the model heard.
-fn ask(place: &Place, agent: Agent, server: &str) -> (Ended, Option<Value>, String) {
+fn ask(place: &Place, agent: Agent, server: &str, watch: Option<&Watch>) -> (Ended, Option<Value>, String) {
+    // The agent lives until the watch has seen it.
+    let script = Script { hold: watch.map(|watch| Arc::clone(&watch.has_looked)), ..script() };
     let (ended, result, conversation) = match agent {
         Agent::Claude => {
-            let model = anthropic::start(script());
+            let model = anthropic::start(script);
             let words = ["run", "--", "claude", "-p", "read it please", "--allowedTools", "mcp__far__read"];
             let mut command = place.agentsh(words);
             command.args(["--output-format", "json"]).env("FAR_TOKEN", TOKEN);
@@ -51,7 +54,7 @@ fn ask(place: &Place, agent: Agent, server: &str) -> (Ended, Option<Value>, Stri
             (ended, anthropic::result(&conversation), conversation)
         }
         Agent::Codex => {
-            let model = openai::start(script());
+            let model = openai::start(script);
             let content = format!(
                 "model = \"scripted\"\nmodel_provider = \"scripted\"\n\n[model_providers.scripted]\nname = \"scripted\"\n\
                  base_url = \"http://{}/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n\n[mcp_servers.far]\n{server}",
@@ -74,7 +77,7 @@ fn assert_read(place: &Place, agent: Agent, (server, secret): (&str, &str)) {
     };
     // Only root may look into the memory of others.
     let watch = is_root().then(|| Watch::start(secret, known, &place.home));
-    let (ended, result, heard) = ask(place, agent, server);
+    let (ended, result, heard) = ask(place, agent, server, watch.as_ref());
     if let Some(seen) = watch.map(Watch::finish) {
         assert_eq!(seen.secret, BTreeSet::new(), "the secret is inside");
         assert!(seen.known.iter().any(|program| program.contains(agent.program())), "{seen:?}");
@@ -177,14 +180,14 @@ pub fn with_the_official_server(starter: Starter) {
     let ended = run(&mut place.agentsh(["logout", "far"]));
     // This library's place for that refuses clients without a secret, which is told.
     assert!(ended.status == Some(0) && ended.stderr.contains("logged out of 'far'"), "{}", ended.stderr);
-    assert!(ask(&place, Agent::Claude, "").1.is_none());
+    assert!(ask(&place, Agent::Claude, "", None).1.is_none());
 }
 
 fn login(starter: Starter, agent: Agent) {
     let place = Place::new(starter);
     let authority = Authority::start();
     let declared = declare(&place, agent, &authority.mcp.url(), false);
-    let (ended, result, _) = ask(&place, agent, &declared);
+    let (ended, result, _) = ask(&place, agent, &declared, None);
     assert!(result.is_none() && ended.stderr.contains("agentsh login far"), "{}", ended.stderr);
 
     log_in(&place);

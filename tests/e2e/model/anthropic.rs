@@ -47,6 +47,7 @@ fn answer(script: &Script, request: &Request, received: &Mutex<Vec<Value>>) -> A
             "tool_use",
         )
     } else {
+        script.wait();
         (json!({"type": "text", "text": ""}), json!({"type": "text_delta", "text": FAREWELL}), "end_turn")
     };
     let message = json!({

@@ -9,7 +9,9 @@ pub mod openai;
 pub mod tls;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -30,6 +32,22 @@ pub struct Script {
     pub arguments: Value,
     /// It asks for the tool also where nobody told it of one.
     pub insists: bool,
+    /// The model speaks its last words only when this is set, or after [`MAX_HOLD`].
+    pub hold: Option<Arc<AtomicBool>>,
+}
+
+/// A test that waits for something that never comes ends, and says so itself.
+const MAX_HOLD: Duration = Duration::from_secs(60);
+
+impl Script {
+    fn wait(&self) {
+        let since = Instant::now();
+        while self.hold.as_ref().is_some_and(|hold| !hold.load(Ordering::Relaxed))
+            && since.elapsed() < MAX_HOLD
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 pub const FAREWELL: &str = "The end.";

@@ -42,6 +42,7 @@ fn answer(script: &Script, request: &Request, received: &Mutex<Vec<Value>>) -> A
             "arguments": script.arguments.to_string(),
         })
     } else {
+        script.wait();
         json!({"type": "message", "id": "m_1", "role": "assistant", "content": [{"type": "output_text", "text": FAREWELL}]})
     };
     let usage = json!({
