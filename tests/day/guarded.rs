@@ -142,3 +142,27 @@ fn only_repositories_lose_their_hooks() {
         assert_eq!(kept, "one\n[a]\nb = c\n", "{mode:?}");
     }
 }
+
+/// Whoever moves such a directory up later has no repository there that runs something.
+#[test]
+fn repositories_too_deep_for_a_path_are_disarmed() {
+    if !has("git") || !has("python3") {
+        return skip("git or python3 is not installed");
+    }
+    let deep = "import os\n\
+        for at in range(400):\n    os.mkdir('a-directory-in-a-directory'); os.chdir('a-directory-in-a-directory')\n\
+        os.makedirs('.git/hooks'); os.mkdir('.git/objects'); os.mkdir('.git/refs')\n\
+        open('.git/HEAD', 'w').write('ref: refs/heads/main\\n'); open('.git/config', 'w').write('[core]\\n\\tfsmonitor = evil\\n')\n";
+    let look = "import os\n\
+        while os.path.isdir('a-directory-in-a-directory'): os.chdir('a-directory-in-a-directory')\n\
+        print(sorted(name.split('.set')[0] for name in os.listdir('.')), os.path.exists('.git'))\n";
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(&place, SETUP);
+        std::fs::write(place.project.join("deep.py"), deep).unwrap();
+        let outcome = inside(&place, &[], "python3 deep.py").expect_code(0);
+        assert!(outcome.stderr.contains("it has got another name"), "{mode:?}: {outcome}");
+        let found = Outcome::of(place.command("python3").args(["-c", look]).current_dir(&place.project));
+        assert_eq!(found.stdout, "['.git'] False\n", "{mode:?}: {found}");
+    }
+}

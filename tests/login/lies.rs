@@ -21,7 +21,6 @@ fn an_authorization_server_that_lies_about_itself() {
     for (name, value, part) in [
         ("issuer", json!("https://login.example.com"), "calls itself 'https://login.example.com'"),
         ("code_challenge_methods_supported", json!(["plain"]), "PKCE"),
-        ("code_challenge_methods_supported", Value::Null, "PKCE"),
         ("response_types_supported", json!(["token"]), "no authorization codes"),
         ("token_endpoint", Value::Null, "lacks `token_endpoint`"),
         ("token_endpoint", json!("https://169.254.169.254/token"), "its token endpoint is refused"),

@@ -18,6 +18,8 @@ fn providers(issuer: &str) -> Vec<Provider> {
         Provider {
             name: "Microsoft Entra",
             metadata: vec![
+                // It knows PKCE and does not say so.
+                ("code_challenge_methods_supported", Value::Null),
                 ("response_types_supported", types.clone()),
                 ("http_logout_supported", json!(true)),
                 ("tenant_region_scope", json!("EU")),

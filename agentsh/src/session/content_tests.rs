@@ -90,7 +90,7 @@ fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Con
     let errand = guard.errand(&server, matter, Duration::ZERO).unwrap();
     let seen = std::thread::spawn(move || errand.run()).join().unwrap();
     meanwhile(&mut shared.borrow_mut());
-    let decision = guard.decide_seen(&server, matter, Duration::ZERO, &seen);
+    let decision = guard.decide_parts(&server, &[(matter, &seen)], Duration::ZERO);
     drop(guard);
     *content = Rc::into_inner(shared).unwrap().into_inner();
     decision.findings

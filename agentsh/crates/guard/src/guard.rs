@@ -91,10 +91,10 @@ impl Guard {
 
     /// Asks the checks until one blocks. What a listing hid is refused before any of them.
     pub fn decide(&mut self, server: &ServerId, matter: SubjectKind<'_>, now: Duration) -> Decision {
-        self.decide_seen(server, matter, now, &PrecomputedFindings::default())
+        self.decide_parts(server, &[(matter, &PrecomputedFindings::default())], now)
     }
 
-    /// What another thread may look at before [`Guard::decide_seen`] is asked about the same matter. None: there is
+    /// What another thread may look at before [`Guard::decide_parts`] is asked about the same matter. None: there is
     /// nothing that could be done elsewhere.
     pub fn errand(
         &mut self,
@@ -107,30 +107,42 @@ impl Guard {
         OffloadJob::new(&subject, &mut self.checks)
     }
 
-    /// As [`Guard::decide`], with what was seen of this matter already.
-    pub fn decide_seen(
+    /// One decision about the parts of one message, each with what was seen of it already: the verdict is that of the first
+    /// part, or of the strictest finding in another.
+    pub fn decide_parts(
         &mut self,
         server: &ServerId,
-        matter: SubjectKind<'_>,
+        parts: &[(SubjectKind<'_>, &PrecomputedFindings)],
         now: Duration,
-        seen: &PrecomputedFindings,
     ) -> Decision {
         let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
-        let subject = Subject { server, matter, audience, caller, now, turn, seen: Seen::NOTHING };
-        let mut report = Report::default();
-        if let Some(found) = self.hidden.refusal(&subject) {
-            report.find(found);
-        }
-        for (place, check) in self.checks.iter_mut().enumerate() {
-            if report.is_blocked() {
-                break;
+        let subject = |matter| Subject { server, matter, audience, caller, now, turn, seen: Seen::NOTHING };
+        let mut all: Option<Decision> = None;
+        for (matter, seen) in parts {
+            let subject = subject(*matter);
+            let mut report = Report::default();
+            if let Some(found) = self.hidden.refusal(&subject) {
+                report.find(found);
             }
-            check.judge(&Subject { seen: seen.of(place), ..subject }, &mut report);
+            for check in &mut self.checks {
+                if report.is_blocked() {
+                    break;
+                }
+                check.judge(&Subject { seen: seen.of(check.key()), ..subject }, &mut report);
+            }
+            let decision = report.fold();
+            self.hidden.note(&subject, &decision);
+            match &mut all {
+                Some(all) => decision.findings.into_iter().for_each(|found| all.add(found)),
+                None => all = Some(decision),
+            }
         }
-        let decision = report.fold();
-        self.hidden.note(&subject, &decision);
+        let decision = all.unwrap_or_else(|| Report::default().fold());
         if decision.verdict.outcome < Outcome::Block {
-            self.checks.iter_mut().for_each(|check| check.passed(&subject));
+            for (matter, _) in parts {
+                let subject = subject(*matter);
+                self.checks.iter_mut().for_each(|check| check.passed(&subject));
+            }
         }
         decision
     }

@@ -317,8 +317,8 @@ fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all
         let errand = guard.errand(&server, matter, Duration::ZERO).unwrap();
         let thread = std::thread::Builder::new().name("there".to_owned());
         let seen = thread.spawn(move || errand.run()).unwrap().join().unwrap();
-        let first = guard.decide_seen(&server, matter, Duration::ZERO, &seen);
-        (first, guard.decide_seen(&server, matter, Duration::ZERO, &seen))
+        let first = guard.decide_parts(&server, &[(matter, &seen)], Duration::ZERO);
+        (first, guard.decide_parts(&server, &[(matter, &seen)], Duration::ZERO))
     };
     let (first, again) = there(call(&short));
     assert_eq!(first.findings[0].what, "t on there");
@@ -326,4 +326,34 @@ fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all
     let (refused, _) = there(call(&long));
     assert!(refused.is_block() && refused.findings.is_empty(), "nobody is asked after a refusal");
     assert!(guard.errand(&server, SubjectKind::Server, Duration::ZERO).is_none());
+}
+
+/// Counts what passed, and refuses what a message carries beside its call.
+#[derive(Debug)]
+struct Counting(std::rc::Rc<std::cell::Cell<u32>>);
+
+impl Check for Counting {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        if matches!(subject.matter, SubjectKind::Around { .. }) {
+            report.find(finding(Outcome::Block, "beside"));
+        }
+    }
+
+    fn passed(&mut self, _: &Subject<'_>) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_for_what_it_carries_beside_has_not_passed() {
+    let mut guard = Guard::new(&McpPolicy::default());
+    let passed = std::rc::Rc::default();
+    guard.add(Counting(std::rc::Rc::clone(&passed)));
+    let (server, nothing, value) =
+        (ServerId("x".to_owned()), PrecomputedFindings::default(), Json::String("v"));
+    let call = SubjectKind::Call { tool: "t", hash: None, unlisted: false, arguments: Some(&value) };
+    let beside = SubjectKind::Around { name: "t", rest: &value };
+    let refused = guard.decide_parts(&server, &[(call, &nothing), (beside, &nothing)], Duration::ZERO);
+    assert!(refused.is_block() && passed.get() == 0);
+    assert!(!guard.decide(&server, call, Duration::ZERO).is_block() && passed.get() == 1);
 }

@@ -128,19 +128,15 @@ async fn resource(
 }
 
 async fn authorization_server(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
-    described(clients, issuer, AuthorizationServer::read).await
+    described(clients, issuer).await
 }
 
-/// An authorization server, as `read` believes it.
-pub(crate) async fn described(
-    clients: &Clients,
-    issuer: &str,
-    read: fn(&[u8], &str) -> Result<AuthorizationServer, metadata::InvalidMetadata>,
-) -> Result<AuthorizationServer, LoginError> {
+/// What an authorization server says about itself.
+pub(crate) async fn described(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
     let places = believed(ABOUT_ISSUER, issuer, metadata::places_of_issuer(issuer))?;
     for place in places {
         let Some(text) = document(clients, ABOUT_ISSUER, &place).await? else { continue };
-        let found = believed(ABOUT_ISSUER, &place, read(&text, issuer))?;
+        let found = believed(ABOUT_ISSUER, &place, AuthorizationServer::read(&text, issuer))?;
         // Where the user and his secrets are sent must be as safe as what was asked so far.
         for (what, url) in endpoints(&found) {
             self::place(clients, what, url)?;

@@ -117,31 +117,12 @@ struct RawServer {
 }
 
 impl AuthorizationServer {
-    /// Reads what was answered for this issuer.
+    /// Reads what was answered for this issuer. A server that does not say whether it knows PKCE is sent a challenge all the
+    /// same, as both official SDKs do: several large providers know it and do not say so.
     ///
     /// # Errors
     /// When it is another one, or cannot do what a login needs.
     pub fn read(text: &[u8], issuer: &str) -> Result<Self, InvalidMetadata> {
-        Self::read_where(text, issuer, |methods| {
-            methods.is_some_and(|methods| methods.iter().any(|method| method == PKCE))
-        })
-    }
-
-    /// Reads what an OpenID provider answered. Some know PKCE and do not say so: what they give carries a nonce.
-    ///
-    /// # Errors
-    /// When it is another one, or cannot do what signing in needs.
-    pub fn read_provider(text: &[u8], issuer: &str) -> Result<Self, InvalidMetadata> {
-        Self::read_where(text, issuer, |methods| {
-            methods.is_none_or(|methods| methods.iter().any(|method| method == PKCE))
-        })
-    }
-
-    fn read_where(
-        text: &[u8],
-        issuer: &str,
-        knows_pkce: impl Fn(Option<&[String]>) -> bool,
-    ) -> Result<Self, InvalidMetadata> {
         let raw: RawServer = members(text)?;
         let own = raw.issuer.ok_or(InvalidMetadata::Lacks("issuer"))?;
         if !same_issuer(&own, issuer) {
@@ -150,7 +131,8 @@ impl AuthorizationServer {
         if raw.response_types_supported.is_some_and(|types| !types.iter().any(|kind| kind == "code")) {
             return Err(InvalidMetadata::NoCode);
         }
-        if !knows_pkce(raw.code_challenge_methods_supported.as_deref()) {
+        let methods = raw.code_challenge_methods_supported;
+        if methods.is_some_and(|methods| !methods.iter().any(|method| method == PKCE)) {
             return Err(InvalidMetadata::NoPkce);
         }
         Ok(Self {

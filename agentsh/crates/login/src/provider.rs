@@ -61,7 +61,7 @@ type Answer = StandardTokenResponse<Identity, BasicTokenType>;
 /// # Errors
 /// When it says nothing, or nothing that is believed.
 pub async fn discover(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
-    discovery::described(clients, issuer, AuthorizationServer::read_provider).await
+    discovery::described(clients, issuer).await
 }
 
 /// Makes a sign-in ready. Nothing is sent.

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::guard::threads::apart;
-use crate::guard::{Caller, Decision, Guard, SubjectKind, Verdict};
+use crate::guard::{Caller, Decision, Guard, PrecomputedFindings, SubjectKind, Verdict};
 use crate::json::Json;
 use crate::store::words::Sender;
 use crate::store::{Event, Recorder};
@@ -188,25 +188,33 @@ impl<R: Recorder> Connection<R> {
         guard.decide(&self.options.server, matter, self.now())
     }
 
-    /// As [`Connection::decide`]. A long matter is looked at on another thread first: this connection waits for that, so
-    /// that its messages keep their order, and nobody else does.
-    pub async fn decide_apart(&self, matter: SubjectKind<'_>) -> Decision {
-        let (server, now) = (&self.options.server, self.now());
-        if matter.value().is_none_or(|value| value.length() < LONG) {
-            return self.decide(matter);
+    /// Asks the guard about one message: what it asks for, and what it carries beside that. Long parts are looked at on
+    /// another thread first: this connection waits for that, so that its messages keep their order, and nobody else does.
+    pub async fn decide_apart(&self, matter: SubjectKind<'_>, beside: Option<SubjectKind<'_>>) -> Decision {
+        let now = self.now();
+        let mut parts = Vec::with_capacity(2);
+        for part in [Some(matter), beside].into_iter().flatten() {
+            parts.push((part, self.look_ahead(part, now).await));
         }
-        let Some(errand) = self.guard.borrow_mut().errand(server, matter, now) else {
-            return self.decide(matter);
+        let parts: Vec<_> = parts.iter().map(|(part, seen)| (*part, seen)).collect();
+        let mut guard = self.guard.borrow_mut();
+        guard.for_audience(&self.audience);
+        guard.for_caller(self.caller.clone());
+        guard.decide_parts(&self.options.server, &parts, now)
+    }
+
+    /// What another thread sees of a long part. What nobody could look at elsewhere is looked at by the guard.
+    async fn look_ahead(&self, part: SubjectKind<'_>, now: Duration) -> PrecomputedFindings {
+        if part.value().is_none_or(|value| value.length() < LONG) {
+            return PrecomputedFindings::default();
+        }
+        let Some(errand) = self.guard.borrow_mut().errand(&self.options.server, part, now) else {
+            return PrecomputedFindings::default();
         };
         let (tell, told) = oneshot::channel();
         // A connection that is gone does not want to know.
         apart(move || drop(tell.send(errand.run())));
-        // What nobody could look at elsewhere is looked at here.
-        let seen = told.await.unwrap_or_default();
-        let mut guard = self.guard.borrow_mut();
-        guard.for_audience(&self.audience);
-        guard.for_caller(self.caller.clone());
-        guard.decide_seen(server, matter, now, &seen)
+        told.await.unwrap_or_default()
     }
 
     /// Queues a message for the server; before the server is ready it is held.

@@ -136,12 +136,10 @@ impl<R: Recorder> Connection<R> {
             }
             _ => SubjectKind::Request { method, params },
         };
-        let mut decision = self.decide_apart(matter).await;
+        let rest = around(tree, method);
+        let beside = rest.as_ref().map(|rest| SubjectKind::Around { name: judged.name(), rest });
+        let mut decision = self.decide_apart(matter, beside).await;
         self.take_back_displaced(client, judged.name(), &decision);
-        if let Some(rest) = around(tree, method) {
-            let beside = self.decide_apart(SubjectKind::Around { name: judged.name(), rest: &rest }).await;
-            beside.findings.into_iter().for_each(|found| decision.add(found));
-        }
         let rewrites = std::mem::take(&mut decision.rewrites);
         let clean = rewritten(
             tree,
@@ -359,7 +357,7 @@ impl<R: Recorder> Connection<R> {
             _ => {}
         }
         let matter = SubjectKind::Around { name: method, rest: params.unwrap_or(&Json::Null) };
-        let decision = self.decide_apart(matter).await;
+        let decision = self.decide_apart(matter, None).await;
         self.record_findings(method, &serde_json::Value::Null, &decision);
         // Nobody answers a notification; that it was held back is on record.
         if decision.is_block() {
@@ -395,11 +393,10 @@ impl<R: Recorder> Connection<R> {
         if let (Some(id), Some(result)) = (&id, tree.member("result").or_else(|| tree.member("error")))
             && matches!(answer, Answer::Open(_) | Answer::Cancelled(_))
         {
-            let mut decision = self.decide_apart(SubjectKind::Answer { method: &method, result }).await;
-            if let Some(rest) = around(tree, &method) {
-                let beside = self.decide_apart(SubjectKind::Around { name: &method, rest: &rest }).await;
-                beside.findings.into_iter().for_each(|found| decision.add(found));
-            }
+            let rest = around(tree, &method);
+            let beside = rest.as_ref().map(|rest| SubjectKind::Around { name: &method, rest });
+            let mut decision =
+                self.decide_apart(SubjectKind::Answer { method: &method, result }, beside).await;
             rewrites = std::mem::take(&mut decision.rewrites);
             let judged = Judged::Request { method };
             if let Err(error) = self.settle(id, &judged, &decision, None).await {

@@ -98,7 +98,7 @@ impl<R: Recorder> Connection<R> {
             return self.reject(client, Side::Server, fault).await;
         }
         let matter = SubjectKind::ServerRequest { method, params: tree.member("params") };
-        let mut decision = self.decide_apart(matter).await;
+        let mut decision = self.decide_apart(matter, None).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         let judged = Judged::Request { method: method.into() };
         if let Err(error) = self.settle(&id, &judged, &decision, None).await {
@@ -112,7 +112,7 @@ impl<R: Recorder> Connection<R> {
     /// What is refused is dropped: nobody waits for an answer.
     async fn server_notification(&mut self, client: &mut impl Client, method: &str, tree: &Json<'_>) {
         let matter = SubjectKind::Notification { method, params: tree.member("params") };
-        let mut decision = self.decide_apart(matter).await;
+        let mut decision = self.decide_apart(matter, None).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         self.record_findings(method, &Value::Null, &decision);
         if !decision.is_block() {
@@ -325,7 +325,8 @@ impl<R: Recorder> Connection<R> {
             said = Some("initialize".into());
         }
         if let Some(tool) = said {
-            let mut decision = self.decide_apart(SubjectKind::Result { tool: &tool, answer: &tree }).await;
+            let mut decision =
+                self.decide_apart(SubjectKind::Result { tool: &tool, answer: &tree }, None).await;
             classified.findings.into_iter().for_each(|found| decision.add(found));
             decision.advisories.extend(classified.sentences);
             rewrites = std::mem::take(&mut decision.rewrites);

@@ -112,6 +112,8 @@ pub struct RealHost {
     small: RefCell<BTreeMap<PathBuf, Option<SmallTree>>>,
     /// The same from one session to the next.
     copies: Option<Copies>,
+    /// Searches for repositories look at everything, however much it is.
+    is_unlimited: bool,
 }
 
 impl RealHost {
@@ -119,6 +121,16 @@ impl RealHost {
     #[must_use]
     pub fn keeping(state: &Path) -> Self {
         Self { copies: Some(Copies::of(state)), ..Self::default() }
+    }
+
+    /// For the last look at what a sandbox wrote: it may have written anything.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self { is_unlimited: true, ..Self::default() }
+    }
+
+    fn max_entries(&self) -> usize {
+        if self.is_unlimited { usize::MAX } else { MAX_ENTRIES }
     }
 
     /// Writes down what is new.
@@ -188,7 +200,7 @@ impl Host for RealHost {
     fn repositories(&self, directory: &Path) -> Repositories {
         let (mut found, mut closed) = (Vec::new(), Vec::new());
         let mut open = vec![(directory.to_owned(), 0)];
-        let mut budget = MAX_ENTRIES;
+        let mut budget = self.max_entries();
         while let Some((current, level)) = open.pop() {
             if level > MAX_LEVELS || current.as_os_str().len() > MAX_LENGTH {
                 closed.push(outermost(&current, directory).to_owned());
@@ -306,7 +318,7 @@ impl Host for RealHost {
     fn modules(&self, git: &Path) -> Option<Modules> {
         let mut found = Modules::default();
         let mut open = vec![git.join("modules"), git.join("worktrees")];
-        let mut budget = MAX_ENTRIES;
+        let mut budget = self.max_entries();
         while let Some(current) = open.pop() {
             budget = budget.checked_sub(1)?;
             match self.look(&current) {

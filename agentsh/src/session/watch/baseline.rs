@@ -125,6 +125,11 @@ impl Baseline {
         }
     }
 
+    /// Whether a sandbox could not be given a directory, or one around it.
+    pub(super) fn is_refused(&self, directory: &Path) -> bool {
+        directory.ancestors().any(|above| self.refused.contains(above))
+    }
+
     /// Whether what lies at a path now was there before.
     #[must_use]
     pub fn holds(&self, path: &Path) -> bool {

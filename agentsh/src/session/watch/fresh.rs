@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::baseline::Baseline;
+use super::deep;
 use crate::policy::builtin_paths;
 use crate::sandbox::git_config::{Entry, entries};
 pub use crate::sandbox::host::is_bare;
@@ -11,14 +13,16 @@ use crate::sandbox::host::{Host, RealHost, plain};
 use crate::session::copies::{Copy, write_anew};
 use crate::session::undo::Aside;
 
-/// Every directory in which git keeps a repository, below these ones.
+/// Every directory in which git keeps a repository, below these ones, and directories that could not be looked through.
 #[must_use]
-pub fn repositories(directories: &[PathBuf], host: &RealHost) -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
+pub fn repositories(directories: &[PathBuf], host: &RealHost) -> (BTreeSet<PathBuf>, Vec<PathBuf>) {
+    let (mut found, mut closed) = (BTreeSet::new(), Vec::new());
     for directory in directories {
         let others = builtin_paths::OTHER_REPOSITORIES.iter().map(|(name, _)| *name);
         let own = others.chain([".git"]).map(|name| directory.join(name));
-        let entries = host.repositories(directory).found.into_iter().chain(own);
+        let looked = host.repositories(directory);
+        closed.extend(looked.closed);
+        let entries = looked.found.into_iter().chain(own);
         for entry in entries.filter(|entry| entry.symlink_metadata().is_ok()) {
             let git = host.git_directory(&entry).unwrap_or_else(|| entry.clone());
             found.extend(host.modules(&git).into_iter().flat_map(|modules| modules.directories));
@@ -27,7 +31,50 @@ pub fn repositories(directories: &[PathBuf], host: &RealHost) -> BTreeSet<PathBu
         }
     }
     found.retain(|path| directories.iter().any(|directory| path.starts_with(directory)));
+    (found, closed)
+}
+
+/// The last look, when nothing runs inside any more: every repository that was not there before, with what was set aside in it.
+#[must_use]
+pub fn disarm_all(
+    directories: &[PathBuf],
+    baseline: &Baseline,
+    aside: &Aside,
+    is_ours: &dyn Fn(&Path) -> bool,
+) -> Vec<(PathBuf, Vec<String>)> {
+    let host = RealHost::unlimited();
+    let (repositories, mut closed) = repositories(directories, &host);
+    let is_new =
+        |entry: &PathBuf| !baseline.holds(entry) && (entry.is_symlink() || holds_something(entry, &host));
+    let mut found: Vec<_> = repositories
+        .into_iter()
+        .filter(is_new)
+        .map(|entry| {
+            let done = disarm(&entry, directories, aside, &host, is_ours);
+            (entry, done)
+        })
+        .collect();
+    closed.sort();
+    closed.dedup();
+    for directory in closed.into_iter().filter(|directory| !baseline.is_refused(directory)) {
+        let mut renamed = Vec::new();
+        let result = deep::rename_repositories(&directory, &mut renamed);
+        let named =
+            |path: PathBuf| (path, vec!["it has got another name, under which nothing runs it".to_owned()]);
+        found.extend(renamed.into_iter().map(named));
+        if let Err(error) = result {
+            let what = format!("not looked through to its end ({error}): remove it before you use git in it");
+            found.push((directory, vec![what]));
+        }
+    }
     found
+}
+
+/// Whether git, or another system, would look for something in a new repository.
+fn holds_something(entry: &Path, host: &RealHost) -> bool {
+    let names = ["HEAD", "config", "hooks", "requires", "repo", "store"];
+    let has_some = |directory: &PathBuf| names.iter().any(|name| directory.join(name).exists());
+    directories_of(entry, host).iter().any(has_some)
 }
 
 /// What belongs to an entry such as `.git`: the directory that it is or names, what that shares, and its submodules.

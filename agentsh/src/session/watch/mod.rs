@@ -6,6 +6,7 @@
 
 mod baseline;
 mod changed;
+mod deep;
 mod fresh;
 mod names;
 mod newcomers;

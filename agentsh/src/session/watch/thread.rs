@@ -155,7 +155,7 @@ impl Watch {
         let start = Instant::now();
         self.arrivals
             .extend(self.baseline.arrivals().into_iter().filter(|path| !self.targets.contains(path)));
-        for entry in fresh::repositories(&self.directories, &self.host) {
+        for entry in fresh::repositories(&self.directories, &self.host).0 {
             if !self.newcomers.holds(&entry) {
                 self.note_repository(&entry);
             }

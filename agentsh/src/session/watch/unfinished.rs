@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use super::baseline::Baseline;
 use super::fresh;
 use super::thread::{arrived, is_in_one_of, set_aside};
-use crate::sandbox::host::RealHost;
 use crate::sandbox::placeholders;
 use crate::session::copies::Copy;
 use crate::session::undo::Aside;
@@ -102,7 +101,7 @@ fn finish(state: &Path, path: &Path) -> Vec<String> {
 }
 
 fn last_look(state: &Path, left: &Left) -> Vec<String> {
-    let (host, aside) = (RealHost::default(), Aside::new(state, &left.session));
+    let aside = Aside::new(state, &left.session);
     let directories: Vec<PathBuf> =
         left.directories.iter().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))).collect();
     let is_ours = |directory: &Path| !left.baseline.holds(directory) && is_in_one_of(directory, &directories);
@@ -119,14 +118,9 @@ fn last_look(state: &Path, left: &Left) -> Vec<String> {
             said.push(format!("a session that was killed left this: {text}"));
         }
     }
-    for git in fresh::repositories(&directories, &host) {
-        if left.baseline.holds(&git) {
-            continue;
-        }
-        let done = fresh::disarm(&git, &directories, &aside, &host, &is_ours);
-        if !done.is_empty() {
-            said.push(format!("a session that was killed left this: {}", set_aside(&git, &done)));
-        }
+    let found = fresh::disarm_all(&directories, &left.baseline, &aside, &is_ours);
+    for (entry, done) in found.iter().filter(|(_, done)| !done.is_empty()) {
+        said.push(format!("a session that was killed left this: {}", set_aside(entry, done)));
     }
     said
 }

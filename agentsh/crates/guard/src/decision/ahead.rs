@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +25,18 @@ pub trait PrecomputeJob: Send {
 /// What one check saw; what it is, the check knows.
 type Sighting = Box<dyn Any + Send>;
 
-/// What all checks saw, each at its place in the list.
+/// What all checks saw, by [`Check::key`].
 #[derive(Debug, Default)]
-pub struct PrecomputedFindings(Vec<RefCell<Option<Sighting>>>);
+pub struct PrecomputedFindings(BTreeMap<&'static str, RefCell<Option<Sighting>>>);
 
 /// What one check saw of a subject, if anything.
 #[derive(Clone, Copy, Default)]
 pub struct Seen<'a>(Option<&'a RefCell<Option<Sighting>>>);
 
 impl PrecomputedFindings {
-    /// Of the check at a place.
+    /// Of the check with a key.
     #[must_use]
-    pub fn of(&self, check: usize) -> Seen<'_> {
+    pub fn of(&self, check: &'static str) -> Seen<'_> {
         Seen(self.0.get(check))
     }
 }
@@ -67,8 +68,8 @@ pub struct OffloadJob {
     name: String,
     /// As JSON.
     value: String,
-    /// None: a check that gave nothing away.
-    looks: Vec<Option<Box<dyn PrecomputeJob>>>,
+    /// In the order of the checks, with their keys.
+    looks: Vec<(&'static str, Box<dyn PrecomputeJob>)>,
 }
 
 #[derive(Clone, Copy)]
@@ -100,8 +101,9 @@ impl OffloadJob {
             | SubjectKind::OwnRead { .. } => return None,
         };
         let value = subject.matter.value()?;
-        let looks: Vec<_> = checks.iter_mut().map(|check| check.ahead(subject)).collect();
-        looks.iter().any(Option::is_some).then(|| Self {
+        let look = |check: &mut Box<dyn Check>| Some((check.key(), check.ahead(subject)?));
+        let looks: Vec<_> = checks.iter_mut().filter_map(look).collect();
+        (!looks.is_empty()).then(|| Self {
             server: subject.server.clone(),
             now: subject.now,
             turn: subject.turn,
@@ -128,10 +130,13 @@ impl OffloadJob {
             seen: Seen::NOTHING,
         };
         let mut rewrites = Vec::new();
-        let looks = self.looks.into_iter();
-        PrecomputedFindings(
-            looks.map(|look| RefCell::new(look.map(|look| look.look(&subject, &mut rewrites)))).collect(),
-        )
+        let mut seen = PrecomputedFindings::default();
+        for (key, look) in self.looks {
+            let sighting = look.look(&subject, &mut rewrites);
+            // Of two checks with one key the second looks itself.
+            seen.0.entry(key).or_insert_with(|| RefCell::new(Some(sighting)));
+        }
+        seen
     }
 }
 

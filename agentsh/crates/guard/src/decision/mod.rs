@@ -34,7 +34,12 @@ pub trait Check: Debug {
         None
     }
 
-    /// No check blocked it. Who counts what happened, and not what was tried, counts here.
+    /// What it is known by among the checks of a guard.
+    fn key(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
+    /// No check blocked it, nor another part of the same message. Who counts what happened, and not what was tried, counts here.
     fn passed(&mut self, _subject: &Subject<'_>) {}
 
     /// Does what was put off. To be called when nobody waits for an answer.

@@ -1,12 +1,11 @@
 //! The last look, when everything inside has ended.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::super::names::Names;
 use super::super::{changed, fresh};
 use super::{Watch, set_aside};
-use crate::sandbox::host::RealHost;
 use crate::sandbox::placeholders;
 use crate::session::close_elsewhere::close_elsewhere;
 use crate::session::copies::Copy;
@@ -47,29 +46,13 @@ impl Watch {
     }
 
     fn look_for_new_repositories(&mut self) {
-        for git in fresh::repositories(&self.directories, &self.host) {
-            if self.baseline.holds(&git) {
-                continue;
-            }
-            if directories_with_something(&git, &self.host).is_empty() && !git.is_symlink() {
-                continue;
-            }
-            let done = fresh::disarm(&git, &self.directories, &self.aside, &self.host, &|directory| {
-                self.is_new(directory)
-            });
-            let text = if done.is_empty() {
-                format!("new repository: {}", git.display())
-            } else {
-                set_aside(&git, &done)
+        let is_ours = |directory: &Path| self.is_new(directory);
+        for (entry, done) in fresh::disarm_all(&self.directories, &self.baseline, &self.aside, &is_ours) {
+            let text = match done.is_empty() {
+                true => format!("new repository: {}", entry.display()),
+                false => set_aside(&entry, &done),
             };
-            self.say(&git, GuardChange::NewRepository, text);
+            self.say(&entry, GuardChange::NewRepository, text);
         }
     }
-}
-
-/// Directories of a new repository in which git, or another system, would look for something.
-fn directories_with_something(entry: &Path, host: &RealHost) -> Vec<PathBuf> {
-    let names = ["HEAD", "config", "hooks", "requires", "repo", "store"];
-    let has_some = |directory: &PathBuf| names.iter().any(|name| directory.join(name).exists());
-    fresh::directories_of(entry, host).into_iter().filter(has_some).collect()
 }

@@ -1,0 +1,152 @@
+//! Repositories where no path leads: too deep, or below a directory that its owner closed. They are found by descriptors, and
+//! disarmed by another name, under which no version control looks for them.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+
+use super::newcomers::is_repository_name;
+use crate::policy::builtin_paths::{GIT_BARE, GIT_COMMON};
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A directory that the walk is in.
+struct Level {
+    identity: (u64, u64),
+    /// Directories in it that were not looked at yet.
+    open: Vec<OsString>,
+    /// What to give back when the walk leaves it.
+    mode: Option<Mode>,
+}
+
+/// Gives other names to the repositories below a directory, to any depth. To be called when nothing runs inside any more.
+/// Gives those that were found.
+///
+/// # Errors
+/// When a directory cannot be read, or somebody moves directories meanwhile: what was done until then stays.
+pub fn rename_repositories(top: &Path, renamed: &mut Vec<PathBuf>) -> io::Result<()> {
+    let (mut current, mode) = open(CWD, top.as_os_str())?;
+    let mut path = top.to_owned();
+    let mut levels = vec![enter(&current, mode, &path, renamed)?];
+    while let Some(level) = levels.last_mut() {
+        if let Some(name) = level.open.pop() {
+            let (next, mode) = open(&current, &name)?;
+            path.push(&name);
+            levels.push(enter(&next, mode, &path, renamed)?);
+            current = next;
+            continue;
+        }
+        if let Some(mode) = level.mode {
+            rustix::fs::fchmod(&current, mode)?;
+        }
+        levels.pop();
+        path.pop();
+        if let Some(above) = levels.last() {
+            current = rustix::fs::openat(&current, "..", DIRECTORY, Mode::empty())?;
+            if identity(&current)? != above.identity {
+                return Err(io::Error::other("directories were moved meanwhile"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens a directory, also one that its owner may not read; then gives its mode.
+fn open(above: impl std::os::fd::AsFd, name: &OsStr) -> io::Result<(OwnedFd, Option<Mode>)> {
+    let open = || rustix::fs::openat(&above, name, DIRECTORY, Mode::empty());
+    match open() {
+        Err(rustix::io::Errno::ACCESS) => {
+            let found = rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let mode = Mode::from_raw_mode(found.st_mode);
+            rustix::fs::chmodat(&above, name, mode | Mode::RWXU, AtFlags::empty())?;
+            Ok((open()?, Some(mode)))
+        }
+        opened => Ok((opened?, None)),
+    }
+}
+
+fn identity(directory: &OwnedFd) -> io::Result<(u64, u64)> {
+    let found = rustix::fs::fstat(directory)?;
+    Ok((found.st_dev, found.st_ino))
+}
+
+/// Renames what stands in a directory, and lists the directories in it.
+fn enter(
+    directory: &OwnedFd,
+    mode: Option<Mode>,
+    path: &Path,
+    renamed: &mut Vec<PathBuf>,
+) -> io::Result<Level> {
+    let mut level = Level { identity: identity(directory)?, open: Vec::new(), mode };
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+        if name == "." || name == ".." {
+            continue;
+        }
+        let is_directory = match entry.file_type() {
+            FileType::Unknown => {
+                let found = rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+                FileType::from_raw_mode(found.st_mode) == FileType::Directory
+            }
+            kind => kind == FileType::Directory,
+        };
+        if is_directory && !is_repository_name(Path::new(&name)) {
+            level.open.push(name.clone());
+        }
+        names.push(name);
+    }
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    // Git takes no directory without HEAD for a repository.
+    let is_bare = has("HEAD") && (GIT_BARE.iter().all(|part| has(part)) || has(GIT_COMMON));
+    for name in names.iter().filter(|name| is_repository_name(Path::new(name)) || is_bare && *name == "HEAD")
+    {
+        let mut aside = name.clone();
+        aside.push(format!(".set-aside-{}", uuid::Uuid::now_v7().simple()));
+        rustix::fs::renameat_with(directory, name, directory, &aside, RenameFlags::NOREPLACE)?;
+        renamed.push(path.join(name));
+    }
+    Ok(level)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    /// Makes directories in each other and gives the last.
+    fn chain(top: &Path, count: usize) -> OwnedFd {
+        let mut at = open(CWD, top.as_os_str()).unwrap().0;
+        for _ in 0..count {
+            rustix::fs::mkdirat(&at, "a-directory-in-a-directory", Mode::RWXU).unwrap();
+            at = open(&at, OsStr::new("a-directory-in-a-directory")).unwrap().0;
+        }
+        at
+    }
+
+    #[test]
+    fn repositories_past_path_max_get_another_name() {
+        let place = tempfile::tempdir().unwrap();
+        let end = chain(place.path(), 400);
+        let is_there = |name: &str| rustix::fs::statat(&end, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        for name in [".git", "objects", "refs", ".hg"] {
+            rustix::fs::mkdirat(&end, name, Mode::RWXU).unwrap();
+        }
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        drop(rustix::fs::openat(&end, "HEAD", flags, Mode::RWXU).unwrap());
+        let mut renamed = Vec::new();
+        rename_repositories(place.path(), &mut renamed).unwrap();
+        assert_eq!(renamed.len(), 3, "{renamed:?}");
+        assert!(renamed.iter().all(|path| path.as_os_str().len() > 4096));
+        assert!(!is_there(".git") && !is_there(".hg") && !is_there("HEAD"));
+        assert!(is_there("objects") && is_there("refs"));
+        rename_repositories(place.path(), &mut renamed).unwrap();
+        assert_eq!(renamed.len(), 3, "nothing is left");
+    }
+}
