@@ -3,16 +3,15 @@
 //! The rooms stand on floors, and an arrow never goes up: `docs/ARCHITECTURE.md` draws them. The lower floors are
 //! crates below `agentsh/crates/`, so that each manifest says what a room may touch.
 
-pub mod agent;
-pub mod auditor;
-pub mod classifier;
 pub mod cli;
 #[cfg(test)]
 mod corpora_tests;
 pub mod session;
-pub mod telemetry;
 
 pub use agentsh_advisories as advisories;
+pub use agentsh_agents as agent;
+pub use agentsh_auditor as auditor;
+pub use agentsh_auditor::classifier;
 pub use agentsh_base as base;
 pub use agentsh_base::{busy_poll, json, memory, missing, remedy, types};
 pub use agentsh_egress as egress;
@@ -32,4 +31,5 @@ pub use agentsh_sandbox as sandbox;
 pub use agentsh_scan as scan;
 pub use agentsh_secrets as secrets;
 pub use agentsh_store as store;
+pub use agentsh_telemetry as telemetry;
 pub use agentsh_web as web;

@@ -1,0 +1,35 @@
+//! Agreeing to a file that came with a project. What the user has seen is remembered by path and content, so that the
+//! next change of the file is asked for again.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// What stands for one file with one content in the list of agreements.
+#[must_use]
+pub fn key(path: &Path, content: &str) -> String {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut hash = Sha256::new();
+    hash.update(path.as_os_str().as_encoded_bytes());
+    hash.update([0]);
+    hash.update(content);
+    let mut text = String::with_capacity(64);
+    for byte in hash.finalize() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Whether a file with this content was agreed to.
+pub(super) fn is_agreed(agreed: &BTreeSet<String>, path: &Path, content: &str) -> bool {
+    !agreed.is_empty() && agreed.contains(&key(path, content))
+}
+
+/// The words that agree to a file.
+#[must_use]
+pub fn command(path: &Path) -> String {
+    format!("agentsh mcp approve {}", agentsh_base::escape::line(&path.to_string_lossy()))
+}

@@ -1,0 +1,253 @@
+//! What of the user's home Claude Code sees, and where its model is.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use super::config::Sources;
+use super::settings::Settings;
+use crate::{
+    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, Judged, Key, Launch, Remembered,
+    Shape, StateKind, endpoint,
+};
+
+/// Files and directories that say how Claude Code behaves. A sandboxed agent may read them; if it could write
+/// them, the next agent outside the sandbox would obey.
+const READ_ONLY: &[(&str, StateKind)] = &[
+    ("settings.json", StateKind::File),
+    ("settings.local.json", StateKind::File),
+    ("CLAUDE.md", StateKind::File),
+    ("keybindings.json", StateKind::File),
+    ("agents", StateKind::Dir),
+    ("commands", StateKind::Dir),
+    ("hooks", StateKind::Dir),
+    ("output-styles", StateKind::Dir),
+    ("plugins", StateKind::Dir),
+    ("rules", StateKind::Dir),
+    ("skills", StateKind::Dir),
+    ("themes", StateKind::Dir),
+    ("workflows", StateKind::Dir),
+];
+/// What a session leaves behind for a later one, and holds of all projects: one for each of them here.
+const PER_PROJECT: &[(&str, StateKind, &str)] = &[
+    ("history.jsonl", StateKind::File, "prompts typed before"),
+    ("file-history", StateKind::Dir, "files as they were before an edit"),
+    ("plans", StateKind::Dir, "plans of sessions"),
+    ("tasks", StateKind::Dir, "task lists of sessions"),
+    ("todos", StateKind::Dir, "task lists of sessions"),
+];
+
+/// The paths of the home that the agent sees. Not among them, so private to each run: `shell-snapshots`, which
+/// a session outside the sandbox executes, and `sessions`, whose process ids mean nothing inside.
+pub(super) fn state(context: &Context<'_>, sources: &Sources) -> Vec<HomeState> {
+    let directory = &sources.directory;
+    let relative = |path: PathBuf| path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path);
+    let mut state = Vec::new();
+    let login = directory.join(".credentials.json");
+    if login.is_file() {
+        let why = "login of the user; its token is renewed in place";
+        state.push(HomeState {
+            path: relative(login),
+            kind: StateKind::File,
+            access: Access::ReadWrite,
+            why,
+        });
+    }
+    for (name, kind, why) in PER_PROJECT {
+        let path = relative(directory.join(name));
+        state.push(HomeState { path, kind: *kind, access: Access::PerProject, why });
+    }
+    let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
+    let mut names = vec![transcripts(&cwd.to_string_lossy()), transcripts(&sources.project_key)];
+    names.dedup();
+    for name in names.into_iter().flatten() {
+        state.push(HomeState {
+            path: relative(directory.join("projects").join(name)),
+            kind: StateKind::Dir,
+            access: Access::ReadWrite,
+            why: "transcripts and memory of this project, for --continue and --resume",
+        });
+    }
+    for (name, kind) in READ_ONLY {
+        let path = directory.join(name);
+        let exists = if *kind == StateKind::Dir { path.is_dir() } else { path.is_file() };
+        if exists {
+            let why = "behaviour that the user configured";
+            state.push(HomeState { path: relative(path), kind: *kind, access: Access::ReadOnly, why });
+        }
+    }
+    state
+}
+
+/// Claude Code's state without servers and without other projects, or with `servers` as the user's. None when
+/// there is nothing to say.
+pub(super) fn state_copy(
+    sources: &Sources,
+    servers: Option<&Map<String, Value>>,
+) -> Result<Option<InjectedFile>, AgentError> {
+    let mut state = match &sources.state {
+        None if servers.is_none() => return Ok(None),
+        None => Map::new(),
+        Some(Value::Object(state)) => state.clone(),
+        Some(_) => {
+            return Err(AgentError::Config {
+                path: sources.state_path.clone(),
+                line: 1,
+                what: "not a JSON object".to_owned(),
+                fix: "restore it from a copy in ~/.claude/backups".to_owned(),
+            });
+        }
+    };
+    state.remove("mcpServers");
+    state.remove("githubRepoPaths");
+    if let Some(Value::Object(projects)) = state.get_mut("projects") {
+        projects.retain(|path, _| *path == sources.project_key);
+        for project in projects.values_mut().filter_map(Value::as_object_mut) {
+            project.remove("mcpServers");
+        }
+    }
+    if let Some(servers) = servers {
+        state.insert("mcpServers".to_owned(), Value::Object(servers.clone()));
+    }
+    let content = super::render(&Value::Object(state))?;
+    Ok(Some(InjectedFile { path: sources.state_path.clone(), content, mode: 0o600 }))
+}
+
+/// What Claude Code asks once and writes down. That the user trusts a project, or approves its servers, could also be
+/// written by what runs inside: it holds for further runs in this project, each in its sandbox.
+pub(super) fn remembered(sources: &Sources) -> Remembered {
+    let project = |name: &str, shape| Key::of_project(&["projects", &sources.project_key, name], shape);
+    let keys = vec![
+        Key::harmless(&["hasCompletedOnboarding"], Shape::Flag),
+        Key::harmless(&["lastOnboardingVersion"], Shape::Word),
+        Key::harmless(&["lastReleaseNotesSeen"], Shape::Word),
+        Key::harmless(&["numStartups"], Shape::Count),
+        Key::harmless(&["promptQueueUseCount"], Shape::Count),
+        Key::harmless(&["theme"], Shape::Word),
+        Key::harmless(&["tipsHistory"], Shape::Counts),
+        Key { opens_nothing: true, ..project("projectOnboardingSeenCount", Shape::Count) },
+        Key { opens_nothing: true, ..project("hasCompletedProjectOnboarding", Shape::Flag) },
+        Key::of_project(&["customApiKeyResponses", "approved"], Shape::Names),
+        Key::of_project(&["customApiKeyResponses", "rejected"], Shape::Names),
+        project("hasTrustDialogAccepted", Shape::Flag),
+        project("hasClaudeMdExternalIncludesApproved", Shape::Flag),
+        project("hasClaudeMdExternalIncludesWarningShown", Shape::Flag),
+        project("enabledMcpjsonServers", Shape::Names),
+        project("disabledMcpjsonServers", Shape::Names),
+    ];
+    Remembered { path: sources.state_path.clone(), format: Format::Json, keys }
+}
+
+/// Variables with a key of the user.
+const KEYS: [&str; 2] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"];
+/// Others by which Claude Code may come to an account.
+const FURTHER_KEYS: [&str; 4] = [
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "CLAUDE_CODE_API_KEY_FILE_DESCRIPTOR",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN_FILE_DESCRIPTOR",
+];
+/// What Claude Code asks of the place of its logins.
+const LOGIN: &[&str] = &["POST /v1/oauth/token", "POST /v1/oauth/token/revoke", "GET /v1/oauth/hello"];
+
+/// Where the model is: the user's base URL, a cloud provider, or Anthropic.
+pub(super) fn endpoints(
+    context: &Context<'_>,
+    sources: &Sources,
+    settings: &Settings,
+    launch: &mut Launch,
+) -> Result<(), AgentError> {
+    let mut env: BTreeMap<&str, &str> =
+        context.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    env.extend(settings.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let value = |name: &str| env.get(name).copied().filter(|value| !value.is_empty());
+    let on = |name: &str| {
+        value(name).is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"))
+    };
+    let from_url = |name: &str| -> Result<Option<Endpoint>, AgentError> {
+        let parsed = value(name).map(|url| endpoint::parse(url, name)).transpose();
+        parsed.map_err(|what| AgentError::CommandLine { what, fix: format!("correct {name}") })
+    };
+    let mut add = |found: Endpoint| {
+        if !launch.endpoints.iter().any(|known| (&known.host, known.port) == (&found.host, found.port)) {
+            launch.endpoints.push(found);
+        }
+    };
+    if on("CLAUDE_CODE_USE_BEDROCK") {
+        let region = value("AWS_REGION").or_else(|| value("AWS_DEFAULT_REGION")).unwrap_or("us-east-1");
+        let host = format!("bedrock-runtime.{region}.amazonaws.com");
+        add(from_url("ANTHROPIC_BEDROCK_BASE_URL")?.unwrap_or_else(|| endpoint::https(&host, "Bedrock")));
+        launch.notes.push(
+            "Bedrock: pass the credentials with agent.env_allow (AWS_BEARER_TOKEN_BEDROCK or AWS_*); ~/.aws is not visible"
+                .to_owned(),
+        );
+    } else if on("CLAUDE_CODE_USE_VERTEX") {
+        let region = value("CLOUD_ML_REGION").unwrap_or("us-east5");
+        let host = match region {
+            "global" => "aiplatform.googleapis.com".to_owned(),
+            "us" | "eu" => format!("aiplatform.{region}.rep.googleapis.com"),
+            region => format!("{region}-aiplatform.googleapis.com"),
+        };
+        add(from_url("ANTHROPIC_VERTEX_BASE_URL")?.unwrap_or_else(|| endpoint::https(&host, "Vertex AI")));
+        add(endpoint::google_login("Google access tokens"));
+        launch.notes.push(
+            "Vertex AI: allow the credentials file with agent.filesystem.read and pass GOOGLE_APPLICATION_CREDENTIALS"
+                .to_owned(),
+        );
+    } else if on("CLAUDE_CODE_USE_FOUNDRY") {
+        match (from_url("ANTHROPIC_FOUNDRY_BASE_URL")?, value("ANTHROPIC_FOUNDRY_RESOURCE")) {
+            (Some(found), _) => add(found),
+            (None, Some(resource)) => {
+                let url = format!("https://{resource}.services.ai.azure.com");
+                let found = endpoint::parse(&url, "ANTHROPIC_FOUNDRY_RESOURCE");
+                let fix = "correct ANTHROPIC_FOUNDRY_RESOURCE".to_owned();
+                add(found.map_err(|what| AgentError::CommandLine { what, fix })?);
+            }
+            (None, None) => launch.notes.push(
+                "Foundry: neither ANTHROPIC_FOUNDRY_BASE_URL nor ANTHROPIC_FOUNDRY_RESOURCE is set"
+                    .to_owned(),
+            ),
+        }
+    } else {
+        let default = || endpoint::https("api.anthropic.com", "Anthropic API");
+        let moved = from_url("ANTHROPIC_BASE_URL")?;
+        let is_moved = moved.is_some();
+        let has_login = sources.directory.join(".credentials.json").is_file();
+        let of_environment = |name: &str| context.env.get(name).is_some_and(|value| !value.is_empty());
+        let is_elsewhere = |name: &str| settings.env.contains_key(name);
+        let only_keys = KEYS.iter().any(|name| of_environment(name))
+            && !KEYS.iter().any(|name| is_elsewhere(name))
+            && !FURTHER_KEYS.iter().any(|name| of_environment(name) || is_elsewhere(name))
+            && !settings.key_helper
+            && !has_login
+            && sources.state.as_ref().is_none_or(|state| state.get("primaryApiKey").is_none());
+        let found = Endpoint { only_keys, ..moved.unwrap_or_else(default) };
+        // A certificate of its own proves Claude Code to nobody but the model's host itself.
+        let has_certificate = value("CLAUDE_CODE_CLIENT_CERT").is_some();
+        add(if has_certificate { found } else { found.judged(Judged::ByDefault) });
+        let keyed = KEYS.iter().any(|name| value(name).is_some()) || settings.key_helper;
+        if !keyed && (has_login || !is_moved) {
+            add(endpoint::login("platform.claude.com", "the login and its renewal", LOGIN));
+        }
+        if !keyed && has_login {
+            launch.notes.push(
+                "Claude login: api.anthropic.com and platform.claude.com are reachable; `/login` itself needs a browser outside; \
+                 connectors of the account are not started: declare their servers in ~/.claude.json"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Name of the directory of a project's transcripts. None for paths so long that Claude Code adds a hash: their
+/// transcripts stay private.
+fn transcripts(path: &str) -> Option<String> {
+    let safe = |unit: u16| match u8::try_from(unit) {
+        Ok(byte) if byte.is_ascii_alphanumeric() => char::from(byte),
+        _ => '-',
+    };
+    let name: String = path.encode_utf16().map(safe).collect();
+    (name.len() <= 200).then_some(name)
+}

@@ -1,0 +1,51 @@
+//! Which project a directory belongs to, in the eyes of Claude Code: its repository, for a linked worktree the main one.
+
+use std::path::{Path, PathBuf};
+
+use crate::read;
+
+/// Longest pointer file of git that is read.
+const POINTER_BYTES: u64 = 4096;
+
+/// The main checkout of the repository that holds a directory; the directory itself where there is none, or where a
+/// `.git` file names a repository that does not know about it.
+pub(super) fn main_checkout(cwd: &Path) -> PathBuf {
+    let Some(root) = cwd.ancestors().find(|directory| directory.join(".git").symlink_metadata().is_ok())
+    else {
+        return cwd.to_owned();
+    };
+    let file = root.join(".git");
+    if file.is_dir() {
+        return root.to_owned();
+    }
+    match pointed_to(root, &file) {
+        // A submodule, or a repository whose directory stands elsewhere: a place of its own.
+        Some(git) if worktree_of(&git).is_none() => root.to_owned(),
+        Some(git) => match worktree_of(&git) {
+            Some(main) if points_back(&git, &file) => main,
+            _ => cwd.to_owned(),
+        },
+        None => cwd.to_owned(),
+    }
+}
+
+/// The directory that a `.git` file names, without links and `..`, so that its name says where it really is.
+fn pointed_to(root: &Path, file: &Path) -> Option<PathBuf> {
+    let text = read::text(file, POINTER_BYTES).ok().flatten()?;
+    let pointer = root.join(text.strip_prefix("gitdir:")?.trim());
+    std::fs::canonicalize(pointer).ok()
+}
+
+/// The main checkout, when a directory is where git keeps a linked worktree: `MAIN/.git/worktrees/NAME`.
+fn worktree_of(git: &Path) -> Option<PathBuf> {
+    let all = git.parent().filter(|all| all.file_name().is_some_and(|name| name == "worktrees"))?;
+    let common = all.parent().filter(|common| common.file_name().is_some_and(|name| name == ".git"))?;
+    common.parent().map(Path::to_owned)
+}
+
+/// Git writes there which worktree it is for. Anybody can write the other direction into a clone.
+fn points_back(git: &Path, file: &Path) -> bool {
+    let Ok(Some(text)) = read::text(&git.join("gitdir"), POINTER_BYTES) else { return false };
+    let back = std::fs::canonicalize(git.join(text.trim()));
+    back.is_ok_and(|back| std::fs::canonicalize(file).is_ok_and(|file| file == back))
+}

@@ -1,0 +1,242 @@
+//! Files of subagents, skills and commands (`.claude/{agents,skills,commands}`). Claude Code starts the MCP servers that their
+//! front matter declares by itself, inside the agent's own sandbox and past the proxy; it runs hooks that stand there, and
+//! asks nobody about tools that are allowed there. So it gets these files without the servers, and those that came with a
+//! project without what would speak for its user.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::argv::Parsed;
+use super::front_matter::{Block, without};
+use crate::{Context, read, walk};
+
+/// Tools that change nothing and reach nobody: a project may allow them.
+const READING: &[&str] = &["AskUserQuestion", "Glob", "Grep", "LS", "NotebookRead", "Read", "TodoWrite"];
+/// Modes in which Claude Code asks as it does without one.
+const ASKING: &[&str] = &["default", "manual", "plan"];
+
+/// What the agent does not get as it is.
+#[derive(Debug, Default)]
+pub(super) struct Subagents {
+    /// Files, and what stands in their place.
+    pub covered: Vec<(PathBuf, Vec<u8>)>,
+    /// Directories of which nothing is shown.
+    pub hidden: Vec<PathBuf>,
+    pub notes: Vec<String>,
+    /// Files that came with a project, as they are shown, and the keys that were taken out of them.
+    taken: Vec<(String, BTreeSet<String>)>,
+}
+
+/// Looks at the files of the project, in each directory from the current one up and in those that the command line adds,
+/// and at those of the user.
+pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> Subagents {
+    let within = |directory: &&Path| directory.starts_with(context.project);
+    let above = context.cwd.ancestors().filter(within).map(Path::to_owned);
+    let added = parsed.added.iter().map(|directory| context.cwd.join(directory));
+    let places: BTreeSet<PathBuf> = above.chain(added).map(|directory| directory.join(".claude")).collect();
+    let mut subagents = Subagents::default();
+    for place in places.iter().filter(|place| *place != directory) {
+        // Of skills every file, since a link may lead to one of another name.
+        for name in ["agents", "commands", "skills"] {
+            subagents.look_in(&place.join(name), Whose::Project);
+        }
+    }
+    subagents.look_in(&directory.join("agents"), Whose::User);
+    subagents.say_taken();
+    subagents
+}
+
+/// Who wrote a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    User,
+    Project,
+}
+
+impl Subagents {
+    /// What cannot be looked at in full is not shown at all: a part that was skipped may hold a declaration.
+    fn look_in(&mut self, folder: &Path, whose: Whose) {
+        match walk::files(folder, "md") {
+            Ok(files) => files.into_iter().for_each(|path| self.look_at(path, whose)),
+            Err(why) => self.hide(std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()), &why),
+        }
+    }
+
+    fn hide(&mut self, folder: PathBuf, why: &str) {
+        let shown = agentsh_base::escape::line(&folder.display().to_string()).into_owned();
+        self.notes.push(format!("nothing of {shown} is passed to Claude Code: {why}"));
+        self.hidden.push(folder);
+    }
+
+    fn look_at(&mut self, path: PathBuf, whose: Whose) {
+        let text = match read::text(&path, read::LIMIT) {
+            Ok(Some(text)) => text,
+            Ok(None) => return,
+            // What cannot be read here may be readable inside.
+            Err(error) => {
+                self.notes.push(format!("{error}; the agent gets an empty file in its place"));
+                return self.covered.push((path, Vec::new()));
+            }
+        };
+        let (mut servers, mut word) = (false, BTreeSet::new());
+        let content = without(&text, |block| {
+            let is_server = is_declaration(block);
+            let is_word = whose == Whose::Project && speaks_for_the_user(block);
+            servers |= is_server;
+            if is_word {
+                word.insert(block.key.clone());
+            }
+            is_server || is_word
+        });
+        let Some(content) = content else { return };
+        let shown = agentsh_base::escape::line(&path.display().to_string()).into_owned();
+        if servers {
+            self.notes.push(format!(
+                "MCP servers that {shown} declares are not started: declare them in ~/.claude.json or .mcp.json, and name them \
+                 there"
+            ));
+        }
+        if !servers && word.is_empty() {
+            self.notes.push(format!(
+                "the front matter of {shown} is not passed to Claude Code: it is not plain YAML"
+            ));
+        }
+        if !word.is_empty() {
+            self.taken.push((shown, word));
+        }
+        self.covered.push((path, content.into_bytes()));
+    }
+
+    /// One line for all files of a project that would speak for the user.
+    fn say_taken(&mut self) {
+        let Some((first, _)) = self.taken.first() else { return };
+        let keys: BTreeSet<&str> = self.taken.iter().flat_map(|(_, keys)| keys).map(String::as_str).collect();
+        let keys: Vec<&str> = keys.into_iter().collect();
+        let more = match self.taken.len() {
+            1 => String::new(),
+            files => format!(" and {} more", files - 1),
+        };
+        self.notes.push(format!(
+            "{first}{more} came with the project: {} is not passed to Claude Code; what you allow stands in \
+             ~/.claude/settings.json",
+            keys.join(", ")
+        ));
+    }
+}
+
+/// Servers with a command or a URL of their own, and not only names.
+fn is_declaration(block: &Block<'_>) -> bool {
+    block.is("mcpservers") && !block.is_list_of(is_name)
+}
+
+/// What allows tools, runs programs or asks less, and is not harmless.
+fn speaks_for_the_user(block: &Block<'_>) -> bool {
+    let is_one_of = |names: &[&str], word: &str| names.contains(&word.trim().trim_matches(['"', '\'']));
+    if block.is("allowedtools") {
+        !block.is_list_of(|word| word.trim().is_empty() || is_one_of(READING, word))
+    } else if block.is("permissionmode") {
+        !block.is_list_of(|word| is_one_of(ASKING, word))
+    } else {
+        block.is("hooks")
+    }
+}
+
+fn is_name(word: &str) -> bool {
+    let word = word.trim().trim_matches(['"', '\'']);
+    word.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn without_servers(text: &str) -> Option<String> {
+        without(text, is_declaration)
+    }
+
+    /// A project allows what only reads, and nothing else.
+    #[test]
+    fn what_speaks_for_the_user_goes() {
+        let file = |front: &str| format!("---\ndescription: a\n{front}model: opus\n---\nBody\n");
+        let of_project = |text: &str| without(text, speaks_for_the_user);
+        for front in [
+            "",
+            "allowed-tools: Read, Grep\n",
+            "allowed-tools:\n  - Read\n  - \"Glob\"\n",
+            "allowed-tools: []\n",
+            "allowed-tools:\n",
+            "permissionMode: plan\n",
+            "tools: Bash, Read\n",
+            "disallowed-tools: Bash\n",
+        ] {
+            assert_eq!(of_project(&file(front)), None, "{front}");
+        }
+        for front in [
+            "allowed-tools: Bash(git add:*)\n",
+            "allowed-tools: Read, Bash(curl *)\n",
+            "allowed-tools: [\"mcp__github__create_issue\"]\n",
+            "allowedTools:\n  - Read\n  - Write\n",
+            "allowed_tools: >\n  Bash\n",
+            "Allowed-Tools: |\n  Bash\n",
+            "permissionMode: bypassPermissions\n",
+            "permission-mode: acceptEdits\n",
+            "hooks:\n  PreToolUse:\n    - hooks: [{type: command, command: sh}]\n",
+        ] {
+            assert_eq!(of_project(&file(front)), Some(file("")), "{front}");
+        }
+    }
+
+    #[test]
+    fn declarations_go_and_names_stay() {
+        let file = |front: &str| format!("---\nname: a\n{front}tools: Read\n---\nBody\nmcpServers: text\n");
+        for front in [
+            "",
+            "mcpServers: [fs, github]\n",
+            "mcpServers:\n  - fs\n  - \"my server\"\n",
+            "mcpServers: fs, github # both\n",
+        ] {
+            assert_eq!(without_servers(&file(front)), None, "{front}");
+        }
+        for front in [
+            "mcpServers:\n  evil:\n    command: sh\n",
+            "mcpServers:\n  - evil:\n      command: sh\n",
+            "mcpServers: {evil: {command: sh}}\n",
+            "mcpServers: [{evil: {command: sh}}]\n",
+            "mcpServers : \n  evil: {url: http://x}\n",
+            "mcp-servers:\n  evil:\n    command: sh\n",
+        ] {
+            assert_eq!(without_servers(&file(front)), Some(file("")), "{front}");
+        }
+    }
+
+    #[test]
+    fn a_key_in_another_spelling_takes_the_whole_front_matter_away() {
+        for front in [
+            "\"mcp\\x53ervers\": {a: {command: sh}}",
+            "? mcpServers\n: {}",
+            "{mcpServers: {}}",
+            "&a mcpServers: {}",
+            "'mcpServers': {}",
+            "  name: a\n  mcpServers:\n    evil: {command: sh}",
+            "# first\n\n name: a\n mcpServers: {a: {command: sh}}",
+            "name: a\rmcpServers: {a: {command: sh}}",
+            "name: a\u{2028}mcpServers: {a: {command: sh}}",
+        ] {
+            assert_eq!(
+                without_servers(&format!("---\n{front}\n---\nBody\n")),
+                Some("Body\n".to_owned()),
+                "{front}"
+            );
+        }
+        let ended_in_a_line = "---\nmcpServers: {a: {command: sh}}\n# ---\nBody\n";
+        assert_eq!(
+            without_servers(ended_in_a_line),
+            ended_in_a_line.strip_prefix("---\n").map(str::to_owned)
+        );
+        let with_a_mark = "---\u{feff}\nmcpServers: {a: {command: sh}}\n---\nBody\n";
+        assert_eq!(without_servers(with_a_mark), Some("---\u{feff}\n---\nBody\n".to_owned()));
+        for text in ["no front matter\nmcpServers: {a: 1}\n", "---\nmcpServers: {}\n", ""] {
+            assert_eq!(without_servers(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,501 @@
+//! Agents that are described by a table: where their servers are declared, what of the home is theirs, where their models
+//! are. The user's own files stand inside as private copies with bridges; those of the project are covered.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::dialect::{Dialect, Start};
+use super::servers::{Found, Gathered, Place, gather};
+use super::{
+    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, Key, Launch, Remembered, Scope,
+    StateKind, Transport, agreement, endpoint, json, project, providers, read,
+};
+use agentsh_base::types::ServerId;
+
+/// One agent. Paths are below the home, unless they begin with `$own/` (its own directory), `$config/`, `$data/`, `$state/`
+/// or `$cache/`.
+pub(super) struct Facts {
+    pub(super) title: &'static str,
+    pub(super) own: Own,
+    /// Lowest precedence first. The last one of the user is where the bridges stand.
+    pub(super) lists: &'static [List],
+    pub(super) shown: &'static [Shown],
+    pub(super) models: Models,
+    /// Variables that are set unless the user has set them.
+    pub(super) set: &'static [(&'static str, &'static str)],
+    /// What is changed in the private copy of the user's last file: the agent's own sandbox goes off.
+    pub(super) settle: fn(&mut Map<String, Value>),
+    pub(super) told: Told,
+    /// Keys of files that are kept when the agent has ended.
+    pub(super) remembered: fn(&Context<'_>) -> Vec<Kept>,
+}
+
+/// A file, and the keys of it that are kept.
+pub(super) type Kept = (&'static str, Vec<Key>);
+
+/// The agent's own directory.
+pub(super) struct Own {
+    /// Moves it.
+    pub(super) variable: &'static str,
+    /// Below the variable's value.
+    pub(super) below: &'static str,
+    /// Where it is otherwise, as other paths.
+    pub(super) default: &'static str,
+}
+
+/// A file that declares servers.
+pub(super) struct List {
+    pub(super) whose: Whose,
+    pub(super) path: &'static str,
+    pub(super) format: Written,
+    /// The key under which they stand.
+    pub(super) key: &'static str,
+    pub(super) dialect: Dialect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    User,
+    /// Below every directory from the project down to where the agent starts.
+    Project,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// With comments, as all of these programs read it.
+    Json,
+    /// The copy is JSON, which is YAML.
+    Yaml,
+}
+
+/// A part of the home.
+pub(super) struct Shown {
+    pub(super) path: &'static str,
+    pub(super) kind: StateKind,
+    pub(super) access: Access,
+    pub(super) why: &'static str,
+}
+
+/// How the agent is told about its sandbox.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Told {
+    /// In a private copy of the user's own instructions.
+    Instructions(&'static str),
+    /// By the name of a file, in a list of its configuration.
+    Listed(&'static str),
+    /// By an option that names a file.
+    File(&'static str),
+    Nowhere,
+}
+
+/// Where its models are.
+#[derive(Clone, Copy)]
+pub(super) struct Models {
+    /// Whoever the user has an account with, by his environment.
+    pub(super) any: bool,
+    /// A file whose keys are names of providers.
+    pub(super) logins: Option<&'static str>,
+    pub(super) others: fn(&Context<'_>, &Facts) -> Result<Vec<Endpoint>, AgentError>,
+}
+
+pub(super) const fn read_only(path: &'static str, kind: StateKind) -> Shown {
+    Shown { path, kind, access: Access::ReadOnly, why: "behaviour that the user configured" }
+}
+
+pub(super) const fn login(path: &'static str) -> Shown {
+    Shown {
+        path,
+        kind: StateKind::File,
+        access: Access::ReadWrite,
+        why: "login of the user; its token is renewed in place",
+    }
+}
+
+pub(super) const fn private(path: &'static str, kind: StateKind) -> Shown {
+    Shown { path, kind, access: Access::Private, why: "state of the agent" }
+}
+
+pub(super) const fn per_project(path: &'static str, kind: StateKind) -> Shown {
+    Shown { path, kind, access: Access::PerProject, why: "what sessions leave behind for later ones" }
+}
+
+pub(super) fn nothing_to_settle(_: &mut Map<String, Value>) {}
+
+pub(super) fn nothing_remembered(_: &Context<'_>) -> Vec<Kept> {
+    Vec::new()
+}
+
+pub(super) fn no_others(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+    Ok(Vec::new())
+}
+
+impl Facts {
+    /// Where a path of the table is.
+    pub(super) fn place(&self, context: &Context<'_>, path: &str) -> PathBuf {
+        let base = |variable: &str, default: &str| {
+            let moved = context.env.get(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+            moved.unwrap_or_else(|| context.home.join(default))
+        };
+        match path.split_once('/') {
+            Some(("$own", rest)) => self.directory(context).join(rest),
+            Some(("$config", rest)) => base("XDG_CONFIG_HOME", ".config").join(rest),
+            Some(("$data", rest)) => base("XDG_DATA_HOME", ".local/share").join(rest),
+            Some(("$state", rest)) => base("XDG_STATE_HOME", ".local/state").join(rest),
+            Some(("$cache", rest)) => base("XDG_CACHE_HOME", ".cache").join(rest),
+            _ => context.home.join(path),
+        }
+    }
+
+    fn directory(&self, context: &Context<'_>) -> PathBuf {
+        let moved = context.env.get(self.own.variable).filter(|path| !path.is_empty());
+        moved.map_or_else(
+            || self.place(context, self.own.default),
+            |path| context.cwd.join(path).join(self.own.below),
+        )
+    }
+}
+
+/// A file of the user, as it was read.
+struct Users<'f> {
+    list: &'f List,
+    path: PathBuf,
+    document: Map<String, Value>,
+    exists: bool,
+}
+
+/// Launches the agent of this table.
+pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, AgentError> {
+    let mut launch = Launch { argv: context.argv.to_vec(), ..Launch::default() };
+    let mut gathered = Gathered::default();
+    let mut users: Vec<Users<'_>> = Vec::new();
+    for list in facts.lists.iter().filter(|list| list.whose == Whose::User) {
+        let own = users_file(context, facts, list, &mut gathered)?;
+        let documents = [Value::Object(own.document.clone())];
+        for document in &documents {
+            launch.endpoints.extend(providers::of_configuration(document, &own.path, &mut launch.notes));
+        }
+        users.push(own);
+    }
+    for list in facts.lists.iter().filter(|list| list.whose == Whose::Project) {
+        for path in of_project(context, list.path) {
+            project_file(context, facts, list, &path, &mut gathered, &mut launch)?;
+        }
+    }
+    // What the adapter does not read itself.
+    let lists = facts.lists.iter().filter(|list| list.whose == Whose::Project);
+    let own: Vec<PathBuf> =
+        lists.flat_map(|list| of_project(context, list.path)).map(|path| real(&path)).collect();
+    super::project::cover(context, &own, &mut launch);
+    gathered.finish(context, &mut launch);
+    tell(context, facts, &mut users, &mut launch)?;
+    write_users(context, facts, users, &mut launch)?;
+    show(context, facts, &mut launch);
+    models(context, facts, &mut launch)?;
+    for (name, value) in facts.set {
+        if !context.env.contains_key(*name) {
+            launch.env.insert((*name).to_owned(), (*value).to_owned());
+        }
+    }
+    for (path, keys) in (facts.remembered)(context) {
+        let path = facts.place(context, path);
+        launch.remembered.push(Remembered { path, format: super::Format::Json, keys });
+    }
+    Ok(launch)
+}
+
+fn users_file<'f>(
+    context: &Context<'_>,
+    facts: &Facts,
+    list: &'f List,
+    gathered: &mut Gathered,
+) -> Result<Users<'f>, AgentError> {
+    let path = facts.place(context, list.path);
+    let Some(text) = read::text(&path, read::LIMIT)? else {
+        return Ok(Users { list, path, document: Map::new(), exists: false });
+    };
+    let Value::Object(document) = parse(list, &text, &path)? else {
+        return Err(AgentError::Config {
+            path,
+            line: 1,
+            what: "not an object".to_owned(),
+            fix: "correct the file".to_owned(),
+        });
+    };
+    if let Some(entries) = document.get(list.key) {
+        let lines = lines(list, &text);
+        let place = Place { file: &path, scope: Scope::User, agreed: false, lines };
+        gather_in(context, list, entries, &place, gathered)?;
+    }
+    Ok(Users { list, path, document, exists: true })
+}
+
+fn parse(list: &List, text: &str, path: &Path) -> Result<Value, AgentError> {
+    match list.format {
+        _ if text.trim().is_empty() => Ok(Value::Object(Map::new())),
+        Written::Json => json::parse_relaxed(text, path),
+        Written::Yaml => serde_saphyr::from_str(text).map_err(|error| AgentError::Config {
+            path: path.to_owned(),
+            line: error.location().map_or(1, |place| place.line().max(1)),
+            what: "not valid YAML".to_owned(),
+            fix: "correct the file".to_owned(),
+        }),
+    }
+}
+
+fn lines(list: &List, text: &str) -> std::collections::BTreeMap<String, u64> {
+    match list.format {
+        Written::Json => json::key_lines(&json::plain(text), &[list.key]),
+        Written::Yaml => Default::default(),
+    }
+}
+
+fn gather_in(
+    context: &Context<'_>,
+    list: &List,
+    entries: &Value,
+    place: &Place<'_>,
+    into: &mut Gathered,
+) -> Result<(), AgentError> {
+    let common = match entries {
+        Value::Object(entries) => entries
+            .iter()
+            .filter(|(_, entry)| !list.dialect.is_off(entry))
+            .map(|(name, entry)| (name.clone(), list.dialect.common(entry)))
+            .collect(),
+        other => other.clone(),
+    };
+    gather(&common, place, &["timeout"], |text, lookups| list.dialect.expand(text, context, lookups), into)
+}
+
+/// The files of a list from the project down to where the agent starts.
+fn of_project(context: &Context<'_>, name: &str) -> Vec<PathBuf> {
+    let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
+    let project = std::fs::canonicalize(context.project).unwrap_or_else(|_| context.project.to_owned());
+    let mut directories: Vec<&Path> =
+        cwd.ancestors().take_while(|directory| directory.starts_with(&project)).collect();
+    directories.reverse();
+    let files = directories.into_iter().map(|directory| directory.join(name));
+    files.filter(|path| path.symlink_metadata().is_ok()).collect()
+}
+
+/// What the project declares counts as its word; the agent reads the file without it.
+fn project_file(
+    context: &Context<'_>,
+    facts: &Facts,
+    list: &List,
+    path: &Path,
+    gathered: &mut Gathered,
+    launch: &mut Launch,
+) -> Result<(), AgentError> {
+    let read = read::text(path, read::LIMIT).and_then(|text| {
+        let text = text.unwrap_or_default();
+        parse(list, &text, path).map(|document| (text, document))
+    });
+    let (text, mut document) = match read {
+        Ok(found) => found,
+        Err(error) => {
+            gathered.bad_file(Scope::Project, error)?;
+            launch.replaced.push((real(path), b"{}\n".to_vec()));
+            return Ok(());
+        }
+    };
+    let entries = document.as_object_mut().and_then(|members| members.shift_remove(list.key));
+    if let Some(entries) = &entries {
+        let agreed = agreement::is_agreed(context.agreed, path, &text);
+        let place = Place { file: path, scope: Scope::Project, agreed, lines: lines(list, &text) };
+        let mut own = Gathered::default();
+        gather_in(context, list, entries, &place, &mut own)?;
+        for (id, Found { declared, kept }) in own.found {
+            let line = declared.origin.line;
+            if gathered.found.contains_key(&id) {
+                own.notes.push(format!(
+                    "{}:{line}: server {id} of the project has the name of one of your own, which is started in its place",
+                    path.display()
+                ));
+                continue;
+            }
+            if matches!(declared.transport, Transport::Stdio { .. }) && !agreed {
+                own.notes.push(format!(
+                    "{}:{line}: server {id} came with the project; it runs sandboxed",
+                    path.display()
+                ));
+            }
+            gathered.found.insert(id, Found { declared, kept });
+        }
+        gathered.refused.extend(own.refused);
+        gathered.notes.extend(own.notes);
+    }
+    let taken = project::take_out(&mut document);
+    if !taken.is_empty() {
+        let names = agentsh_base::escape::line(&taken.join(", ")).into_owned();
+        launch.notes.push(format!(
+            "{}: ignored {names}, which came with the project; to use it, move it to {}'s own settings",
+            path.display(),
+            facts.title
+        ));
+    }
+    if entries.is_some() || !taken.is_empty() || !document.is_object() {
+        let document = if document.is_object() { document } else { Value::Object(Map::new()) };
+        launch.replaced.push((real(path), render(&document)?));
+    }
+    Ok(())
+}
+
+/// Where a link leads is what is covered.
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn tell(
+    context: &Context<'_>,
+    facts: &Facts,
+    users: &mut [Users<'_>],
+    launch: &mut Launch,
+) -> Result<(), AgentError> {
+    let Some(text) = context.told else { return Ok(()) };
+    let file = context.inject_dir.join("briefing.md");
+    let brief =
+        || InjectedFile { path: file.clone(), content: format!("{text}\n").into_bytes(), mode: 0o444 };
+    match facts.told {
+        Told::Nowhere => {}
+        Told::Instructions(path) => {
+            let path = facts.place(context, path);
+            let own = read::text(&path, read::LIMIT)?.unwrap_or_default();
+            let whole =
+                if own.is_empty() { format!("{text}\n") } else { format!("{}\n\n{text}\n", own.trim_end()) };
+            launch.files.push(InjectedFile { path, content: whole.into_bytes(), mode: 0o600 });
+        }
+        Told::Listed(key) => {
+            let Some(own) = users.last_mut() else { return Ok(()) };
+            let list = own.document.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(list) = list {
+                list.push(file.to_string_lossy().into_owned().into());
+                launch.files.push(brief());
+            }
+        }
+        Told::File(option) => {
+            launch.files.push(brief());
+            launch.argv.extend([option.to_owned(), file.to_string_lossy().into_owned()]);
+        }
+    }
+    Ok(())
+}
+
+/// The user's files without servers, and the bridges in the last of them.
+fn write_users(
+    context: &Context<'_>,
+    facts: &Facts,
+    mut users: Vec<Users<'_>>,
+    launch: &mut Launch,
+) -> Result<(), AgentError> {
+    let befores: Vec<(Dialect, Value)> = users
+        .iter_mut()
+        .filter_map(|own| Some((own.list.dialect, own.document.shift_remove(own.list.key)?)))
+        .collect();
+    let Some(last) = users.last_mut() else { return Ok(()) };
+    let dialect = last.list.dialect;
+    let bridge = |id: &ServerId| {
+        let before = befores.iter().rev().find(|(of, list)| *of == dialect && list.get(&id.0).is_some());
+        let start = Start {
+            command: context.bridge.to_owned(),
+            args: vec!["bridge".to_owned(), id.0.clone()],
+            env: [("AGENTSH_SOCKET".to_owned(), context.socket.to_owned())].into(),
+        };
+        (id.0.clone(), dialect.written(&start, before.and_then(|(_, list)| list.get(&id.0))))
+    };
+    let mut bridges: Map<String, Value> = launch.servers.keys().map(bridge).collect();
+    // What is not a server of its own, such as an extension that is part of the agent, stays.
+    for (_, list) in befores.iter().filter(|(of, _)| *of == dialect && dialect == Dialect::Goose) {
+        for (name, entry) in list.as_object().into_iter().flatten() {
+            let kind = entry.get("type").and_then(Value::as_str);
+            if matches!(kind, Some("builtin" | "platform")) {
+                bridges.entry(name.clone()).or_insert_with(|| entry.clone());
+            }
+        }
+    }
+    if !bridges.is_empty() {
+        last.document.insert(last.list.key.to_owned(), Value::Object(bridges));
+    }
+    (facts.settle)(&mut last.document);
+    let mut written = BTreeSet::new();
+    // Several lists may stand in one file; the last one has everything.
+    for own in users.into_iter().rev() {
+        if (own.exists || !own.document.is_empty()) && written.insert(own.path.clone()) {
+            let content = render(&Value::Object(own.document))?;
+            if own.path.starts_with(context.home) && !own.path.starts_with(context.project) {
+                launch.files.push(InjectedFile { path: own.path, content, mode: 0o600 });
+            } else {
+                launch.replaced.push((own.path, content));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn show(context: &Context<'_>, facts: &Facts, launch: &mut Launch) {
+    for shown in facts.shown {
+        let path = facts.place(context, shown.path);
+        let exists = match shown.kind {
+            StateKind::Dir => path.is_dir(),
+            StateKind::File => path.is_file(),
+        };
+        let path = path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path);
+        let made = shown.access == Access::PerProject
+            || (shown.access == Access::ReadWrite && shown.kind == StateKind::Dir);
+        if exists || made {
+            let Shown { kind, access, why, .. } = *shown;
+            launch.home_state.push(HomeState { path, kind, access, why });
+        }
+    }
+}
+
+fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(), AgentError> {
+    let mut found = (facts.models.others)(context, facts)?;
+    if facts.models.any {
+        found.extend(providers::of_environment(context)?);
+    }
+    if let Some(path) = facts.models.logins {
+        let path = facts.place(context, path);
+        let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
+        // A login that nobody can read opens nothing.
+        let logins = json::parse_relaxed(&text, &path).unwrap_or_default();
+        found.extend(providers::of_logins(&logins));
+    }
+    for endpoint in found {
+        let is_known = |known: &Endpoint| (&known.host, known.port) == (&endpoint.host, endpoint.port);
+        if !launch.endpoints.iter().any(is_known) {
+            launch.endpoints.push(endpoint);
+        }
+    }
+    if launch.endpoints.is_empty() {
+        launch.notes.push(format!(
+            "{} has no model that agentsh knows of: neither a key in your environment nor an address in its \
+             configuration; to open one: `--allow HOST`",
+            facts.title
+        ));
+    }
+    Ok(())
+}
+
+/// The first of these variables that is set moves the model; else it is at `host`.
+pub(super) fn moved_or(
+    context: &Context<'_>,
+    variables: &[&str],
+    host: &str,
+    why: &str,
+) -> Result<Endpoint, AgentError> {
+    let set = |name: &&&str| context.env.get(**name).is_some_and(|value| !value.is_empty());
+    match variables.iter().find(set).and_then(|name| Some((name, context.env.get(*name)?))) {
+        Some((name, url)) => providers::from_url(url, name),
+        None => Ok(endpoint::https(host, why)),
+    }
+}
+
+fn render(document: &Value) -> Result<Vec<u8>, AgentError> {
+    let mut content = serde_json::to_vec_pretty(document)
+        .map_err(|error| AgentError::Render { what: error.to_string() })?;
+    content.push(b'\n');
+    Ok(content)
+}

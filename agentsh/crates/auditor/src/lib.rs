@@ -1,0 +1,244 @@
+//! Two models that look at a call before it leaves. Both must say that it is clean.
+//!
+//! What they are shown is redacted and bounded by [`redact`], and stands between boundaries that nobody can know
+//! beforehand. Only one form of answer counts; everything else is a failure, and a failure lets nothing pass unless
+//! the user's file says so.
+
+mod answer;
+pub mod classifier;
+mod provider;
+mod request;
+
+use std::collections::BTreeMap;
+
+use hyper::header::HeaderValue;
+use serde_json::{Value, json};
+use url::Url;
+
+use agentsh_egress::{Client, HttpError};
+use agentsh_base::json::Json;
+use agentsh_policy::Ruled;
+use agentsh_policy::proxy_file::{AuditTimeout, Auditor, ProxyFile};
+use agentsh_secrets::values;
+use agentsh_store::redact;
+use agentsh_base::types::{RuleRef, ServerId};
+
+use answer::Word;
+pub(crate) use answer::after_thoughts;
+use request::Question;
+
+/// What an auditor is shown of the arguments.
+const SHOWN: redact::Bounds = redact::Bounds { bytes: 16 << 10, chars: 4000 };
+
+/// The pair.
+pub struct Auditors {
+    pair: [Asked; 2],
+    on_failure: AuditTimeout,
+    client: Client,
+}
+
+/// One of them, ready to be asked.
+struct Asked {
+    who: Who,
+    auditor: Auditor,
+    url: Url,
+    /// Marked as sensitive, so that nothing prints it.
+    key: Option<HeaderValue>,
+}
+
+/// One auditor, as messages and events name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// `openai/MODEL`
+    pub name: String,
+    /// Where it is configured.
+    pub rule: RuleRef,
+}
+
+/// What both together say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Audit {
+    Clean,
+    /// `why` is what a model wrote: escaped, redacted, at most 200 characters.
+    Flagged {
+        by: Who,
+        why: String,
+    },
+    TimedOut {
+        by: Who,
+    },
+    Failed {
+        by: Who,
+        why: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuditorError {
+    #[error("{rule}: there must be two auditors, or none")]
+    NotTwo { rule: String },
+    #[error("{rule}: the variable {variable} is not set; it must hold the key of auditor {name}")]
+    NoKey { rule: String, variable: String, name: String },
+    #[error("{rule}: the variable {variable} holds no key: a key is one word")]
+    BadKey { rule: String, variable: String },
+    #[error("{rule}: the address of auditor {name} cannot be used: {why}")]
+    Address { rule: String, name: String, why: String },
+}
+
+impl std::fmt::Debug for Auditors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Auditors").field("pair", &self.pair).finish_non_exhaustive()
+    }
+}
+
+impl Auditors {
+    /// The auditors of a file; None when it names none. Keys come from the named variables of `env` alone.
+    ///
+    /// # Errors
+    /// Another number than two, a key that is not there, an address that is none.
+    pub fn of_file(
+        file: &ProxyFile,
+        env: &BTreeMap<String, String>,
+        client: Client,
+    ) -> Result<Option<Self>, AuditorError> {
+        let pair = match file.auditors.as_slice() {
+            [] => return Ok(None),
+            [first, second] => [asked(first, env)?, asked(second, env)?],
+            [first, ..] => return Err(AuditorError::NotTwo { rule: first.rule.to_string() }),
+        };
+        Ok(Some(Self { pair, on_failure: file.audit_timeout, client }))
+    }
+
+    /// Asks both at once about what [`shown`] gave.
+    pub async fn judge(&self, data: &Value) -> Audit {
+        let [first, second] = &self.pair;
+        let (first, second) = tokio::join!(self.ask(first, data), self.ask(second, data));
+        // The worst word counts.
+        match (first, second) {
+            (flagged @ Audit::Flagged { .. }, _) | (_, flagged @ Audit::Flagged { .. }) => flagged,
+            (Audit::Clean, other) | (other, _) => other,
+        }
+    }
+
+    /// Whether the call may go on.
+    #[must_use]
+    pub fn lets_pass(&self, audit: &Audit) -> bool {
+        match audit {
+            Audit::Clean => true,
+            Audit::Flagged { .. } => false,
+            Audit::TimedOut { .. } | Audit::Failed { .. } => self.on_failure == AuditTimeout::Allow,
+        }
+    }
+
+    async fn ask(&self, asked: &Asked, data: &Value) -> Audit {
+        let by = asked.who.clone();
+        let Some(question) = Question::new(data) else {
+            return Audit::Failed { by, why: "no random numbers can be had".to_owned() };
+        };
+        let answer = match self.client.post(provider::post(asked, &question)).await {
+            Ok(answer) => answer,
+            Err(HttpError::TimedOut(_)) => return Audit::TimedOut { by },
+            Err(error) => return Audit::Failed { by, why: error.to_string() },
+        };
+        if answer.status != 200 {
+            return Audit::Failed { by, why: format!("it answered with status {}", answer.status) };
+        }
+        let text = match provider::text_of(asked.auditor.provider, &answer.body) {
+            Ok(text) => text,
+            Err(why) => return Audit::Failed { by, why: why.to_owned() },
+        };
+        match answer::read(&text, &question.code) {
+            Some(Word::Clean) => Audit::Clean,
+            Some(Word::Flagged(why)) => {
+                Audit::Flagged { by, why: agentsh_store::escape::line(&redact::text(why)).into_owned() }
+            }
+            None => {
+                Audit::Failed { by, why: "its answer has another form than the one asked for".to_owned() }
+            }
+        }
+    }
+}
+
+/// What the auditors see of a call: no secret that is known by its form or its name, nothing that says who somebody
+/// is, and at most 16 KiB of the arguments. `finding` says in our own words what was found before, if anything was.
+#[must_use]
+pub fn shown(server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, finding: Option<&str>) -> Value {
+    json!({
+        "server": redact::text(&server.0),
+        "tool": redact::text(tool),
+        "finding": finding.map(redact::text),
+        "arguments": redact::within(&nameless(arguments.map_or(Value::Null, Json::to_value)), SHOWN),
+    })
+}
+
+/// With the kind in place of every value that says something about a person: that it is there is what counts.
+fn nameless(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(nameless_text(&text)),
+        Value::Array(items) => items.into_iter().map(nameless).collect(),
+        Value::Object(members) => {
+            let mut out = serde_json::Map::new();
+            for (name, value) in members {
+                let name = nameless_text(&name);
+                // Two people under two names are two members still: none may hide behind the other.
+                let free = (out.len() + 1..).map(|number| format!("{name} {number}"));
+                let name = std::iter::once(name.clone()).chain(free).find(|name| !out.contains_key(name));
+                out.extend(name.map(|name| (name, nameless(value))));
+            }
+            out.into()
+        }
+        other => other,
+    }
+}
+
+fn nameless_text(text: &str) -> String {
+    let (mut out, mut done) = (String::new(), 0);
+    for entity in values::find(text, text.len()) {
+        let says_who = entity.kind.is_personal() || entity.kind == values::Kind::Email;
+        if !says_who || entity.start < done {
+            continue;
+        }
+        out.push_str(text.get(done..entity.start).unwrap_or_default());
+        out.push_str(&format!("[{}]", entity.kind.as_str()));
+        done = entity.end;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
+}
+
+fn asked(
+    Ruled { value: auditor, rule }: &Ruled<Auditor>,
+    env: &BTreeMap<String, String>,
+) -> Result<Asked, AuditorError> {
+    let who_rule = rule.clone();
+    let rule = rule.to_string();
+    let name = format!("{}/{}", provider::word(auditor.provider), auditor.model);
+    let url = provider::url(auditor).map_err(|why| AuditorError::Address {
+        rule: rule.clone(),
+        name: name.clone(),
+        why,
+    })?;
+    let key = match &auditor.api_key_env {
+        None => None,
+        Some(variable) => {
+            let key = env.get(variable).map(|key| key.trim()).filter(|key| !key.is_empty());
+            let Some(key) = key else {
+                return Err(AuditorError::NoKey { rule, variable: variable.clone(), name });
+            };
+            let Some(value) = provider::key(auditor.provider, key) else {
+                return Err(AuditorError::BadKey { rule, variable: variable.clone() });
+            };
+            Some(value)
+        }
+    };
+    Ok(Asked { who: Who { name, rule: who_rule }, auditor: auditor.clone(), url, key })
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asked").field("who", &self.who).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Hears the record of a session and raises an alert for every detection that is written down.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use agentsh_store::{Event, Heard, Recorder, Subscription};
+use agentsh_base::types::SessionId;
+
+use super::webhook::Webhook;
+
+pub struct Alerts<R> {
+    webhook: Webhook<R>,
+    stop: Rc<Notify>,
+    listening: JoinHandle<()>,
+}
+
+impl<R: Recorder + Clone + 'static> Alerts<R> {
+    /// Must be called inside a `LocalSet`.
+    #[must_use]
+    pub fn start(mut subscription: Subscription, webhook: Webhook<R>) -> Self {
+        let stop = Rc::new(Notify::new());
+        let (stopped, teller) = (Rc::clone(&stop), webhook.clone());
+        let listening = tokio::task::spawn_local(async move {
+            loop {
+                tokio::select! {
+                    heard = subscription.next() => match heard {
+                        Some(heard) => tell(&teller, &heard),
+                        None => return,
+                    },
+                    () = stopped.notified() => break,
+                }
+            }
+            while let Some(heard) = subscription.heard() {
+                tell(&teller, &heard);
+            }
+        });
+        Self { webhook, stop, listening }
+    }
+
+    /// Tells what is on disk so far, and waits for what is on the way.
+    pub async fn finish(self, within: Duration) {
+        self.stop.notify_one();
+        // A panic was told where it happened.
+        let _ = self.listening.await;
+        self.webhook.finish(within).await;
+    }
+}
+
+fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &Heard) {
+    let event_id = Uuid::now_v7().to_string();
+    match heard {
+        Heard::Event(told) => {
+            // Most events are none of these, and need not be read.
+            if !told.body.contains("mcp_exfil_detected") {
+                return;
+            }
+            let event = told.event();
+            if let Some(alert) = event.and_then(|event| alert(&event, &event_id, told.session, told.time)) {
+                webhook.send(&event_id, alert);
+            }
+        }
+        Heard::Lost(events) => webhook.lost(&event_id, *events),
+    }
+}
+
+/// What leaves the machine: names and codes, nothing of what was in the call or around it.
+fn alert(event: &Event, event_id: &str, session: SessionId, at: Timestamp) -> Option<Value> {
+    let Event::McpExfilDetected {
+        server_id,
+        tool_name,
+        detector,
+        action,
+        severity,
+        reason,
+        rule,
+        source_server,
+        source_tool,
+        destination,
+        ..
+    } = event
+    else {
+        return None;
+    };
+    Some(json!({
+        "event": "leakage_detected",
+        "event_id": event_id,
+        "session_id": session,
+        "detected_at": at.to_string(),
+        "action": action,
+        "detector": detector,
+        "severity": severity,
+        "reason": reason,
+        "rule": rule.to_string(),
+        "target_server": server_id,
+        "target_tool": tool_name,
+        "source_server": source_server,
+        "source_tool": source_tool,
+        "destination": destination,
+    }))
+}

@@ -1,0 +1,97 @@
+//! The same messages as unary calls of gRPC: five bytes and the message, one answer, and how it went in the trailers.
+
+use hyper::Method;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE, USER_AGENT};
+use serde_json::Value;
+use tokio::time::timeout;
+use url::Url;
+
+use super::{MAX_ANSWER, Settings, Untaken, packed, protobuf};
+use agentsh_egress::Client;
+use agentsh_egress::client::whole;
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const SAID: HeaderName = HeaderName::from_static("grpc-message");
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// Characters of what a receiver says that are repeated.
+const MAX_SAID: usize = 200;
+
+/// The path of the call that takes `TRACES`, `LOGS` or `METRICS`.
+#[must_use]
+pub fn call(kind: &str) -> &'static str {
+    match kind {
+        "TRACES" => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        "LOGS" => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        _ => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    }
+}
+
+/// One call.
+pub(super) async fn export(
+    client: &Client,
+    url: &Url,
+    settings: &Settings,
+    message: &Value,
+) -> Result<(), Untaken> {
+    let message = protobuf::request(message);
+    let message = if settings.is_packed { packed(&message) } else { message };
+    let Ok(length) = u32::try_from(message.len()) else {
+        return Err(Untaken::Never("a message is longer than 4 GiB".to_owned()));
+    };
+    // Whether it is compressed, and how long it is.
+    let mut body = vec![u8::from(settings.is_packed)];
+    body.extend_from_slice(&length.to_be_bytes());
+    body.extend_from_slice(&message);
+    let mut headers: HeaderMap = settings.headers.iter().cloned().collect();
+    if settings.is_packed {
+        headers.insert(ENCODING, HeaderValue::from_static("gzip"));
+    }
+    let within = settings.within.as_millis();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc+proto"));
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    if let Ok(within) = HeaderValue::from_str(&format!("{within}m")) {
+        headers.insert(TIMEOUT, within);
+    }
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION"))));
+    let target = client.target(url.as_str()).map_err(|why| Untaken::Never(why.to_string()))?;
+    let asked = async {
+        let answer = client.send(Method::POST, &target, headers, whole(body)).await?;
+        let (status, head) = (answer.status, answer.headers.clone());
+        let (_, trailers) = answer.whole_with_trailers(MAX_ANSWER).await?;
+        Ok((status, head, trailers))
+    };
+    let answered = timeout(settings.within, asked).await;
+    let answered = answered.map_err(|_| Untaken::Later(format!("it did not answer within {within} ms")))?;
+    let (status, head, trailers) = answered.map_err(|error: agentsh_egress::HttpError| {
+        if error.is_permanent() {
+            Untaken::Never(error.to_string())
+        } else {
+            Untaken::Later(error.to_string())
+        }
+    })?;
+    if status != 200 {
+        return Err(untaken(
+            matches!(status.as_u16(), 408 | 429 | 502..=504),
+            format!("the receiver answered with status {}", status.as_u16()),
+        ));
+    }
+    // An answer that is over with its head has it there.
+    let ended = if trailers.contains_key(STATUS) { &trailers } else { &head };
+    let text = |name: HeaderName| ended.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match text(STATUS).parse::<u8>() {
+        Ok(0) => Ok(()),
+        Ok(code) => {
+            let said: String = text(SAID).chars().take(MAX_SAID).collect();
+            let said = if said.is_empty() { said } else { format!(" ({said})") };
+            let why = format!("the receiver answered with gRPC status {code}{said}");
+            // Cancelled, too late, exhausted, aborted, out of range, unavailable, lost.
+            Err(untaken(matches!(code, 1 | 4 | 8 | 10 | 11 | 14 | 15), why))
+        }
+        Err(_) => Err(Untaken::Later("the receiver did not say how the call ended".to_owned())),
+    }
+}
+
+fn untaken(is_passing: bool, why: String) -> Untaken {
+    if is_passing { Untaken::Later(why) } else { Untaken::Never(why) }
+}

@@ -1,0 +1,228 @@
+//! Hears the journal of a session on a thread of its own, and tells everybody whom the policy names. The session waits for
+//! it at its end alone, and not for long.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, timeout};
+
+use super::entry::Entry;
+use super::file::Lines;
+use super::otlp::{self, Otlp};
+use super::syslog::Syslog;
+use super::webhook::{self, Webhook};
+use agentsh_egress::Client;
+use agentsh_policy::glob;
+use agentsh_store::{Event, Heard, Recorder, Subscription};
+use agentsh_base::types::SessionId;
+
+/// How long the end of a session waits for what is on its way.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// For the thread itself, beyond that.
+const LAST_STEPS: Duration = Duration::from_millis(200);
+
+/// Whom to tell. Empty: nobody.
+#[derive(Default)]
+pub struct Settings {
+    pub otlp: Option<otlp::Settings>,
+    pub file: Option<Lines>,
+    pub syslog: Option<Syslog>,
+    pub webhooks: Vec<Hook>,
+}
+
+/// An address, and globs over the types of events that it gets.
+pub struct Hook {
+    pub settings: webhook::Settings,
+    pub events: Vec<String>,
+}
+
+impl Settings {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.otlp.is_none() && self.file.is_none() && self.syslog.is_none() && self.webhooks.is_empty()
+    }
+}
+
+pub struct Subscriber {
+    stop: oneshot::Sender<()>,
+    ended: oneshot::Receiver<Vec<String>>,
+}
+
+impl Subscriber {
+    /// `client` is made on the thread: it may have to read the certificates of this machine.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub fn start(
+        subscription: Subscription,
+        session: SessionId,
+        settings: Settings,
+        client: impl FnOnce() -> Result<Client, String> + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (stop, stopped) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let work = move || {
+            let notes = LocalSet::new().block_on(&runtime, async move {
+                let told = Audience::open(settings, client, session);
+                told.until(stopped, subscription).await
+            });
+            // Nobody waits where the session has ended otherwise.
+            let _ = end.send(notes);
+        };
+        std::thread::Builder::new().name("telemetry".to_owned()).spawn(work)?;
+        Ok(Self { stop, ended })
+    }
+
+    /// Tells what is on disk so far, waits for what is on its way, and says what went wrong.
+    pub async fn finish(self) -> Vec<String> {
+        let _ = self.stop.send(());
+        let stuck = || vec!["it did not come to an end; what it had not told is lost".to_owned()];
+        match timeout(DRAIN_TIMEOUT + LAST_STEPS, self.ended).await {
+            Ok(notes) => notes.unwrap_or_else(|_| stuck()),
+            Err(_) => stuck(),
+        }
+    }
+}
+
+/// Everybody who is told.
+struct Audience {
+    otlp: Option<Otlp>,
+    file: Option<Lines>,
+    syslog: Option<Syslog>,
+    hooks: Vec<(Webhook<Undelivered>, Vec<String>)>,
+    undelivered: Undelivered,
+    notes: Vec<String>,
+    /// Events that the thread was too slow for.
+    lost: u64,
+}
+
+impl Audience {
+    fn open(settings: Settings, client: impl FnOnce() -> Result<Client, String>, session: SessionId) -> Self {
+        let undelivered = Undelivered::default();
+        let mut told = Self {
+            otlp: None,
+            file: settings.file,
+            syslog: settings.syslog,
+            hooks: Vec::new(),
+            undelivered: undelivered.clone(),
+            notes: Vec::new(),
+            lost: 0,
+        };
+        if settings.otlp.is_none() && settings.webhooks.is_empty() {
+            return told;
+        }
+        match client() {
+            Err(why) => told.notes.push(format!("nothing is sent: {why}")),
+            Ok(client) => {
+                told.otlp = settings.otlp.map(|otlp| Otlp::start(otlp, client.clone(), session));
+                for Hook { settings, events } in settings.webhooks {
+                    told.hooks.push((Webhook::new(settings, client.clone(), undelivered.clone()), events));
+                }
+            }
+        }
+        told
+    }
+
+    async fn until(
+        mut self,
+        mut stopped: oneshot::Receiver<()>,
+        mut subscription: Subscription,
+    ) -> Vec<String> {
+        loop {
+            tokio::select! {
+                // First, since there may always be one more event.
+                biased;
+                _ = &mut stopped => break,
+                heard = subscription.next() => match heard {
+                    Some(heard) => self.tell(&heard),
+                    None => break,
+                },
+            }
+        }
+        while let Some(heard) = subscription.heard() {
+            self.tell(&heard);
+        }
+        self.finish().await
+    }
+
+    fn tell(&mut self, heard: &Heard) {
+        let told = match heard {
+            Heard::Event(told) => told,
+            Heard::Lost(events) => {
+                self.lost += events;
+                self.otlp.iter().for_each(|otlp| otlp.lost(*events));
+                return;
+            }
+        };
+        let Some(entry) = Entry::of(told) else { return };
+        self.file.iter_mut().for_each(|file| file.tell(&entry));
+        self.syslog.iter_mut().for_each(|syslog| syslog.tell(&entry));
+        self.otlp.iter().for_each(|otlp| otlp.tell(&entry));
+        for (hook, events) in &self.hooks {
+            if events.iter().any(|pattern| glob::matches(pattern, &entry.kind)) {
+                hook.send(&format!("{}-{}", entry.session, entry.seq), entry.flat());
+            }
+        }
+    }
+
+    /// All at once: none of them takes the time of another.
+    async fn finish(mut self) -> Vec<String> {
+        let until = Instant::now() + DRAIN_TIMEOUT;
+        let hooks = async {
+            for (hook, _) in &self.hooks {
+                hook.finish(until.saturating_duration_since(Instant::now())).await;
+            }
+        };
+        let otlp = async {
+            match self.otlp {
+                Some(otlp) => otlp.finish(until).await,
+                None => None,
+            }
+        };
+        let ((), otlp) = tokio::join!(hooks, otlp);
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(otlp.map(|why| format!("otlp: {why}")));
+        for (name, failed) in [
+            ("file", self.file.and_then(|file| file.failed)),
+            ("syslog", self.syslog.and_then(|syslog| syslog.failed)),
+        ] {
+            notes.extend(failed.map(|(why, events)| format!("{name}: {events} events are missing: {why}")));
+        }
+        if let Some((why, events)) = &*self.undelivered.0.borrow() {
+            notes.push(format!("webhooks: {events} events were not delivered: {why}"));
+        }
+        if self.lost > 0 {
+            notes.push(format!("{} events were recorded faster than they could be told", self.lost));
+        }
+        notes
+    }
+}
+
+/// What webhooks did not take, and why the last of it. It is counted and not recorded: to record it would be one more event,
+/// and what it says is on record already.
+#[derive(Clone, Default)]
+struct Undelivered(Rc<RefCell<Option<(String, u64)>>>);
+
+impl Recorder for Undelivered {
+    fn record(&self, event: Event) {
+        if let Event::AlertUndelivered { detail, .. } = event {
+            let before = self.0.borrow_mut().take().map_or(0, |(_, events)| events);
+            self.0.replace(Some((detail, before + 1)));
+        }
+    }
+
+    async fn commit(&self, event: Event) -> Result<(), String> {
+        self.record(event);
+        Ok(())
+    }
+
+    async fn room(&self) {}
+
+    fn broken(&self) -> Option<String> {
+        None
+    }
+}

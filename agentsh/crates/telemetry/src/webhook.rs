@@ -1,0 +1,198 @@
+//! Alerts to an address of the user's: signed, sent again when that may help, and on record when all was in vain.
+//!
+//! Whoever raises an alert never waits. Every alert has a task of its own; beyond [`MAX_WAITING`] an alert is only
+//! put on record.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use serde_json::Value;
+use sha2::Sha256;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use agentsh_egress::{Client, Post};
+use agentsh_store::{Event, Recorder};
+
+/// Of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Before the second attempt; doubled before each one after it.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const ATTEMPTS: u32 = 5;
+/// Requests on the way at once.
+const AT_ONCE: usize = 4;
+/// Alerts that are not delivered yet.
+const MAX_WAITING: usize = 256;
+/// What a receiver answers is not used.
+const MAX_ANSWER: usize = 64 << 10;
+
+pub struct Settings {
+    pub url: Url,
+    /// Signs what is sent.
+    pub secret: Option<Vec<u8>>,
+    /// As the constants above; tests are faster.
+    pub patience: Duration,
+    pub first_wait: Duration,
+}
+
+impl Settings {
+    #[must_use]
+    pub fn new(url: Url, secret: Option<Vec<u8>>) -> Self {
+        Self { url, secret, patience: ATTEMPT_TIMEOUT, first_wait: FIRST_WAIT }
+    }
+}
+
+/// Must be used inside a `LocalSet`. Cheap to clone.
+#[derive(Clone)]
+pub struct Webhook<R> {
+    inner: Rc<Inner<R>>,
+}
+
+struct Inner<R> {
+    settings: Settings,
+    client: Client,
+    record: R,
+    turns: Semaphore,
+    /// Alerts that are neither delivered nor on record as lost.
+    waiting: RefCell<std::collections::BTreeMap<String, Value>>,
+    done: Notify,
+}
+
+impl<R: Recorder + 'static> Webhook<R> {
+    pub fn new(settings: Settings, client: Client, record: R) -> Self {
+        let inner = Inner {
+            settings,
+            client,
+            record,
+            turns: Semaphore::new(AT_ONCE),
+            waiting: RefCell::default(),
+            done: Notify::new(),
+        };
+        Self { inner: Rc::new(inner) }
+    }
+
+    /// Sends an alert, some time. `event_id` is the same in every attempt, so that a receiver can tell them apart.
+    pub fn send(&self, event_id: &str, alert: Value) {
+        if self.inner.waiting.borrow().len() >= MAX_WAITING {
+            return self.inner.give_up(event_id, alert, 0, "too many alerts wait to be delivered");
+        }
+        self.inner.waiting.borrow_mut().insert(event_id.to_owned(), alert.clone());
+        let (inner, event_id) = (Rc::clone(&self.inner), event_id.to_owned());
+        tokio::task::spawn_local(async move {
+            let outcome = inner.deliver(&alert).await;
+            // Gone when the session ended in between, which put it on record.
+            if inner.waiting.borrow_mut().remove(&event_id).is_some()
+                && let Err((attempts, why)) = outcome
+            {
+                inner.give_up(&event_id, alert, attempts, &why);
+            }
+            inner.done.notify_waiters();
+        });
+    }
+
+    /// So many events went by unseen: an alert may have been among them.
+    pub fn lost(&self, event_id: &str, events: u64) {
+        let why = format!("{events} events were recorded faster than they could be looked at");
+        self.inner.give_up(event_id, Value::Null, 0, &why);
+    }
+
+    /// Waits for what is on the way, and puts on record what is not delivered by then.
+    pub async fn finish(&self, within: Duration) {
+        let all_gone = async {
+            loop {
+                let changed = self.inner.done.notified();
+                if self.inner.waiting.borrow().is_empty() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if timeout(within, all_gone).await.is_err() {
+            let left = std::mem::take(&mut *self.inner.waiting.borrow_mut());
+            for (event_id, alert) in left {
+                self.inner.give_up(&event_id, alert, 0, "the session ended before it was delivered");
+            }
+        }
+    }
+}
+
+impl<R: Recorder> Inner<R> {
+    /// # Errors
+    /// How many attempts were made, and why the last one failed.
+    async fn deliver(&self, alert: &Value) -> Result<(), (u32, String)> {
+        let body = alert.to_string().into_bytes();
+        let mut wait = self.settings.first_wait;
+        for attempt in 1.. {
+            let outcome = {
+                let _turn = self.turns.acquire().await;
+                self.attempt(&body).await
+            };
+            match outcome {
+                Ok(()) => return Ok(()),
+                Err((why, again)) if !again || attempt == ATTEMPTS => return Err((attempt, why)),
+                Err(_) => sleep(wait).await,
+            }
+            wait *= 2;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// Why, and whether another attempt may help.
+    async fn attempt(&self, body: &[u8]) -> Result<(), (String, bool)> {
+        let post = Post {
+            url: self.settings.url.clone(),
+            headers: headers(self.settings.secret.as_deref(), body, jiff::Timestamp::now().as_second()),
+            body: body.to_vec(),
+            within: self.settings.patience,
+            max_answer: MAX_ANSWER,
+        };
+        match self.client.post(post).await {
+            // A long or broken text behind a status that nobody saw: the alert may have arrived, and may not have.
+            Err(error) => Err((error.to_string(), !error.is_permanent())),
+            Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
+            Ok(answer) => {
+                let again = answer.status >= 500 || matches!(answer.status, 408 | 425 | 429);
+                Err((format!("the receiver answered with status {}", answer.status), again))
+            }
+        }
+    }
+
+    fn give_up(&self, event_id: &str, alert: Value, attempts: u32, why: &str) {
+        let event_id = event_id.to_owned();
+        self.record.record(Event::AlertUndelivered { event_id, attempts, detail: why.to_owned(), alert });
+    }
+}
+
+/// The signature covers the moment of sending, so that an old alert cannot be sent again by somebody else.
+pub fn headers(secret: Option<&[u8]>, body: &[u8], now: i64) -> Vec<(HeaderName, HeaderValue)> {
+    let mut headers = vec![
+        (CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION")))),
+        (HeaderName::from_static("x-canary-timestamp"), HeaderValue::from(now)),
+    ];
+    if let Some(secret) = secret
+        && let Ok(value) = HeaderValue::from_str(&signature(secret, now, body))
+    {
+        headers.push((HeaderName::from_static("x-canary-signature-256"), value));
+    }
+    headers
+}
+
+/// `sha256=` and HMAC-SHA256 in hex over the decimal seconds since 1970 and the body right behind them.
+fn signature(secret: &[u8], now: i64, body: &[u8]) -> String {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return String::new() };
+    mac.update(now.to_string().as_bytes());
+    mac.update(body);
+    let digest = mac.finalize().into_bytes();
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256={hex}")
+}
+
+#[cfg(test)]
+#[path = "webhook_tests.rs"]
+mod tests;
