@@ -29,14 +29,14 @@ pub struct Seen {
 /// Looks again and again, until it is asked for what it saw.
 pub struct Watch {
     stop: Arc<AtomicBool>,
-    /// Set once the known text was seen in the memory of a program other than agentsh.
+    /// Set once the known text was seen in the memory of the agent.
     pub has_looked: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,
 }
 
 impl Watch {
-    /// `known`: what the memory of the agent must have, or nothing was looked at.
-    pub fn start(secret: &str, known: &str, home: &Path) -> Self {
+    /// `known`: what the memory of the agent must have, or nothing was looked at. `agent`: a part of its program's name.
+    pub fn start(secret: &str, known: &str, agent: &'static str, home: &Path) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let has_looked = Arc::new(AtomicBool::new(false));
         let (stopped, looked, home) = (Arc::clone(&stop), Arc::clone(&has_looked), home.to_owned());
@@ -52,7 +52,7 @@ impl Watch {
                 if let Some(pid) = pids.last() {
                     files(*pid, &texts[0], &home, &mut seen);
                 }
-                if seen.known.iter().any(|program| program != "agentsh") {
+                if seen.known.iter().any(|program| program.contains(agent)) {
                     looked.store(true, Ordering::Relaxed);
                 }
                 std::thread::sleep(Duration::from_millis(50));

@@ -19,7 +19,7 @@ fn mode(starter: Starter) -> Mode {
     }
 }
 
-fn works(starter: Starter, agent: &[&str], prepare: impl Fn(&Place)) {
+fn works(starter: Starter, agent: &[&'static str], prepare: impl Fn(&Place)) {
     let mode = mode(starter);
     let place = forge(mode, "userns");
     let work = place.project.join("work");
@@ -52,7 +52,7 @@ fn works(starter: Starter, agent: &[&str], prepare: impl Fn(&Place)) {
         format!("{}:/usr/local/bin:/usr/bin:/bin", packages.join("node_modules/.bin").display()),
     );
     prepare(&place);
-    let watch = is_root().then(|| inside::Watch::start(TOKEN, KNOWN, &place.home));
+    let watch = is_root().then(|| inside::Watch::start(TOKEN, KNOWN, agent[0], &place.home));
     let words = [&["run", "--"], agent].concat();
     let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
     let seen = watch.map(inside::Watch::finish);

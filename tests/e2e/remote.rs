@@ -76,7 +76,7 @@ fn assert_read(place: &Place, agent: Agent, (server, secret): (&str, &str)) {
         Agent::Codex => CODEX[CODEX.len() - 1],
     };
     // Only root may look into the memory of others.
-    let watch = is_root().then(|| Watch::start(secret, known, &place.home));
+    let watch = is_root().then(|| Watch::start(secret, known, agent.program(), &place.home));
     let (ended, result, heard) = ask(place, agent, server, watch.as_ref());
     if let Some(seen) = watch.map(Watch::finish) {
         assert_eq!(seen.secret, BTreeSet::new(), "the secret is inside");

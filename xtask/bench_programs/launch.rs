@@ -13,7 +13,7 @@ use agentsh::sandbox::SpawnError;
 use agentsh::sandbox::plan::Access;
 use agentsh::sandbox::sealed::{self, Sealed};
 use agentsh::sandbox::spec::{PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge};
-use agentsh::session::context::Context;
+use agentsh::session::Context;
 use agentsh::session::launch::{self, Handles};
 use agentsh::session::specify;
 use serde_json::json;

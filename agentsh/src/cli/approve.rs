@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::output::{Context, Failure, OK, finish};
 use crate::agent::dialect::Dialect;
 use crate::agent::{agreement, json};
-use crate::session::agreements;
 use crate::store::escape;
+use agentsh_host::agreements;
 
 /// Longest file that is read, in bytes: what the adapters read.
 const MAX_BYTES: u64 = 1 << 20;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::output::Failure;
 use super::style::{BAD, GOOD, paint};
-use crate::session::copies::write_anew;
 use crate::store::escape;
+use agentsh_host::copies::write_anew;
 
 /// Longest file that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 20;

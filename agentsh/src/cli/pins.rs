@@ -333,8 +333,7 @@ mod tests {
     use std::path::Path;
 
     fn state(files: &[(&str, &[u8])]) -> (PinState, BTreeMap<String, Vec<u8>>) {
-        let hex =
-            |bytes: &[u8]| Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |bytes: &[u8]| agentsh_base::hex(&Sha256::digest(bytes));
         let manifest: BTreeMap<String, String> =
             files.iter().map(|(path, content)| ((*path).to_owned(), hex(content))).collect();
         let state = PinState {

@@ -28,9 +28,9 @@ use crate::policy::{
     self, Answer, Diagnostic, Named, PathContext, Policy, PolicyError, PolicyTest, Ruled, Search,
     ServerProfile, find, find_named, profile, tests,
 };
-use crate::session::toolchains::Toolchains;
 use crate::store::escape;
 use crate::types::RuleRef;
+use agentsh_host::toolchains::Toolchains;
 
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
@@ -201,12 +201,12 @@ impl Surroundings {
         let config_home = base("XDG_CONFIG_HOME", ".config");
         let state = base("XDG_STATE_HOME", ".local/state").join("agentsh");
         let (directory, system) = (std::env::current_dir()?, policy::SYSTEM_FILE.into());
-        let project = crate::session::context::project_of(&directory, &home);
+        let project = agentsh_host::context::project_of(&directory, &home);
         let variables = std::env::vars_os();
         let mut env = variables
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        crate::session::context::without_shims(&mut env);
+        agentsh_host::context::without_shims(&mut env);
         Ok(Self { project, directory, home, system, config_home, state, env })
     }
 

@@ -272,5 +272,5 @@ fn store(all: &BTreeMap<String, Profile>) -> Result<(), Failure> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
     }
     let text = serde_json::to_vec_pretty(all).map_err(std::io::Error::from)?;
-    crate::session::copies::write_anew(&path, &text, 0o600).map_err(failed)
+    agentsh_host::copies::write_anew(&path, &text, 0o600).map_err(failed)
 }

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::{exit, fail, style};
 use crate::session::Context;
-use crate::session::review::changes::{Change, State, Trees};
-use crate::session::review::{self, Applied, Mark, Review, Selection, Shown, diff};
 use crate::store::escape;
+use agentsh_host::review::changes::{Change, State, Trees};
+use agentsh_host::review::{self, Applied, Mark, Review, Selection, Shown, diff};
 
 #[derive(Debug, Args)]
 pub struct ReviewArgs {
@@ -179,7 +179,7 @@ fn as_listed(review: &Review, context: &Context, paths: &[PathBuf]) -> Result<Ve
 /// From the current directory to the project.
 fn relative(review: &Review, paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let one = |path: &PathBuf| {
-        let absolute = crate::session::undo::absolute(path);
+        let absolute = agentsh_host::undo::absolute(path);
         match absolute.strip_prefix(&review.project) {
             // The project itself is everything.
             Ok(below) => Ok(below.to_owned()),

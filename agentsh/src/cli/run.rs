@@ -13,10 +13,10 @@ use crate::sandbox::Tier;
 use crate::session::Session;
 use crate::session::given::Given;
 use crate::session::network::{self, Backend};
-use crate::session::publish::Asked;
 use crate::session::run::{Outcome, Request, run as run_session};
 use crate::session::run_error::{RunError, exit_code_of};
 use crate::store::Reader;
+use agentsh_host::publish::Asked;
 
 use super::flags::FlagArgs;
 use super::policy::generate;

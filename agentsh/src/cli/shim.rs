@@ -14,9 +14,9 @@ use super::output::{self, Failure, NO, OK, finish};
 use super::style::prose;
 use crate::agent::Kind;
 use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::session::context::SHIMS;
-use crate::session::copies::write_anew;
 use crate::store::escape;
+use agentsh_host::context::SHIMS;
+use agentsh_host::copies::write_anew;
 
 /// Set to `off`, the agent is started as it is.
 const SWITCH: &str = "AGENTSH_SHIM";

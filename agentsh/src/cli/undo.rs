@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{exit, fail};
-use crate::session::{Context, undo};
+use crate::session::Context;
+use agentsh_host::undo;
 
 #[derive(Debug, Args)]
 pub struct UndoArgs {

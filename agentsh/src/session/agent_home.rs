@@ -75,7 +75,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> Result<Contri
 pub fn of_project(facts: &Facts, kind: Kind) -> PathBuf {
     use sha2::{Digest, Sha256};
     let hash = Sha256::digest(facts.context.project.as_os_str().as_encoded_bytes());
-    let project: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let project: String = agentsh_base::hex(hash.iter().take(12));
     facts.context.state.join("agents").join(kind.name()).join(project)
 }
 

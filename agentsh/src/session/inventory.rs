@@ -101,7 +101,7 @@ impl Inventory {
 
     fn file(&self, server: &ServerId) -> PathBuf {
         let key = Sha256::digest(format!("{}\0{}", self.project, server.0));
-        let name: String = key.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let name: String = agentsh_base::hex(key.iter().take(16));
         self.directory.join(format!("{name}.json"))
     }
 }

@@ -277,7 +277,7 @@ fn texts(resolved: &Resolved) -> Texts {
         let Ok(content) = std::fs::read(&path) else { continue };
         let Some(left) = room.checked_sub(content.len()) else { break };
         room = left;
-        let hash = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = agentsh_base::hex(&Sha256::digest(&content));
         texts.insert(hash, content);
     }
     texts

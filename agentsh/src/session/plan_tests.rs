@@ -19,8 +19,8 @@ use crate::sandbox::testing::{self, FakeHost};
 use crate::types::RuleRef;
 
 use super::specify::{AGENT_SECTION, of_endpoints};
-use super::toolchains::Toolchains;
 use super::{credentials, grants, ssh};
+use agentsh_host::toolchains::Toolchains;
 
 const HOME: &str = "/home/u";
 const PROJECT: &str = "/home/u/project";

@@ -25,14 +25,14 @@ use super::network::OfAgent;
 use super::process::{self, Process};
 use super::publish::Asked;
 use super::resolving::{self, Command, Pinned};
-use super::review::launch::Layers;
+use super::review_mode::Layers;
 use super::run_error::{RunError, exit_code_of};
 use super::signals::{self, Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
 use super::{
     Opening, RemoveOnDrop, Session, SessionError, agent_home, brings, configured, credentials, go_modules,
-    grants, network, pinning, project_sources, remember, remotes, review, socket_directory, specify, ssh,
-    trees, unknown,
+    grants, network, pinning, project_sources, remember, remotes, review_mode, socket_directory, specify,
+    ssh, trees, unknown,
 };
 use crate::session::{Facts, Record};
 
@@ -97,7 +97,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     let session = Rc::new(session);
     let result = supervise(&session, kind, &request).await;
     if request.review {
-        review::launch::tell(&session);
+        review_mode::tell(&session);
     }
     session.record.release_refusals(request.summarised && result.is_ok());
     session.record.release_notes();
@@ -231,8 +231,7 @@ async fn start_agent(
         )));
     }
     let is_layered = request.review && specify::project_access(&session.facts).is_some();
-    let layer =
-        is_layered.then(|| review::launch::begin(&session.facts, &request.agent.words)).transpose()?;
+    let layer = is_layered.then(|| review_mode::begin(&session.facts, &request.agent.words)).transpose()?;
     let agent = specify::Agent {
         kind,
         given: &request.agent,
@@ -290,7 +289,7 @@ async fn start_agent(
     // It is set once: a session has one agent.
     let _ = session.live.agent_spec.set(spec);
     if layer.is_some() {
-        review::launch::share(session, &process)?;
+        review_mode::share(session, &process)?;
     }
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.record.journal.flush_now();

@@ -64,7 +64,7 @@ async fn leave_out(
     if left_out.is_empty() {
         return Ok(None);
     }
-    let hex = |hasher: Sha256| hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |hasher: Sha256| agentsh_base::hex(&hasher.finalize());
     let sha256 = |bytes: &[u8]| hex(Sha256::new().chain_update(bytes));
     let names: Vec<String> = left_out.iter().map(|(name, _)| name.clone()).collect();
     let manifest = left_out

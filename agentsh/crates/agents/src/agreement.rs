@@ -2,7 +2,6 @@
 //! next change of the file is asked for again.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -15,12 +14,7 @@ pub fn key(path: &Path, content: &str) -> String {
     hash.update(path.as_os_str().as_encoded_bytes());
     hash.update([0]);
     hash.update(content);
-    let mut text = String::with_capacity(64);
-    for byte in hash.finalize() {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    agentsh_base::hex(&hash.finalize())
 }
 
 /// Whether a file with this content was agreed to.

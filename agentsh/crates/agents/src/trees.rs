@@ -184,7 +184,7 @@ pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     for (path, hash) in &content.manifest {
         hasher.update(format!("{}:{path}{hash}", path.len()));
     }
-    content.digest = format!("sha256:{}", hex(hasher));
+    content.digest = format!("sha256:{}", agentsh_base::hex(&hasher.finalize()));
     Ok(content)
 }
 
@@ -306,11 +306,7 @@ fn leads_to_file(directory: impl AsFd, name: &OsStr) -> bool {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    hex(Sha256::new().chain_update(bytes))
-}
-
-fn hex(hasher: Sha256) -> String {
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

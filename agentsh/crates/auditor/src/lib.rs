@@ -15,13 +15,13 @@ use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 use url::Url;
 
-use agentsh_egress::{Client, HttpError};
 use agentsh_base::json::Json;
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_egress::{Client, HttpError};
 use agentsh_policy::Ruled;
 use agentsh_policy::proxy_file::{AuditTimeout, Auditor, ProxyFile};
 use agentsh_secrets::values;
 use agentsh_store::redact;
-use agentsh_base::types::{RuleRef, ServerId};
 
 use answer::Word;
 pub(crate) use answer::after_thoughts;

@@ -38,5 +38,5 @@ impl Question {
 fn random<const N: usize>() -> Option<String> {
     let mut bytes = [0; N];
     rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).ok()?;
-    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(agentsh_base::hex(&bytes))
 }

@@ -191,10 +191,12 @@ fn keys_come_from_the_named_variables_and_are_shown_nowhere() {
 #[test]
 fn two_people_stay_two_members() {
     let tree =
-        agentsh_base::json::read(br#"{"ann@a.example": "one", "bob@b.example": {"[email] 2": "two"}}"#).unwrap();
+        agentsh_base::json::read(br#"{"ann@a.example": "one", "bob@b.example": {"[email] 2": "two"}}"#)
+            .unwrap();
     let data = shown(&ServerId("net".into()), "post", Some(&tree), None);
     assert_eq!(data["arguments"], json!({"[email]": "one", "[email] 2": {"[email] 2": "two"}}));
-    let tree = agentsh_base::json::read(br#"{"[email] 3": 1, "ann@a.example": 2, "bob@b.example": 3}"#).unwrap();
+    let tree =
+        agentsh_base::json::read(br#"{"[email] 3": 1, "ann@a.example": 2, "bob@b.example": 3}"#).unwrap();
     let data = shown(&ServerId("net".into()), "post", Some(&tree), None);
     assert_eq!(data["arguments"], json!({"[email] 3": 1, "[email]": 2, "[email] 4": 3}));
 }

@@ -20,3 +20,13 @@ pub mod url_path;
 pub mod wsl;
 
 pub use shown_time::shown_time;
+
+/// Two lower-case hex digits for each byte.
+#[must_use]
+pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
+    use std::fmt::Write as _;
+    bytes.into_iter().fold(String::new(), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}

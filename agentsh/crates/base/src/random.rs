@@ -7,11 +7,7 @@ use std::io;
 /// # Errors
 /// When the system gives no random numbers.
 pub fn hex<const BYTES: usize>() -> io::Result<String> {
-    use std::fmt::Write as _;
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(crate::hex(&bytes))
 }

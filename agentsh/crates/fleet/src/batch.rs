@@ -53,14 +53,14 @@ impl Batch {
     /// A row that no journal has: with a line break in its body.
     pub fn packed(&self) -> Result<Vec<u8>, Unreadable> {
         let mut text = String::new();
-        let hash = self.after.hash.map_or_else(|| "-".to_owned(), |hash| keys::hex(&hash));
+        let hash = self.after.hash.map_or_else(|| "-".to_owned(), |hash| agentsh_base::hex(&hash));
         text.push_str(&format!("{}\t{hash}\n", self.after.id));
         for (number, row) in self.rows.iter().enumerate() {
             let words = [&row.session, &row.time, &row.body];
             if words.iter().any(|word| word.contains(['\n', '\r', '\t'])) {
                 return Err(Unreadable::Line(number + 2, "a row of the journal holds a line break"));
             }
-            let hash = keys::hex(&row.hash);
+            let hash = agentsh_base::hex(&row.hash);
             text.push_str(&format!(
                 "{}\t{}\t{}\t{}\t{hash}\t{}\n",
                 row.id, row.session, row.seq, row.time, row.body

@@ -9,7 +9,7 @@ use agentsh_store::{Reader, StoreError};
 use crate::batch::{self, Batch, Place};
 use crate::client::{Client, ClientError};
 use crate::wire::Position;
-use crate::{heads, keys, place};
+use crate::{heads, place};
 
 /// How often an idle forwarder looks for new rows.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -133,7 +133,7 @@ async fn step(
     };
     let hash = if position.id == 0 { None } else { journal.hash_at(position.id).await? };
     let after = Place { id: position.id, hash };
-    let does_fit = position.id == 0 || hash.is_some_and(|hash| keys::hex(&hash) == position.hash);
+    let does_fit = position.id == 0 || hash.is_some_and(|hash| agentsh_base::hex(&hash) == position.hash);
     let rows = if does_fit {
         journal.raw_after(position.id, batch::MAX_ROWS, batch::USUAL_BYTES).await?
     } else {

@@ -6,7 +6,6 @@ use agentsh_store::raw::NOTHING;
 use agentsh_store::{Reader, StoreError};
 
 use crate::batch::{self, Unreadable};
-use crate::keys;
 
 /// Place and hash of the last row of each session, as they come out of its rows.
 pub type Heads = BTreeMap<String, (u64, [u8; 32])>;
@@ -40,7 +39,7 @@ pub async fn computed(journal: &mut Reader, until: i64) -> Result<Heads, StoreEr
 pub fn packed(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
     let mut text = format!("{until}\n");
     for (session, (seq, hash)) in heads {
-        text.push_str(&format!("{session}\t{seq}\t{}\n", keys::hex(hash)));
+        text.push_str(&format!("{session}\t{seq}\t{}\n", agentsh_base::hex(hash)));
     }
     batch::pack(text.as_bytes())
 }

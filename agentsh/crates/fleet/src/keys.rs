@@ -39,12 +39,12 @@ impl HostKey {
     /// What the server keeps.
     #[must_use]
     pub fn public(&self) -> String {
-        hex(self.pair.public_key().as_ref())
+        agentsh_base::hex(self.pair.public_key().as_ref())
     }
 
     #[must_use]
     pub fn sign(&self, text: &str) -> String {
-        hex(self.pair.sign(text.as_bytes()).as_ref())
+        agentsh_base::hex(self.pair.sign(text.as_bytes()).as_ref())
     }
 }
 
@@ -63,16 +63,7 @@ pub fn is_signed(public: &str, text: &str, signature: &str) -> bool {
 /// SHA-256 as hex digits.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
+    agentsh_base::hex(&Sha256::digest(bytes))
 }
 
 #[must_use]

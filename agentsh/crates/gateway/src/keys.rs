@@ -132,15 +132,7 @@ impl Key {
 }
 
 pub fn hash(key: &str) -> String {
-    hex(&Sha256::digest(key.as_bytes()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    agentsh_base::hex(&Sha256::digest(key.as_bytes()))
 }
 
 #[cfg(test)]

@@ -12,12 +12,7 @@ use crate::json::{Json, unescape, write_text};
 /// `sha256:` and 64 hex digits over the canonical form.
 #[must_use]
 pub fn hash(definition: &Json<'_>) -> String {
-    use std::fmt::Write as _;
-    let mut hash = "sha256:".to_owned();
-    for byte in Sha256::digest(canonical(definition)) {
-        let _infallible = write!(hash, "{byte:02x}");
-    }
-    hash
+    format!("sha256:{}", agentsh_base::hex(&Sha256::digest(canonical(definition))))
 }
 
 /// The canonical form.

@@ -210,7 +210,7 @@ impl Broker {
         let own = self.credentials.iter().filter(|one| one.host == host && one.port == port);
         let needles = own.flat_map(|one| {
             let secret = one.secret.as_bytes();
-            let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex: String = agentsh_base::hex(secret);
             let written = [one.secret.clone(), hex.to_ascii_uppercase(), hex];
             written.map(String::into_bytes).into_iter().chain(in_base64(secret))
         });

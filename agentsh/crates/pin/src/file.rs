@@ -326,12 +326,5 @@ pub(super) fn is_distribution(path: &Path) -> bool {
 
 #[must_use]
 pub(super) fn hex(digest: &[u8; 32]) -> String {
-    use std::fmt::Write as _;
-    digest.iter().fold(String::with_capacity(71), |mut text, byte| {
-        if text.is_empty() {
-            text.push_str("sha256:");
-        }
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    format!("sha256:{}", agentsh_base::hex(digest))
 }

@@ -32,10 +32,5 @@ pub fn hash<'a>(canonical: impl IntoIterator<Item = &'a str>) -> String {
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     use sha2::{Digest, Sha256};
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        let _infallible = write!(text, "{byte:02x}");
-    }
-    text
+    agentsh_base::hex(&Sha256::digest(bytes))
 }

@@ -156,8 +156,7 @@ pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUs
 fn kept(place: &Path, entries: &BTreeMap<&Path, &What>) -> io::Result<(PathBuf, InUse)> {
     // What was written before the machine was switched off may be on its disk in parts.
     let boot = proc_file::read("/proc/sys/kernel/random/boot_id")?;
-    let hash: String =
-        hash(&encoded(&(boot, entries))?).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = agentsh_base::hex(hash(&encoded(&(boot, entries))?).iter().take(16));
     let (path, lock) = (place.join(&hash), place.join(format!("{hash}.lock")));
     let open =
         || OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&lock);

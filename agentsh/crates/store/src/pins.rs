@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn hex(content: &[u8]) -> String {
-        Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+        agentsh_base::hex(&Sha256::digest(content))
     }
 
     fn state(server: &str, content: &str) -> (PinState, Texts) {

@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use agentsh_store::{Event, Heard, Recorder, Subscription};
 use agentsh_base::types::SessionId;
+use agentsh_store::{Event, Heard, Recorder, Subscription};
 
 use super::webhook::Webhook;
 

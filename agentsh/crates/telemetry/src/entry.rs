@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use agentsh_store::Told;
 use agentsh_base::types::{RuleRef, SessionId};
+use agentsh_store::Told;
 
 /// Longest text that is taken out of an event to stand on its own, in bytes.
 const MAX_TEXT: usize = 1024;

@@ -14,10 +14,10 @@ use super::file::Lines;
 use super::otlp::{self, Otlp};
 use super::syslog::Syslog;
 use super::webhook::{self, Webhook};
+use agentsh_base::types::SessionId;
 use agentsh_egress::Client;
 use agentsh_policy::glob;
 use agentsh_store::{Event, Heard, Recorder, Subscription};
-use agentsh_base::types::SessionId;
 
 /// How long the end of a session waits for what is on its way.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);

@@ -77,8 +77,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use agentsh_store::Told;
     use agentsh_base::types::SessionId;
+    use agentsh_store::Told;
 
     fn entry(body: String) -> Entry {
         let session = SessionId(uuid::Uuid::nil());

@@ -189,7 +189,7 @@ fn signature(secret: &[u8], now: i64, body: &[u8]) -> String {
     mac.update(now.to_string().as_bytes());
     mac.update(body);
     let digest = mac.finalize().into_bytes();
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = agentsh_base::hex(&digest);
     format!("sha256={hex}")
 }
 

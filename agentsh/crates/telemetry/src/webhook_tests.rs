@@ -5,10 +5,10 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 
 use super::*;
-use agentsh_egress::testing::{Receiver, Step, answer, client};
-use agentsh_store::words::{Action, Severity};
 use crate::alerts::Alerts;
 use agentsh_base::types::{RuleRef, ServerId, SessionId};
+use agentsh_egress::testing::{Receiver, Step, answer, client};
+use agentsh_store::words::{Action, Severity};
 
 #[derive(Clone, Default)]
 struct Journal(Rc<RefCell<Vec<Event>>>);

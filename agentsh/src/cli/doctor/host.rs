@@ -209,7 +209,7 @@ fn agent(name: &str, context: &Context, known: &BTreeMap<FileKey, [u8; 32]>) -> 
     let digest = key.ok().and_then(|key| known.get(&key));
     let hash = match digest {
         Some(bytes) => {
-            let hex: String = bytes.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+            let hex: String = agentsh_base::hex(bytes.iter().take(6));
             format!("; sha256 {hex}…")
         }
         // Its first run does it.

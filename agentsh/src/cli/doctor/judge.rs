@@ -211,10 +211,13 @@ fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
 fn capabilities(answer: Option<&Answer>) -> Layer {
     let mut row = by_tries("capabilities", "none, and none to be had", answer, &["EPERM", "EINVAL"]);
     let Some(answer) = answer else { return row };
-    let held = |value: &String| value.trim().chars().any(|digit| digit != '0');
-    let wanting: Vec<&str> = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
+    let wanting: Vec<String> = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
         .into_iter()
-        .filter(|set| answer.facts.get(*set).is_none_or(held))
+        .filter_map(|set| match answer.facts.get(set).map(|bits| u64::from_str_radix(bits.trim(), 16)) {
+            Some(Ok(0)) => None,
+            Some(Ok(bits)) => Some(format!("{set} ({})", capability_names(bits))),
+            _ => Some(set.to_owned()),
+        })
         .collect();
     if wanting.is_empty() {
         row.got = format!("all five sets empty; {}", row.got);
@@ -224,6 +227,15 @@ fn capabilities(answer: Option<&Answer>) -> Layer {
         row.remedy = REPORT.to_owned();
     }
     row
+}
+
+/// The names of the capabilities in a set of `/proc/PID/status`, and the numbers of those that have no name yet.
+fn capability_names(mut bits: u64) -> String {
+    let mut names: Vec<_> = caps::all().into_iter().filter(|one| bits & one.bitmask() != 0).collect();
+    names.sort_by_key(|one| one.index());
+    bits = names.iter().fold(bits, |bits, one| bits & !one.bitmask());
+    let unnamed = (bits != 0).then(|| format!("{bits:#x}"));
+    names.iter().map(ToString::to_string).chain(unnamed).collect::<Vec<_>>().join(", ")
 }
 
 fn no_new_privileges(answer: Option<&Answer>) -> Layer {

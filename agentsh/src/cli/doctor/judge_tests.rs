@@ -68,7 +68,10 @@ fn a_capability_that_is_left_is_named() {
     }
     assert_eq!(capabilities(Some(&inside)).state, State::Enforced);
     inside.facts.insert("CapBnd".to_owned(), "0000000000200000".to_owned());
-    assert_eq!(capabilities(Some(&inside)).why, "not empty: CapBnd");
+    assert_eq!(capabilities(Some(&inside)).why, "not empty: CapBnd (CAP_SYS_ADMIN)");
+    inside.facts.insert("CapAmb".to_owned(), "8000000000000001".to_owned());
+    let why = capabilities(Some(&inside)).why;
+    assert_eq!(why, "not empty: CapBnd (CAP_SYS_ADMIN), CapAmb (CAP_CHOWN, 0x8000000000000000)");
 }
 
 fn probed(output: &str, ended: Ended, cgroup: bool, code: u8) -> Probed {

@@ -9,7 +9,7 @@ use super::host::enrolled;
 use super::people::{At, http};
 use crate::fleet::place::{self, HostFile};
 use crate::fleet::wire::{Host, Look, Position};
-use crate::fleet::{Client, ClientError, keys};
+use crate::fleet::{Client, ClientError};
 use crate::store::{Reader, escape};
 
 /// Rows that may wait without anything being wrong.
@@ -86,7 +86,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> R
     let newest = journal.newest().await?;
     looks.extend(spool(&context.state_dir, newest.saturating_sub(position.id)));
     let hash = journal.hash_at(position.id).await?;
-    let does_fit = position.id == 0 || hash.is_some_and(|hash| keys::hex(&hash) == position.hash);
+    let does_fit = position.id == 0 || hash.is_some_and(|hash| agentsh_base::hex(&hash) == position.hash);
     let lag = newest.saturating_sub(position.id);
     looks.push(look(
         does_fit && lag < USUAL_LAG,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::policy::{PathContext, Policy, ProcessPolicy, Question, Ruled, place};
-use crate::session::grants;
 use crate::types::{RuleRef, ServerId};
+use agentsh_host::grants;
 
 /// One line for each entry of the user that does not do what it says, here. `path` is where programs are looked for.
 pub(super) fn lint(policy: &Policy, context: &PathContext, path: Option<&String>) -> Vec<Ruled<String>> {

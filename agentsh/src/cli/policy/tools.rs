@@ -9,8 +9,8 @@ use super::Surroundings;
 use super::listing::Listing;
 use crate::policy::Policy;
 use crate::session::facts::lists_programs;
-use crate::session::toolchains::{self, Around, Toolchains};
 use crate::store::escape;
+use agentsh_host::toolchains::{self, Around, Toolchains};
 
 /// As `run` finds them. None where the policy lists what may run.
 pub(super) fn find(policy: &Policy, place: &Surroundings) -> Toolchains {

@@ -27,7 +27,7 @@ use super::output::{Context, Failure, OK, finish};
 use super::policy::Surroundings;
 use super::stop;
 use crate::base::random;
-use crate::session::host_programs;
+use agentsh_host::host_programs;
 
 #[derive(Clone, Debug, Args)]
 pub struct UiArgs {

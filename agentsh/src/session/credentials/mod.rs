@@ -56,12 +56,7 @@ pub async fn read(facts: &Facts, record: &Record) -> Brokered {
         record.note("no credential is used: the system gives no random numbers");
         return brokered;
     };
-    let mut mark = "agentsh_".to_owned();
-    for byte in random {
-        // Writing to a string cannot fail.
-        let _ = write!(mark, "{byte:02x}");
-    }
-    mark.push('_');
+    let mark = format!("agentsh_{}_", agentsh_base::hex(&random));
     let mut placeholders: BTreeMap<(CredentialSource, String), String> = BTreeMap::new();
     let mut credentials = Vec::new();
     for ruled in asked {

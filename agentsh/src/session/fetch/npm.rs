@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::egress::authorities::Source;
-use crate::session::address::Address;
+use agentsh_host::address::Address;
 
 use super::stage::{self, Task};
 use super::{FetchError, Job, failure};

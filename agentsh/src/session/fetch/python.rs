@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::egress::authorities::Source;
 use crate::policy::profile::{Package, Registry};
-use crate::session::address::Address;
+use agentsh_host::address::Address;
 
 use super::stage::{self, Task};
 use super::{FetchError, Job, failure};

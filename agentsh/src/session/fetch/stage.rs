@@ -15,7 +15,6 @@ use crate::sandbox::plan::Access;
 use crate::sandbox::spec::{
     Contribution, EnvChange, Feature, File, Grant, PathRules, ProcessKind, environment_so_far, merge,
 };
-use crate::session::address::Address;
 use crate::session::launch::Handles;
 use crate::session::network::{self, OfAgent};
 use crate::session::process::{self, ProcessError};
@@ -23,6 +22,7 @@ use crate::session::resolving::{self, Command};
 use crate::session::{pipes, specify, trust};
 use crate::store::words::ExitCause;
 use crate::types::RuleRef;
+use agentsh_host::address::Address;
 
 use super::{FetchError, Job};
 

@@ -178,7 +178,7 @@ impl Store {
 
 /// Of a login, in names of files and in the desktop's store.
 fn name(url: &str) -> String {
-    Sha256::digest(url.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(Sha256::digest(url.as_bytes()).iter().take(16))
 }
 
 fn read(path: &Path) -> Result<Entry, String> {

@@ -61,7 +61,7 @@ impl Canary {
 fn random_word() -> String {
     let mut bytes = [0; 16];
     let _ = getrandom::fill(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(&bytes)
 }
 
 fn views(text: &str, each: &mut dyn FnMut(&str)) {

@@ -150,7 +150,7 @@ impl Model {
             let mut random = [0; 12];
             // Without random bytes it can be guessed, and still opens nothing elsewhere.
             let _ = getrandom::fill(&mut random);
-            let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let random: String = agentsh_base::hex(&random);
             format!("agentsh-{}-{random}", name.to_ascii_lowercase().replace('_', "-"))
         };
         let users = &self.session.facts.context.env;

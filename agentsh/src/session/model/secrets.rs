@@ -88,7 +88,7 @@ fn hashed(key: &[u8], value: &str) -> String {
         |_| String::new(),
         |mut mac| {
             mac.update(value.as_bytes());
-            mac.finalize().into_bytes().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+            agentsh_base::hex(mac.finalize().into_bytes().iter().take(8))
         },
     )
 }

@@ -119,7 +119,7 @@ fn sign(secret: &[u8], key: &str, vouched: &VerificationOutcome) -> Option<Signe
     let VerificationOutcome { name, hash, at } = vouched.clone();
     let mut signed = Signed { name, hash, at, signature: String::new() };
     let mac = mac(secret, &signed.text(key))?;
-    signed.signature = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    signed.signature = agentsh_base::hex(&mac.finalize().into_bytes());
     Some(signed)
 }
 

@@ -18,14 +18,14 @@ use crate::session::credentials::Brokered;
 use crate::session::given::{self, Given};
 use crate::session::model::{Model, places};
 use crate::session::network::users_networks;
-use crate::session::project_sources::Known;
 use crate::session::resolving::Pinned;
 use crate::session::run_error::RunError;
-use crate::session::toolchains::{self, Caches, Toolchains};
 use crate::session::{
     Session, agent_home, environment, first_index, git_identity, grants, registries, remotes, repositories,
     signals, ssh, trust,
 };
+use agentsh_host::project_sources::Known;
+use agentsh_host::toolchains::{self, Caches, Toolchains};
 
 /// What the specification of an agent is made from.
 pub struct Agent<'a> {

@@ -8,7 +8,7 @@ use similar::{ChangeTag, TextDiff};
 use crate::sandbox::host::RealHost;
 use crate::sandbox::layout::instructing;
 use crate::sandbox::listed_host::ListedHost;
-use crate::session::copies::Copy;
+use agentsh_host::copies::Copy;
 
 /// Lines of a change that are shown.
 const MAX_LINES: usize = 6;

@@ -10,8 +10,8 @@ use crate::policy::builtin_paths;
 use crate::sandbox::git_config::{Entry, entries};
 pub use crate::sandbox::host::is_bare;
 use crate::sandbox::host::{Host, RealHost, plain};
-use crate::session::copies::{Copy, write_anew};
-use crate::session::undo::Aside;
+use agentsh_host::copies::{Copy, write_anew};
+use agentsh_host::undo::Aside;
 
 /// Every directory in which git keeps a repository, below these ones, and directories that could not be looked through.
 #[must_use]

@@ -28,9 +28,9 @@ use crate::sandbox::placeholders::Placeholders;
 use crate::sandbox::plan::{Executable, Identity, Mount};
 use crate::sandbox::spec::PathRules;
 use crate::sandbox::{Closer, Zygote, spawn};
-use crate::session::copies::Copy;
-use crate::session::undo::Aside;
 use crate::store::words::GuardChange;
+use agentsh_host::copies::Copy;
+use agentsh_host::undo::Aside;
 
 /// After events that were about nothing guarded: a program that writes a lot costs little.
 const REST: Duration = Duration::from_millis(3);

@@ -17,8 +17,8 @@ use super::baseline::Baseline;
 use super::fresh;
 use super::thread::{arrived, is_in_one_of, set_aside};
 use crate::sandbox::placeholders;
-use crate::session::copies::Copy;
-use crate::session::undo::Aside;
+use agentsh_host::copies::Copy;
+use agentsh_host::undo::Aside;
 
 /// Longest file that is read.
 const MAX_BYTES: u64 = 16 << 20;

@@ -9,9 +9,7 @@ use super::plugins;
 use super::repository;
 use super::settings::Settings;
 use crate::servers::{COMMAND_LINE, Found, Gathered, Place, gather};
-use crate::{
-    AgentError, Context, Origin, RemoteKind, Scope, Transport, agreement, expand, json, read,
-};
+use crate::{AgentError, Context, Origin, RemoteKind, Scope, Transport, agreement, expand, json, read};
 use agentsh_base::types::ServerId;
 
 /// Members of an entry that say how to use a server, not how to start it.

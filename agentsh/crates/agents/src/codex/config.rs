@@ -7,9 +7,7 @@ use toml::{Spanned, Table, Value};
 
 use super::argv::Parsed;
 use crate::servers::{COMMAND_LINE, Found, Gathered, credential_problem, name_problem, withheld};
-use crate::{
-    AgentError, Context, Declared, Origin, RemoteKind, Scope, Transport, agreement, expand, read,
-};
+use crate::{AgentError, Context, Declared, Origin, RemoteKind, Scope, Transport, agreement, expand, read};
 use agentsh_base::types::ServerId;
 
 /// How deep the values of a configuration are nested at most.

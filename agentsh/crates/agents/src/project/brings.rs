@@ -143,5 +143,5 @@ fn runs(path: &Path, text: &str) -> bool {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(&Sha256::digest(bytes))
 }

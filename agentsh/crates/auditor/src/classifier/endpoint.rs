@@ -67,7 +67,7 @@ pub(super) async fn ask(classifier: &Classifier, text: &str) -> Result<f64, NoSc
 fn chat(model: &str, text: &str) -> Result<(serde_json::Value, String), String> {
     let random = |bytes: &mut [u8]| {
         getrandom::fill(bytes).map_err(|_| "no random numbers can be had".to_owned())?;
-        Ok::<_, String>(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        Ok::<_, String>(agentsh_base::hex(&*bytes))
     };
     let (boundary, code) = (random(&mut [0; 16])?, random(&mut [0; 4])?);
     let rules = format!(

@@ -195,7 +195,7 @@ fn bytes_of_an_image_do_not_leave_in_another_encoding() {
     let result = json!({"content": [{"type": "image", "data": base64, "mimeType": "image/png"}]}).to_string();
     flow.remember(origin, &Leaves::of(&json::read(result.as_bytes()).unwrap()), &views);
     let mut blocks = |arguments: &Value| blocks_decoded(&mut flow, arguments);
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |bytes: &[u8]| agentsh_base::hex(bytes);
     assert!(!blocks(&json!({"body": hex(&others)})));
     assert!(!blocks(&json!({"bytes": others})));
     assert!(blocks(&json!({"body": hex(&bytes[40..200])})));

@@ -10,7 +10,7 @@ pub enum EbpfError {
     #[error(
         "network rules in the kernel need the capabilities CAP_BPF and CAP_NET_ADMIN; this process lacks {missing}"
     )]
-    Capability { missing: &'static str },
+    Capability { missing: String },
     #[error("network rules in the kernel need control groups of version 2, and none are mounted")]
     NoCgroup2,
     #[error("the built-in network programs are damaged: {0}")]

@@ -25,8 +25,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aya::maps::{MapData, RingBuf};
+use caps::{CapSet, Capability};
 use ipnet::IpNet;
-use rustix::thread::CapabilitySet;
 
 pub use agentsh_ebpf::{Kind, Reason, Traffic};
 pub use error::EbpfError;
@@ -238,12 +238,10 @@ impl Drop for Attached {
 /// # Errors
 /// The capabilities that are missing.
 pub fn permitted() -> Result<(), EbpfError> {
-    let held = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
-    let missing = match (held.contains(CapabilitySet::BPF), held.contains(CapabilitySet::NET_ADMIN)) {
-        (true, true) => return Ok(()),
-        (true, false) => "CAP_NET_ADMIN",
-        (false, true) => "CAP_BPF",
-        (false, false) => "both",
-    };
-    Err(EbpfError::Capability { missing })
+    let lacks = |one: &Capability| !caps::has_cap(None, CapSet::Effective, *one).unwrap_or(false);
+    match [Capability::CAP_BPF, Capability::CAP_NET_ADMIN].into_iter().filter(lacks).collect::<Vec<_>>()[..] {
+        [] => Ok(()),
+        [one] => Err(EbpfError::Capability { missing: one.to_string() }),
+        _ => Err(EbpfError::Capability { missing: "both".to_owned() }),
+    }
 }

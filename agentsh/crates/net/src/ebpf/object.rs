@@ -12,7 +12,7 @@ pub static FACTS: &str = include_str!("object/agentsh.bpf.json");
 #[must_use]
 pub fn sha256() -> String {
     let digest = Sha256::digest(BYTES);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(&digest)
 }
 
 #[cfg(test)]

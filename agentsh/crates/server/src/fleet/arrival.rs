@@ -120,7 +120,12 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
     if !kept.is_empty() {
         db.change(
             "UPDATE hosts SET last_id = $2, last_hash = $3, last_event = $4 WHERE id = $1",
-            &[Value::text(host), Value::Int(last_id), Value::text(keys::hex(&hash)), Value::Int(last_event)],
+            &[
+                Value::text(host),
+                Value::Int(last_id),
+                Value::text(agentsh_base::hex(&hash)),
+                Value::Int(last_event),
+            ],
         )?;
     }
     if let Some(misfit) = misfit {
@@ -134,7 +139,7 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
 }
 
 fn spelled(id: i64, hash: &[u8; 32]) -> String {
-    if id == 0 { String::new() } else { keys::hex(hash) }
+    if id == 0 { String::new() } else { agentsh_base::hex(hash) }
 }
 
 pub(crate) fn stopped(state: &str) -> Refusal {
@@ -175,7 +180,8 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<Known, Refusal> {
 /// The row behind which the host goes on has to be the one that is here.
 fn misfit_of_place(known: &Known, batch: &Batch) -> Option<ChainMismatch> {
     let after = batch.after;
-    let shown = |hash: Option<[u8; 32]>| hash.map_or_else(|| "none".to_owned(), |hash| keys::hex(&hash));
+    let shown =
+        |hash: Option<[u8; 32]>| hash.map_or_else(|| "none".to_owned(), |hash| agentsh_base::hex(&hash));
     let found = if after.id == known.last_id {
         after.hash
     } else {
@@ -204,7 +210,12 @@ fn fits(
     sessions: &mut BTreeMap<String, Session>,
 ) -> Result<Result<Facts, ChainMismatch>, DbError> {
     let misfit = |kind, detail: String| {
-        Ok(Err(ChainMismatch { kind, session: row.session.clone(), detail, found: keys::hex(&row.hash) }))
+        Ok(Err(ChainMismatch {
+            kind,
+            session: row.session.clone(),
+            detail,
+            found: agentsh_base::hex(&row.hash),
+        }))
     };
     if !sessions.contains_key(&row.session) {
         let session = session(db, &row.session)?.unwrap_or_else(|| begun(host, before));
@@ -278,7 +289,7 @@ fn insert(db: &mut dyn Connection, host: &str, rows: &[(i64, &Raw, Facts)]) -> R
                 Value::Text(indexed(&facts.kind)),
                 // JSON spells a NUL, and PostgreSQL takes none.
                 Value::Text(row.body.replace('\0', " ")),
-                Value::Text(keys::hex(&row.hash)),
+                Value::Text(agentsh_base::hex(&row.hash)),
                 short(&facts.server_id),
                 short(&facts.tool_name),
                 short(&facts.action),

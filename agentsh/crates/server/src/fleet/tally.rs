@@ -89,7 +89,7 @@ impl Session {
 
     pub fn keep(&self, db: &mut dyn Connection, id: &str) -> Result<(), DbError> {
         let seq = Value::Int(i64::try_from(self.seq).unwrap_or(i64::MAX));
-        let (hash, last_at) = (Value::text(keys::hex(&self.hash)), Value::text(&*self.last_at));
+        let (hash, last_at) = (Value::text(agentsh_base::hex(&self.hash)), Value::text(&*self.last_at));
         let (project, ended) = (Value::text(&*self.project), Value::Int(self.ended.into()));
         match &self.fresh {
             Some(fresh) => db.change(
@@ -100,7 +100,7 @@ impl Session {
                     Value::text(&*self.host),
                     seq,
                     hash,
-                    Value::text(keys::hex(&fresh.first_link)),
+                    Value::text(agentsh_base::hex(&fresh.first_link)),
                     Value::Int(fresh.first_event),
                     Value::text(&*fresh.first_at),
                     last_at,

@@ -33,8 +33,8 @@ use self::parts::{Attributes, scope};
 use self::spans::Spans;
 use super::entry::Entry;
 use super::queue::Queue;
-use agentsh_egress::{Client, Post};
 use agentsh_base::types::SessionId;
+use agentsh_egress::{Client, Post};
 
 pub use self::grpc::call;
 

@@ -56,7 +56,7 @@ pub fn root_id(session: SessionId) -> String {
 #[must_use]
 pub fn span_id(session: SessionId, seq: u64) -> String {
     let digest = Sha256::new().chain_update(session.0.as_bytes()).chain_update(seq.to_be_bytes()).finalize();
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(digest.iter().take(8))
 }
 
 #[must_use]

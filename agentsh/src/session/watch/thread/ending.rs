@@ -8,9 +8,9 @@ use super::super::{changed, fresh};
 use super::{Watch, set_aside};
 use crate::sandbox::placeholders;
 use crate::session::close_elsewhere::close_elsewhere;
-use crate::session::copies::Copy;
-use crate::session::undo::forget_old;
 use crate::store::words::GuardChange;
+use agentsh_host::copies::Copy;
+use agentsh_host::undo::forget_old;
 
 impl Watch {
     /// Everything inside has ended: a last look.

@@ -13,9 +13,9 @@ use crate::sandbox::layout;
 use crate::sandbox::mend::mend;
 use crate::sandbox::placeholders::{self, Placeholders};
 use crate::sandbox::plan::{Access, Mount, What as Made};
-use crate::session::copies::Copy;
 use crate::session::launch::map_owned;
 use crate::store::words::GuardChange;
+use agentsh_host::copies::Copy;
 
 /// Guarded files that get a stand-in because they appeared; more are set aside at the end.
 const MAX_APPEARED: usize = 64;

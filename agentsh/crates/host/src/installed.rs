@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::pin::{Resolved, Role};
-use crate::policy::builtin_paths::HOME_MASKS;
-use crate::sandbox::layout::is_system;
+use agentsh_pin::{Resolved, Role};
+use agentsh_policy::builtin_paths::HOME_MASKS;
+use agentsh_sandbox::layout::is_system;
 
 use super::Context;
 

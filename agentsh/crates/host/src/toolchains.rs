@@ -9,14 +9,14 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
-use crate::base::real_paths::RealPaths;
-use crate::policy::builtin_paths::HOME_MASKS;
-use crate::policy::toolchains::{self, expand};
-use crate::sandbox::host::RealHost;
-use crate::sandbox::layout::is_system;
-use crate::sandbox::listed_host::ListedHost;
-use crate::sandbox::plan::{Access, UPPER, WORK};
-use crate::sandbox::spec::{CacheLayer, Contribution, Elsewhere, EnvChange, Feature, Grant, resolve};
+use agentsh_base::real_paths::RealPaths;
+use agentsh_policy::builtin_paths::HOME_MASKS;
+use agentsh_policy::toolchains::{self, expand};
+use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::layout::is_system;
+use agentsh_sandbox::listed_host::ListedHost;
+use agentsh_sandbox::plan::{Access, UPPER, WORK};
+use agentsh_sandbox::spec::{CacheLayer, Contribution, Elsewhere, EnvChange, Feature, Grant, resolve};
 
 use super::Context;
 
@@ -291,7 +291,7 @@ pub fn caches<'p>(
     hidden: &[PathBuf],
 ) -> std::io::Result<Caches> {
     let project = Sha256::digest(context.project.as_os_str().as_encoded_bytes());
-    let project: String = project.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let project: String = agentsh_base::hex(project.iter().take(8));
     let base = context.data.join("caches").join(project);
     let make = |path: &Path| match path.is_dir() {
         true => Ok(()),

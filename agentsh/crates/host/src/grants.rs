@@ -4,11 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::policy::{FilesystemPolicy, PathContext, Ruled, place};
-use crate::sandbox::plan::Access;
-use crate::sandbox::spec::{Contribution, Feature, Grant};
-use crate::store::FileGrant;
-use crate::store::words::FileWord;
+use agentsh_policy::{FilesystemPolicy, PathContext, Ruled, place};
+use agentsh_sandbox::plan::Access;
+use agentsh_sandbox::spec::{Contribution, Feature, Grant};
+use agentsh_store::FileGrant;
+use agentsh_store::words::FileWord;
 
 /// Directory entries looked at for one pattern.
 const MAX_ENTRIES: usize = 200_000;
@@ -148,7 +148,7 @@ pub fn from_arguments(
             || ["/proc", "/sys", "/dev", "/run", "/boot"].iter().any(|root| path.starts_with(root))
         {
             refused.push(format!("{value}: part of the running system, never shown"));
-        } else if crate::sandbox::layout::is_system(&path) || path.starts_with("/etc") {
+        } else if agentsh_sandbox::layout::is_system(&path) || path.starts_with("/etc") {
             grants.push(Grant { path, access: Access::ReadOnly });
         } else if holds_home(&path, context) {
             refused.push(format!(
@@ -172,7 +172,7 @@ mod tests {
 
     fn expanded(filesystem: &str, context: &PathContext) -> Result<Contribution, String> {
         let text = format!("agent: {{filesystem: {{{filesystem}}}}}");
-        let policy = crate::policy::parse("p.yaml", &text).unwrap();
+        let policy = agentsh_policy::parse("p.yaml", &text).unwrap();
         contribution(&policy.agent.filesystem, context)
     }
 

@@ -255,7 +255,7 @@ pub fn hash(mut from: impl Read) -> io::Result<String> {
             length => hash.update(buffer.get(..length).unwrap_or_default()),
         }
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(agentsh_base::hex(&hash.finalize()))
 }
 
 /// Paths in JSON: any bytes.

@@ -11,7 +11,6 @@ pub mod changes;
 pub mod diff;
 mod guarded;
 mod journal;
-pub mod launch;
 mod merge;
 mod names;
 mod originals;
@@ -35,10 +34,10 @@ use self::guarded::Guarded;
 use self::journal::Run;
 use self::originals::{Copying, Originals};
 use super::Context;
-use crate::sandbox::mounted::Mounted;
-use crate::sandbox::plan::{Access, UPPER, WORK};
-use crate::sandbox::spec::PathRules;
-use crate::sandbox::spelling;
+use agentsh_sandbox::mounted::Mounted;
+use agentsh_sandbox::plan::{Access, UPPER, WORK};
+use agentsh_sandbox::spec::PathRules;
+use agentsh_sandbox::spelling;
 
 pub use self::journal::Mark;
 pub use self::plan::{Applied, Selection};
@@ -335,7 +334,7 @@ impl Review {
             unmasked: self.about.unmasked.iter().map(|name| name.0.clone()).collect(),
             guard_all: self.about.guard_all,
             stand_ins: true,
-            git: crate::session::user_git::everywhere(context),
+            git: crate::user_git::everywhere(context),
             shared_sockets: true,
             ..PathRules::default()
         })

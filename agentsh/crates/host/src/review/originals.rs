@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::base::Base;
 use super::beneath::{DirectoryHandle, Kind, Stamp, bytes};
-use crate::sandbox::control::{decoded, encoded};
+use agentsh_sandbox::control::{decoded, encoded};
 
 pub const NAME: &str = "originals";
 /// Of one file.

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::git_settings::{Scope, Setting, Settings, is_harmless};
-use crate::base::small_file;
-use crate::sandbox::layout::is_system;
-use crate::types::FileKey;
+use agentsh_base::small_file;
+use agentsh_base::types::FileKey;
+use agentsh_sandbox::layout::is_system;
 
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -134,5 +134,5 @@ fn is_binary(program: &Path) -> bool {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(Sha256::digest(bytes).iter().take(16))
 }

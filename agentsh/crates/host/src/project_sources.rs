@@ -59,7 +59,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
         .iter()
         .take(MAX_TOLD)
         .map(|(kind, source)| {
-            let source = crate::store::escape::line(source);
+            let source = agentsh_store::escape::line(source);
             format!("{kind} '{source}' is new in this project and not opened; to agree to it: `agentsh run --agree`")
         })
         .collect();
@@ -74,7 +74,7 @@ fn place(context: &Context) -> PathBuf {
 }
 
 fn project(context: &Context) -> String {
-    hex(&Sha256::digest(context.project.as_os_str().as_encoded_bytes()))
+    agentsh_base::hex(&Sha256::digest(context.project.as_os_str().as_encoded_bytes()))
 }
 
 fn hash(project: &str, kind: &str, source: &str) -> String {
@@ -83,11 +83,7 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    hex(&hash.finalize())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(&hash.finalize())
 }
 
 /// None where no run was here before. A list that cannot be read holds nothing.
@@ -105,5 +101,5 @@ fn read(context: &Context) -> Option<BTreeSet<String>> {
 /// In one step: half a list must not pass for a whole one.
 fn write(context: &Context, hashes: &BTreeSet<String>) -> std::io::Result<()> {
     let text: String = hashes.iter().flat_map(|hash| [hash.as_str(), "\n"]).collect();
-    crate::base::small_file::replace(&place(context), text.as_bytes())
+    agentsh_base::small_file::replace(&place(context), text.as_bytes())
 }

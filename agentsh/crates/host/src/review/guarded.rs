@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::beneath::Kind;
 use super::changes::Trees;
-use crate::policy::builtin_paths::{GIT_BARE, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier};
-use crate::sandbox::host::RealHost;
-use crate::sandbox::layout;
-use crate::sandbox::plan::{Access, Mount, What};
-use crate::sandbox::spec::PathRules;
+use agentsh_policy::builtin_paths::{
+    GIT_BARE, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
+};
+use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::layout;
+use agentsh_sandbox::plan::{Access, Mount, What};
+use agentsh_sandbox::spec::PathRules;
 
 /// What is guarded in one project.
 pub struct Guarded {

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::base::small_file;
-use crate::sandbox::mount_calls::open_without_links;
+use agentsh_base::small_file;
+use agentsh_sandbox::mount_calls::open_without_links;
 
 /// A larger file is known by its size and times alone.
 const MAX_FILE: u64 = 1 << 20;

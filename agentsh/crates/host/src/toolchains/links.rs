@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Around, PRIVATE, installed_around, is_plain, may_be_shown};
-use crate::base::real_paths::RealPaths;
-use crate::policy::builtin_paths::HOME_MASKS;
-use crate::sandbox::layout::is_system;
-use crate::sandbox::spec::MAX_LINKS;
+use agentsh_base::real_paths::RealPaths;
+use agentsh_policy::builtin_paths::HOME_MASKS;
+use agentsh_sandbox::layout::is_system;
+use agentsh_sandbox::spec::MAX_LINKS;
 
 /// Entries of a directory of PATH that are looked at.
 const MAX_ENTRIES: usize = 4_000;

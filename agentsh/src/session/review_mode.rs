@@ -1,13 +1,13 @@
 //! What a run in review mode does beside: the layer is made before the agent, shown to its servers, and told of at the
 //! end.
 
-use super::{Layer, begin as begin_layer, find, forget_old};
 use crate::sandbox::report::Enforcement;
 use crate::session::Facts;
 use crate::session::process::Process;
 use crate::session::run_error::RunError;
-use crate::session::toolchains::Caches;
 use crate::session::{Session, grants};
+use agentsh_host::review::{Layer, begin as begin_layer, find, forget_old};
+use agentsh_host::toolchains::Caches;
 
 /// What stays locked while the agent runs.
 pub struct Layers {

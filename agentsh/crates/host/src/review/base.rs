@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::beneath::{DirectoryHandle, Kind, Stamp, bytes};
 use super::journal::{Done, Merged, Run};
 use super::names::Names;
-use crate::sandbox::control::{decoded, encoded};
+use agentsh_sandbox::control::{decoded, encoded};
 
 /// Entries of a project that can be reviewed.
 const MAX_ENTRIES: usize = 2_000_000;

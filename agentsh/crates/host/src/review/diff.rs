@@ -8,7 +8,7 @@ use similar::{ChangeTag, TextDiff};
 use super::beneath::{DirectoryHandle, Kind, Stamp, hash};
 use super::changes::{Change, Trees};
 use super::journal::Mark;
-use crate::store::escape;
+use agentsh_store::escape;
 
 /// A larger file is told by its size and hash.
 const MAX_BYTES: u64 = 1 << 20;

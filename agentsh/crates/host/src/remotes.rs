@@ -3,10 +3,10 @@
 
 use url::Url;
 
-use crate::policy::domain::{self, Host};
-use crate::policy::{HostRule, NetworkRule, Precedence, RequestRule, Ruled};
-use crate::sandbox::spec::{Contribution, Feature};
-use crate::types::RuleRef;
+use agentsh_base::types::RuleRef;
+use agentsh_policy::domain::{self, Host};
+use agentsh_policy::{HostRule, NetworkRule, Precedence, RequestRule, Ruled};
+use agentsh_sandbox::spec::{Contribution, Feature};
 
 use super::project_sources::Known;
 use super::{Context, repositories};

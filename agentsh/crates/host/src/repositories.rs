@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::base::small_file;
-use crate::sandbox::git_config::entries;
-use crate::sandbox::host::plain;
-use crate::sandbox::layout::is_system;
-use crate::sandbox::plan::Access;
-use crate::sandbox::spec::{Contribution, Feature, Grant};
+use agentsh_base::small_file;
+use agentsh_sandbox::git_config::entries;
+use agentsh_sandbox::host::plain;
+use agentsh_sandbox::layout::is_system;
+use agentsh_sandbox::plan::Access;
+use agentsh_sandbox::spec::{Contribution, Feature, Grant};
 
 use super::{Context, agreements};
 
@@ -35,7 +35,7 @@ pub fn contribution(context: &Context, agree: bool, review: bool) -> std::io::Re
     let mut grants = Vec::new();
     for (path, what) in found {
         let key = key(&context.project, &path);
-        let shown = crate::store::escape::line(&path.to_string_lossy()).into_owned();
+        let shown = agentsh_store::escape::line(&path.to_string_lossy()).into_owned();
         // One word for a repository and what it keeps elsewhere.
         let is_part = matches!(what, SHARED_PART | SHARED_OBJECTS);
         if agree && !known.contains(&key) {
@@ -68,7 +68,7 @@ fn key(project: &Path, repository: &Path) -> String {
         hash.update(part.as_os_str().as_encoded_bytes());
         hash.update([0]);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    agentsh_base::hex(&hash.finalize())
 }
 
 /// Of a repository that keeps some of itself elsewhere.

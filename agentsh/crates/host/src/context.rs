@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-use crate::base::real_paths::RealPaths;
-use crate::policy::PathContext;
-use crate::sandbox::cgroup::Hierarchies;
-use crate::sandbox::host::RealHost;
-use crate::sandbox::idmap::IdMaps;
-use crate::sandbox::plan::{FileKey, Identity};
-use crate::sandbox::{Enforcement, State, Tier, Zygote};
+use agentsh_base::real_paths::RealPaths;
+use agentsh_policy::PathContext;
+use agentsh_sandbox::cgroup::Hierarchies;
+use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::idmap::IdMaps;
+use agentsh_sandbox::plan::{FileKey, Identity};
+use agentsh_sandbox::{Enforcement, State, Tier, Zygote};
 
 use super::git_settings::Settings;
 use super::host_programs::Usable;
@@ -263,7 +263,7 @@ fn check_project(project: &Path, home: &Path) -> Result<(), ContextError> {
     if home.starts_with(project) {
         return refuse("it contains your home directory");
     }
-    if crate::sandbox::layout::is_system(project)
+    if agentsh_sandbox::layout::is_system(project)
         || ["/etc", "/proc", "/sys", "/dev", "/boot", "/run"].iter().any(|system| project.starts_with(system))
     {
         return refuse("it belongs to the system");
@@ -310,6 +310,6 @@ fn id_maps(identity: Identity) -> (Option<IdMaps>, Vec<Enforcement>) {
 fn own_executable() -> std::io::Result<(PathBuf, FileKey)> {
     let path = std::env::current_exe()?;
     let running = std::fs::File::open("/proc/self/exe")?;
-    let key = crate::sandbox::mount_calls::file_key(std::os::fd::AsFd::as_fd(&running))?;
+    let key = agentsh_sandbox::mount_calls::file_key(std::os::fd::AsFd::as_fd(&running))?;
     Ok((path, key))
 }

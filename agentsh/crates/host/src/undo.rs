@@ -131,7 +131,7 @@ pub fn forget_old(state: &Path) {
 #[must_use]
 pub fn absolute(written: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
-    let path = crate::sandbox::host::plain(&here.join(written));
+    let path = agentsh_sandbox::host::plain(&here.join(written));
     // Where it is, with the links above it followed.
     match (path.parent().and_then(|above| above.canonicalize().ok()), path.file_name()) {
         (Some(above), Some(name)) => above.join(name),

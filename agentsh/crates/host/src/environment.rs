@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use crate::policy::{EnvPolicy, env};
-use crate::sandbox::spec::EnvChange;
+use agentsh_policy::{EnvPolicy, env};
+use agentsh_sandbox::spec::EnvChange;
 
 use super::Context;
 

@@ -471,7 +471,7 @@ fn copy_file(from: &mut File, to: &mut File) -> io::Result<String> {
     }
     // A hole at the end, or a file that is shorter by now, which its stamp tells.
     to.set_len(size)?;
-    Ok(hex(hash))
+    Ok(agentsh_base::hex(&hash.finalize()))
 }
 
 struct Hashing<'h>(&'h mut Sha256);
@@ -487,15 +487,11 @@ impl Write for Hashing<'_> {
     }
 }
 
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Gives the hash of what was copied.
 fn copy(from: &mut impl Read, to: &mut File) -> io::Result<String> {
     let mut hash = Sha256::new();
     copy_to(from, to, &mut hash)?;
-    Ok(hex(hash))
+    Ok(agentsh_base::hex(&hash.finalize()))
 }
 
 fn copy_to(from: &mut impl Read, to: &mut File, hash: &mut Sha256) -> io::Result<u64> {

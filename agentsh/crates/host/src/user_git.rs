@@ -10,9 +10,9 @@ use std::process::Stdio;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use crate::sandbox::git_config::Entry;
-use crate::sandbox::host::plain;
-use crate::sandbox::spec::GitEverywhere;
+use agentsh_sandbox::git_config::Entry;
+use agentsh_sandbox::host::plain;
+use agentsh_sandbox::spec::GitEverywhere;
 
 use super::git_answers::Answers;
 use super::git_settings::{Scope, Setting, Settings};

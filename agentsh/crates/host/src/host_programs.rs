@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Context;
-use crate::base::real_paths::RealPaths;
-use crate::sandbox::layout::is_system;
+use agentsh_base::real_paths::RealPaths;
+use agentsh_sandbox::layout::is_system;
 
 /// The file behind a name in PATH, or behind an absolute path, links followed, where no sandbox may write.
 #[must_use]

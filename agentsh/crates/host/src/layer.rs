@@ -4,10 +4,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use super::Context;
-use crate::sandbox::layout::Layout;
-use crate::sandbox::lend::lend;
-use crate::sandbox::mend::Namespaces;
-use crate::sandbox::plan::{Mount, Source, What};
+use agentsh_sandbox::layout::Layout;
+use agentsh_sandbox::lend::lend;
+use agentsh_sandbox::mend::Namespaces;
+use agentsh_sandbox::plan::{Mount, Source, What};
 
 /// Puts mounts of the agent's layer where a layout shows parts of it. They go to the end of `descriptors`.
 ///

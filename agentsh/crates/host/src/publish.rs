@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::sandbox::network::unconnected;
+use agentsh_sandbox::network::unconnected;
 
 /// A server on the sandbox's loopback takes a connection at once, or it does not listen.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -8,9 +8,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::base::small_file;
-use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::sandbox::spec::{Contribution, Feature, File};
+use agentsh_base::small_file;
+use agentsh_sandbox::layout::OWN_DIRECTORY;
+use agentsh_sandbox::spec::{Contribution, Feature, File};
 
 use super::Context;
 use super::git_settings::{Scope, Setting, is_harmless};
@@ -204,7 +204,7 @@ fn bounded(path: &Path) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::user_git::setting_of;
+    use crate::user_git::setting_of;
 
     /// As git says it with `-z`.
     fn taken(said: &[&[u8]]) -> Vec<u8> {

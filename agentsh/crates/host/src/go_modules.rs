@@ -8,7 +8,7 @@ use url::Url;
 
 use super::Context;
 use super::project_sources::Known;
-use crate::policy::RequestRule;
+use agentsh_policy::RequestRule;
 
 /// As [`super::project_sources`] knows them.
 pub const KIND: &str = "the Go module";

@@ -1,0 +1,28 @@
+//! What this machine and its user have that a sandbox may need: where a session works ([`Context`]), toolchains, git's identity and
+//! repositories, caches and package sources, and what a run in review mode keeps. Each feature is a function from facts to one
+//! contribution to a sandbox; none knows the session.
+
+pub mod address;
+pub mod agreements;
+pub mod apt;
+pub mod context;
+pub mod copies;
+pub mod environment;
+pub mod git_answers;
+pub mod git_identity;
+pub mod git_settings;
+pub mod go_modules;
+pub mod grants;
+pub mod host_programs;
+pub mod installed;
+pub mod layer;
+pub mod project_sources;
+pub mod publish;
+pub mod remotes;
+pub mod repositories;
+pub mod review;
+pub mod toolchains;
+pub mod undo;
+pub mod user_git;
+
+pub use context::{Context, ContextError};
