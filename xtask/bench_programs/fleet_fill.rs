@@ -101,7 +101,7 @@ pub fn main(words: &[String]) {
             host.session,
             host.id,
             host.seq,
-            keys::hex(&host.hash)
+            agentsh::base::hex(&host.hash)
         )
         .unwrap();
     };
@@ -121,7 +121,7 @@ pub fn main(words: &[String]) {
         let host = &mut hosts[index];
         if host.seq == SESSION {
             ended(host, &begun[index], &time, &mut sessions);
-            begun[index] = Some((keys::hex(&host.hash), id, time.clone()));
+            begun[index] = Some((agentsh::base::hex(&host.hash), id, time.clone()));
             (host.session, host.seq) = (uuid::Uuid::now_v7().to_string(), 0);
         }
         host.seq += 1;
@@ -147,7 +147,7 @@ pub fn main(words: &[String]) {
             row.seq,
             facts.kind,
             row.body,
-            keys::hex(&row.hash),
+            agentsh::base::hex(&row.hash),
             column(facts.server_id.as_deref()),
             column(facts.tool_name.as_deref()),
             column(facts.action.as_deref()),
@@ -177,7 +177,7 @@ pub fn main(words: &[String]) {
             host.id,
             keys::digest(host.id.as_bytes()),
             host.place,
-            keys::hex(&host.hash)
+            agentsh::base::hex(&host.hash)
         )
         .unwrap();
     }
