@@ -13,9 +13,6 @@ pub struct Views {
 /// Longer texts in which nothing is encoded are not read in another order as well.
 const MAX_ORDERED: usize = 8 * 1024;
 
-/// The longest reference, SHA-512, as bytes that are spelled out: three for each.
-const MAX_REFERENCE: usize = 64 * 3;
-
 impl Views {
     fn in_order(&self, text: &str, sink: &mut dyn FnMut(View<'_>)) {
         if text.len() <= MAX_ORDERED {
@@ -55,13 +52,6 @@ impl Decoder for Views {
 
 fn show(view: &text::View<'_>, sink: &mut dyn FnMut(View<'_>)) {
     let Some(last) = view.how.last() else { return };
-    // Bytes as they are, and longer than any hash or id that is written down in letters.
-    let is_binary = *last == Step::Bytes && view.text.len() > MAX_REFERENCE;
     let how = || view.how.iter().map(|step| Step::as_str(*step)).collect();
-    sink(View {
-        text: view.text,
-        how: &how,
-        is_rearranged: last.is_permutation(),
-        is_clean: view.clean || is_binary,
-    });
+    sink(View { text: view.text, how: &how, is_rearranged: last.is_permutation(), is_clean: view.clean });
 }

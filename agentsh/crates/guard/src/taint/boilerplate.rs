@@ -2,7 +2,6 @@
 
 use super::filter::Filter;
 use super::hash::{self, Hasher};
-use super::near;
 use super::symbols::Folded;
 
 /// Licences that stand in this repository, and openings of files that tools write.
@@ -18,14 +17,10 @@ pub(super) const KNOWN: usize = 1 << 17;
 /// The grams of all of them.
 pub(super) fn filter(hasher: &Hasher) -> Filter {
     let mut filter = Filter::new(KNOWN);
-    // A blank line parts passages that have nothing to do with each other.
-    let mut pairs = Vec::new();
-    for passage in TEXTS.iter().flat_map(|text| text.split("\n\n\n")) {
-        let folded = Folded::of(passage);
+    for text in TEXTS {
+        let folded = Folded::of(text);
         hasher.each_short_gram(&folded.symbols, |_, gram| filter.insert(hash::tag(gram)));
         hasher.each_interval_gram(&folded.letters, |_, gram| filter.insert(hash::tag(gram)));
-        near::pairs(hasher, passage, |tag| pairs.push(tag));
     }
-    pairs.into_iter().for_each(|tag| filter.insert(tag));
     filter
 }

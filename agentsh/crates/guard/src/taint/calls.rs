@@ -86,7 +86,6 @@ impl Judge {
     /// The last call is not sent: what it held is not a part of what comes next.
     pub fn take_back(&mut self, sink: &ServerId) {
         self.cells.take_back();
-        self.spread.take_back();
         self.memory.pieces.take_back();
         self.coverage.take_back();
         self.sinks.take_back(sink, &std::mem::take(&mut self.pushed));

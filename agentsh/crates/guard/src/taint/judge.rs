@@ -14,9 +14,7 @@ use super::memory::{Config, Origin, OriginId, Parts, Stored, TaintMemory};
 use super::scan::{Hits, Leaving, Scanner};
 use super::sinks::{Pushed, Sinks};
 use super::slices::SLICE;
-use super::spread::Spread;
 use super::symbols::Folded;
-use super::turned::pieces_of_query;
 use crate::threads::side_by_side;
 use crate::types::ServerId;
 use agentsh_secrets::values;
@@ -32,12 +30,6 @@ const MAX_JOINED: usize = 64 * 1024;
 const MIN_DECODED: usize = 8;
 /// A shorter name of a member is not a secret.
 const MIN_SECRET_NAME: usize = 12;
-/// Bytes of all leaves together that are read backwards, and of one that is read in every alphabet.
-const MAX_REVERSED: usize = 64 * 1024;
-pub(super) const MAX_SHIFTED: usize = 64;
-/// Decoded texts that are read backwards as well, and how long they may be, in bytes.
-const MAX_TURNED: usize = 24;
-const MAX_LOOKED_UP: usize = 256;
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
 
@@ -136,7 +128,6 @@ pub struct Judge {
     pub(super) sinks: Sinks,
     pub(super) cells: Cells,
     pub(super) coverage: Coverage,
-    pub(super) spread: Spread,
     /// Texts that decode from the call.
     pub(super) decoded_views: DecodedViews,
     /// What the last call added to them.
@@ -153,13 +144,9 @@ pub struct Judge {
     pub(super) single: Folded,
 }
 
-/// What of the last call is the agent's own, and is not yet known as that.
+/// What of the last call is not the agent's own, in symbols; None when nobody looked. The rest is not yet known as its own.
 #[derive(Clone, Debug)]
-struct Unsaid {
-    /// Symbols that came out of a result; None when nobody looked.
-    tainted: Option<Vec<Range<usize>>>,
-    pairs: Vec<u32>,
-}
+struct Unsaid(Option<Vec<Range<usize>>>);
 
 impl Judge {
     #[must_use]
@@ -169,7 +156,6 @@ impl Judge {
             sinks: Sinks::default(),
             cells: Cells::default(),
             coverage: Coverage::default(),
-            spread: Spread::default(),
             decoded_views: DecodedViews::default(),
             pushed: Vec::new(),
             scanner: Scanner::default(),
@@ -201,11 +187,10 @@ impl Judge {
 
     /// Does what the last call left to be done when nobody waits.
     pub fn settle(&mut self) {
-        let Some(Unsaid { tainted, pairs }) = self.unsaid.take() else { return };
+        let Some(Unsaid(tainted)) = self.unsaid.take() else { return };
         let tainted = tainted.unwrap_or_else(|| places(&self.scanner.copies(&self.memory, &self.values)));
         let TaintMemory { known, hasher, .. } = &mut self.memory;
         known.say(hasher, &self.values, &tainted);
-        pairs.iter().for_each(|tag| known.say_pair(hasher, *tag));
         self.values.clear();
     }
 
@@ -215,7 +200,6 @@ impl Judge {
         self.sinks.adopt(sink, copy.sinks);
         self.cells.adopt(copy.cells);
         self.coverage.adopt(copy.coverage);
-        self.spread.adopt(copy.spread);
         self.memory.adopt_pieces(copy.memory);
         self.pushed = copy.pushed;
         self.values = copy.values;
@@ -286,21 +270,19 @@ impl Judge {
             );
             tainted = Some(places(&hits));
             self.names(&mut search);
-            self.sorted(call, &mut search);
             self.markers(&mut search);
             self.words(&mut search);
             self.decoded(decoder, &mut search);
             self.opaque(decoder, &mut search);
             self.cells(&mut search);
         }
-        let pairs = self.near(&mut search);
         self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
         if looks {
             self.covered(&mut search);
             self.arrived(&mut search);
         }
         self.values = values;
-        self.unsaid = Some(Unsaid { tainted, pairs });
+        self.unsaid = Some(Unsaid(tainted));
         self.single.clear();
         if looks { search.found } else { Findings::new() }
     }
@@ -322,31 +304,6 @@ impl Judge {
             let bounds = fold(search.call, &mut text, usize::MAX, |leaf| leaf.role == role);
             self.stream(&text, &bounds, search);
         }
-        self.single = text;
-    }
-
-    /// The values once more, in the order of their names.
-    fn sorted(&mut self, call: &Leaves<'_>, search: &mut Search<'_, '_>) {
-        let mut order: Vec<usize> =
-            (0..call.items.len()).filter(|at| call.items[*at].role == Role::Text).collect();
-        if !(2..=256).contains(&order.len())
-            || order.iter().map(|at| call.items[*at].text.len()).sum::<usize>() > MAX_JOINED
-        {
-            return;
-        }
-        let before = order.clone();
-        order.sort_by_cached_key(|at| natural(&call.pointer(*at)));
-        if order == before {
-            return;
-        }
-        let mut text = std::mem::take(&mut self.single);
-        text.clear();
-        let mut bounds = Vec::new();
-        for at in order {
-            bounds.push((text.symbols.len(), text.letters.len(), at));
-            text.push(&call.items[at].text);
-        }
-        self.stream(&text, &bounds, search);
         self.single = text;
     }
 
@@ -413,7 +370,6 @@ impl Judge {
     fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
         let call = search.call;
         let mut joined = String::new();
-        let (mut backwards, mut turns) = (MAX_REVERSED, MAX_TURNED);
         let mut parts = 0;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
@@ -422,21 +378,10 @@ impl Judge {
             if is_decoded(&leaf) {
                 decoder.decode_leaf(leaf, &mut |view| {
                     self.view_as(view.text, at, view.how, view.is_clean, search);
-                    if turns > 0
-                        && view.is_clean
-                        && !view.is_rearranged
-                        && (MIN_DECODED..=MAX_LOOKED_UP).contains(&view.text.len())
-                    {
-                        turns -= 1;
-                        self.permuted(view.text, at, view.how, &mut backwards, search);
-                    }
                 });
             }
             if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
-                self.permuted(&leaf.text, at, &Vec::new, &mut backwards, search);
-                if let Some(pieces) = pieces_of_query(&leaf.text) {
-                    self.view(&pieces, at, &|| vec!["query"], search);
-                }
+                self.shifted(&leaf.text, at, search);
             }
             if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
                 parts += 1;
@@ -528,22 +473,4 @@ fn is_decoded(leaf: &&Leaf<'_>) -> bool {
 fn places(hits: &Hits) -> Vec<Range<usize>> {
     let copies = hits.list.iter().map(|hit| hit.start..hit.end);
     copies.chain(hits.of_pieces.iter().cloned()).collect()
-}
-
-/// Sorts `2` before `10`.
-fn natural(pointer: &str) -> String {
-    let mut sorted = String::with_capacity(pointer.len() + 8);
-    let mut digits = String::new();
-    for character in pointer.chars().chain(std::iter::once('/')) {
-        if character.is_ascii_digit() {
-            digits.push(character);
-        } else {
-            if !digits.is_empty() {
-                sorted.push_str(&format!("{digits:0>12}"));
-                digits.clear();
-            }
-            sorted.push(character);
-        }
-    }
-    sorted
 }

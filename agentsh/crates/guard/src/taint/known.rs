@@ -59,12 +59,6 @@ impl Known {
         }
     }
 
-    /// As [`Known::say`], for a pair of words.
-    pub fn say_pair(&mut self, hasher: &Hasher, tag: u32) {
-        filters(&mut self.filters, hasher).say(tag);
-        self.said_count += 1;
-    }
-
     /// Makes what [`Known::has`] and [`Known::may_have`] look into.
     pub fn prepare(&mut self, hasher: &Hasher) {
         filters(&mut self.filters, hasher);

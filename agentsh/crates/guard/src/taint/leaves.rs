@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::json::{Json, unescape};
-use crate::text::{Decoded, Limits, looks_encoded, spelled, widened};
+use crate::text::{Decoded, Limits, looks_encoded, widened};
 
 /// Shortest list of numbers that may spell a text.
 const MIN_CODES: usize = 6;
@@ -14,9 +14,6 @@ const MIN_CODES: usize = 6;
 const MIN_INTEGERS: usize = 3;
 /// Longest piece of a pointer that is shown.
 const MAX_STEP: usize = 32;
-
-/// Members of objects in a list that may be character codes.
-const MAX_COLUMNS: usize = 4;
 
 /// A number that may be the code of a character, or bytes.
 fn code(value: &Json<'_>) -> Option<u32> {
@@ -78,15 +75,13 @@ enum Step {
 pub struct Leaves<'a> {
     pub items: Vec<Leaf<'a>>,
     nodes: Vec<(u32, Step)>,
-    /// Somebody chose how the values are written.
-    is_call: bool,
 }
 
 impl<'a> Leaves<'a> {
     /// The arguments of a call.
     #[must_use]
     pub fn of_call(tool: &'a str, arguments: &Json<'a>) -> Self {
-        let mut leaves = Self { items: Vec::new(), nodes: vec![(0, Step::Root)], is_call: true };
+        let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
         leaves.items.push(Leaf::new(Role::Tool, Cow::Borrowed(tool), 0));
         leaves.add(arguments, 0);
         leaves
@@ -184,18 +179,12 @@ impl<'a> Leaves<'a> {
             Json::String(raw) => self.push(Role::Text, unescape(raw), node),
             Json::Array(items) => {
                 self.codes(items.len(), items.iter().map(code), node);
-                if self.is_call {
-                    self.codes_in_rows(items, node);
-                }
                 for (at, item) in items.iter().enumerate() {
                     let child = self.node(node, Step::Item(at as u32));
                     self.add(item, child);
                 }
             }
             Json::Object(members) => {
-                if self.is_call {
-                    self.codes(members.len(), members.iter().map(|(_, value)| code(value)), node);
-                }
                 for (raw, value) in members {
                     let name = self.items.len() as u32;
                     let child = self.node(node, Step::Member(name));
@@ -230,18 +219,6 @@ impl<'a> Leaves<'a> {
         }
     }
 
-    /// `[{"at": 0, "code": 104}, ..]`
-    fn codes_in_rows(&mut self, rows: &[Json<'a>], node: u32) {
-        let Some(Json::Object(first)) = rows.first().filter(|_| rows.len() >= MIN_CODES) else { return };
-        for column in 0..first.len().min(MAX_COLUMNS) {
-            let codes = rows.iter().map(|row| match row {
-                Json::Object(members) => members.get(column).and_then(|(_, value)| code(value)),
-                _ => None,
-            });
-            self.codes(rows.len(), codes, node);
-        }
-    }
-
     fn codes(&mut self, length: usize, codes: impl Iterator<Item = Option<u32>>, node: u32) {
         if length < MIN_INTEGERS {
             return;
@@ -256,10 +233,6 @@ impl<'a> Leaves<'a> {
         let Some(text) = codes.into_iter().map(char::from_u32).collect::<Option<String>>() else { return };
         if text.chars().filter(|character| character.is_control()).count() * 10 <= length {
             self.push(Role::Codes, Cow::Owned(text), node);
-        } else if let Ok(bytes) =
-            text.chars().map(|code| u8::try_from(u32::from(code))).collect::<Result<Vec<_>, _>>()
-        {
-            self.push(Role::Codes, Cow::Owned(spelled(&bytes)), node);
         }
     }
 

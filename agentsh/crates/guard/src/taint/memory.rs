@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::hash::{self, Hasher};
 use super::index::Index;
 use super::known::Known;
-use super::pieces::{Pieces, is_piece};
+use super::pieces::Pieces;
 use super::positions::Positions;
 use super::print::{Print, Span};
 use super::room::{self, Room};
@@ -112,7 +112,6 @@ pub(super) struct Entry {
     pub end: u32,
     pub letters_start: u32,
     pub spans: Box<[Span]>,
-    pub pairs: u16,
     /// Grams of its prose that are kept.
     pub kept_of_prose: u32,
     pub tags: u32,
@@ -140,7 +139,7 @@ pub struct TaintMemory {
     pub(super) steps: Index,
     pub(super) secret_steps: Index,
     pub(super) values: Index,
-    pub(super) pairs: Index,
+    pub(super) prose: Index,
     /// What has arrived of the prose.
     pub(super) pieces: Pieces,
     pub(super) known: Known,
@@ -166,7 +165,7 @@ impl TaintMemory {
             steps: Index::default(),
             secret_steps: Index::default(),
             values: Index::default(),
-            pairs: Index::default(),
+            prose: Index::default(),
             pieces: Pieces::default(),
             known: Known::default(),
         }
@@ -186,7 +185,7 @@ impl TaintMemory {
     /// Bytes that what is remembered takes.
     #[must_use]
     pub fn size(&self) -> usize {
-        let indices = [&self.long, &self.short, &self.steps, &self.secret_steps, &self.values, &self.pairs];
+        let indices = [&self.long, &self.short, &self.steps, &self.secret_steps, &self.values, &self.prose];
         indices.iter().map(|index| index.size()).sum::<usize>()
             + self.shadow.capacity()
             + self.entries.iter().map(entry_size).sum::<usize>()
@@ -226,7 +225,7 @@ impl TaintMemory {
         // What a public source says is nobody's secret.
         if !origin.private {
             print.followed.clear();
-            print.tags[5].retain(|(tag, _)| !is_piece(*tag));
+            print.tags[5].clear();
         }
         print.cells = cells;
         let stored = Stored { truncated, ..self.store(origin, &print) };
@@ -315,7 +314,7 @@ impl TaintMemory {
         self.shadow.extend(print.shadow.iter().copied());
         self.carry(self.next_id(0), start, &print.tags[5]);
         let (floor, letter_floor) = (self.floor().min(start), self.letter_floor().min(letters_start));
-        let [long, short, steps, secret_steps, values, pairs] = &print.tags;
+        let [long, short, steps, secret_steps, values, prose] = &print.tags;
         let by_symbol = Positions { base: start, floor, entries: &self.entries, starts: |entry| entry.start };
         let by_letter = Positions {
             base: letters_start,
@@ -330,7 +329,7 @@ impl TaintMemory {
                 by_symbol.insert(&mut self.long, long, server);
                 by_symbol.insert(&mut self.short, short, server);
                 by_symbol.insert(&mut self.values, values, server);
-                by_symbol.insert(&mut self.pairs, pairs, server);
+                by_symbol.insert(&mut self.prose, prose, server);
             },
             || {
                 by_letter.insert(&mut self.steps, steps, server);
@@ -339,7 +338,6 @@ impl TaintMemory {
         );
         self.next_letter += print.letters;
         let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
-        let pieces = print.tags[5].iter().filter(|(tag, _)| is_piece(*tag)).count();
         let id = self.next_id(0);
         let mut entry = Entry {
             id,
@@ -355,8 +353,7 @@ impl TaintMemory {
                 .iter()
                 .map(|&(start, end, code)| Span { start, end, kind: kind(code) })
                 .collect(),
-            pairs: u16::try_from(print.tags[5].len() - pieces).unwrap_or(u16::MAX),
-            kept_of_prose: pieces as u32,
+            kept_of_prose: print.tags[5].len() as u32,
             tags: print.tags.iter().map(Vec::len).sum::<usize>() as u32,
             size: 0,
         };
@@ -380,7 +377,7 @@ impl TaintMemory {
 
     fn rebase(&mut self) {
         let (by, letters) = (self.shadow_start, self.letter_floor().min(self.next_letter));
-        for index in [&mut self.long, &mut self.short, &mut self.values, &mut self.pairs] {
+        for index in [&mut self.long, &mut self.short, &mut self.values, &mut self.prose] {
             index.rebase(by);
         }
         for index in [&mut self.steps, &mut self.secret_steps] {

@@ -12,6 +12,7 @@ use super::cells;
 use super::judge::Judge;
 use super::memory::Parts;
 use super::memory::{Origin, OriginId, TaintMemory};
+use super::pieces::is_piece;
 use super::print::{MAX_FOLLOWED, MAX_SYMBOLS, Print};
 use super::repeats;
 use super::sent;
@@ -108,6 +109,8 @@ impl TaintMemory {
         if !reader.0.is_empty() || !is_consistent(&print) {
             return Err(ImportError::Contradiction);
         }
+        // Older records have pairs of words as well.
+        print.tags[5].retain(|(tag, _)| is_piece(*tag));
         // A time in the future would never end.
         if origin.time > now {
             return Ok(None);

@@ -25,7 +25,7 @@ const SHARE: u32 = 25;
 /// Results for which it is counted, and different pieces of one text that are.
 const MAX_RESULTS: usize = 512;
 pub(super) const MAX_PIECES: usize = 8192;
-/// Tells these tags from those of pairs of words, which stand in the same index and have not got it.
+/// Tells these tags from those of pairs of words, which stand beside them in older records and have not got it.
 const OF_PIECE: u32 = 0x100;
 
 /// The tag of one short gram.
@@ -157,9 +157,9 @@ impl TaintMemory {
         }
         let (floor, end) = (self.floor(), self.shadow_start + self.shadow.len() as u32);
         let mut carried = Ranges::default();
-        for (tag, at) in tags.iter().filter(|(tag, _)| is_piece(*tag) && self.pairs.may_have(*tag)) {
+        for (tag, at) in tags.iter().filter(|(tag, _)| self.prose.may_have(*tag)) {
             let new = start + at;
-            self.pairs.find(*tag, floor, |old| {
+            self.prose.find(*tag, floor, |old| {
                 let Some((from, entry)) = self.entry_at(old) else { return };
                 let place = old - entry.start;
                 let gram = place..place + SHORT as u32;
@@ -195,8 +195,8 @@ impl TaintMemory {
     /// Notes these grams as sent, of results from `first` on.
     pub(super) fn restore_pieces(&mut self, tags: &[u32], first: OriginId) {
         let mut places = Vec::new();
-        for tag in tags.iter().filter(|tag| self.pairs.may_have(**tag)) {
-            self.pairs.find(*tag, self.floor(), |place| {
+        for tag in tags.iter().filter(|tag| self.prose.may_have(**tag)) {
+            self.prose.find(*tag, self.floor(), |place| {
                 let found = self.entry_at(place).filter(|(origin, _)| *origin >= first);
                 places.extend(found.map(|(origin, entry)| (origin, place - entry.start)));
             });

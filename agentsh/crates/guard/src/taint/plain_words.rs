@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use super::near;
-
 const WORDS: &str = "abort aborted accept accepted access action actions address allocate allocation allowed already api app argument arguments \
 assertion attempt attribute authentication authorization auth author available back backoff bad base before body border bound bounds box branch broken buffer build \
 bytes cache call called calling cannot canceled center certificate changed channel character check checkout child class client close closed cluster code codec column command commit \
@@ -24,6 +22,16 @@ support syntax system table tag target task tcp template test tests thread throw
 unique unit unknown unresolved unsupported update upload upstream url use used user username users uses utf valid validation value variable version violates volume wait waiting warn warning watch \
 wheel width with worker workflow write wrong xml yaml yml";
 
+/// Words without a meaning of their own, and words of formats and languages of programs.
+const COMMON: &str = "about after also another been before being between both could does doing done each from have having here \
+into itself just like made make many more most much must only other over same should since some such than that their them then there \
+these they this those through under until upon very want were what when where which while will with within would your yours \
+true false null none import from export return const class function public private static void async await default require module \
+include define struct self this else elif except finally raise throw while switch case break continue lambda yield print \
+string integer number boolean object array list dict type name value data json path pathlib sys logging http https html head body div span \
+meta link script style href charset utf viewport width device initial scale content title text select where order group table insert \
+update delete create values limit join inner left right null primary foreign index";
+
 /// Letters and digits of words that say something, and of steps to other than the next character: an alphabet has none.
 /// A word of several (`FailedScheduling`) is read as several.
 pub(super) fn own_length(text: &str) -> usize {
@@ -32,23 +40,16 @@ pub(super) fn own_length(text: &str) -> usize {
     for part in text.split(|character: char| !character.is_alphanumeric()) {
         each_word(part, &mut |word| {
             let lower = word.to_ascii_lowercase();
-            let is_plain = words.contains(lower.as_str()) || near::is_common(&lower);
+            let is_plain = words.contains(lower.as_str());
             length += if is_plain { 0 } else { steps(&lower) };
         });
     }
     length
 }
 
-/// Whether a word is one of these.
-pub(super) fn is_plain(word: &str) -> bool {
-    word.len() <= MAX_LENGTH && words().contains(word.to_ascii_lowercase().as_str())
-}
-
-const MAX_LENGTH: usize = 16;
-
 fn words() -> &'static BTreeSet<&'static str> {
     static ALL: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
-    ALL.get_or_init(|| WORDS.split_whitespace().collect())
+    ALL.get_or_init(|| WORDS.split_whitespace().chain(COMMON.split_whitespace()).collect())
 }
 
 /// Cuts `camelCase` and `HTTPServer2` where a word begins.

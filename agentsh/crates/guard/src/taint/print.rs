@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::hash::{self, Hasher, SHORT};
 use super::memory::TaintMemory;
-use super::near;
 use super::passages::Passages;
 use super::pieces;
 use super::slices::Followed;
@@ -61,7 +60,6 @@ struct Reading {
     /// Links and the like, as symbols and as letters.
     references: [Vec<Range<usize>>; 2],
     values: Vec<(u32, u32)>,
-    pairs: Vec<(u32, u32)>,
     /// Where prose stands, in symbols.
     prose: Vec<Range<usize>>,
 }
@@ -85,17 +83,8 @@ impl TaintMemory {
         };
         let ((), more) = side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
         more.iter().for_each(|text| reading.add_within_bounds(hasher, text, false));
-        let Reading {
-            text,
-            truncated,
-            mut spans,
-            followed,
-            references: [symbols, letters],
-            values,
-            mut pairs,
-            prose,
-        } = reading;
-        pairs.retain(|(tag, _)| !known.has(*tag));
+        let Reading { text, truncated, mut spans, followed, references: [symbols, letters], values, prose } =
+            reading;
         spans.retain(|(span, _)| {
             let mut is_known = span.end - span.start >= SHORT as u32;
             let text = &text.symbols[span.start as usize..span.end as usize];
@@ -113,7 +102,7 @@ impl TaintMemory {
             || passages.of_symbols(&text.symbols, &symbols, &secrets),
             || passages.of_letters(&text.letters, &letters),
         );
-        pairs.extend(pieces::kept(hasher, &text.symbols, &shadow, &prose));
+        let prose = pieces::kept(hasher, &text.symbols, &shadow, &prose);
         let (mut short, mut secret_steps) = (Vec::new(), Vec::new());
         for (span, letters) in &spans {
             values_in(hasher, &text, span, letters, &mut short, &mut secret_steps);
@@ -122,7 +111,7 @@ impl TaintMemory {
             shadow,
             letters: text.letters.len() as u32,
             spans: spans.iter().map(|(span, _)| (span.start, span.end, span.kind as u8)).collect(),
-            tags: [long, short, steps, secret_steps, values, pairs],
+            tags: [long, short, steps, secret_steps, values, prose],
             followed: followed.collect(),
             cells: Vec::new(),
         };
@@ -188,7 +177,6 @@ impl Reading {
                 self.spans.push((span, start.1..end.1));
             }
         }
-        near::pairs(hasher, leaf, |tag| self.pairs.push((tag, leaf_start)));
         if pieces::is_followed(leaf) {
             self.prose.push(leaf_start as usize..text.symbols.len());
         }

@@ -206,7 +206,7 @@ impl TaintMemory {
         };
         for (index, is_text) in [
             (&mut self.long, true),
-            (&mut self.pairs, true),
+            (&mut self.prose, true),
             (&mut self.short, false),
             (&mut self.values, false),
         ] {

@@ -154,8 +154,8 @@ impl Candidates {
 
 impl Candidates {
     fn find_symbols(&mut self, memory: &TaintMemory, text: &Folded) {
-        let TaintMemory { hasher, short, long, pairs, .. } = memory;
-        self.find::<Symbols>(hasher, &text.symbols, short, long, Some(pairs));
+        let TaintMemory { hasher, short, long, prose, .. } = memory;
+        self.find::<Symbols>(hasher, &text.symbols, short, long, Some(prose));
     }
 
     fn find_letters(&mut self, memory: &TaintMemory, text: &Folded) {
@@ -244,7 +244,7 @@ impl Scanner {
     /// Each is followed as far as the next kept gram, which is found by itself: no text costs more than its symbols.
     fn pieces(&self, memory: &TaintMemory, symbols: &[u8], leaving: Leaving<'_>, hits: &mut Hits) {
         let mut known = BTreeMap::<u32, usize>::new();
-        memory.pairs.find_all(&self.symbols.pieces, memory.floor(), |at, place| {
+        memory.prose.find_all(&self.symbols.pieces, memory.floor(), |at, place| {
             let Some((origin, entry)) = memory.entry_at(place) else { return };
             if !leaving(&entry.origin) {
                 return;

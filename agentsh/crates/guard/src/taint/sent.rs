@@ -1,11 +1,11 @@
-//! What has arrived so far, as a later session needs it: cells that were sent, places of secrets, pairs of words and grams
-//! of prose. Keyed hashes like everything else, in a record of its own behind those of the results.
+//! What has arrived so far, as a later session needs it: cells that were sent, places of secrets and grams of prose. Keyed hashes like everything else, in a record of its own behind those of the results.
 //!
 //! `AGTSENT1`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian.
 
 use std::time::Duration;
 
 use super::judge::Judge;
+use super::memory::OriginId;
 use super::persist::{ImportError, Reader, clip, number};
 use super::ranges::Ranges;
 use crate::types::ServerId;
@@ -25,7 +25,7 @@ pub(super) struct OfSecret {
 #[derive(Debug, Default)]
 struct Sent {
     cells: Vec<u64>,
-    pairs: Vec<u32>,
+    pieces: Vec<u32>,
     secrets: Vec<OfSecret>,
 }
 
@@ -35,18 +35,18 @@ impl Judge {
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
         let sent = Sent {
             cells: self.cells.last().to_vec(),
-            pairs: [self.spread.last(), self.memory.pieces.last()].concat(),
+            pieces: self.memory.pieces.last().to_vec(),
             secrets: self.coverage.arrived(),
         };
-        if sent.cells.is_empty() && sent.pairs.is_empty() && sent.secrets.is_empty() {
+        if sent.cells.is_empty() && sent.pieces.is_empty() && sent.secrets.is_empty() {
             return None;
         }
         let mut body = MAGIC.to_vec();
         body.extend(now.as_secs().to_le_bytes());
         number(&mut body, sent.cells.len());
         sent.cells.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
-        number(&mut body, sent.pairs.len());
-        sent.pairs.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
+        number(&mut body, sent.pieces.len());
+        sent.pieces.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
         number(&mut body, sent.secrets.len());
         for OfSecret { server, whole, covered } in &sent.secrets {
             let name = clip(&server.0);
@@ -77,7 +77,8 @@ impl Judge {
         }
         sent.cells.into_iter().for_each(|tag| self.cells.restore(tag));
         sent.secrets.iter().for_each(|secret| self.coverage.restore(secret));
-        self.restore_pairs(&sent.pairs);
+        self.memory.restore_pieces(&sent.pieces, OriginId(0));
+        self.memory.pieces.begin();
         Ok(())
     }
 }
@@ -88,7 +89,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Sent> {
         sent.cells.push(u64::from_le_bytes(reader.array()?));
     }
     for _ in 0..reader.count(4)? {
-        sent.pairs.push(reader.number()?);
+        sent.pieces.push(reader.number()?);
     }
     for _ in 0..reader.count(16)? {
         let length = reader.count(1)?;

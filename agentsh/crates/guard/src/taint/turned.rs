@@ -1,63 +1,25 @@
-//! A text read in another order or alphabet, and in pieces: guesses that fit every text.
+//! A short text in every alphabet of shifted letters and backwards, and values that are all of a text.
 
 use super::findings::Search;
-use super::judge::{Judge, MAX_SHIFTED};
-use super::scan::What;
+use super::judge::Judge;
 use super::symbols::Folded;
-use crate::text::{Step, turned};
 use agentsh_secrets::values::{self, Kind};
 
-/// Bytes of an address whose parameters are put together.
-const MAX_QUERY: usize = 8 * 1024;
+/// Longest text that is read in every alphabet, in bytes.
+const MAX_SHIFTED: usize = 64;
 
 impl Judge {
-    /// Letters in another order or from another alphabet are found by what lies between them, digits and signs are not.
-    pub(super) fn permuted(
-        &mut self,
-        text: &str,
-        leaf: usize,
-        how: &dyn Fn() -> Vec<&'static str>,
-        backwards: &mut usize,
-        search: &mut Search<'_, '_>,
-    ) {
-        let then = |step: Step| how().into_iter().chain([step.as_str()]).collect::<Vec<_>>();
-        if text.len() <= *backwards {
-            *backwards -= text.len();
-            self.backwards(&turned(Step::Reversed, text), leaf, &|| then(Step::Reversed), search);
-            // `rev` turns each line. Of letters of ASCII what lies between them is found in any order of lines.
-            if !text.is_ascii() && text.contains('\n') {
-                let lines: Vec<String> = text.lines().map(|line| turned(Step::Reversed, line)).collect();
-                self.backwards(&lines.join("\n"), leaf, &|| then(Step::Reversed), search);
-            }
+    /// Letters from another alphabet or backwards are found by what lies between them; the digits and signs of a short
+    /// text are not.
+    pub(super) fn shifted(&mut self, text: &str, leaf: usize, search: &mut Search<'_, '_>) {
+        if text.len() > MAX_SHIFTED || !text.bytes().any(|byte| byte.is_ascii_digit()) {
+            return;
         }
-        if text.len() <= MAX_SHIFTED && text.bytes().any(|byte| byte.is_ascii_digit()) {
-            for step in (1..26).map(Step::Caesar).chain([Step::Atbash]) {
-                self.view(&turned(step, text), leaf, &|| then(step), search);
-            }
+        for places in 1..26 {
+            self.view(&lettered(text, |letter| (letter + places) % 26), leaf, &|| vec!["caesar"], search);
         }
-    }
-
-    fn backwards(
-        &mut self,
-        reversed: &str,
-        leaf: usize,
-        how: &dyn Fn() -> Vec<&'static str>,
-        search: &mut Search<'_, '_>,
-    ) {
-        let mut folded = std::mem::take(&mut self.single);
-        folded.clear();
-        folded.push(reversed);
-        let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
-        // What lies between letters is the same in both directions, and was looked at.
-        for hit in hits.list.iter().filter(|hit| !matches!(hit.what, What::Shifted(_))) {
-            search.decoded(hit, reversed, leaf, how(), true);
-        }
-        if hits.uncounted().is_some() {
-            search.crowded(&hits, leaf, how());
-        }
-        hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
-        self.short_values(reversed, leaf, &mut folded, search);
-        self.single = folded;
+        self.view(&lettered(text, |letter| 25 - letter), leaf, &|| vec!["atbash"], search);
+        self.view(&text.chars().rev().collect::<String>(), leaf, &|| vec!["reversed"], search);
     }
 
     /// Values of a text that is little more than one of them.
@@ -79,13 +41,13 @@ impl Judge {
     }
 }
 
-/// The values of an address's parameters as one text: `?a=..&b=..`.
-pub(super) fn pieces_of_query(text: &str) -> Option<String> {
-    if text.len() > MAX_QUERY || !text.contains('&') {
-        return None;
-    }
-    let (_, query) = text.split_once('?')?;
-    let query = query.split(['#', ' ', '"', '<']).next().unwrap_or_default();
-    let values = query.split('&').filter_map(|part| part.split_once('=')).map(|(_, value)| value);
-    Some(values.collect())
+/// The text with each letter of ASCII, counted from 0, in place of another one.
+fn lettered(text: &str, other: impl Fn(u8) -> u8) -> String {
+    let of = |c: char, a: u8| char::from(a + other(c as u8 - a));
+    let turned = |c: char| match c {
+        'a'..='z' => of(c, b'a'),
+        'A'..='Z' => of(c, b'A'),
+        _ => c,
+    };
+    text.chars().map(turned).collect()
 }

@@ -10,15 +10,11 @@ pub struct Limits {
     pub output_per_byte: usize,
     /// Bytes of views that every text may have on top, so that a short compressed text is read whole.
     pub output_floor: usize,
-    /// Attempts to inflate bytes that carry no sign of being compressed.
-    pub blind_inflations: usize,
-    /// Samples that are turned by a letter shift, a reversal and the like, to see whether something decodes behind.
-    pub probes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { depth: 6, output_per_byte: 8, output_floor: 64 * 1024, blind_inflations: 16, probes: 256 }
+        Self { depth: 6, output_per_byte: 8, output_floor: 64 * 1024 }
     }
 }
 

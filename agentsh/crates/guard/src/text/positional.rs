@@ -1,4 +1,4 @@
-//! Alphabets in which a text is one large number, and not groups of letters: bases 10, 36, 58 and 62; and the same in
+//! Alphabets in which a text is one large number, and not groups of letters: bases 10, 58 and 62; and the same in
 //! blocks of eight bytes.
 //!
 //! To read such a number takes the square of its length, so a guess is looked at first: its topmost bytes follow from
@@ -26,8 +26,6 @@ const BLOCK: usize = 8;
 enum Looks {
     /// Digits alone.
     Digits,
-    /// Digits, and letters of one case.
-    OneCase,
     /// Digits, and letters of both cases.
     Mixed,
 }
@@ -39,13 +37,12 @@ struct Base {
     table: [u8; 256],
 }
 
-static BASES: [Base; 7] = [
+static BASES: [Base; 6] = [
     base(Step::Base58, Looks::Mixed, b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"),
     base(Step::Base58, Looks::Mixed, b"123456789abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ"),
     base(Step::Base62, Looks::Mixed, b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"),
     base(Step::Base62, Looks::Mixed, b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"),
     base(Step::Base62, Looks::Mixed, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"),
-    base(Step::Base36, Looks::OneCase, b"0123456789abcdefghijklmnopqrstuvwxyz"),
     base(Step::Decimal, Looks::Digits, b"0123456789"),
 ];
 
@@ -56,9 +53,6 @@ const fn base(step: Step, looks: Looks, letters: &[u8]) -> Base {
         #[expect(clippy::cast_possible_truncation, reason = "no alphabet here has more than 62 letters")]
         let byte = value as u8;
         table[letters[value] as usize] = byte;
-        if matches!(looks, Looks::OneCase) {
-            table[letters[value].to_ascii_uppercase() as usize] = byte;
-        }
         value += 1;
     }
     #[expect(clippy::cast_possible_truncation, reason = "no alphabet here has more than 62 letters")]
@@ -110,7 +104,6 @@ fn looks(word: &[u8]) -> Option<Looks> {
     match (has(u8::is_ascii_digit), has(u8::is_ascii_uppercase), has(u8::is_ascii_lowercase)) {
         (true, true, true) => Some(Looks::Mixed),
         (true, false, false) => (word.len() >= MIN_DIGITS).then_some(Looks::Digits),
-        (true, ..) => Some(Looks::OneCase),
         _ => None,
     }
 }
@@ -224,13 +217,12 @@ mod tests {
         seen
     }
 
-    const ALPHABETS: [&[u8]; 7] = [
+    const ALPHABETS: [&[u8]; 6] = [
         b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz",
         b"123456789abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ",
         b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
         b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
         b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
-        b"0123456789abcdefghijklmnopqrstuvwxyz",
         b"0123456789",
     ];
 
@@ -242,13 +234,11 @@ mod tests {
                 assert!(sees(&text, said), "{text}");
             }
         }
-        let upper = written(SAID.as_bytes(), ALPHABETS[5]).to_uppercase();
-        assert!(sees(&upper, SAID), "{upper}");
     }
 
     #[test]
     fn blocks_of_eight_bytes_are_read() {
-        for (letters, width) in [(ALPHABETS[0], 11), (ALPHABETS[3], 11), (ALPHABETS[5], 13)] {
+        for (letters, width) in [(ALPHABETS[0], 11), (ALPHABETS[3], 11)] {
             let text: String = SAID
                 .as_bytes()
                 .chunks(8)

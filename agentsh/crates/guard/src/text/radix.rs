@@ -150,7 +150,7 @@ fn hex(text: &str, loose: bool, words: &[Range<usize>], walk: &mut Walk<'_>, byt
             walk.work(bytes.len());
             walk.found_bytes(Step::Hex, bytes, at.clone());
             if offset == 0 && is_drawn(&text[at.clone()], 8) {
-                walk.found_binary(Step::Hex, bytes, at.clone());
+                walk.found_binary(Step::Hex, bytes, &at);
             }
         }
     });
@@ -172,7 +172,7 @@ fn base64(text: &str, alphabet: &Alphabet, loose: bool, walk: &mut Walk<'_>, byt
             walk.work(bytes.len());
             walk.found_bytes(Step::Base64, bytes, at.clone());
             if offset == 0 && !text[at.clone()].contains(' ') && is_drawn(&text[at.clone()], 16) {
-                walk.found_binary(Step::Base64, bytes, at.clone());
+                walk.found_binary(Step::Base64, bytes, &at);
             }
         }
         explained += settled.text;
@@ -248,7 +248,7 @@ fn base32(
             walk.work(bytes.len());
             walk.found_bytes(Step::Base32, bytes, at.clone());
             if binary && offset == 0 && !text[at.clone()].contains(' ') && is_drawn(&text[at.clone()], 16) {
-                walk.found_binary(Step::Base32, bytes, at.clone());
+                walk.found_binary(Step::Base32, bytes, &at);
             }
         }
     });

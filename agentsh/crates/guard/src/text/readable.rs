@@ -42,9 +42,6 @@ pub(super) fn readable(bytes: &[u8]) -> Option<Readable<'_>> {
     if let Some(text) = ebcdic(bytes) {
         return Some(Readable { text: Cow::Owned(text), clean: true });
     }
-    if let Some(text) = wide(bytes) {
-        return Some(Readable { text: Cow::Owned(text), clean: false });
-    }
     runs(bytes)
 }
 
@@ -98,40 +95,6 @@ fn ebcdic(bytes: &[u8]) -> Option<String> {
     }
     let letters = bytes.iter().map(|byte| EBCDIC[usize::from(*byte)]).filter(|letter| *letter != 0);
     Some(letters.map(char::from).collect())
-}
-
-/// Fewer units of two bytes read as letters by chance.
-const MIN_UNITS: usize = 10;
-
-/// UTF-16 without a byte order mark, in scripts of which no byte is zero.
-fn wide(bytes: &[u8]) -> Option<String> {
-    if bytes.len() < 2 * MIN_UNITS {
-        return None;
-    }
-    let units = |big: bool| {
-        bytes.chunks_exact(2).map(move |pair| {
-            let pair = [pair[0], pair[1]];
-            if big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) }
-        })
-    };
-    let fits = |big: bool, most: usize| {
-        let (mut all, mut letters) = (0, 0);
-        for unit in units(big).take(most) {
-            all += 1;
-            letters += usize::from(is_wide_letter(unit));
-        }
-        letters * 20 >= all * 19
-    };
-    // A few units tell noise; all of them tell a text.
-    let big = [false, true].into_iter().find(|big| fits(*big, MIN_UNITS) && fits(*big, usize::MAX))?;
-    Some(char::decode_utf16(units(big)).filter_map(Result::ok).collect())
-}
-
-/// Of living scripts, and the signs between their words.
-fn is_wide_letter(unit: u16) -> bool {
-    matches!(unit,
-        0x0a | 0x0d | 0x20..=0x7e | 0xa0..=0x24f | 0x370..=0x6ff | 0x900..=0xe7f | 0x10a0..=0x10ff
-            | 0x2010..=0x2027 | 0x3000..=0x30ff | 0x4e00..=0x9fff | 0xac00..=0xd7a3 | 0xff00..=0xffef)
 }
 
 fn runs(bytes: &[u8]) -> Option<Readable<'_>> {

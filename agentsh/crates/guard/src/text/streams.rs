@@ -17,9 +17,10 @@ const MIN_OUTPUT_INSIDE: usize = 12;
 /// At most so many bytes from the start a stream may be a short one: what a misaligned or prefixed encoding puts there.
 const MAX_PREFIX: usize = 4;
 
-/// True: something came out.
-pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) -> bool {
-    let mut opened = false;
+pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) {
+    if is_opaque(bytes) {
+        walk.saw_opaque();
+    }
     let (mut tries, mut guesses) = (0, MIN_GUESSES + bytes.len() / BYTES_OF_A_GUESS);
     let mut at = 0;
     walk.work(bytes.len());
@@ -50,11 +51,14 @@ pub(super) fn decode(bytes: &[u8], walk: &mut Walk<'_>) -> bool {
         walk.spend(output.len());
         let least = if step == Step::Zlib && found >= MAX_PREFIX { MIN_OUTPUT_INSIDE } else { MIN_OUTPUT };
         if output.len() >= least {
-            opened = true;
             walk.found_bytes(step, &output, 0..0);
         }
     }
-    opened
+}
+
+fn is_opaque(bytes: &[u8]) -> bool {
+    const SIGNS: [&[u8]; 3] = [b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x04\x22\x4d\x18"];
+    (0..4.min(bytes.len())).any(|at| SIGNS.iter().any(|sign| bytes[at..].starts_with(sign)))
 }
 
 /// Where the next stream may begin.

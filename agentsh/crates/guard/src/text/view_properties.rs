@@ -21,38 +21,20 @@ fn encode(kind: u8, text: &str) -> String {
         4 => each(|byte| format!("\\u{byte:04x}")),
         5 => each(|byte| format!("&#{byte};")),
         6 => base64(&miniz_oxide::deflate::compress_to_vec_zlib(text.as_bytes(), 6)),
-        7 => text.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(","),
-        8 => text.chars().rev().collect(),
-        _ => text
-            .chars()
-            .map(|c| match c {
-                'a'..='m' | 'A'..='M' => char::from(c as u8 + 13),
-                'n'..='z' | 'N'..='Z' => char::from(c as u8 - 13),
-                other => other,
-            })
-            .collect(),
+        _ => text.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(","),
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Chains of up to three encodings, with one permutation among them, lead back to the text.
+    /// Chains of up to three encodings lead back to the text.
     #[test]
     fn a_chain_of_encodings_is_undone(
         secret in "[A-Za-z]{4,8}( [a-z]{3,9}){3,6} [A-Z0-9]{6}",
         kinds in proptest::collection::vec(0_u8..8, 1..=3),
-        permuted in proptest::option::of((0_usize..3, 8_u8..10)),
         around in prop_oneof![Just(("", "")), Just(("see: ", " thanks")), Just(("\"", "\""))],
     ) {
-        let mut kinds = kinds;
-        if let Some((at, kind)) = permuted {
-            // In the place of one of them, and something encoded inside.
-            let at = at.min(kinds.len() - 1);
-            if at > 0 {
-                kinds[at] = kind;
-            }
-        }
         let encoded = kinds.iter().fold(secret.clone(), |text, kind| encode(*kind, &text));
         let mut seen = false;
         let text = format!("{}{encoded}{}", around.0, around.1);

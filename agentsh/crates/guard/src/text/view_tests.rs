@@ -182,10 +182,7 @@ fn finds_escapes_also_nested_and_mixed() {
 }
 
 #[test]
-fn finds_quoted_printable_and_uuencoded() {
-    let printable =
-        each(SECRET, |b| if b"aeiou ".contains(&b) { format!("={b:02X}") } else { char::from(b).into() }, "");
-    assert_found(&printable.replace("=6F", "=6F=\r\n"), &[Step::QuotedPrintable]);
+fn finds_uuencoded() {
     let line: String = {
         let bytes = &SECRET.as_bytes()[..45];
         let body =
@@ -222,29 +219,7 @@ fn finds_invisible_text() {
 }
 
 #[test]
-fn finds_encodings_behind_permutations() {
-    let encoded = base64(SECRET.as_bytes());
-    let turned = |places: u8| -> String {
-        let turn = |b: u8, a: u8| char::from(a + (b - a + places) % 26);
-        encoded
-            .bytes()
-            .map(|b| match b {
-                b'a'..=b'z' => turn(b, b'a'),
-                b'A'..=b'Z' => turn(b, b'A'),
-                other => char::from(other),
-            })
-            .collect()
-    };
-    for places in [1, 5, 13, 25] {
-        assert_found(&format!("blob {}", turned(places)), &[Step::Caesar(places), Step::Base64]);
-    }
-    let reversed = |text: &str| text.chars().rev().collect::<String>();
-    assert_found(&reversed(&encoded), &[Step::Reversed, Step::Base64]);
-    assert_found(&reversed(&each(SECRET, |b| format!("{b:02x}"), " ")), &[Step::Reversed, Step::Hex]);
-    assert_found(
-        &base64(reversed(&hex(SECRET.as_bytes())).as_bytes()),
-        &[Step::Base64, Step::Reversed, Step::Hex],
-    );
+fn finds_other_orders() {
     let mut words: Vec<&str> = SECRET.split(' ').collect();
     words.reverse();
     assert_found(&words.join(" "), &[Step::ReversedWords]);
@@ -261,7 +236,7 @@ fn finds_compressed_text_inside_encodings() {
     gzip.extend_from_slice(b"name\0");
     gzip.extend_from_slice(&raw);
     gzip.extend_from_slice(&[0; 8]);
-    for (bytes, step) in [(&raw, Step::Deflate), (&zlib, Step::Zlib), (&gzip, Step::Gzip)] {
+    for (bytes, step) in [(&zlib, Step::Zlib), (&gzip, Step::Gzip)] {
         assert_found(&base64(bytes), &[Step::Base64, step]);
         assert_found(&hex(bytes), &[Step::Hex, step]);
         assert_found(&base32(bytes), &[Step::Base32, step]);
@@ -307,48 +282,8 @@ fn what_cannot_be_opened_or_is_too_deep_is_said() {
 }
 
 #[test]
-fn bytes_are_the_same_in_every_encoding() {
-    let bytes: Vec<u8> = (0_u32..90).map(|at| (at * at * 7 + at * 31 + 130) as u8).collect();
-    let shown = |text: &str| {
-        let mut shown = Vec::new();
-        let _ = visit(text, &Limits::default(), &mut |view| {
-            if view.how.last() == Some(&Step::Bytes) {
-                assert!(!view.clean);
-                shown.push(view.text.to_owned());
-            }
-        });
-        shown
-    };
-    let wanted = super::spelled(&bytes);
-    let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
-    let shifted = base64(&[b"xy".as_slice(), &bytes].concat());
-    for text in [base64(&bytes), hex(&bytes), base32(&bytes), numbers.join(", "), shifted] {
-        assert!(shown(&text).iter().any(|spelled| spelled.contains(&wanted)), "{text}");
-    }
-    assert!(shown(&base64(SECRET.repeat(3).as_bytes())).is_empty());
-    assert!(shown("9fceb02d0ae598e95dc970b74767f193").is_empty());
-    for prose in [
-        "ANYBODY WHATSOEVER RECEIVING COMPUTER EQUIPMENT ACCEPTS RESPONSIBILITY, INCLUDING LIMITATION",
-        "Everybody Whosoever Receiving Computer/Equipment Accepts Responsibilities Including/Limitations",
-        "/projects/Documentation/ReferenceManuals/IntroductionToTheProgrammingInterface/Overview",
-    ] {
-        assert!(shown(prose).is_empty(), "{prose}");
-    }
-    assert_eq!(super::spelled(&[0; 900]).chars().count(), 1);
-}
-
-#[test]
-fn wide_letters_of_other_scripts_are_read() {
+fn escaped_letters_of_other_scripts_are_read() {
     let secret = "Секретная записка: склад в Твери закроют в октябре";
-    for big in [false, true] {
-        let bytes: Vec<u8> = secret
-            .encode_utf16()
-            .flat_map(|unit| if big { unit.to_be_bytes() } else { unit.to_le_bytes() })
-            .collect();
-        for (text, step) in [(base64(&bytes), Step::Base64), (hex(&bytes), Step::Hex)] {
-            assert_eq!(found(&text, secret).0, Some(vec![step]), "{text}");
-        }
-    }
     let css: String = secret.chars().map(|c| format!("\\{:06x}", c as u32)).collect();
     let open: String = secret.chars().map(|c| format!("&#x{:06x} ", c as u32)).collect();
     let kanji: String = "会議室の鍵".chars().map(|c| format!("\\{:06x} ", c as u32)).collect();
@@ -371,13 +306,6 @@ fn letters_of_korean_are_put_together() {
 }
 
 #[test]
-fn signs_are_read_as_letters() {
-    let text = "+he |@unch c0de 0f +he n0r+h $!|0 !$ @ $ecre+";
-    let (how, _) = found(text, "the iaunch c0de 0f the n0rth sii0 is a secret");
-    assert_eq!(how, Some(vec![Step::Leet]));
-}
-
-#[test]
 fn encoded_words_belong_together() {
     let secret = "Секретная записка: склад закроют";
     let (first, second) = secret.split_at(23);
@@ -389,33 +317,5 @@ fn encoded_words_belong_together() {
     assert_eq!(found(&text, secret).0, Some(vec![Step::EncodedWords]), "{text}");
     for broken in ["=?utf-8?b?", "=?utf-8?x?aGVsbG8=?=", "=?=?=?b?=?=", "=?a?b??=", "what=?? no=? yes?="] {
         let _ = visit(broken, &Limits::default(), &mut |_| {});
-    }
-}
-
-#[test]
-fn what_stands_between_tags_and_comments_is_put_together() {
-    let each: String = SECRET.chars().map(|c| format!("<b>{c}</b>")).collect();
-    assert_found(&each, &[Step::Markup]);
-    // A sign of comparison is not a tag.
-    let code = format!("if slack < least: // {}", SECRET.replace(' ', " <!-- x --> "));
-    assert_found(&code, &[Step::Markup]);
-    let types = SECRET.replace(' ', "<T> ");
-    assert_eq!(found(&types, SECRET).0, None);
-    let open = format!("<i>{} <i>c<i>d <!-- {}", "a<i>b", "never closed ".repeat(40));
-    assert_eq!(found(&open, SECRET).0, None);
-}
-
-#[test]
-fn finds_what_was_combined_with_one_byte() {
-    let masked = |text: &str, mask: u8| text.bytes().map(|byte| byte ^ mask).collect::<Vec<u8>>();
-    for mask in [1, 0x2a, 0x5a, 0x80, 0xff] {
-        assert_found(&hex(&masked(SECRET, mask)), &[Step::Hex, Step::Masked]);
-        assert_found(&format!("data={}", base64(&masked(SECRET, mask))), &[Step::Base64, Step::Masked]);
-        let key = "AKIA4TRSU6P2QW7XLMNB";
-        let (how, _) = found(&hex(&masked(key, mask)), key);
-        assert_eq!(how.as_deref(), Some(&[Step::Hex, Step::Masked][..]), "{mask}");
-        let long = format!("{SECRET} ").repeat(200);
-        let (how, _) = found(&base64(&masked(&long, mask)), &long);
-        assert_eq!(how.as_deref(), Some(&[Step::Base64, Step::Masked][..]), "{mask}");
     }
 }

@@ -3,40 +3,17 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::compressed;
 use super::limits::{Limits, Outcome};
 use super::profile::Profile;
 use super::readable::{MIN_LENGTH, readable};
 use super::step::Step;
 use super::{
-    base85, encoded_words, escapes, hidden, interspersed, listed, masked, morse, numbers, permuted,
-    positional, quoted_printable, radix, rearranged, uuencoded,
+    base85, encoded_words, escapes, hidden, interspersed, listed, morse, numbers, positional, radix,
+    rearranged, streams, uuencoded,
 };
 
 /// Texts of at most this many bytes are looked at more closely.
 const SHORT: usize = 4096;
-/// One sample turned in each way.
-const PROBES_OF_A_TEXT: usize = 29;
-
-/// Bytes that are no text are shown so many times in a visit, when they are as many as these at least.
-const BINARIES: usize = 48;
-const MIN_BINARY: usize = 30;
-/// Bytes of each that are shown.
-const MAX_BINARY: usize = 8 * 1024;
-/// Bytes that masks may give in a visit, on top of as many as the text has.
-const MASKED: usize = 16 * 1024;
-/// An attempt costs as much as so many bytes that it gives.
-const ATTEMPT: usize = 512;
-
-/// Bytes as letters, one for each value; of neighbours that are the same one, so that no padding is like another.
-#[must_use]
-pub fn spelled(bytes: &[u8]) -> String {
-    const FIRST: u32 = 0x5000;
-    let mut last = None;
-    let own = bytes.iter().take(MAX_BINARY).filter(|byte| last.replace(**byte) != Some(**byte));
-    own.filter_map(|byte| char::from_u32(FIRST + u32::from(*byte))).collect()
-}
-
 /// Whether one pattern of a few bytes stands again and again, and nothing else: a wrong guess that inflates gives such.
 fn is_periodic(bytes: &[u8]) -> bool {
     const MAX_LENGTH: usize = 8;
@@ -112,15 +89,9 @@ pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Out
     let mut walk = Walk {
         limits: *limits,
         left: text.len().saturating_mul(limits.output_per_byte).saturating_add(limits.output_floor),
-        blind: limits.blind_inflations,
-        probes: limits.probes,
         outcome: Outcome::default(),
         how: Vec::new(),
         origin: None,
-        explained: 0,
-        binaries: BINARIES,
-        masked: text.len().saturating_add(MASKED),
-        probing: false,
         known: BTreeSet::new(),
         sink,
     };
@@ -138,15 +109,9 @@ pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>))
     let mut walk = Walk {
         limits: *limits,
         left: text.len().saturating_mul(4),
-        blind: 0,
-        probes: 0,
         outcome: Outcome::default(),
         how: Vec::new(),
         origin: None,
-        explained: 0,
-        binaries: BINARIES,
-        masked: 0,
-        probing: false,
         known: BTreeSet::new(),
         sink,
     };
@@ -160,22 +125,10 @@ pub(super) struct Walk<'s> {
     limits: Limits,
     /// Bytes that views may still have.
     left: usize,
-    /// Blind inflations that may still be tried.
-    blind: usize,
-    /// Turned samples that may still be tried.
-    probes: usize,
     outcome: Outcome,
     how: Vec<Step>,
     /// Where in the visited text the current view came from.
     origin: Option<Range<usize>>,
-    /// Bytes of clean views of the text that is being decoded.
-    explained: usize,
-    /// Bytes that are no text that may still be shown, so many times.
-    binaries: usize,
-    /// Bytes that masks may still give.
-    masked: usize,
-    /// Only finding out whether something decodes.
-    probing: bool,
     /// Texts that were views, by length, so that most differ in their first comparison.
     known: BTreeSet<(usize, Box<str>)>,
     sink: &'s mut dyn FnMut(View<'_>),
@@ -202,20 +155,13 @@ impl Walk<'_> {
     }
 
     pub(super) fn cut(&mut self) {
-        self.outcome.exhausted |= !self.probing;
+        self.outcome.exhausted = true;
     }
 
     /// Takes bytes that an inflation produced out of what views may have, whether they turn out to be text or not.
     pub(super) fn spend(&mut self, bytes: usize) {
         self.work(bytes);
         self.left = self.left.saturating_sub(bytes);
-    }
-
-    /// Takes one of the blind inflations.
-    pub(super) fn may_guess(&mut self) -> bool {
-        let may = self.blind > 0 && !self.probing;
-        self.blind -= usize::from(may);
-        may
     }
 
     /// Steps so far that only moved or replaced characters.
@@ -230,7 +176,7 @@ impl Walk<'_> {
             self.how.push(step);
             let before = self.origin.clone();
             self.origin.get_or_insert_with(|| at.clone());
-            compressed::decode(bytes, found.as_ref().is_some_and(|found| found.clean), self);
+            streams::decode(bytes, self);
             self.origin = before;
             self.how.pop();
         }
@@ -248,48 +194,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Bytes that `step` decoded from `at`, from its first symbol on: when they are no text, they are compared as they
-    /// are, so that they are found in whatever they are encoded.
-    pub(super) fn found_binary(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
-        if self.probing || self.permutations() > 0 {
-            return;
-        }
+    /// Bytes that `step` decoded from `at`, from its first symbol on.
+    pub(super) fn found_binary(&mut self, step: Step, bytes: &[u8], at: &Range<usize>) {
         // Digits in groups are lists of hashes and ids more often than one thing.
         let in_groups = step == Step::Hex && at.len() > bytes.len() * 2 + bytes.len() / 64;
-        if !in_groups && is_noise(bytes) {
+        if self.permutations() == 0 && !in_groups && is_noise(bytes) {
             self.saw_opaque();
         }
-        masked::decode(step, bytes, &at, self);
-        if self.binaries == 0 || bytes.len() < MIN_BINARY {
-            return;
-        }
-        if readable(bytes).is_some_and(|found| found.clean) {
-            return;
-        }
-        self.binaries -= 1;
-        let spelled = spelled(bytes);
-        if self.how.len() < self.limits.depth && spelled.len() >= 3 * MIN_BINARY {
-            self.how.push(step);
-            self.view(Step::Bytes, &spelled, at, false, false);
-            self.how.pop();
-        }
-    }
-
-    /// Takes one attempt to find a mask out of what masks may give, and says how many bytes are left for it.
-    pub(super) fn take_attempt(&mut self) -> usize {
-        self.masked = self.masked.saturating_sub(ATTEMPT);
-        if self.how.len() + 1 < self.limits.depth { self.masked } else { 0 }
-    }
-
-    /// What is left of bytes that `step` decoded from `at` when a mask is taken away. That it prints proves nothing.
-    pub(super) fn found_masked(&mut self, step: Step, text: &str, at: Range<usize>) {
-        if text.len() > self.masked {
-            return;
-        }
-        self.masked -= text.len();
-        self.how.push(step);
-        self.view(Step::Masked, text, at, false, false);
-        self.how.pop();
     }
 
     /// Text that `step` decoded from `at` of the current text.
@@ -305,7 +216,7 @@ impl Walk<'_> {
     /// Whether this text was a view before: many ways lead to the same one. What is remembered is within the bound
     /// on all views.
     fn is_known(&mut self, text: &str) -> bool {
-        !self.probing && !self.known.insert((text.len(), text.into()))
+        !self.known.insert((text.len(), text.into()))
     }
 
     fn view(&mut self, step: Step, text: &str, at: Range<usize>, clean: bool, further: bool) {
@@ -325,13 +236,12 @@ impl Walk<'_> {
             return;
         }
         self.left -= text.len();
-        self.explained += if clean && reads_well(text) { text.len() } else { 0 };
         self.outcome.output += text.len();
         let before = self.origin.clone();
         let at = self.origin.get_or_insert(at).clone();
         self.how.push(step);
         (self.sink)(View { text, how: &self.how, at, clean });
-        if further && !self.probing {
+        if further {
             self.expand(text, clean);
         }
         self.how.pop();
@@ -344,14 +254,9 @@ impl Walk<'_> {
         }
         let profile = Profile::of(text.as_bytes());
         self.work(text.len());
-        let before = std::mem::take(&mut self.explained);
-        // What is inside must not use up what this text needs.
-        let kept = self.probes.min(PROBES_OF_A_TEXT);
-        self.probes -= kept;
         escapes::decode(text, &profile, self);
         hidden::decode(text, &profile, self);
         self.decode_alphabets(text, &profile);
-        quoted_printable::decode(text, &profile, self);
         encoded_words::decode(text, &profile, self);
         numbers::decode(text, &profile, self);
         morse::decode(text, &profile, self);
@@ -360,17 +265,7 @@ impl Walk<'_> {
         if self.last_step() != Some(Step::Interspersed) {
             interspersed::decode(text, &profile, self);
         }
-        self.probes += kept;
-        let explained = std::mem::replace(&mut self.explained, before);
-        if !clean {
-            return;
-        }
-        // Two permutations on the way are plenty; those that fit every text are tried once. What decodes as it
-        // stands needs none, and a short text costs little.
-        if self.permutations() < 2 && (text.len() <= SHORT || explained * 10 < text.len() * 3) {
-            permuted::decode(text, &profile, self);
-        }
-        if self.permutations() == 0 {
+        if clean && self.permutations() == 0 {
             rearranged::decode(text, &profile, self);
         }
     }
@@ -384,43 +279,6 @@ impl Walk<'_> {
         base85::decode(text, profile, self);
         positional::decode(text, profile, self);
     }
-
-    /// Whether `text` is encoded in one of the common alphabets, so that at least 12 clean bytes come out of it.
-    /// Nothing of it is shown.
-    pub(super) fn decodes(&mut self, text: &str) -> bool {
-        if self.probes == 0 {
-            return false;
-        }
-        self.probes -= 1;
-        let mut found = false;
-        // A list of numbers can always be read as letters of some script.
-        let mut see = |view: View<'_>| {
-            let codes = view.how == [Step::CharacterCodes];
-            found |= view.clean && view.text.len() >= 12 && (!codes || view.text.is_ascii());
-        };
-        let mut probe = Walk {
-            limits: Limits { depth: 2, ..self.limits },
-            left: text.len() * 4 + 4096,
-            blind: 0,
-            probes: 0,
-            outcome: Outcome::default(),
-            how: Vec::new(),
-            origin: None,
-            explained: 0,
-            binaries: 0,
-            masked: 0,
-            probing: true,
-            known: BTreeSet::new(),
-            sink: &mut see,
-        };
-        let profile = Profile::of(text.as_bytes());
-        radix::decode_base64(text, &profile, &mut probe);
-        radix::decode(text, &profile, &mut probe);
-        numbers::decode(text, &profile, &mut probe);
-        let work = probe.outcome.work + u64::try_from(text.len()).unwrap_or(u64::MAX);
-        self.outcome.work = self.outcome.work.saturating_add(work);
-        found
-    }
 }
 
 /// Whether a text is nothing but base64 of which so many symbols are text: then it is nothing else. A few may be left
@@ -432,11 +290,4 @@ fn is_all_base64(profile: &Profile, explained: usize) -> bool {
     explained > 0
         && symbols + profile.white() + profile.count(b'=') == profile.length
         && explained + LEFT_OVER >= symbols
-}
-
-/// Mostly letters, digits and spaces: what a wrong decoding, printable by chance, is not.
-fn reads_well(text: &str) -> bool {
-    let plain =
-        text.bytes().filter(|byte| byte.is_ascii_alphanumeric() || *byte == b' ' || *byte >= 0x80).count();
-    plain * 5 >= text.len() * 4
 }
