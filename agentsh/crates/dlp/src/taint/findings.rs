@@ -8,7 +8,7 @@ use super::memory::{Origin, OriginId};
 use super::plain_words;
 use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
-pub use crate::decision::Severity;
+pub use crate::Severity;
 use crate::text::{Folding, folding};
 use agentsh_secrets::values::Kind;
 

@@ -61,7 +61,7 @@ fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
 
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
     let judged = flow.judge(&server(to), labels, &Leaves::of_value("send", arguments), seconds(1001), &Plain);
-    if judged.verdict.is_block() {
+    if judged.is_refused() {
         flow.not_sent(&server(to));
     }
     judged
@@ -104,7 +104,7 @@ fn what_may_go_there_does_not_hide_what_may_not() {
     for hidden in [MEMO, shifted.as_str()] {
         for flood in [&own, &links, &format!("{} {}", page(0), page(1)).repeat(50)] {
             let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": format!("{flood} {hidden}")}));
-            assert!(judged.verdict.outcome == Outcome::Block, "{:.80} {:.80}", flood, hidden);
+            assert!(judged.is_refused(), "{:.80} {:.80}", flood, hidden);
         }
     }
 }
@@ -116,9 +116,9 @@ fn more_than_is_looked_at_does_not_leave() {
     let phrase = "about after also another been before being between both could does doing";
     read(&mut flow, phrase, true, 1000);
     let body = |times| (0..times).map(|number| format!("{} {phrase} ", page(number))).collect::<String>();
-    for (times, wanted) in [(200, Outcome::Allow), (400, Outcome::Block)] {
+    for (times, wanted) in [(200, false), (400, true)] {
         let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": body(times)}));
-        assert_eq!(judged.verdict.outcome, wanted, "{times}");
+        assert_eq!(judged.is_refused(), wanted, "{times}");
     }
 }
 
@@ -135,13 +135,13 @@ fn a_private_passage_does_not_leave() {
         MEMO.replace('e', "3").replace('o', "0").replace('a', "4"),
     ] {
         let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": text}));
-        assert!(judged.verdict.is_block(), "{text}");
+        assert!(judged.is_refused(), "{text}");
         assert_eq!(judged.findings[0].origin.server, server("files"));
     }
-    assert!(send(&mut flow, "chat", EXTERNAL, &json!({MEMO: 1})).verdict.is_block());
+    assert!(send(&mut flow, "chat", EXTERNAL, &json!({MEMO: 1})).is_refused());
     let words: Vec<&str> = MEMO.split(' ').collect();
     let judged = send(&mut flow, "list", EXTERNAL, &json!({"words": words}));
-    assert!(judged.verdict.is_block() && rules(&judged).contains(&"taint-split"));
+    assert!(judged.is_refused() && rules(&judged).contains(&"taint-split"));
 }
 
 #[test]
@@ -150,14 +150,14 @@ fn labels_decide_who_may_hear_it() {
     read(&mut flow, MEMO, true, 1000);
     let arguments = json!({"content": MEMO});
     let back = send(&mut flow, "files", EXTERNAL, &arguments);
-    assert!(!back.verdict.is_block() && back.findings.is_empty());
-    assert!(!send(&mut flow, "notes", LOCAL, &arguments).verdict.is_block());
+    assert!(!back.is_refused() && back.findings.is_empty());
+    assert!(!send(&mut flow, "notes", LOCAL, &arguments).is_refused());
     let away = send(&mut flow, "mail", EXTERNAL, &arguments);
-    assert_eq!((away.verdict.outcome, away.verdict.reason), (Outcome::Block, Reason::Tainted));
+    assert!(away.is_refused());
     let mut public = self::flow();
     read(&mut public, MEMO, false, 1000);
     let judged = send(&mut public, "mail", EXTERNAL, &arguments);
-    assert!(!judged.verdict.is_block() && !judged.private_to_external);
+    assert!(!judged.is_refused() && !judged.private_to_external);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn what_an_agent_gives_back_does_not_become_its_own() {
         said(&mut flow, "notes", MEMO, true, 1000);
         said(&mut flow, "notes", &page(3), true, 1000);
         let judged = send(&mut flow, "files", EXTERNAL, &json!({"body": MEMO}));
-        assert!(judged.verdict.is_block() && judged.findings[0].origin.server.0 == "notes");
+        assert!(judged.is_refused() && judged.findings[0].origin.server.0 == "notes");
         // It said that before anybody else did.
         let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": page(3)}));
         assert_eq!(rules(&judged).contains(&"taint-fingerprint"), given == MEMO);
@@ -182,7 +182,7 @@ fn a_private_read_is_noted_without_a_match() {
     assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"a": "hello"})).private_to_external);
     read(&mut flow, MEMO, true, 1000);
     let judged = send(&mut flow, "mail", EXTERNAL, &json!({"a": "hello there"}));
-    assert!(judged.private_to_external && !judged.verdict.is_block() && judged.findings.is_empty());
+    assert!(judged.private_to_external && !judged.is_refused() && judged.findings.is_empty());
 }
 
 #[test]
@@ -195,10 +195,10 @@ fn pieces_of_a_key_and_addresses() {
         "Ny3Kp8Wd6HsZc1",
         "fx-4Eg9YzD2kIo7Al3Xc8Jq6UfMp1Ws5",
     ] {
-        assert!(send(&mut flow, "mail", EXTERNAL, &json!({"q": text})).verdict.is_block(), "{text}");
+        assert!(send(&mut flow, "mail", EXTERNAL, &json!({"q": text})).is_refused(), "{text}");
     }
     let reply = send(&mut flow, "mail", EXTERNAL, &json!({"to": "ann@harvest.example", "text": "done"}));
-    assert!(!reply.verdict.is_block());
+    assert!(!reply.is_refused());
     assert!(reply.findings.iter().any(|flowed| flowed.finding.is_reference));
 }
 
@@ -211,7 +211,7 @@ fn a_text_cut_into_calls_is_found() {
         .chunks(15)
         .map(|piece| {
             let piece = String::from_utf8_lossy(piece);
-            send(&mut flow, "mail", EXTERNAL, &json!({"n": 1, "part": piece})).verdict.is_block()
+            send(&mut flow, "mail", EXTERNAL, &json!({"n": 1, "part": piece})).is_refused()
         })
         .collect();
     assert!(cut.iter().any(|blocked| *blocked), "{cut:?}");
@@ -227,7 +227,7 @@ fn what_the_agent_said_first_is_its_own() {
         true,
         1000,
     );
-    assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": MEMO})).verdict.is_block());
+    assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": MEMO})).is_refused());
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn what_everybody_says_is_nobodys() {
     let licence = include_str!("../../LICENSE-MIT");
     let mut flow = flow();
     read(&mut flow, &format!("// header\n{licence}"), true, 1000);
-    assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": licence})).verdict.is_block());
+    assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": licence})).is_refused());
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn results_are_forgotten_in_time() {
         seconds(1000 + 3600),
         &Plain,
     );
-    assert!(!later.verdict.is_block() && !later.private_to_external);
+    assert!(!later.is_refused() && !later.private_to_external);
     assert_eq!(flow.load().0, 0);
 }
 
@@ -280,7 +280,7 @@ fn a_marker_comes_back_and_is_taken_out_again() {
     let tail: String = marked.chars().skip(MEMO.chars().count() - 4).collect();
     let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": tail}));
     assert_eq!(rules(&judged), ["taint-marker"]);
-    assert!(judged.verdict.is_block());
+    assert!(judged.is_refused());
     let data = "{\"a\": \"one two three four five six seven eight nine ten\"}";
     assert_eq!(flow.mark(id, data, marker::Position::Suffix, 0), None);
 }
@@ -298,8 +298,8 @@ fn a_record_finds_copies_in_another_session_and_holds_no_text() {
     }
     let mut second = flow();
     assert!(second.import(&record, seconds(1001)).unwrap().is_some());
-    assert!(send(&mut second, "mail", EXTERNAL, &json!({"a": MEMO})).verdict.is_block());
-    assert!(send(&mut second, "mail", EXTERNAL, &json!({"a": "4Rt9LmQ2xVb7Ny3Kp8Wd6"})).verdict.is_block());
+    assert!(send(&mut second, "mail", EXTERNAL, &json!({"a": MEMO})).is_refused());
+    assert!(send(&mut second, "mail", EXTERNAL, &json!({"a": "4Rt9LmQ2xVb7Ny3Kp8Wd6"})).is_refused());
     assert_eq!(
         Flow::new(Config::default(), &[8; 32]).import(&record, seconds(1001)).unwrap_err().to_string(),
         "a stored taint record was changed, or was written with another key"
@@ -339,7 +339,7 @@ proptest! {
         let copied: String = text.chars().skip(start).take(60).collect();
         prop_assume!(copied.chars().filter(|c| *c != ' ').count() >= taint::GUARANTEED_RUN);
         let judged = send(&mut flow, "mail", EXTERNAL, &json!({"a": format!("{before} {copied} {after}")}));
-        prop_assert!(judged.verdict.is_block(), "{}", copied);
+        prop_assert!(judged.is_refused(), "{}", copied);
     }
 
     #[test]
@@ -358,7 +358,7 @@ fn an_account_number_is_itself_however_it_is_spaced() {
         let mut flow = flow();
         read(&mut flow, &format!("Transfer to {said} by Monday."), true, 1000);
         let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": format!("it is {sent}, she said")}));
-        assert_eq!(judged.verdict.outcome, Outcome::Block, "{said} as {sent}");
+        assert!(judged.is_refused(), "{said} as {sent}");
     }
 }
 

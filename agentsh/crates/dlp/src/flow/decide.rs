@@ -10,8 +10,7 @@ use crate::policy::{FlowPair, Ruled};
 use crate::taint::judge::{Decoder, Judge};
 use crate::taint::repeats::{Repeats, Said};
 use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
-use crate::types::{RuleRef, ServerId};
-use crate::verdict::{Outcome, Reason, Verdict};
+use crate::types::ServerId;
 
 /// So many different references of one kind out of one private result are a list that leaks, not references that are
 /// used.
@@ -33,11 +32,18 @@ pub struct Flowed {
 
 #[derive(Clone, Debug)]
 pub struct Judged {
-    pub verdict: Verdict,
     /// The worst first.
     pub findings: Vec<Flowed>,
     /// The agent has read something private and this call leaves: for rules about flows without a match.
     pub private_to_external: bool,
+}
+
+impl Judged {
+    /// Whether a finding refuses the call.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.findings.first().is_some_and(|worst| worst.refused)
+    }
 }
 
 /// Data flow of one session.
@@ -183,15 +189,9 @@ impl Flow {
         findings.sort_by(|one, other| {
             (other.refused, other.finding.severity).cmp(&(one.refused, one.finding.severity))
         });
-        let verdict = match findings.first().filter(|flowed| flowed.refused) {
-            Some(flowed) => {
-                Verdict::new(Outcome::Block, Reason::Tainted, RuleRef::default_rule(flowed.finding.rule))
-            }
-            None => Verdict::new(Outcome::Allow, Reason::NoRule, RuleRef::default_rule("taint")),
-        };
         let private_to_external =
             labels.sink != Sink::Local && self.private_until.is_some_and(|until| now < until);
-        Judged { verdict, findings, private_to_external }
+        Judged { findings, private_to_external }
     }
 
     /// Marks one text of a result that is remembered. None: it is [`marker::unfit`].
