@@ -16,8 +16,10 @@ mod shell_words;
 mod url_forms;
 
 #[cfg(test)]
+#[path = "tests/settings.rs"]
 mod settings_tests;
 #[cfg(test)]
+#[path = "tests/destination.rs"]
 mod tests;
 
 use std::ops::Range;

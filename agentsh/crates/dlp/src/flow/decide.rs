@@ -267,5 +267,5 @@ impl Origin {
 }
 
 #[cfg(test)]
-#[path = "decide_tests.rs"]
+#[path = "tests/decide.rs"]
 mod tests;

@@ -1,6 +1,5 @@
 //! Which server may hear what another one said. Labels decide; matches explain.
 
-pub mod builtin;
 pub mod labels;
 
 mod decide;

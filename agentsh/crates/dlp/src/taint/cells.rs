@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::hash::Hasher;
 use super::leaves::{Leaves, Role};
-use super::memory::OriginId;
+use super::origin::OriginId;
 use super::plain_words;
 use super::symbols::Folded;
 use crate::json;
@@ -329,5 +329,5 @@ fn each_run(hasher: &Hasher, text: &str, emit: &mut dyn FnMut(u64)) {
 }
 
 #[cfg(test)]
-#[path = "cells_tests.rs"]
+#[path = "tests/cells.rs"]
 mod tests;

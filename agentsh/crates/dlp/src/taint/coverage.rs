@@ -4,13 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
-use super::findings::{COVERAGE, Search};
 use super::hash::Hasher;
-use super::judge::{Judge, Severity};
-use super::leaves::Role;
-use super::memory::OriginId;
+use super::leaves::{Leaves, Role};
+use super::origin::OriginId;
 use super::ranges::Ranges;
-use super::sent::OfSecret;
 use super::slices::{self, Followed, Marked, SLICE};
 use crate::types::ServerId;
 use agentsh_secrets::values::Kind;
@@ -31,6 +28,15 @@ const MAX_OF_CALL: usize = 128;
 /// Arguments whose last value is kept, and how long it may be, in bytes.
 const MAX_PATHS: usize = 256;
 const MAX_LAST: usize = 256;
+
+/// How much of one secret has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OfSecret {
+    /// Of a secret of this server, by its hash.
+    pub server: ServerId,
+    pub whole: u64,
+    pub covered: Ranges,
+}
 
 #[derive(Clone, Debug)]
 struct Secret {
@@ -61,6 +67,18 @@ pub(super) struct Coverage {
     last: BTreeMap<u64, String>,
     /// What the last call did to both, for whoever takes it in.
     noted: Vec<Noted>,
+}
+
+/// Too much of one secret.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    pub origin: OriginId,
+    pub kind: Kind,
+    /// The first leaf that brought something.
+    pub leaf: usize,
+    /// Symbols that have arrived, of so many.
+    pub count: u32,
+    pub length: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -191,6 +209,51 @@ impl Coverage {
         self.note(Noted::Piece(path, new.to_owned()));
     }
 
+    /// Counts what a call brings in its leaves and in `views`, texts that decode from it. Gives each secret of which too
+    /// much has arrived then.
+    pub fn cover_call<'v>(
+        &mut self,
+        hasher: &Hasher,
+        call: &Leaves<'_>,
+        views: impl Iterator<Item = &'v str>,
+        leaves: &dyn Fn(OriginId) -> bool,
+    ) -> Vec<Arrived> {
+        let (mut room, mut pieces, mut first) = (MAX_CALL, MAX_OF_CALL, None);
+        for (at, leaf) in call.items.iter().enumerate() {
+            if !matches!(leaf.role, Role::Text | Role::Name | Role::Codes) {
+                continue;
+            }
+            let before = self.before.len();
+            for end in ends(&leaf.text, room) {
+                room -= end.len();
+                self.cover(hasher, end, leaves);
+            }
+            if leaf.role == Role::Text && pieces > 0 {
+                pieces -= 1;
+                self.piece(hasher, call.path(at), &leaf.text, leaves);
+            }
+            if self.before.len() > before {
+                first = first.or(Some(at));
+            }
+        }
+        for view in views.filter(|view| view.len() <= MAX_VIEW) {
+            self.cover(hasher, view, leaves);
+        }
+        let leaf = first.unwrap_or(0);
+        let grown = self.before.iter().filter_map(|(key, before)| {
+            let secret = self.secrets.get(key).filter(|secret| secret.covered != *before)?;
+            let count = secret.covered.len();
+            (count >= slices::too_many(secret.length)).then_some(Arrived {
+                origin: secret.origin,
+                kind: secret.kind,
+                leaf,
+                count,
+                length: secret.length,
+            })
+        });
+        grown.collect()
+    }
+
     fn note(&mut self, noted: Noted) {
         match &noted {
             Noted::Last(path, text) => {
@@ -264,60 +327,6 @@ impl Coverage {
     }
 }
 
-impl Judge {
-    /// Counts what the call brings of each secret, and finds those of which too much has arrived then.
-    pub(super) fn covered(&mut self, search: &mut Search<'_, '_>) {
-        if self.coverage.is_empty() {
-            return;
-        }
-        let Self { memory, coverage, decoded_views, .. } = self;
-        let leaves = |id| memory.origin(id).is_some_and(search.leaving);
-        let (mut room, mut pieces, mut first) = (MAX_CALL, MAX_OF_CALL, None);
-        for (at, leaf) in search.call.items.iter().enumerate() {
-            if !matches!(leaf.role, Role::Text | Role::Name | Role::Codes) {
-                continue;
-            }
-            let before = coverage.before.len();
-            for end in ends(&leaf.text, room) {
-                room -= end.len();
-                coverage.cover(&memory.hasher, end, &leaves);
-            }
-            if leaf.role == Role::Text && pieces > 0 {
-                pieces -= 1;
-                coverage.piece(&memory.hasher, search.call.path(at), &leaf.text, &leaves);
-            }
-            if coverage.before.len() > before {
-                first = first.or(Some(at));
-            }
-        }
-        for view in decoded_views.iter().filter(|view| view.len() <= MAX_VIEW) {
-            coverage.cover(&memory.hasher, view, &leaves);
-        }
-        let mut found = Vec::new();
-        for (key, before) in &coverage.before {
-            let Some(secret) = coverage.secrets.get(key) else { continue };
-            if secret.covered != *before && secret.covered.len() >= slices::too_many(secret.length) {
-                found.push((secret.origin, secret.kind, secret.covered.len(), secret.length));
-            }
-        }
-        for (id, kind, count, length) in found {
-            let Some(origin) = memory.origin(id) else { continue };
-            let (provenance, leaf) = (search.provenance(id, origin), first.unwrap_or(0));
-            let shown = format!("[{count} of {length} characters over all calls]");
-            search.push(
-                COVERAGE,
-                kind.as_str(),
-                Severity::Critical,
-                leaf,
-                shown,
-                provenance,
-                Vec::new(),
-                false,
-            );
-        }
-    }
-}
-
 /// The beginning and the end of a text, together at most so many bytes.
 fn ends(text: &str, most: usize) -> [&str; 2] {
     if text.len() <= most {
@@ -355,5 +364,5 @@ fn words(text: &str) -> Vec<Range<usize>> {
 }
 
 #[cfg(test)]
-#[path = "coverage_tests.rs"]
+#[path = "tests/coverage.rs"]
 mod tests;

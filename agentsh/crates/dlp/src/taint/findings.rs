@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::leaves::Leaves;
-use super::memory::{Origin, OriginId};
+use super::origin::{Origin, OriginId};
 use super::plain_words;
 use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;

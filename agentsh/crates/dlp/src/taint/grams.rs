@@ -1,11 +1,7 @@
-//! Grams of a text in blocks: what is done with many of them at once is done in short loops without a branch.
+//! The two kinds of grams: of symbols, and of the distances between letters.
 
+use super::blocks::{BLOCK, EARLIER, Grams};
 use super::hash::{self, Hasher, SHORT, STEPS};
-
-/// Grams at once.
-pub(super) const BLOCK: usize = 256;
-/// Grams that are kept from the block before: at least as many as lie between the two that make a long one.
-const EARLIER: usize = 16;
 
 /// What grams are made of.
 pub(super) trait Unit {
@@ -19,6 +15,20 @@ pub(super) trait Unit {
 
     /// The tag of the long gram that two make.
     fn long(first: u64, second: u64) -> u32;
+
+    /// Fills `tags` with those of the long grams that a block completes, and tells where the first of them begins and how
+    /// many they are.
+    #[inline]
+    fn long_of(grams: &Grams<'_>, tags: &mut [u32; BLOCK]) -> (usize, usize) {
+        // The first block of a text has none before it.
+        let missing = Self::APART.saturating_sub(grams.at);
+        let second = &grams.buffer[(EARLIER + missing).min(grams.buffer.len())..];
+        let first = &grams.buffer[EARLIER + missing - Self::APART..];
+        for ((tag, &first), &second) in tags.iter_mut().zip(first).zip(second) {
+            *tag = Self::long(first, second);
+        }
+        (grams.at.saturating_sub(Self::APART), second.len())
+    }
 
     /// Grams of a text of so many units.
     fn count(units: usize) -> usize {
@@ -59,80 +69,6 @@ impl Unit for Intervals {
 
 const _: () = assert!(Symbols::APART <= EARLIER && Intervals::APART <= EARLIER && EARLIER <= BLOCK);
 
-/// Neighbouring grams, and those just before them.
-pub(super) struct Grams<'b> {
-    /// Where the first one begins.
-    pub at: usize,
-    buffer: &'b [u64],
-}
-
-impl<'b> Grams<'b> {
-    pub fn own(&self) -> &'b [u64] {
-        &self.buffer[EARLIER..]
-    }
-
-    /// Each with where it begins.
-    #[inline]
-    pub fn each(&self, each: &mut impl FnMut(usize, u64)) {
-        self.own().iter().enumerate().for_each(|(at, gram)| each(self.at + at, *gram));
-    }
-
-    /// Fills `tags` with those of the long grams that these complete, and tells where the first of them begins and how
-    /// many they are.
-    #[inline]
-    pub fn long<U: Unit>(&self, tags: &mut [u32; BLOCK]) -> (usize, usize) {
-        // The first block of a text has none before it.
-        let missing = U::APART.saturating_sub(self.at);
-        let second = &self.buffer[(EARLIER + missing).min(self.buffer.len())..];
-        let first = &self.buffer[EARLIER + missing - U::APART..];
-        for ((tag, &first), &second) in tags.iter_mut().zip(first).zip(second) {
-            *tag = U::long(first, second);
-        }
-        (self.at.saturating_sub(U::APART), second.len())
-    }
-}
-
-/// Grams on their way into a block.
-pub(super) struct Filling {
-    buffer: [u64; EARLIER + BLOCK],
-    filled: usize,
-    at: usize,
-}
-
-impl Filling {
-    pub fn new() -> Self {
-        Self { buffer: [0; EARLIER + BLOCK], filled: 0, at: 0 }
-    }
-
-    /// Where the next grams go; never empty between two calls of [`Filling::take`].
-    #[inline]
-    pub fn room(&mut self) -> &mut [u64] {
-        &mut self.buffer[EARLIER + self.filled..]
-    }
-
-    /// So many were put into the room.
-    #[inline]
-    pub fn take(&mut self, count: usize, each: &mut impl FnMut(&Grams<'_>)) {
-        self.filled += count;
-        if self.filled == BLOCK {
-            self.finish(each);
-        }
-    }
-
-    /// Shows what is there.
-    pub fn finish(&mut self, each: &mut impl FnMut(&Grams<'_>)) {
-        if self.filled == 0 {
-            return;
-        }
-        each(&Grams { at: self.at, buffer: &self.buffer[..EARLIER + self.filled] });
-        let mut last = [0; EARLIER];
-        last.copy_from_slice(&self.buffer[self.filled..self.filled + EARLIER]);
-        self.buffer[..EARLIER].copy_from_slice(&last);
-        self.at += self.filled;
-        self.filled = 0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
@@ -153,7 +89,7 @@ mod tests {
             assert_eq!(block.at, grams.len());
             grams.extend_from_slice(block.own());
             let mut long = [0; BLOCK];
-            let (start, count) = block.long::<U>(&mut long);
+            let (start, count) = U::long_of(block, &mut long);
             tags.extend(long[..count].iter().enumerate().map(|(at, tag)| (start + at, *tag)));
         });
         (grams, tags)

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::grams::{BLOCK, Filling, Grams};
+use super::blocks::{BLOCK, Filling, Grams};
 
 /// Symbols in a short gram: the smallest piece of a secret that is recognised.
 pub const SHORT: usize = 10;

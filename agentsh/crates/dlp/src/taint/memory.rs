@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use super::entry::{Entry, Keeps, Span, entry_size, live_size};
 use super::hash::{self, Hasher};
 use super::index::Index;
 use super::known::Known;
+use super::origin::{Origin, OriginId};
 use super::pieces::Pieces;
 use super::positions::Positions;
-use super::print::{Print, Span};
-use super::room::{self, Room};
+use super::print::{self, Print};
+use super::room::Room;
 use super::slices::Followed;
 use super::sources::Sources;
 use crate::threads::side_by_side;
@@ -44,23 +46,6 @@ impl Config {
     }
 }
 
-/// Counts results; never used twice in one memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OriginId(pub u64);
-
-/// Where a result came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    pub server: ServerId,
-    pub tool: String,
-    /// The id of the call, as it stood on the wire.
-    pub call: String,
-    /// Since 1970.
-    pub time: Duration,
-    /// Whether the server is a private source.
-    pub private: bool,
-}
-
 /// Results that had to go before their time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
@@ -92,31 +77,6 @@ pub struct Stored {
 pub(super) struct Parts {
     pub followed: Vec<Followed>,
     pub cells: Vec<u64>,
-}
-
-/// What of a result is still remembered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeps {
-    All,
-    Secrets,
-    Nothing,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub id: OriginId,
-    pub keeps: Keeps,
-    pub origin: Origin,
-    until: Duration,
-    pub start: u32,
-    pub end: u32,
-    pub letters_start: u32,
-    pub spans: Box<[Span]>,
-    /// Grams of its prose that are kept.
-    pub kept_of_prose: u32,
-    pub tags: u32,
-    /// Bytes that it takes.
-    pub size: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -221,7 +181,8 @@ impl TaintMemory {
         more: impl FnOnce() -> Vec<String> + Send,
         cells: Vec<u64>,
     ) -> (Stored, Parts) {
-        let (mut print, truncated) = self.print(texts, more);
+        self.known.prepare(&self.hasher);
+        let (mut print, truncated) = print::print(&self.hasher, &self.known, texts, more);
         // What a public source says is nobody's secret.
         if !origin.private {
             print.followed.clear();
@@ -391,25 +352,6 @@ impl TaintMemory {
         self.shadow_start = 0;
         self.next_letter -= letters;
     }
-}
-
-fn entry_size(entry: &Entry) -> usize {
-    size_of::<Entry>()
-        + entry.spans.len() * size_of::<Span>()
-        + entry.origin.server.0.capacity()
-        + entry.origin.tool.capacity()
-        + entry.origin.call.capacity()
-        + 48
-}
-
-/// With the share of the indices that the entry fills (8 bytes a tag, two thirds full, and the filter).
-fn live_size(entry: &Entry) -> usize {
-    entry_size(entry) + (entry.end - entry.start) as usize + entry.tags as usize * 15
-}
-
-/// As [`live_size`], once only the secrets are left: one of them has a tag for nearly every symbol.
-pub(super) fn size_of_secrets(entry: &Entry) -> usize {
-    (entry_size(entry) + room::symbols_of(&entry.spans) * 15).min(entry.size)
 }
 
 fn print_size(print: &Print) -> usize {

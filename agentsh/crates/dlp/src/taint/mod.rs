@@ -3,10 +3,14 @@
 //! Text is folded to symbols ([`symbols`]), symbols to keyed hashes ([`hash`]), and the hashes of results stand in
 //! indices ([`index`]) that answer in one probe. A copied run of [`GUARANTEED_RUN`] symbols is always found.
 
+mod arrived;
+mod blocks;
 mod boilerplate;
 mod calls;
 mod cells;
 mod coverage;
+mod entry;
+mod eviction;
 mod filter;
 mod findings;
 mod grams;
@@ -17,6 +21,7 @@ mod known;
 pub mod leaves;
 pub mod marker;
 pub mod memory;
+mod origin;
 mod passages;
 pub mod persist;
 mod pieces;
@@ -38,5 +43,6 @@ mod values;
 pub use findings::OPAQUE;
 pub use judge::{Finding, Findings};
 pub use leaves::Leaves;
-pub use memory::{Config, Evicted, Origin, OriginId, Stored, TaintMemory};
+pub use memory::{Config, Evicted, Stored, TaintMemory};
+pub use origin::{Origin, OriginId};
 pub use scan::GUARANTEED_RUN;

@@ -9,13 +9,11 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::cells;
-use super::judge::Judge;
-use super::memory::Parts;
-use super::memory::{Origin, OriginId, TaintMemory};
+use super::memory::{Parts, TaintMemory};
+use super::origin::{Origin, OriginId};
 use super::pieces::is_piece;
 use super::print::{MAX_FOLLOWED, MAX_SYMBOLS, Print};
 use super::repeats;
-use super::sent;
 use super::slices::Followed;
 use crate::types::ServerId;
 use agentsh_secrets::values::Kind;
@@ -99,7 +97,11 @@ impl TaintMemory {
     }
 
     /// Remembers a result again. None when its lifetime is over.
-    fn import(&mut self, record: &[u8], now: Duration) -> Result<Option<(OriginId, Parts)>, ImportError> {
+    pub(super) fn import(
+        &mut self,
+        record: &[u8],
+        now: Duration,
+    ) -> Result<Option<(OriginId, Parts)>, ImportError> {
         let is_before = record.starts_with(BEFORE);
         let mut reader = Reader(self.opened(record, if is_before { BEFORE } else { MAGIC })?);
         let (origin, mut print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
@@ -134,22 +136,6 @@ impl TaintMemory {
         let mut mac = [0; MAC];
         mac.copy_from_slice(&outer[..MAC]);
         mac
-    }
-}
-
-impl Judge {
-    /// Remembers again what [`super::memory::Stored::record`] or [`Judge::sent`] was, oldest first. None when its lifetime
-    /// is over, and of what was sent.
-    ///
-    /// # Errors
-    /// When a byte of it is not as it was written.
-    pub fn import(&mut self, record: &[u8], now: Duration) -> Result<Option<OriginId>, ImportError> {
-        if record.starts_with(sent::MAGIC) {
-            return self.restore_sent(record, now).map(|()| None);
-        }
-        let Some((id, parts)) = self.memory.import(record, now)? else { return Ok(None) };
-        self.take_in(id, parts);
-        Ok(Some(id))
     }
 }
 

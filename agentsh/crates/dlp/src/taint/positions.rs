@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
+use super::entry::Entry;
 use super::index::Index;
-use super::memory::Entry;
 use crate::types::ServerId;
 
 /// How places in one kind of index are counted.

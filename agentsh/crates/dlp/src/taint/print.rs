@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::entry::Span;
 use super::hash::{self, Hasher, SHORT};
-use super::memory::TaintMemory;
+use super::known::Known;
 use super::passages::Passages;
 use super::pieces;
 use super::slices::Followed;
@@ -22,16 +23,8 @@ const MAX_TOKEN: usize = 512;
 const MAX_ENTITIES: usize = 4096;
 /// Secrets of one result that are followed in pieces.
 pub(super) const MAX_FOLLOWED: usize = 512;
-/// Symbols of one result; what stands beyond is not remembered, and the result of [`TaintMemory::print`] says so.
+/// Symbols of one result; what stands beyond is not remembered, and the result of [`print`] says so.
 pub(super) const MAX_SYMBOLS: usize = 8 << 20;
-
-/// A secret or personal value inside a result. Positions are symbols from the start of the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
-    pub start: u32,
-    pub end: u32,
-    pub kind: Kind,
-}
 
 /// Everything about one result that is remembered: what goes into the indices, and what is written to disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,59 +57,56 @@ struct Reading {
     prose: Vec<Range<usize>>,
 }
 
-impl TaintMemory {
-    /// Hashes the texts of a result, without what everybody says and what the agent said before; `more` makes further
-    /// texts of it meanwhile. True when the end of it was left out.
-    pub(super) fn print<'a>(
-        &mut self,
-        texts: impl Iterator<Item = &'a str> + Clone + Send,
-        more: impl FnOnce() -> Vec<String> + Send,
-    ) -> (Print, bool) {
-        self.known.prepare(&self.hasher);
-        let (hasher, known) = (&self.hasher, &self.known);
-        let mut reading = Reading::default();
-        let length = texts.clone().map(str::len).sum();
-        let mut long = texts.clone().filter(|text| text.len() >= MIN_TOKEN);
-        let is_alone = long.next().is_some() && long.next().is_none();
-        let add = |reading: &mut Reading, text: &str| {
-            reading.add_within_bounds(hasher, text, is_alone && text.len() >= MIN_TOKEN);
-        };
-        let ((), more) = side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
-        more.iter().for_each(|text| reading.add_within_bounds(hasher, text, false));
-        let Reading { text, truncated, mut spans, followed, references: [symbols, letters], values, prose } =
-            reading;
-        spans.retain(|(span, _)| {
-            let mut is_known = span.end - span.start >= SHORT as u32;
-            let text = &text.symbols[span.start as usize..span.end as usize];
-            hasher.each_short_gram(text, |_, gram| is_known &= known.has(hash::tag(gram)));
-            !is_known
-        });
-        // A secret that the agent said itself is not followed either.
-        let starts: BTreeSet<u32> = spans.iter().map(|(span, _)| span.start).collect();
-        let followed = followed.into_iter().filter(|(start, _)| starts.contains(start)).map(|(_, one)| one);
-        let secrets: Vec<Range<usize>> =
-            spans.iter().map(|(span, _)| span.start as usize..span.end as usize).collect();
-        let passages = Passages { hasher, known };
-        let ((shadow, long), steps) = side_by_side(
-            text.symbols.len(),
-            || passages.of_symbols(&text.symbols, &symbols, &secrets),
-            || passages.of_letters(&text.letters, &letters),
-        );
-        let prose = pieces::kept(hasher, &text.symbols, &shadow, &prose);
-        let (mut short, mut secret_steps) = (Vec::new(), Vec::new());
-        for (span, letters) in &spans {
-            values_in(hasher, &text, span, letters, &mut short, &mut secret_steps);
-        }
-        let print = Print {
-            shadow,
-            letters: text.letters.len() as u32,
-            spans: spans.iter().map(|(span, _)| (span.start, span.end, span.kind as u8)).collect(),
-            tags: [long, short, steps, secret_steps, values, prose],
-            followed: followed.collect(),
-            cells: Vec::new(),
-        };
-        (print, truncated)
+/// Hashes the texts of a result, without what everybody says and what the agent said before; `more` makes further
+/// texts of it meanwhile. True when the end of it was left out.
+pub(super) fn print<'a>(
+    hasher: &Hasher,
+    known: &Known,
+    texts: impl Iterator<Item = &'a str> + Clone + Send,
+    more: impl FnOnce() -> Vec<String> + Send,
+) -> (Print, bool) {
+    let mut reading = Reading::default();
+    let length = texts.clone().map(str::len).sum();
+    let mut long = texts.clone().filter(|text| text.len() >= MIN_TOKEN);
+    let is_alone = long.next().is_some() && long.next().is_none();
+    let add = |reading: &mut Reading, text: &str| {
+        reading.add_within_bounds(hasher, text, is_alone && text.len() >= MIN_TOKEN);
+    };
+    let ((), more) = side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
+    more.iter().for_each(|text| reading.add_within_bounds(hasher, text, false));
+    let Reading { text, truncated, mut spans, followed, references: [symbols, letters], values, prose } =
+        reading;
+    spans.retain(|(span, _)| {
+        let mut is_known = span.end - span.start >= SHORT as u32;
+        let text = &text.symbols[span.start as usize..span.end as usize];
+        hasher.each_short_gram(text, |_, gram| is_known &= known.has(hash::tag(gram)));
+        !is_known
+    });
+    // A secret that the agent said itself is not followed either.
+    let starts: BTreeSet<u32> = spans.iter().map(|(span, _)| span.start).collect();
+    let followed = followed.into_iter().filter(|(start, _)| starts.contains(start)).map(|(_, one)| one);
+    let secrets: Vec<Range<usize>> =
+        spans.iter().map(|(span, _)| span.start as usize..span.end as usize).collect();
+    let passages = Passages { hasher, known };
+    let ((shadow, long), steps) = side_by_side(
+        text.symbols.len(),
+        || passages.of_symbols(&text.symbols, &symbols, &secrets),
+        || passages.of_letters(&text.letters, &letters),
+    );
+    let prose = pieces::kept(hasher, &text.symbols, &shadow, &prose);
+    let (mut short, mut secret_steps) = (Vec::new(), Vec::new());
+    for (span, letters) in &spans {
+        values_in(hasher, &text, span, letters, &mut short, &mut secret_steps);
     }
+    let print = Print {
+        shadow,
+        letters: text.letters.len() as u32,
+        spans: spans.iter().map(|(span, _)| (span.start, span.end, span.kind as u8)).collect(),
+        tags: [long, short, steps, secret_steps, values, prose],
+        followed: followed.collect(),
+        cells: Vec::new(),
+    };
+    (print, truncated)
 }
 
 impl Reading {

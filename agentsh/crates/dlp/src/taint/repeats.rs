@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::memory::{Origin, OriginId};
+use super::origin::{Origin, OriginId};
 
 /// How long after a result the same one is a repeat. Records on disk are kept so much longer than a lifetime: they do
 /// not say whether there was a repeat.

@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::grams::{BLOCK, Intervals, Symbols, Unit};
+use super::blocks::BLOCK;
+use super::entry::Entry;
+use super::entry::Span;
+use super::grams::{Intervals, Symbols, Unit};
 use super::hash::{self, Hasher, LONG, LONG_STEPS, Roll, SHORT, STEPS};
 use super::index::Index;
-use super::memory::{Entry, Origin, OriginId, TaintMemory};
+use super::memory::TaintMemory;
+use super::origin::{Origin, OriginId};
 use super::pieces::{self, MAX_PIECES, Piece};
-use super::print::Span;
 use super::symbols::Folded;
 use crate::threads::side_by_side;
 use agentsh_secrets::values::Kind;
@@ -145,7 +148,7 @@ impl Candidates {
                     own.filter(|(_, tag)| prose.may_have(*tag)).map(|(at, tag)| (grams.at + at, tag)),
                 );
             }
-            let (start, count) = grams.long::<U>(&mut tags);
+            let (start, count) = U::long_of(grams, &mut tags);
             let own = tags[..count].iter().copied().enumerate();
             long.extend(own.filter(|(_, tag)| passages.may_have(*tag)).map(|(at, tag)| (start + at, tag)));
         });
@@ -370,7 +373,8 @@ impl Places {
 mod tests {
     use std::time::Duration;
 
-    use super::super::memory::{Config, Origin};
+    use super::super::memory::Config;
+    use super::super::origin::Origin;
     use super::*;
     use crate::types::ServerId;
 

@@ -4,23 +4,15 @@
 
 use std::time::Duration;
 
+use super::coverage::OfSecret;
 use super::judge::Judge;
-use super::memory::OriginId;
+use super::origin::OriginId;
 use super::persist::{ImportError, Reader, clip, number};
 use super::ranges::Ranges;
 use crate::types::ServerId;
 
 /// What such a record begins with.
 pub const MAGIC: &[u8; 8] = b"AGTSENT1";
-
-/// How much of one secret has arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OfSecret {
-    /// Of a secret of this server, by its hash.
-    pub server: ServerId,
-    pub whole: u64,
-    pub covered: Ranges,
-}
 
 #[derive(Debug, Default)]
 struct Sent {
@@ -30,6 +22,20 @@ struct Sent {
 }
 
 impl Judge {
+    /// Remembers again what [`super::memory::Stored::record`] or [`Judge::sent`] was, oldest first. None when its lifetime
+    /// is over, and of what was sent.
+    ///
+    /// # Errors
+    /// When a byte of it is not as it was written.
+    pub fn import(&mut self, record: &[u8], now: Duration) -> Result<Option<OriginId>, ImportError> {
+        if record.starts_with(MAGIC) {
+            return self.restore_sent(record, now).map(|()| None);
+        }
+        let Some((id, parts)) = self.memory.import(record, now)? else { return Ok(None) };
+        self.take_in(id, parts);
+        Ok(Some(id))
+    }
+
     /// What the last call brought of what may not leave, for a later session. None: nothing.
     #[must_use]
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
@@ -63,7 +69,7 @@ impl Judge {
     }
 
     /// Takes back what [`Judge::sent`] gave, after the results that it speaks of.
-    pub(super) fn restore_sent(&mut self, record: &[u8], now: Duration) -> Result<(), ImportError> {
+    fn restore_sent(&mut self, record: &[u8], now: Duration) -> Result<(), ImportError> {
         let body = self.memory.opened(record, MAGIC)?;
         let mut reader = Reader(body);
         let time = u64::from_le_bytes(reader.array().ok_or(ImportError::NotARecord)?);

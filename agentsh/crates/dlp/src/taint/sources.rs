@@ -1,6 +1,6 @@
 //! Whose results are remembered: few servers, however many results.
 
-use super::memory::Origin;
+use super::origin::Origin;
 
 /// One result for each server and kind of server, and how many there are like it.
 #[derive(Clone, Debug, Default)]

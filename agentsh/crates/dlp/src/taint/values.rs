@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::findings::{ENTITY, Link, Search, context};
-use super::judge::{Judge, Severity};
+use super::judge::Judge;
 use super::leaves::Leaves;
 use super::print::value_tag;
 use super::symbols::{self, Folded};
+use crate::Severity;
 use agentsh_secrets::values::{self, Kind};
 
 /// Bytes of the arguments in which values are named, and in which single words are looked up.

@@ -3,7 +3,7 @@
 use super::Step;
 use super::profile::Profile;
 use super::runs::NONE;
-use super::views::Walk;
+use super::walk::Walk;
 
 const MIN_LENGTH: usize = 12;
 const Z85: &[u8; 85] =

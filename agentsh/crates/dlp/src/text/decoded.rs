@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::limits::Limits;
 use super::step::Step;
-use super::views::{View, visit};
+use super::views::visit;
+use super::walk::View;
 
 /// All views of one text but the text itself. They take as many bytes as [`Limits`] lets them have.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@
 use super::Step;
 use super::profile::Profile;
 use super::runs::{NONE, pack};
-use super::views::Walk;
+use super::walk::Walk;
 
 /// Longest name of a character set.
 const MAX_SET: usize = 40;

@@ -3,7 +3,7 @@
 
 use super::Step;
 use super::profile::Profile;
-use super::views::Walk;
+use super::walk::Walk;
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if !profile.any(b"%\\&") && (profile.count(b'+') == 0 || !profile.any(b"Uu")) {

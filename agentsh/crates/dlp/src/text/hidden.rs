@@ -5,7 +5,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::Step;
 use super::profile::Profile;
-use super::views::Walk;
+use super::walk::Walk;
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if profile.high() < 12 {

@@ -2,7 +2,7 @@
 
 use super::Step;
 use super::profile::Profile;
-use super::views::Walk;
+use super::walk::Walk;
 
 /// Fewer pieces, or fewer letters of them, hide nothing.
 const MIN_COUNT: usize = 3;

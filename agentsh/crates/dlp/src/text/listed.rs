@@ -2,7 +2,7 @@
 
 use super::Step;
 use super::profile::Profile;
-use super::views::Walk;
+use super::walk::Walk;
 
 /// Lines before a pattern is believed.
 const MIN_LINES: usize = 3;

@@ -28,13 +28,17 @@ mod unpacked;
 mod upturned;
 mod uuencoded;
 mod views;
+mod walk;
 mod widened;
 
 #[cfg(test)]
+#[path = "tests/alphabet.rs"]
 mod alphabet_tests;
 #[cfg(test)]
+#[path = "tests/view_properties.rs"]
 mod view_properties;
 #[cfg(test)]
+#[path = "tests/view.rs"]
 mod view_tests;
 
 pub use characters::{Folding, HANGUL_SYLLABLES, folding};
@@ -42,5 +46,6 @@ pub use decoded::Decoded;
 pub use encoded::looks_encoded;
 pub use limits::{Limits, Outcome};
 pub use step::Step;
-pub use views::{View, visit, visit_orders};
+pub use views::{visit, visit_orders};
+pub use walk::View;
 pub use widened::widened;

@@ -2,7 +2,7 @@
 
 use super::Step;
 use super::profile::Profile;
-use super::views::Walk;
+use super::walk::Walk;
 
 const LETTERS: [(&str, char); 40] = [
     (".-", 'a'),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Step;
 use super::profile::Profile;
-use super::views::Walk;
+use super::walk::Walk;
 use super::widened::widened;
 
 /// Fewer numbers than this are numbers.

@@ -8,7 +8,7 @@ use super::Step;
 use super::profile::Profile;
 use super::readable::is_printable;
 use super::runs::{NONE, words};
-use super::views::Walk;
+use super::walk::Walk;
 
 /// Letters of a word.
 const MIN_LENGTH: usize = 12;

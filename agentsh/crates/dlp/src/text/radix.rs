@@ -7,7 +7,7 @@ use super::Step;
 use super::profile::Profile;
 use super::readable::is_printable;
 use super::runs::{Alphabet, NONE, groups, pack, words};
-use super::views::Walk;
+use super::walk::Walk;
 
 const fn alphabet(letters: &[u8], fold_case: bool, apart: bool) -> Alphabet {
     let mut table = [NONE; 256];

@@ -4,7 +4,7 @@
 use super::Step;
 use super::profile::Profile;
 use super::upturned;
-use super::views::Walk;
+use super::walk::Walk;
 
 /// Longer texts are not looked at for letters between letters: that would double the work on every document.
 const MAX_INTERLEAVED: usize = 2048;

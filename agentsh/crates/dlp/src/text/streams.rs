@@ -3,7 +3,7 @@
 
 use super::Step;
 use super::unpacked::{inflated, may_inflate};
-use super::views::Walk;
+use super::walk::Walk;
 
 /// Streams that are unpacked in one byte string: each attempt may read all of it.
 const MAX_STREAMS: usize = 32;

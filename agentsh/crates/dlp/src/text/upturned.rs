@@ -1,7 +1,7 @@
 //! Text that is turned upside down: some letters are others then, some look like no letter but themselves.
 
 use super::Step;
-use super::views::Walk;
+use super::walk::Walk;
 
 /// Signs that are letters upside down, and nothing else.
 const SIGNS: &[(char, char)] = &[

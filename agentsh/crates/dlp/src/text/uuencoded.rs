@@ -3,7 +3,7 @@
 use super::Step;
 use super::profile::Profile;
 use super::runs::NONE;
-use super::views::Walk;
+use super::walk::Walk;
 
 static UU: [u8; 256] = {
     let mut table = [NONE; 256];

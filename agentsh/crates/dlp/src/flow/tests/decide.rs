@@ -8,7 +8,7 @@ use super::*;
 use crate::json;
 use crate::taint::judge::Plain;
 
-#[path = "value_tests.rs"]
+#[path = "value.rs"]
 mod values;
 
 const MEMO: &str = "Minutes of the harvest council: the orchard at Lindenau is to be sold to the Brandt family before \
@@ -232,7 +232,7 @@ fn what_the_agent_said_first_is_its_own() {
 
 #[test]
 fn what_everybody_says_is_nobodys() {
-    let licence = include_str!("../../LICENSE-MIT");
+    let licence = include_str!("../../../LICENSE-MIT");
     let mut flow = flow();
     read(&mut flow, &format!("// header\n{licence}"), true, 1000);
     assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": licence})).is_refused());

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::judge::Plain;
+use super::super::judge::{Judge, Plain};
 use super::super::leaves::Leaves;
-use super::super::memory::{Config, Origin};
+use super::super::memory::Config;
+use super::super::origin::Origin;
 use super::*;
 use crate::json;
 

@@ -6,7 +6,9 @@ use serde_json::json;
 
 use super::super::judge::Plain;
 use super::super::leaves::Leaves;
-use super::super::memory::{Config, Origin};
+use super::super::memory::Config;
+use super::super::origin::Origin;
+use super::super::pieces::{MAX_RESULTS, Piece, Pieces, tag};
 use super::*;
 use crate::json;
 use crate::types::ServerId;

@@ -6,6 +6,7 @@ use super::super::memory::Config;
 use super::super::scan::Scanner;
 use super::super::symbols::Folded;
 use super::*;
+use crate::types::ServerId;
 
 /// Words in an order of their own for each number.
 fn words(number: u64, length: usize) -> String {
