@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
 use crate::{
-    gateway, guard, json, llm, login, mcp, net, policy, registry, remote, sandbox, scan, store, types,
+    dlp, gateway, guard, json, llm, login, mcp, net, policy, registry, remote, sandbox, scan, store, types,
 };
 
 macro_rules! targets {

@@ -14,6 +14,7 @@ pub use agentsh_auditor as auditor;
 pub use agentsh_auditor::classifier;
 pub use agentsh_base as base;
 pub use agentsh_base::{busy_poll, json, memory, missing, remedy, types};
+pub use agentsh_dlp as dlp;
 pub use agentsh_egress as egress;
 pub use agentsh_fleet as fleet;
 pub use agentsh_gateway as gateway;

@@ -1,6 +1,6 @@
 //! Every view comes from a place in the text, within the limits, and work and output are in proportion to the text.
 
-use super::guard::text::{Limits, visit, visit_orders};
+use super::dlp::text::{Limits, visit, visit_orders};
 
 /// Bytes looked at for each byte of the text and of what decodes from it, and on top for any text, whose samples are
 /// probed however short it is. Four times the worst that was found.

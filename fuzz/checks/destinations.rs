@@ -1,8 +1,8 @@
 //! What is found stands in the text and is written in one way; nothing in front hides an address on a line of its own;
 //! what nobody listed is not allowed.
 
-use super::guard::destination::{Destination, Target, find, find_in_views, judge};
-use super::guard::text::{Decoded, Limits};
+use super::dlp::destination::{Destination, Target, find, find_in_views, judge};
+use super::dlp::text::{Decoded, Limits};
 use super::policy::domain::{Host, normalise, parse_rule};
 use super::policy::{NetworkRule, Ruled};
 use super::types::RuleRef;

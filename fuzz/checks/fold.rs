@@ -1,8 +1,8 @@
 //! Every character reads as something bounded, and folded again it stays; copies are looked for in symbols of which the
 //! whole is its parts.
 
-use super::guard::taint::symbols;
-use super::guard::text::{Folding, folding};
+use super::dlp::taint::symbols;
+use super::dlp::text::{Folding, folding};
 
 /// Bytes that one character may become: U+FDFA is the longest.
 const MAX_LENGTH: usize = 36;

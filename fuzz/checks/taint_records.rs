@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::guard::taint::judge::{Judge, Plain};
-use super::guard::taint::persist::{ImportError, MAGIC};
-use super::guard::taint::{Config, Findings, Leaves, Origin};
+use super::dlp::taint::judge::{Judge, Plain};
+use super::dlp::taint::persist::{ImportError, MAGIC};
+use super::dlp::taint::{Config, Findings, Leaves, Origin};
 use super::types::ServerId;
 
 const KEY: [u8; 32] = [7; 32];

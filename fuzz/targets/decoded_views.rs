@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::guard;
+use agentsh::dlp;
 
 #[path = "../checks/decoded_views.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::{guard, policy, types};
+use agentsh::{dlp, policy, types};
 
 #[path = "../checks/destinations.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::guard;
+use agentsh::dlp;
 
 #[path = "../checks/fold.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::{guard, types};
+use agentsh::{dlp, types};
 
 #[path = "../checks/taint_records.rs"]
 mod check;

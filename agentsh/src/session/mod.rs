@@ -85,7 +85,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::guard::flow::labels::Labels;
+use crate::dlp::flow::labels::Labels;
 use crate::policy::{self, PathContext, Policy, Search};
 use crate::remedy::{self, Allow};
 use crate::sandbox::Tier;
@@ -152,7 +152,7 @@ pub struct Live {
     /// What a registry says of them.
     pub registered: registered::Registered,
     pub network: network::Network,
-    /// What is known of each server that was started, for data: see [`crate::guard::flow::labels`].
+    /// What is known of each server that was started, for data: see [`crate::dlp::flow::labels`].
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
     /// More than one sandbox: what they share of the host is not a place for sockets.
     pub neighbours: Cell<bool>,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::guard::flow::labels::Labels;
+use crate::dlp::flow::labels::Labels;
 use crate::mcp::StartError;
 use crate::pin::Resolved;
 use crate::policy::profile::{self, Opened, Package, Place, What};

@@ -7,19 +7,15 @@ pub mod anomaly;
 pub mod checks;
 pub mod content;
 pub mod decision;
-pub mod destination;
-pub mod flow;
 pub mod interface;
 pub mod outline;
 pub mod rate;
-pub mod taint;
-pub mod text;
-pub mod threads;
 pub mod verdict;
 
 mod guard;
 mod hidden;
 
+pub use agentsh_dlp::threads;
 pub use decision::{
     Caller, Check, Decision, Finding, Offer, OffloadJob, Precompute, PrecomputeJob, PrecomputedFindings,
     Refusal, Report, Rewrite, Seen, Severity, Subject, SubjectKind, Used, remedy,

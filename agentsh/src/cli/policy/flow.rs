@@ -8,7 +8,7 @@ use serde_json::json;
 use super::package::Known;
 use super::{Surroundings, Which, failed};
 use crate::cli::exit::{FAILED, NO, OK};
-use crate::guard::flow::{Labels, Sink, Source};
+use crate::dlp::flow::{Labels, Sink, Source};
 use crate::policy::profile::Package;
 use crate::policy::{self, OnFlow, Policy};
 use crate::session::profiles;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::guard::taint::Origin;
+use crate::dlp::taint::Origin;
 use crate::json::{self, Json, spell};
 use crate::secrets::values;
 use crate::types::ServerId;

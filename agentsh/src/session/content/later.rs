@@ -1,6 +1,6 @@
 //! Results that wait to be remembered.
 
-use crate::guard::taint::Origin;
+use crate::dlp::taint::Origin;
 use crate::json::Json;
 
 /// Results and bytes of them that may wait.

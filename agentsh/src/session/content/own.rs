@@ -1,6 +1,6 @@
 //! The same engine for an agent that asks itself: it hands over what it read, and what it is about to send.
 
-use crate::guard::taint::{Leaves, Origin, OriginId, marker};
+use crate::dlp::taint::{Leaves, Origin, OriginId, marker};
 use crate::guard::{Check, Finding, Outcome};
 use crate::json::Json;
 use crate::store::Event;
@@ -44,7 +44,7 @@ impl Content {
         self.catch_up();
         let judged = self.flow.judge(&target.server, labels, &call, since_1970(), &self.views);
         // Asking sends nothing, and what is refused is not going to be sent.
-        if judged.verdict.is_block() {
+        if judged.is_refused() {
             self.flow.not_sent(&target.server);
         }
         let mut found: Vec<(OriginId, Finding)> = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::guard::flow::{Flowed, Sink};
+use crate::dlp::flow::{Flowed, Sink};
 use crate::guard::{Finding, Outcome, Reason, Severity, Verdict};
 use crate::json::Json;
 use crate::policy::{CLOSE_AFTER, ExfiltrationPolicy, OnFlow};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::guard::Rewrite;
 use crate::guard::content::{mark_of, markable};
-use crate::guard::flow::Annotations;
-use crate::guard::taint::{Leaves, Origin, OriginId, Stored, repeats};
+use crate::dlp::flow::Annotations;
+use crate::dlp::taint::{Leaves, Origin, OriginId, Stored, repeats};
 use crate::json::Json;
 use crate::store::Event;
 use crate::store::words::ForgotReason;

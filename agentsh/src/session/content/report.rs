@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::guard::Finding;
-use crate::guard::taint::OriginId;
+use crate::dlp::taint::OriginId;
 use crate::types::ServerId;
 
 use super::Content;

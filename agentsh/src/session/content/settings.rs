@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::guard::Outcome;
-use crate::guard::flow::Labels;
+use crate::dlp::flow::Labels;
 use crate::policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnFlow, Ruled};
 use crate::types::{RuleRef, ServerId};
 

@@ -2,7 +2,7 @@
 
 use hyper::body::Bytes;
 
-use crate::guard::text::{Limits, visit, visit_orders};
+use crate::dlp::text::{Limits, visit, visit_orders};
 use crate::llm::canary::{Needle, REPLACEMENT};
 use crate::llm::{LlmError, Provider, marked};
 use crate::policy::{LlmPolicy, OnLeak, Ruled, Sentences};

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::guard::taint::OriginId;
-use crate::guard::taint::marker::Position;
+use crate::dlp::taint::OriginId;
+use crate::dlp::taint::marker::Position;
 use crate::json::Json;
 use crate::mcp::aggregate::Own;
 use crate::mcp::{ErrorReply, INVALID_PARAMS};

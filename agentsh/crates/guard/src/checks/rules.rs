@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::decision::{Caller, Check, Finding, Report, Severity, Subject, SubjectKind};
-use crate::destination;
 use crate::json::{self, Json};
 use crate::policy::domain::Host;
 use crate::policy::risk::{self, Names, Risk};
 use crate::policy::{CallRule, Condition, McpPolicy, Place, RuleAction, Ruled, Test, glob};
 use crate::types::ToolId;
 use crate::verdict::{Outcome, Reason, Verdict};
+use agentsh_dlp::destination;
 
 /// Tools whose risk is known from their definition; of others the name alone counts.
 const MAX_TOOLS: usize = 20_000;

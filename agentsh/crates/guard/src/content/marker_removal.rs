@@ -78,9 +78,9 @@ mod tests {
 
     use super::*;
     use crate::content::{mark_of, markable};
-    use crate::flow::{Config, Flow};
-    use crate::taint::marker::Position;
-    use crate::taint::{Leaves, Origin};
+    use agentsh_dlp::flow::{Config, Flow};
+    use agentsh_dlp::taint::marker::Position;
+    use agentsh_dlp::taint::{Leaves, Origin};
 
     /// What a server says comes back to it as what it said, whatever of it was marked.
     fn round_trip(flow: &mut Flow, texts: &[String], position: Position, random: u64, escape: bool) -> usize {
@@ -95,7 +95,7 @@ mod tests {
             private: true,
         };
         let result = answer.member("result").unwrap();
-        let id = flow.remember(origin, &Leaves::of(result), &crate::taint::judge::Plain).id;
+        let id = flow.remember(origin, &Leaves::of(result), &agentsh_dlp::taint::judge::Plain).id;
         let mark = |(item, text): (usize, std::borrow::Cow<'_, str>)| {
             mark_of(&answer, item, &flow.mark(id, &text, position, random)?)
         };
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(all, [Rewrite { path: vec![1, 0], spelled: String::new() }]);
         Rewrite::apply(&all, params);
         assert!(tree.to_compact().contains("\"name\":\"a\u{2060}"));
-        let _ = flow.mark(crate::taint::OriginId(0), "", Position::Suffix, 0);
+        let _ = flow.mark(agentsh_dlp::taint::OriginId(0), "", Position::Suffix, 0);
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::decision::Rewrite;
 use crate::json::{Json, has_lone_surrogate, spell, unescape};
-use crate::taint::marker;
+use agentsh_dlp::taint::marker;
 
 /// Texts of this length are marked, in bytes: from that of `@exfil/canary`, to where writing a result anew takes longer
 /// than reading it.

@@ -1,28 +1,10 @@
 //! What a check found in a subject.
 
+pub use agentsh_dlp::Severity;
+
 use crate::json::Json;
 use crate::types::ToolId;
 use crate::verdict::Verdict;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    Low,
-    Medium,
-    High,
-    Critical,
-}
-
-impl Severity {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        }
-    }
-}
 
 /// One detection, and what it alone would lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! One spelling for what reads the same: without terminal control, marks and invisible characters; letters that look
 //! like Latin ones, wide and styled ones, as those letters. ASCII stays as it is, case included.
 
-use agentsh_guard::text::{Folding, folding};
+use agentsh_dlp::text::{Folding, folding};
 use unicode_normalization::UnicodeNormalization;
 
 use super::ansi;

@@ -1,0 +1,92 @@
+//! Where a text would send something: every host that a program could read out of it, and whether it is allowed.
+//!
+//! Found is what programs find, not what a grammar allows: the address parsers of browsers and of older clients
+//! disagree, so that a text in which they would see two hosts has two destinations, and one in which none can be
+//! seen clearly has an unreadable one, which no rule allows.
+
+mod bare;
+mod find;
+mod host;
+mod judge;
+mod key;
+mod mail;
+mod shell;
+mod shell_options;
+mod shell_words;
+mod url_forms;
+
+#[cfg(test)]
+#[path = "tests/settings.rs"]
+mod settings_tests;
+#[cfg(test)]
+#[path = "tests/destination.rs"]
+mod tests;
+
+use std::ops::Range;
+
+use crate::policy::domain::Host;
+
+pub use find::{find, find_in_views, find_number};
+pub use judge::{Judgement, judge};
+pub use shell::is_tool;
+
+/// One place that a text names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    pub target: Target,
+    pub port: Option<u16>,
+    /// Lower case; None where none is written.
+    pub scheme: Option<String>,
+    /// Bytes of the searched text.
+    pub at: Range<usize>,
+    pub form: Form,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Host(Host),
+    /// Something that stands where a host has to stand and that programs read differently or not at all; at most
+    /// 80 characters of it. No rule allows it.
+    Unreadable(String),
+}
+
+/// How a destination is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// `scheme://host`, also with slashes left out or turned.
+    Url,
+    /// `//host/path`
+    SchemeRelative,
+    /// `host`, `host:port`, `host/path`.
+    Bare,
+    /// `user@host`: who receives a message, not where a connection goes.
+    Mail,
+    /// `user@host:path`
+    Scp,
+    /// `\\host\share`
+    Unc,
+    /// A word of a command that opens a connection.
+    Command,
+    /// A path that begins with `@host` or `.host`, and turns a base address in front of it into another one.
+    Continuation,
+}
+
+impl Form {
+    /// As findings write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Url => "url",
+            Self::SchemeRelative => "scheme-relative",
+            Self::Bare => "bare",
+            Self::Mail => "mail",
+            Self::Scp => "scp",
+            Self::Unc => "unc",
+            Self::Command => "command",
+            Self::Continuation => "continuation",
+        }
+    }
+}
+
+/// Receives what is found, in no particular order, each place and host at least once.
+pub(crate) type Sink<'s> = dyn FnMut(Destination) + 's;

@@ -1,0 +1,271 @@
+//! One session's flow of data: results go in, arguments are judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::labels::{Labels, Sink, Source};
+use crate::json::{self, JsonError};
+use crate::policy::{FlowPair, Ruled};
+use crate::taint::judge::{Decoder, Judge};
+use crate::taint::repeats::{Repeats, Said};
+use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
+use crate::types::ServerId;
+
+/// So many different references of one kind out of one private result are a list that leaks, not references that are
+/// used.
+const MANY_REFERENCES: usize = 5;
+
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    pub taint: taint::Config,
+}
+
+/// Something of one server's results went, or would have gone, to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flowed {
+    pub finding: Finding,
+    pub origin: Origin,
+    /// Whether this finding by itself refuses the call.
+    pub refused: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The worst first.
+    pub findings: Vec<Flowed>,
+    /// The agent has read something private and this call leaves: for rules about flows without a match.
+    pub private_to_external: bool,
+}
+
+impl Judged {
+    /// Whether a finding refuses the call.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.findings.first().is_some_and(|worst| worst.refused)
+    }
+}
+
+/// Data flow of one session.
+#[derive(Debug)]
+pub struct Flow {
+    judge: Judge,
+    repeats: Repeats,
+    private_until: Option<Duration>,
+    lifetime: Duration,
+    /// From whom to whom everything may go: it is nobody's loss, and counts nowhere.
+    permitted: Arc<[Ruled<FlowPair>]>,
+}
+
+impl Flow {
+    /// `key`: 32 random bytes. With the same key, what another session stored is found again.
+    #[must_use]
+    pub fn new(config: Config, key: &[u8; 32]) -> Self {
+        let taint = config.taint.clamped();
+        Self {
+            lifetime: taint.lifetime,
+            judge: Judge::new(taint, key),
+            repeats: Repeats::default(),
+            private_until: None,
+            permitted: Arc::default(),
+        }
+    }
+
+    /// The same, where everything may go between these servers.
+    #[must_use]
+    pub fn permitting(mut self, pairs: &[Ruled<FlowPair>]) -> Self {
+        self.permitted = pairs.into();
+        self
+    }
+
+    /// Remembers what a server said.
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+        self.note_private(&origin);
+        self.judge.remember(origin, result, decoder)
+    }
+
+    /// As [`Flow::remember`], of a result as it came, in JSON. One that the server gave within the last minute is
+    /// remembered already: only that it came again is noted.
+    ///
+    /// # Errors
+    /// When it is not JSON.
+    pub fn remember_json(
+        &mut self,
+        origin: Origin,
+        result: &[u8],
+        decoder: &dyn Decoder,
+    ) -> Result<Stored, JsonError> {
+        let (said, now) = (Said::new(&origin, result), origin.time);
+        let before = self.repeats.find(&said, now).filter(|id| self.judge.memory.origin(*id).is_some());
+        if let Some(id) = before {
+            self.note_private(&origin);
+            return Ok(self.judge.memory.remember_repeat(origin, id));
+        }
+        let stored = self.remember(origin, &Leaves::of(&json::read(result)?), decoder);
+        self.repeats.add(said, stored.id, now);
+        Ok(stored)
+    }
+
+    fn note_private(&mut self, origin: &Origin) {
+        if origin.private {
+            self.private_until = Some(origin.time + self.lifetime);
+        }
+    }
+
+    /// The id that a result will have when so many others are remembered before it.
+    #[must_use]
+    pub fn next_id(&self, others: usize) -> OriginId {
+        self.judge.memory.next_id(others)
+    }
+
+    /// Does what the last judgement left to be done when nobody waits.
+    pub fn settle(&mut self) {
+        self.judge.settle();
+    }
+
+    /// A copy that judges one call to `server` on another thread; see [`Flow::adopt`]. None: that takes no time, or less than
+    /// to copy what is remembered.
+    pub fn copy_for(&mut self, server: &ServerId, labels: Labels, length: usize) -> Option<Self> {
+        let leaving = |origin: &Origin| leaves(origin, server, labels, &self.permitted);
+        // A byte takes as long to search as so many take to copy.
+        const SEARCH: usize = 32;
+        if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.memory.size() {
+            return None;
+        }
+        self.settle();
+        Some(Self {
+            judge: self.judge.clone(),
+            repeats: Repeats::default(),
+            private_until: self.private_until,
+            lifetime: self.lifetime,
+            permitted: Arc::clone(&self.permitted),
+        })
+    }
+
+    /// Takes back a copy that has judged a call to `server`, to which nothing was sent since the copy was made.
+    pub fn adopt(&mut self, server: &ServerId, copy: Self) {
+        self.judge.adopt(server, copy.judge);
+    }
+
+    /// The call to `server` that was judged last is not sent: what it held has not arrived.
+    pub fn not_sent(&mut self, server: &ServerId) {
+        self.judge.take_back(server);
+    }
+
+    /// The call that was judged last is sent: what of it a later session has to know, as [`Flow::import`] takes it.
+    #[must_use]
+    pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
+        self.judge.sent(now)
+    }
+
+    /// Judges the arguments of a call to `server`, which has these labels for this tool. It counts as sent, unless
+    /// [`Flow::not_sent`] says otherwise.
+    pub fn judge(
+        &mut self,
+        server: &ServerId,
+        labels: Labels,
+        call: &Leaves<'_>,
+        now: Duration,
+        decoder: &dyn Decoder,
+    ) -> Judged {
+        let permitted = Arc::clone(&self.permitted);
+        let leaving = |origin: &Origin| leaves(origin, server, labels, &permitted);
+        let found = self.judge.judge(server, call, now, decoder, &leaving);
+        let mut many: BTreeMap<(OriginId, &str), BTreeSet<String>> = BTreeMap::new();
+        for finding in found.iter().filter(|finding| finding.is_reference) {
+            let of_kind = many.entry((finding.origin, finding.category)).or_default();
+            of_kind.insert(finding.context.clone());
+        }
+        let mut findings: Vec<Flowed> = Vec::new();
+        for finding in found {
+            let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
+            let is_list = many
+                .get(&(finding.origin, finding.category))
+                .is_some_and(|found| found.len() >= MANY_REFERENCES);
+            let is_copy = finding.rule != taint::OPAQUE && (!finding.is_reference || is_list);
+            let refused = leaving(&origin) && is_copy;
+            findings.push(Flowed { finding, origin, refused });
+        }
+        findings.sort_by(|one, other| {
+            (other.refused, other.finding.severity).cmp(&(one.refused, one.finding.severity))
+        });
+        let private_to_external =
+            labels.sink != Sink::Local && self.private_until.is_some_and(|until| now < until);
+        Judged { findings, private_to_external }
+    }
+
+    /// Marks one text of a result that is remembered. None: it is [`marker::unfit`].
+    pub fn mark(
+        &mut self,
+        id: OriginId,
+        text: &str,
+        position: marker::Position,
+        random: u64,
+    ) -> Option<String> {
+        if marker::unfit(text, position).is_some() {
+            return None;
+        }
+        let number = self.judge.new_marker(id, random);
+        marker::mark(text, number, position, random)
+    }
+
+    /// The results of which a text carries a marker.
+    pub fn marked(&self) -> impl Iterator<Item = OriginId> {
+        self.judge.marked_origins()
+    }
+
+    /// A text that goes back to a server, without our markers. None: it has none.
+    #[must_use]
+    pub fn unmarked(&self, text: &str) -> Option<String> {
+        marker::strip(text, |number| self.judge.is_marker(number))
+    }
+
+    /// Takes back what [`Stored::record`] and [`Flow::sent`] gave, oldest first.
+    ///
+    /// # Errors
+    /// When it is not whole, or was written with another key.
+    pub fn import(
+        &mut self,
+        stored: &[u8],
+        now: Duration,
+    ) -> Result<Option<OriginId>, taint::persist::ImportError> {
+        let imported = self.judge.import(stored, now)?;
+        if let Some(origin) = imported.and_then(|id| self.judge.memory.origin(id))
+            && origin.private
+        {
+            self.private_until = self.private_until.max(Some(origin.time + self.lifetime));
+        }
+        Ok(imported)
+    }
+
+    /// Everything that is remembered, oldest first.
+    pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
+        self.judge.memory.origins()
+    }
+
+    /// Results that are remembered, and the bytes they take.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        (self.judge.memory.len(), self.judge.memory.size())
+    }
+}
+
+/// Whether what a result said may not go to a server.
+fn leaves(origin: &Origin, server: &ServerId, labels: Labels, permitted: &[Ruled<FlowPair>]) -> bool {
+    origin.server != *server
+        && labels.sink != Sink::Local
+        && origin.private
+        && !permitted.iter().any(|pair| pair.value.names(&origin.server.0, &server.0))
+}
+
+impl Origin {
+    /// Whether results of a server with these labels are private.
+    #[must_use]
+    pub fn is_private(labels: Labels) -> bool {
+        labels.source != Source::Public
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/decide.rs"]
+mod tests;

@@ -1,0 +1,368 @@
+//! How much of each secret has arrived: the places of it that short pieces covered, over all calls to all servers that
+//! leave, whatever the argument and the order. A piece that is shorter still counts with the short values sent around it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use super::hash::Hasher;
+use super::leaves::{Leaves, Role};
+use super::origin::OriginId;
+use super::ranges::Ranges;
+use super::slices::{self, Followed, Marked, SLICE};
+use crate::types::ServerId;
+use agentsh_secrets::values::Kind;
+
+/// Secrets that are followed.
+const MAX_SECRETS: usize = 2048;
+/// Places of pieces that are known, of all secrets.
+const MAX_PLACES: usize = 128 << 10;
+/// A server that has fewer secrets than this here takes room from the one that has most.
+const SHARE: usize = 64;
+/// Bytes of a call that are searched, and of one text that decodes from it.
+const MAX_CALL: usize = 64 << 10;
+const MAX_VIEW: usize = 4 << 10;
+/// Longest value that is a piece, in bytes; pieces that are kept, and of one call.
+const MAX_PIECE: usize = 24;
+const MAX_PIECES: usize = 32;
+const MAX_OF_CALL: usize = 128;
+/// Arguments whose last value is kept, and how long it may be, in bytes.
+const MAX_PATHS: usize = 256;
+const MAX_LAST: usize = 256;
+
+/// How much of one secret has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OfSecret {
+    /// Of a secret of this server, by its hash.
+    pub server: ServerId,
+    pub whole: u64,
+    pub covered: Ranges,
+}
+
+#[derive(Clone, Debug)]
+struct Secret {
+    origin: OriginId,
+    server: ServerId,
+    /// See [`Followed`].
+    whole: u64,
+    kind: Kind,
+    length: u32,
+    tags: Vec<u32>,
+    covered: Ranges,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Coverage {
+    secrets: BTreeMap<u64, Secret>,
+    next: u64,
+    /// Where each piece stands.
+    places: BTreeMap<u32, Vec<(u64, u32)>>,
+    /// How many these are.
+    known: usize,
+    /// What was covered before the last call.
+    before: BTreeMap<u64, Ranges>,
+    /// Pieces of the last call: one that comes again covers nothing new.
+    seen: BTreeSet<u32>,
+    /// Short values that were sent last, each with the argument it stood in.
+    pieces: VecDeque<(u64, String)>,
+    last: BTreeMap<u64, String>,
+    /// What the last call did to both, for whoever takes it in.
+    noted: Vec<Noted>,
+}
+
+/// Too much of one secret.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    pub origin: OriginId,
+    pub kind: Kind,
+    /// The first leaf that brought something.
+    pub leaf: usize,
+    /// Symbols that have arrived, of so many.
+    pub count: u32,
+    pub length: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Noted {
+    /// The value that came last in an argument.
+    Last(u64, String),
+    /// Such a value is not a piece by itself.
+    NoPiece(u64, String),
+    Piece(u64, String),
+}
+
+impl Coverage {
+    /// Follows the secrets of a private result.
+    pub fn remember(&mut self, id: OriginId, server: &ServerId, secrets: Vec<Followed>) {
+        for secret in secrets {
+            self.add(id, server, secret);
+        }
+    }
+
+    fn add(&mut self, id: OriginId, server: &ServerId, followed: Followed) {
+        let Followed { kind, length, whole, pieces } = followed;
+        // The newest reading says where it came from; what arrived of it stays.
+        let known =
+            self.secrets.values_mut().find(|secret| secret.whole == whole && secret.server == *server);
+        if let Some(known) = known {
+            known.origin = id;
+            return;
+        }
+        while self.secrets.len() >= MAX_SECRETS || self.known + pieces.len() > MAX_PLACES {
+            let Some(oldest) = self.in_the_way(server) else { return };
+            self.forget(oldest);
+        }
+        let key = self.next;
+        self.next += 1;
+        let tags: BTreeSet<u32> = pieces.iter().map(|(tag, _)| *tag).collect();
+        self.known += pieces.len();
+        for (tag, at) in pieces {
+            self.places.entry(tag).or_default().push((key, at));
+        }
+        let (tags, covered) = (tags.into_iter().collect(), Ranges::default());
+        self.secrets
+            .insert(key, Secret { origin: id, server: server.clone(), whole, kind, length, tags, covered });
+    }
+
+    /// The oldest secret of this server, or, where it has few, of the one that has most: who says many takes the room of
+    /// its own.
+    fn in_the_way(&self, server: &ServerId) -> Option<u64> {
+        let mut counts = BTreeMap::<&ServerId, usize>::new();
+        for secret in self.secrets.values() {
+            *counts.entry(&secret.server).or_default() += 1;
+        }
+        let has_share = counts.get(server).is_some_and(|count| *count >= SHARE);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(most, _)| most)?;
+        let whose = if has_share { server } else { most };
+        self.secrets.iter().find(|(_, secret)| secret.server == *whose).map(|(key, _)| *key)
+    }
+
+    fn forget(&mut self, key: u64) {
+        let Some(secret) = self.secrets.remove(&key) else { return };
+        for tag in secret.tags {
+            if let Some(places) = self.places.get_mut(&tag) {
+                let before = places.len();
+                places.retain(|(other, _)| *other != key);
+                self.known -= before - places.len();
+                if places.is_empty() {
+                    self.places.remove(&tag);
+                }
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
+    /// Counts every piece in a text, read forwards and backwards.
+    fn cover(&mut self, hasher: &Hasher, text: &str, leaves: &dyn Fn(OriginId) -> bool) {
+        let marked = Marked::of(text);
+        for marked in [marked.reversed(), marked] {
+            marked.each(hasher, |tag, _| {
+                if !self.seen.insert(tag) {
+                    return;
+                }
+                for (key, at) in self.places.get(&tag).into_iter().flatten() {
+                    if let Some(secret) = self.secrets.get_mut(key).filter(|secret| leaves(secret.origin)) {
+                        self.before.entry(*key).or_insert_with(|| secret.covered.clone());
+                        secret.covered.add(*at..at + SLICE as u32);
+                    }
+                }
+            });
+        }
+    }
+
+    /// Counts what a short value makes with those that were sent before it, in either order.
+    fn piece(&mut self, hasher: &Hasher, path: u64, text: &str, leaves: &dyn Fn(OriginId) -> bool) {
+        let last = self.last.get(&path).cloned().unwrap_or_default();
+        if last == text {
+            return;
+        }
+        if text.len() <= MAX_LAST {
+            self.note(Noted::Last(path, text.to_owned()));
+        }
+        let (old, new) = own_part(&last, text);
+        if old.len() < last.len() && old.len() <= MAX_PIECE {
+            // Only now it shows that what stood around it comes again and again.
+            self.note(Noted::NoPiece(path, last.clone()));
+            if self.pieces.back().is_none_or(|(_, piece)| piece != old) {
+                self.note(Noted::Piece(path, old.to_owned()));
+            }
+        }
+        if new.len() > MAX_PIECE {
+            return;
+        }
+        for of_path in [false, true] {
+            let pieces =
+                || self.pieces.iter().filter(|(other, _)| !of_path || *other == path).map(|(_, one)| &**one);
+            // What was sent before counted when it was sent: only what goes on in the new one counts now.
+            let before: String = pieces().collect();
+            let backwards: String = pieces().rev().collect();
+            let end: Vec<char> =
+                before.chars().rev().filter(|one| one.is_alphanumeric()).take(SLICE - 1).collect();
+            let forwards: String = end.into_iter().rev().chain(new.chars()).collect();
+            let begin = backwards.chars().filter(|one| one.is_alphanumeric()).take(SLICE - 1);
+            let backwards: String = new.chars().chain(begin).collect();
+            self.cover(hasher, &forwards, leaves);
+            self.cover(hasher, &backwards, leaves);
+        }
+        self.note(Noted::Piece(path, new.to_owned()));
+    }
+
+    /// Counts what a call brings in its leaves and in `views`, texts that decode from it. Gives each secret of which too
+    /// much has arrived then.
+    pub fn cover_call<'v>(
+        &mut self,
+        hasher: &Hasher,
+        call: &Leaves<'_>,
+        views: impl Iterator<Item = &'v str>,
+        leaves: &dyn Fn(OriginId) -> bool,
+    ) -> Vec<Arrived> {
+        let (mut room, mut pieces, mut first) = (MAX_CALL, MAX_OF_CALL, None);
+        for (at, leaf) in call.items.iter().enumerate() {
+            if !matches!(leaf.role, Role::Text | Role::Name | Role::Codes) {
+                continue;
+            }
+            let before = self.before.len();
+            for end in ends(&leaf.text, room) {
+                room -= end.len();
+                self.cover(hasher, end, leaves);
+            }
+            if leaf.role == Role::Text && pieces > 0 {
+                pieces -= 1;
+                self.piece(hasher, call.path(at), &leaf.text, leaves);
+            }
+            if self.before.len() > before {
+                first = first.or(Some(at));
+            }
+        }
+        for view in views.filter(|view| view.len() <= MAX_VIEW) {
+            self.cover(hasher, view, leaves);
+        }
+        let leaf = first.unwrap_or(0);
+        let grown = self.before.iter().filter_map(|(key, before)| {
+            let secret = self.secrets.get(key).filter(|secret| secret.covered != *before)?;
+            let count = secret.covered.len();
+            (count >= slices::too_many(secret.length)).then_some(Arrived {
+                origin: secret.origin,
+                kind: secret.kind,
+                leaf,
+                count,
+                length: secret.length,
+            })
+        });
+        grown.collect()
+    }
+
+    fn note(&mut self, noted: Noted) {
+        match &noted {
+            Noted::Last(path, text) => {
+                if self.last.len() < MAX_PATHS || self.last.contains_key(path) {
+                    self.last.insert(*path, text.clone());
+                }
+            }
+            Noted::NoPiece(path, last) => {
+                self.pieces.retain(|(other, piece)| other != path || piece != last);
+            }
+            Noted::Piece(path, piece) => {
+                if self.pieces.len() >= MAX_PIECES {
+                    self.pieces.pop_front();
+                }
+                self.pieces.push_back((*path, piece.clone()));
+            }
+        }
+        self.noted.push(noted);
+    }
+
+    /// Before the next call.
+    pub fn begin(&mut self) {
+        self.before.clear();
+        self.seen.clear();
+        self.noted.clear();
+    }
+
+    /// The last call was not sent. Its short values stay: what comes next may go on from them.
+    pub fn take_back(&mut self) {
+        for (key, before) in std::mem::take(&mut self.before) {
+            if let Some(secret) = self.secrets.get_mut(&key) {
+                secret.covered = before;
+            }
+        }
+    }
+
+    /// Takes in what a copy noted of the one call that it judged. What others noted meanwhile stays.
+    pub fn adopt(&mut self, copy: Self) {
+        self.begin();
+        for key in copy.before.keys() {
+            if let (Some(own), Some(secret)) = (self.secrets.get_mut(key), copy.secrets.get(key)) {
+                self.before.insert(*key, own.covered.clone());
+                own.covered.add_all(&secret.covered);
+            }
+        }
+        copy.noted.into_iter().for_each(|noted| self.note(noted));
+    }
+
+    /// What has arrived of the secrets of which the last call brought something.
+    pub fn arrived(&self) -> Vec<OfSecret> {
+        let changed = self.before.iter().filter_map(|(key, before)| {
+            let secret = self.secrets.get(key)?;
+            (secret.covered != *before).then(|| OfSecret {
+                server: secret.server.clone(),
+                whole: secret.whole,
+                covered: secret.covered.clone(),
+            })
+        });
+        changed.collect()
+    }
+
+    /// Takes back what [`Coverage::arrived`] said.
+    pub fn restore(&mut self, arrived: &OfSecret) {
+        let known = self
+            .secrets
+            .values_mut()
+            .find(|secret| secret.whole == arrived.whole && secret.server == arrived.server);
+        if let Some(known) = known {
+            known.covered.add_all(&arrived.covered);
+        }
+    }
+}
+
+/// The beginning and the end of a text, together at most so many bytes.
+fn ends(text: &str, most: usize) -> [&str; 2] {
+    if text.len() <= most {
+        return [text, ""];
+    }
+    let half = most / 2;
+    [&text[..text.floor_char_boundary(half)], &text[text.ceil_char_boundary(text.len() - half)..]]
+}
+
+/// Of two values of one argument, what is left without the words that both begin and end with.
+fn own_part<'t>(old: &'t str, new: &'t str) -> (&'t str, &'t str) {
+    let whole = (old.trim(), new.trim());
+    let (olds, news) = (words(old), words(new));
+    let front = olds
+        .iter()
+        .zip(&news)
+        .take_while(|(one, other)| old[(*one).clone()] == new[(*other).clone()])
+        .count();
+    let rest = olds.len().min(news.len()) - front;
+    let same = |(one, other): &(&Range<usize>, &Range<usize>)| old[(*one).clone()] == new[(*other).clone()];
+    let back = olds.iter().rev().zip(news.iter().rev()).take(rest).take_while(same).count();
+    let own = |text: &'t str, words: &[Range<usize>]| {
+        let own = &words[front..words.len() - back];
+        own.first().zip(own.last()).and_then(|(first, last)| text.get(first.start..last.end))
+    };
+    match (front + back, own(old, &olds), own(new, &news)) {
+        (1.., Some(old), Some(new)) => (old, new),
+        _ => whole,
+    }
+}
+
+fn words(text: &str) -> Vec<Range<usize>> {
+    let start = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
+    text.split_whitespace().map(|word| start(word)..start(word) + word.len()).collect()
+}
+
+#[cfg(test)]
+#[path = "tests/coverage.rs"]
+mod tests;

@@ -1,0 +1,375 @@
+//! What was found in the arguments of one call, and how it is shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::leaves::Leaves;
+use super::origin::{Origin, OriginId};
+use super::plain_words;
+use super::scan::{Hit, Hits, Leaving, What};
+use super::symbols::Folded;
+pub use crate::Severity;
+use crate::text::{Folding, folding};
+use agentsh_secrets::values::Kind;
+
+pub const MARKER: &str = "taint-marker";
+pub const ENTITY: &str = "taint-entity";
+pub const FINGERPRINT: &str = "taint-fingerprint";
+pub const DECODED: &str = "taint-decoded";
+pub const SPLIT: &str = "taint-split";
+pub const NEAR: &str = "taint-near";
+pub const CELLS: &str = "taint-cells";
+pub const COVERAGE: &str = "taint-coverage";
+/// Bytes that nobody can read: no copy, and maybe one.
+pub const OPAQUE: &str = "taint-opaque";
+
+/// Findings of one category in one call: of what leaves, and as many of what may go there.
+const MAX_FINDINGS: usize = 16;
+/// Letters and digits that a passage has beside words that everybody uses.
+const MIN_CONTENT: usize = 16;
+/// Different letters and digits that a passage has, among the first so many.
+const MIN_DISTINCT: usize = 7;
+const MAX_COUNTED: usize = 4096;
+/// Characters of context on each side.
+const CONTEXT: usize = 50;
+
+/// One piece of a result in the arguments of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`,
+    /// `taint-cells`, `taint-coverage`, `taint-opaque`.
+    pub rule: &'static str,
+    /// The kind of value, or `passage`, `marker`, `near-copy`, `values`, `opaque`.
+    pub category: &'static str,
+    pub severity: Severity,
+    /// JSON pointer into the arguments; `tool` for the tool's name.
+    pub pointer: String,
+    /// What stands around it, at most 50 characters on each side, every letter as `x` and every digit as `0`.
+    pub context: String,
+    pub origin: OriginId,
+    /// Decodings that led to it, outermost first.
+    pub chain: Vec<&'static str>,
+    /// A link, an address or an identifier: using it is what it is there for.
+    pub is_reference: bool,
+}
+
+pub type Findings = Vec<Finding>;
+
+/// Leaves that were folded into one stream: where each begins, in symbols and in letters.
+pub(super) type Bounds = Vec<(usize, usize, usize)>;
+
+/// What one call was found to hold so far.
+pub(super) struct Search<'c, 'a> {
+    pub call: &'c Leaves<'a>,
+    pub found: Findings,
+    pub leaving: Leaving<'c>,
+    /// Links that stood whole in a result. What looks like a secret in one is part of its address.
+    pub links: Vec<Link>,
+    seen: BTreeSet<(&'static str, &'static str, OriginId, usize)>,
+    counts: BTreeMap<Class, usize>,
+}
+
+/// A link in a leaf, in bytes, and a result that it stood in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub leaf: usize,
+    pub at: Range<usize>,
+    pub origin: OriginId,
+}
+
+/// What shares the room for findings: the category, whether it leaves, and whether it is a reference. What is
+/// harmless cannot crowd out what is not.
+type Class = (&'static str, bool, bool);
+
+/// A result that something came out of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Provenance {
+    pub origin: OriginId,
+    pub leaves: bool,
+}
+
+impl<'c, 'a> Search<'c, 'a> {
+    pub fn new(call: &'c Leaves<'a>, leaving: Leaving<'c>) -> Self {
+        let (found, links) = (Vec::new(), Vec::new());
+        Self { call, found, leaving, links, seen: BTreeSet::new(), counts: BTreeMap::new() }
+    }
+
+    /// Whether a range of a leaf is part of a link that stood in that result.
+    pub fn is_in_link(&self, leaf: usize, range: &Range<usize>, origin: OriginId) -> bool {
+        self.links.iter().any(|link| {
+            link.leaf == leaf
+                && link.origin == origin
+                && link.at.start <= range.start
+                && range.end <= link.at.end
+        })
+    }
+
+    pub fn provenance(&self, id: OriginId, origin: &Origin) -> Provenance {
+        Provenance { origin: id, leaves: (self.leaving)(origin) }
+    }
+
+    /// More leaves than was looked at: it may be anything.
+    pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
+        if let Some(origin) = hits.uncounted() {
+            let (shown, provenance) =
+                ("[more pieces than are counted]".to_owned(), Provenance { origin, leaves: true });
+            self.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, chain.clone(), false);
+        }
+        if hits.is_full()
+            && let Some(last) = hits.list.iter().rfind(|hit| hit.leaves)
+        {
+            let shown = "[more passages than are looked at]".to_owned();
+            self.push(FINGERPRINT, "passage", Severity::High, leaf, shown, last.provenance(), chain, false);
+        }
+    }
+
+    /// A hit in leaves that were folded into one stream.
+    pub fn hit(&mut self, hit: &Hit, bounds: &Bounds) {
+        let letters = matches!(hit.what, What::Shifted(_));
+        let begin = |bound: &(usize, usize, usize)| if letters { bound.1 } else { bound.0 };
+        let leaf_of = |position: usize| {
+            let after = bounds.partition_point(|bound| begin(bound) <= position);
+            bounds.get(after.wrapping_sub(1)).copied().unwrap_or_default()
+        };
+        let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
+        let rule = if first.2 == last.2 { named(hit.what).0 } else { SPLIT };
+        // One look at the text for each finding, not for each hit.
+        if !self.is_new(rule, named(hit.what).1, hit.provenance(), first.2) {
+            return;
+        }
+        let text = &self.call.items[first.2].text;
+        let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
+        if first.2 == last.2 && may_be_of_link(hit.what) && self.is_in_link(first.2, &range, hit.origin) {
+            return;
+        }
+        let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
+        if matches!(hit.what, What::Run | What::Shifted(None)) && first.2 == last.2 && says_nothing(passage) {
+            return;
+        }
+        let (_, category, severity) = named(hit.what);
+        let chain = if letters { vec!["shifted"] } else { Vec::new() };
+        let context = context(text, range);
+        self.push(rule, category, severity, first.2, context, hit.provenance(), chain, false);
+    }
+
+    fn is_new(
+        &self,
+        rule: &'static str,
+        category: &'static str,
+        provenance: Provenance,
+        leaf: usize,
+    ) -> bool {
+        self.has_room((category, provenance.leaves, false))
+            && !self.seen.contains(&(rule, category, provenance.origin, leaf))
+    }
+
+    fn has_room(&self, class: Class) -> bool {
+        self.counts.get(&class).is_none_or(|count| *count < MAX_FINDINGS)
+    }
+
+    pub fn decoded(
+        &mut self,
+        hit: &Hit,
+        text: &str,
+        leaf: usize,
+        mut chain: Vec<&'static str>,
+        is_clean: bool,
+    ) {
+        // Readable pieces of something else: a passage in them is chance, a secret is not.
+        if !is_clean && matches!(hit.what, What::Run | What::Shifted(_)) {
+            return;
+        }
+        if !self.is_new(DECODED, named(hit.what).1, hit.provenance(), leaf) {
+            return;
+        }
+        let letters = matches!(hit.what, What::Shifted(_));
+        let range = byte_range(text, hit.start, hit.end - hit.start, letters);
+        // The link itself with its escapes taken out, say.
+        let whole = 0..self.call.items[leaf].text.len();
+        if may_be_of_link(hit.what) && self.is_in_link(leaf, &whole, hit.origin) {
+            return;
+        }
+        let passage = text.get(range.clone()).unwrap_or_default();
+        if matches!(hit.what, What::Run | What::Shifted(None)) && says_nothing(passage) {
+            return;
+        }
+        if letters {
+            chain.push("shifted");
+        }
+        let (_, category, severity) = named(hit.what);
+        self.push(DECODED, category, severity, leaf, context(text, range), hit.provenance(), chain, false);
+    }
+
+    pub fn split(&mut self, hit: &Hit, leaf: usize) {
+        let (_, category, severity) = named(hit.what);
+        let shown = format!("[{} characters over several calls]", hit.end - hit.start);
+        self.push(SPLIT, category, severity, leaf, shown, hit.provenance(), vec!["earlier-calls"], false);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the fields of one finding")]
+    pub fn push(
+        &mut self,
+        rule: &'static str,
+        category: &'static str,
+        severity: Severity,
+        leaf: usize,
+        context: String,
+        provenance: Provenance,
+        chain: Vec<&'static str>,
+        is_reference: bool,
+    ) {
+        let Provenance { origin, leaves } = provenance;
+        let class = (category, leaves, is_reference);
+        // Several references of one kind count, so each has its own place.
+        let place = if is_reference { self.found.len() } else { leaf };
+        if self.has_room(class) && self.seen.insert((rule, category, origin, place)) {
+            *self.counts.entry(class).or_default() += 1;
+            let pointer = self.call.pointer(leaf);
+            self.found.push(Finding {
+                rule,
+                category,
+                severity,
+                pointer,
+                context,
+                origin,
+                chain,
+                is_reference,
+            });
+        }
+    }
+}
+
+impl Hit {
+    fn provenance(&self) -> Provenance {
+        Provenance { origin: self.origin, leaves: self.leaves }
+    }
+}
+
+/// Whether nothing but its looks says that it is a secret. Of a passage nothing else says so where it is part of a link:
+/// links are left out of passages, but for what looks like a secret in them.
+fn may_be_of_link(what: What) -> bool {
+    match what {
+        What::Run | What::Shifted(None) => true,
+        What::Value(kind) | What::Shifted(Some(kind)) => kind == Kind::HighEntropy,
+    }
+}
+
+fn named(what: What) -> (&'static str, &'static str, Severity) {
+    match what {
+        What::Run => (FINGERPRINT, "passage", Severity::High),
+        What::Value(kind) => {
+            (ENTITY, kind.as_str(), if kind.is_secret() { Severity::Critical } else { Severity::High })
+        }
+        What::Shifted(None) => (DECODED, "passage", Severity::High),
+        What::Shifted(Some(kind)) => (DECODED, kind.as_str(), Severity::Critical),
+    }
+}
+
+/// Words that everybody uses, or a few characters again and again: no passage of anybody's.
+fn says_nothing(passage: &str) -> bool {
+    let folded = folded_words(passage);
+    let passage = folded.as_deref().unwrap_or(passage);
+    let distinct: BTreeSet<char> = passage
+        .chars()
+        .filter(|character| character.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .take(MAX_COUNTED)
+        .collect();
+    distinct.len() < MIN_DISTINCT || plain_words::own_length(passage) < MIN_CONTENT
+}
+
+/// The passage as its characters read: what stands in the letters of other alphabets, in frames or in braille says as much.
+/// None: it is nothing but ASCII.
+fn folded_words(passage: &str) -> Option<String> {
+    if passage.is_ascii() {
+        return None;
+    }
+    let mut words = String::with_capacity(passage.len());
+    for character in passage.chars() {
+        match folding(character) {
+            _ if character.is_ascii() => words.push(character),
+            Folding::Nothing if character.is_whitespace() => words.push(' '),
+            Folding::Nothing => {}
+            Folding::One(one) => words.push(one),
+            Folding::Several(several) => words.push_str(several),
+        }
+    }
+    Some(words)
+}
+
+/// Bytes of `text` from one symbol (or letter) on, for so many of them.
+fn byte_range(text: &str, first: usize, count: usize, letters: bool) -> Range<usize> {
+    let start = byte_of(text, first, letters).map_or(text.len(), |range| range.start);
+    let end = byte_of(text, first + count.max(1) - 1, letters).map_or(text.len(), |range| range.end);
+    start.min(end)..end
+}
+
+/// The character that the `wanted`th symbol (or letter) comes from.
+fn byte_of(text: &str, wanted: usize, letters: bool) -> Option<Range<usize>> {
+    const BLOCK: usize = 1024;
+    let mut folded = Folded::default();
+    let mut counted = |text: &str| {
+        folded.clear();
+        folded.push(text);
+        if letters { folded.letters.len() } else { folded.symbols.len() }
+    };
+    let (mut before, mut at) = (0, 0);
+    while at < text.len() {
+        let block = &text[at..text.floor_char_boundary(at + BLOCK)];
+        let count = counted(block);
+        if before + count > wanted {
+            let mut buffer = [0; 4];
+            for (offset, character) in block.char_indices() {
+                before += counted(character.encode_utf8(&mut buffer));
+                if before > wanted {
+                    return Some(at + offset..at + offset + character.len_utf8());
+                }
+            }
+        }
+        before += count;
+        at += block.len();
+    }
+    None
+}
+
+/// The shape of what stands around a range: neighbours of a secret may be secrets, so no letter of them is shown.
+pub(super) fn context(text: &str, range: Range<usize>) -> String {
+    let shape = |character: char| match character {
+        character if character.is_numeric() => '0',
+        character if character.is_alphabetic() => 'x',
+        '\n' | '\r' | '\t' => ' ',
+        character if character.is_ascii_punctuation() || character == ' ' => character,
+        _ => '?',
+    };
+    let before: Vec<char> =
+        text.get(..range.start).unwrap_or_default().chars().rev().take(CONTEXT).map(shape).collect();
+    let after: String = text.get(range.end..).unwrap_or_default().chars().take(CONTEXT).map(shape).collect();
+    let count = text.get(range).unwrap_or_default().chars().count();
+    format!("{}[{count} characters]{after}", before.iter().rev().collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_characters_again_and_again_say_nothing() {
+        for text in ["a".repeat(48), "0101 ".repeat(20), "abcabc-".repeat(9)] {
+            assert!(says_nothing(&text), "{text}");
+        }
+        for text in
+            ["the orchard at Lindenau goes to the Brandt family", "⠞⠓⠑ ⠕⠗⠉⠓⠁⠗⠙ ⠛⠕⠑⠎ ⠞⠕ ⠞⠓⠑ ⠃⠗⠁⠝⠙⠞ ⠋⠁⠍⠊⠇⠽"]
+        {
+            assert!(!says_nothing(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_hit_are_those_of_its_symbols() {
+        let text = format!("{}Ünder - the éaves{}", "ab, ".repeat(700), " 12".repeat(500));
+        let first = 1400;
+        assert_eq!(&text[byte_range(&text, first, 13, false)], "Ünder - the éaves");
+        assert_eq!(&text[byte_range(&text, first + 1, 4, true)], "nder");
+        assert_eq!(byte_range("short", 90, 3, false), 5..5);
+    }
+}

@@ -1,0 +1,271 @@
+//! Keyed rolling hashes. Without the key nobody can tell which texts collide, and a stored hash says nothing.
+
+use sha2::{Digest, Sha256};
+
+use super::blocks::{BLOCK, Filling, Grams};
+
+/// Symbols in a short gram: the smallest piece of a secret that is recognised.
+pub const SHORT: usize = 10;
+/// Symbols in a long gram (two short ones), the unit of a copied run.
+pub const LONG: usize = 2 * SHORT;
+/// Steps between letters in a short interval gram, and (two of them) in a long one.
+pub const STEPS: usize = 12;
+pub const LONG_STEPS: usize = 2 * STEPS;
+
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
+const MIX_OLD: u64 = 0xC2B2_AE3D_27D4_EB4F;
+
+/// The tables of one key.
+#[derive(Clone)]
+pub struct Hasher {
+    enter: [u64; 256],
+    /// `enter`, rotated as far as a symbol has moved when it leaves a short gram.
+    leave: [u64; 256],
+    step_enter: [u64; 16],
+    step_enter_back: [u64; 16],
+    /// For each pair of a step that leaves and one that enters: what to add, forwards and backwards.
+    step_pairs: [(u64, u64); 256],
+}
+
+impl std::fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hasher")
+    }
+}
+
+impl Hasher {
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> Self {
+        let words = |domain: u8, at: usize| {
+            let mut sha = Sha256::new();
+            sha.update(key);
+            sha.update([domain]);
+            sha.update((at as u64).to_le_bytes());
+            let digest = sha.finalize();
+            let mut word = [0; 8];
+            word.copy_from_slice(&digest[..8]);
+            u64::from_le_bytes(word)
+        };
+        let enter: [u64; 256] = std::array::from_fn(|at| words(0, at));
+        let step_enter: [u64; 16] = std::array::from_fn(|at| words(1, at));
+        let step_enter_back = step_enter.map(|word| word.rotate_left(STEPS as u32 - 1));
+        Self {
+            leave: enter.map(|word| word.rotate_left(SHORT as u32)),
+            enter,
+            step_pairs: std::array::from_fn(|pair| {
+                let (old, new) = (step_enter[pair >> 4], pair & 15);
+                let forward = old.rotate_left(STEPS as u32) ^ step_enter[new];
+                (forward, old.rotate_right(1) ^ step_enter_back[new])
+            }),
+            step_enter_back,
+            step_enter,
+        }
+    }
+
+    /// Calls `each` with every short gram of `symbols` and where it starts.
+    pub fn each_short_gram(&self, symbols: &[u8], mut each: impl FnMut(usize, u64)) {
+        self.each_short_block(symbols, |grams| grams.each(&mut each));
+    }
+
+    /// As [`Hasher::each_short_gram`], in blocks.
+    #[inline]
+    pub(super) fn each_short_block(&self, symbols: &[u8], mut each: impl FnMut(&Grams<'_>)) {
+        let Some(mut roll) = self.roll(symbols, 0) else { return };
+        let mut block = Filling::new();
+        block.room()[0] = roll.gram();
+        block.take(1, &mut each);
+        let (mut olds, mut news) = (symbols, &symbols[SHORT..]);
+        while !news.is_empty() {
+            let room = block.room();
+            let count = room.len().min(news.len());
+            for ((gram, &old), &new) in room.iter_mut().zip(olds).zip(&news[..count]) {
+                roll.forward(self, old, new);
+                *gram = roll.gram();
+            }
+            block.take(count, &mut each);
+            (olds, news) = (&olds[count..], &news[count..]);
+        }
+        block.finish(&mut each);
+    }
+
+    /// The short gram that starts at `at`, to be moved from there.
+    #[must_use]
+    pub fn roll(&self, symbols: &[u8], at: usize) -> Option<Roll> {
+        let gram = symbols.get(at..at + SHORT)?;
+        let enter = |hash: u64, symbol: &u8| hash.rotate_left(1) ^ self.enter[usize::from(*symbol)];
+        Some(Roll(gram.iter().fold(0, enter)))
+    }
+
+    /// As [`Hasher::each_short_gram`], over the distances between neighbouring letters (0 to 25): the same for a
+    /// text, for its reversal, and for every Caesar or mirrored alphabet over either.
+    pub fn each_interval_gram(&self, letters: &[u8], mut each: impl FnMut(usize, u64)) {
+        self.each_interval_block(letters, |grams| grams.each(&mut each));
+    }
+
+    /// As [`Hasher::each_interval_gram`], in blocks.
+    #[inline]
+    pub(super) fn each_interval_block(&self, letters: &[u8], mut each: impl FnMut(&Grams<'_>)) {
+        if letters.len() <= STEPS {
+            return;
+        }
+        let mut steps = [0_u8; STEPS + BLOCK];
+        distances(&letters[..=STEPS], &mut steps);
+        let (mut forward, mut back) = (0_u64, 0_u64);
+        for &step in &steps[..STEPS] {
+            forward = forward.rotate_left(1) ^ self.step_enter[usize::from(step % 16)];
+            back = back.rotate_right(1) ^ self.step_enter_back[usize::from(step % 16)];
+        }
+        let mut block = Filling::new();
+        block.room()[0] = (forward ^ back).wrapping_mul(MIX);
+        block.take(1, &mut each);
+        let mut rest = &letters[STEPS..];
+        while rest.len() > 1 {
+            let room = block.room();
+            let count = room.len().min(rest.len() - 1);
+            distances(&rest[..=count], &mut steps[STEPS..]);
+            for ((gram, &old), &new) in room.iter_mut().zip(&steps[..count]).zip(&steps[STEPS..]) {
+                let (enter, enter_back) = self.step_pairs[usize::from(old << 4 | new & 15)];
+                forward = forward.rotate_left(1) ^ enter;
+                back = back.rotate_right(1) ^ enter_back;
+                *gram = (forward ^ back).wrapping_mul(MIX);
+            }
+            block.take(count, &mut each);
+            steps.copy_within(count..count + STEPS, 0);
+            rest = &rest[count..];
+        }
+        block.finish(&mut each);
+    }
+
+    /// One hash over all of `symbols`.
+    #[must_use]
+    pub fn whole(&self, symbols: &[u8]) -> u64 {
+        let hash = symbols.iter().fold(symbols.len() as u64, |hash, &symbol| {
+            (hash.rotate_left(5) ^ self.enter[usize::from(symbol)]).wrapping_mul(MIX)
+        });
+        (hash ^ (hash >> 31)).wrapping_mul(MIX_OLD)
+    }
+}
+
+/// A short gram that moves along a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Roll(u64);
+
+impl Roll {
+    #[inline]
+    #[must_use]
+    pub fn gram(self) -> u64 {
+        self.0.wrapping_mul(MIX)
+    }
+
+    /// One symbol on: `old` leaves at the front, `new` enters at the end.
+    #[inline]
+    pub fn forward(&mut self, hasher: &Hasher, old: u8, new: u8) {
+        self.0 = self.0.rotate_left(1) ^ (hasher.leave[usize::from(old)] ^ hasher.enter[usize::from(new)]);
+    }
+
+    /// One symbol back: the same two, the other way round.
+    #[inline]
+    pub fn back(&mut self, hasher: &Hasher, old: u8, new: u8) {
+        self.0 = (self.0 ^ (hasher.leave[usize::from(old)] ^ hasher.enter[usize::from(new)])).rotate_right(1);
+    }
+}
+
+/// A key for another purpose.
+#[must_use]
+pub fn derive(key: &[u8; 32], purpose: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(key).chain_update(purpose).finalize().into()
+}
+
+/// The tag of the long gram that begins where `first` does and ends where `second` does.
+#[must_use]
+pub fn long(first: u64, second: u64) -> u32 {
+    (first.wrapping_mul(MIX_OLD).wrapping_add(second.wrapping_mul(MIX)) >> 32) as u32
+}
+
+/// As [`long`], the same when the text runs backwards.
+#[must_use]
+pub fn long_interval(first: u64, second: u64) -> u32 {
+    (first.wrapping_add(second).wrapping_mul(MIX_OLD) >> 32) as u32
+}
+
+/// The tag under which a short gram stands in an index.
+#[must_use]
+pub fn tag(gram: u64) -> u32 {
+    (gram >> 32) as u32
+}
+
+/// What the memory keeps of a short gram in order to follow a copy to its ends.
+#[must_use]
+pub fn shadow(gram: u64) -> u8 {
+    (gram >> 24) as u8
+}
+
+/// From each letter to the next on a ring of 26, whichever way is shorter.
+fn distances(letters: &[u8], into: &mut [u8]) {
+    for ((first, second), into) in letters.iter().zip(&letters[1..]).zip(into) {
+        let apart = first.abs_diff(*second);
+        *into = apart.min(26_u8.wrapping_sub(apart));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::taint::symbols::Folded;
+
+    fn hasher() -> Hasher {
+        Hasher::new(&[7; 32])
+    }
+
+    fn short(hasher: &Hasher, symbols: &[u8]) -> Vec<u64> {
+        let mut grams = Vec::new();
+        hasher.each_short_gram(symbols, |_, gram| grams.push(gram));
+        grams
+    }
+
+    fn intervals(text: &str) -> Vec<u64> {
+        let mut grams = Vec::new();
+        hasher().each_interval_gram(&Folded::of(text).letters, |_, gram| grams.push(gram));
+        grams
+    }
+
+    #[test]
+    fn caesar_mirror_and_reversal_have_the_same_intervals() {
+        let text = "the quarterly numbers stay inside the house";
+        let shifted: String = text
+            .chars()
+            .map(|c| if c.is_ascii_lowercase() { char::from((c as u8 - b'a' + 11) % 26 + b'a') } else { c })
+            .collect();
+        let mirrored: String = text
+            .chars()
+            .map(|c| if c.is_ascii_lowercase() { char::from(b'a' + b'z' - c as u8) } else { c })
+            .collect();
+        let wanted = intervals(text);
+        assert_eq!(intervals(&shifted), wanted);
+        assert_eq!(intervals(&mirrored), wanted);
+        let mut reversed = intervals(&shifted.chars().rev().collect::<String>());
+        reversed.reverse();
+        assert_eq!(reversed, wanted);
+        assert_ne!(intervals("the quarterly numbers stay outside the house"), wanted);
+    }
+
+    #[test]
+    fn another_key_gives_other_hashes() {
+        let symbols = Folded::of("some text of twenty characters").symbols;
+        let (one, other) = (short(&hasher(), &symbols), short(&Hasher::new(&[8; 32]), &symbols));
+        assert!(one.iter().zip(&other).all(|(one, other)| one != other));
+    }
+
+    proptest! {
+        #[test]
+        fn grams_depend_on_their_symbols_alone(before in "[a-z]{0,30}", gram in "[a-z]{10}", after in "[a-z]{0,30}") {
+            let alone = short(&hasher(), gram.as_bytes());
+            let within = short(&hasher(), format!("{before}{gram}{after}").as_bytes());
+            prop_assert_eq!(alone[0], within[before.len()]);
+        }
+    }
+}

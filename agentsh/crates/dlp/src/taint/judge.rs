@@ -1,0 +1,477 @@
+//! What in the arguments of a call came out of a result.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+use super::cells::{self, Cells, MANY};
+use super::coverage::Coverage;
+use super::findings::{Bounds, CELLS, MARKER, OPAQUE, Search, context};
+use super::known::MAX_SAID;
+use super::leaves::{Leaf, Leaves, Role};
+use super::marker::{self, Mark};
+use super::memory::{Config, Parts, Stored, TaintMemory};
+use super::origin::{Origin, OriginId};
+use super::scan::{Hits, Leaving, Scanner};
+use super::sinks::{Pushed, Sinks};
+use super::slices::SLICE;
+use super::symbols::Folded;
+use crate::threads::side_by_side;
+use crate::types::ServerId;
+use agentsh_secrets::values;
+
+pub use super::findings::{Finding, Findings, Severity};
+
+/// Markers that stand for something before those of forgotten results are swept, and at most.
+const MIN_SWEEP: usize = 1024;
+const MAX_MARKERS: usize = 65_000;
+
+/// Bytes of all leaves together that are decoded once more as one text.
+const MAX_JOINED: usize = 64 * 1024;
+const MIN_DECODED: usize = 8;
+/// A shorter name of a member is not a secret.
+const MIN_SECRET_NAME: usize = 12;
+/// Bytes of decoded text that one result may add to the memory.
+const MAX_DECODED: usize = 2 << 20;
+
+/// One text that decodes from another.
+pub struct View<'a> {
+    pub text: &'a str,
+    /// The names of the steps, outermost first.
+    pub how: &'a dyn Fn() -> Vec<&'static str>,
+    /// The same characters or words in another order: a guess that fits every text, and no encoding.
+    pub is_rearranged: bool,
+    /// Nearly all of what was decoded is text; otherwise these are readable pieces of something else.
+    pub is_clean: bool,
+}
+
+/// Shows every text that decodes from a text, the text itself not among them.
+pub trait Decoder: Sync {
+    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
+
+    /// The same of a text that others decode as well: what one of them finds serves all.
+    fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
+
+    /// Decodes a text for the one who asks next.
+    fn prepare(&self, leaf: &Leaf<'_>);
+
+    /// Whether there are bytes in it that nobody can read.
+    fn is_opaque(&self, _: &Leaf<'_>) -> bool {
+        false
+    }
+}
+
+/// Decodes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain;
+
+impl Decoder for Plain {
+    fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
+
+    fn decode_leaf(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
+
+    fn prepare(&self, _: &Leaf<'_>) {}
+}
+
+/// What decodes from the texts of a result.
+fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
+    let mut decoded = Vec::new();
+    let mut room = MAX_DECODED;
+    let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
+    for leaf in texts {
+        decoder.decode(&leaf.text, &mut |view| {
+            if !view.is_rearranged && view.is_clean && view.text.len() <= room {
+                room -= view.text.len();
+                decoded.push(view.text.to_owned());
+            }
+        });
+    }
+    decoded
+}
+
+/// Texts that decode from one call, for what is counted over several of them: no more than so many, and so many bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DecodedViews {
+    kept: Vec<(usize, bool, String)>,
+    bytes: usize,
+}
+
+impl DecodedViews {
+    const MAX_COUNT: usize = 64;
+    const BYTES: usize = 128 << 10;
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn add(&mut self, text: &str, leaf: usize, is_clean: bool) {
+        if text.len() >= SLICE && self.kept.len() < Self::MAX_COUNT && self.bytes + text.len() <= Self::BYTES
+        {
+            self.bytes += text.len();
+            self.kept.push((leaf, is_clean, text.to_owned()));
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.kept.iter().map(|(_, _, text)| text.as_str())
+    }
+
+    /// Those that are no guesses, each with its leaf.
+    fn clean(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.kept.iter().filter(|(_, is_clean, _)| *is_clean).map(|(leaf, _, text)| (*leaf, text.as_str()))
+    }
+}
+
+/// The memory, and what was sent before.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    pub memory: TaintMemory,
+    pub(super) sinks: Sinks,
+    pub(super) cells: Cells,
+    pub(super) coverage: Coverage,
+    /// Texts that decode from the call.
+    pub(super) decoded_views: DecodedViews,
+    /// What the last call added to them.
+    pub(super) pushed: Vec<(u64, Pushed)>,
+    pub(super) scanner: Scanner,
+    markers: BTreeMap<u16, OriginId>,
+    /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
+    marked: BTreeSet<u16>,
+    /// So many markers until those of forgotten results are swept.
+    sweep_at: usize,
+    /// What the last call sent as its values.
+    values: Folded,
+    unsaid: Option<Unsaid>,
+    pub(super) single: Folded,
+}
+
+/// What of the last call is not the agent's own, in symbols; None when nobody looked. The rest is not yet known as its own.
+#[derive(Clone, Debug)]
+struct Unsaid(Option<Vec<Range<usize>>>);
+
+impl Judge {
+    #[must_use]
+    pub fn new(config: Config, key: &[u8; 32]) -> Self {
+        Self {
+            memory: TaintMemory::new(config, key),
+            sinks: Sinks::default(),
+            cells: Cells::default(),
+            coverage: Coverage::default(),
+            decoded_views: DecodedViews::default(),
+            pushed: Vec::new(),
+            scanner: Scanner::default(),
+            markers: BTreeMap::new(),
+            marked: BTreeSet::new(),
+            sweep_at: MIN_SWEEP,
+            values: Folded::default(),
+            unsaid: None,
+            single: Folded::default(),
+        }
+    }
+
+    /// Remembers every text of a result, and every text that decodes from one.
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+        self.settle();
+        let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
+        let cells = cells::of_result(&self.memory.hasher, origin.private, result);
+        let (stored, parts) = self.memory.remember(origin, texts, || decoded(result, decoder), cells);
+        self.take_in(stored.id, parts);
+        stored
+    }
+
+    /// Takes in what of a result is in no index.
+    pub(super) fn take_in(&mut self, id: OriginId, parts: Parts) {
+        let Some(origin) = self.memory.origin(id) else { return };
+        self.cells.remember(id, origin.private, parts.cells);
+        self.coverage.remember(id, &origin.server, parts.followed);
+    }
+
+    /// Does what the last call left to be done when nobody waits.
+    pub fn settle(&mut self) {
+        let Some(Unsaid(tainted)) = self.unsaid.take() else { return };
+        let tainted = tainted.unwrap_or_else(|| places(&self.scanner.copies(&self.memory, &self.values)));
+        let TaintMemory { known, hasher, .. } = &mut self.memory;
+        known.say(hasher, &self.values, &tainted);
+        self.values.clear();
+    }
+
+    /// Takes in what a copy of this judge noted of the one call to `sink` that it judged since it was made.
+    pub fn adopt(&mut self, sink: &ServerId, copy: Self) {
+        self.settle();
+        self.sinks.adopt(sink, copy.sinks);
+        self.cells.adopt(copy.cells);
+        self.coverage.adopt(copy.coverage);
+        self.memory.adopt_pieces(copy.memory);
+        self.pushed = copy.pushed;
+        self.values = copy.values;
+        self.unsaid = copy.unsaid;
+    }
+
+    /// Whether a search looks for anything.
+    #[must_use]
+    pub fn looks(&self, leaving: Leaving<'_>) -> bool {
+        self.memory.sources.iter().any(leaving)
+    }
+
+    /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random`
+    /// chooses it.
+    pub fn new_marker(&mut self, origin: OriginId, random: u64) -> u16 {
+        let mut number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
+        if self.markers.len() >= self.sweep_at {
+            self.markers.retain(|_, origin| !self.memory.is_forgotten(*origin));
+            self.sweep_at = (2 * self.markers.len()).clamp(MIN_SWEEP, MAX_MARKERS);
+        }
+        while self.markers.contains_key(&number) && self.markers.len() < MAX_MARKERS {
+            number = number.wrapping_add(1);
+        }
+        self.markers.insert(number, origin);
+        self.marked.insert(number);
+        number
+    }
+
+    pub fn marked_origins(&self) -> impl Iterator<Item = OriginId> {
+        self.markers.values().copied()
+    }
+
+    /// Whether a marker is one of ours.
+    #[must_use]
+    pub fn is_marker(&self, number: u16) -> bool {
+        self.marked.contains(&number)
+    }
+
+    /// Everything in the arguments that came out of a result, whatever the server, up to a number that is counted
+    /// apart for results that are `leaving`: those that may not go there. Nothing is looked for when there are none of
+    /// them: whatever the call holds may go where it goes. Remembers what is sent, for the next call.
+    pub fn judge(
+        &mut self,
+        sink: &ServerId,
+        call: &Leaves<'_>,
+        now: Duration,
+        decoder: &dyn Decoder,
+        leaving: Leaving<'_>,
+    ) -> Findings {
+        self.settle();
+        self.memory.expire(now);
+        let mut search = Search::new(call, leaving);
+        let mut values = std::mem::take(&mut self.values);
+        let looks = self.looks(leaving);
+        let most = if looks { usize::MAX } else { MAX_SAID };
+        let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
+        let mut tainted = None;
+        self.decoded_views.clear();
+        self.cells.begin();
+        self.coverage.begin();
+        self.memory.pieces.begin();
+        if looks {
+            search.links = self.links(call);
+            let (hits, ()) = side_by_side(
+                call.length(),
+                || self.stream(&values, &bounds, &mut search),
+                || call.items.iter().filter(is_decoded).for_each(|leaf| decoder.prepare(leaf)),
+            );
+            tainted = Some(places(&hits));
+            self.names(&mut search);
+            self.markers(&mut search);
+            self.words(&mut search);
+            self.decoded(decoder, &mut search);
+            self.opaque(decoder, &mut search);
+            self.cells(&mut search);
+        }
+        self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
+        if looks {
+            self.covered(&mut search);
+            self.arrived(&mut search);
+        }
+        self.values = values;
+        self.unsaid = Some(Unsaid(tainted));
+        self.single.clear();
+        if looks { search.found } else { Findings::new() }
+    }
+
+    fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Hits {
+        let hits = self.scanner.scan(&self.memory, text, search.leaving);
+        for hit in &hits.list {
+            search.hit(hit, bounds);
+        }
+        search.crowded(&hits, bounds.last().map_or(0, |bound| bound.2), Vec::new());
+        hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
+        hits
+    }
+
+    /// Names of members, and the name of the tool.
+    fn names(&mut self, search: &mut Search<'_, '_>) {
+        let mut text = std::mem::take(&mut self.single);
+        for role in [Role::Name, Role::Tool] {
+            let bounds = fold(search.call, &mut text, usize::MAX, |leaf| leaf.role == role);
+            self.stream(&text, &bounds, search);
+        }
+        self.single = text;
+    }
+
+    /// Bytes that nobody can read, which may be anything that was read: of the newest result that may not go there.
+    fn opaque(&self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
+        let mut leaves = search.call.items.iter().enumerate().filter(|(_, leaf)| is_decoded(leaf));
+        let Some((at, leaf)) = leaves.find(|(_, leaf)| decoder.is_opaque(leaf)) else { return };
+        let newest = self.memory.origins().filter(|(_, origin)| (search.leaving)(origin)).last();
+        if let Some((id, origin)) = newest {
+            let provenance = search.provenance(id, origin);
+            let shown = format!("[{} characters that nobody can read]", leaf.text.chars().count());
+            search.push(OPAQUE, "opaque", Severity::Medium, at, shown, provenance, Vec::new(), false);
+        }
+    }
+
+    /// Several values of one result, in whatever form.
+    fn cells(&mut self, search: &mut Search<'_, '_>) {
+        let Self { memory, cells, decoded_views, .. } = self;
+        let leaves = |id| memory.origin(id).is_some_and(search.leaving);
+        let views = decoded_views.clean();
+        for carried in cells.carried(&memory.hasher, search.call, views, leaves) {
+            let Some(origin) = memory.origin(carried.origin).filter(|_| carried.is_finding()) else {
+                continue;
+            };
+            let provenance = search.provenance(carried.origin, origin);
+            let shown = match carried.in_call >= MANY {
+                true => format!("[{} values of one result]", carried.in_call),
+                false => format!("[{} values of one result over several calls]", carried.over_calls),
+            };
+            search.push(CELLS, "values", Severity::High, carried.leaf, shown, provenance, Vec::new(), false);
+        }
+    }
+
+    fn markers(&self, search: &mut Search<'_, '_>) {
+        let call = search.call;
+        for (at, leaf) in call.items.iter().enumerate() {
+            for mark in marker::find(&leaf.text) {
+                self.marker(&mark, at, &leaf.text, Vec::new(), search);
+            }
+        }
+    }
+
+    fn marker(
+        &self,
+        mark: &Mark,
+        leaf: usize,
+        text: &str,
+        chain: Vec<&'static str>,
+        search: &mut Search<'_, '_>,
+    ) {
+        // A damaged one does not say whose it is: the newest marked result stands for it.
+        let id = match mark.number {
+            Some(number) => self.markers.get(&number).copied(),
+            None => self.markers.values().max().copied(),
+        };
+        if let Some((id, origin)) = id.and_then(|id| Some((id, self.memory.origin(id)?))) {
+            let context = context(text, mark.at.clone());
+            let provenance = search.provenance(id, origin);
+            search.push(MARKER, "marker", Severity::High, leaf, context, provenance, chain, false);
+        }
+    }
+
+    /// Every text that decodes from a leaf, and from all of them together.
+    fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
+        let call = search.call;
+        let mut joined = String::new();
+        let mut parts = 0;
+        for (at, leaf) in call.items.iter().enumerate() {
+            if leaf.role == Role::Codes {
+                self.view(&leaf.text, at, &|| vec!["char-codes"], search);
+            }
+            if is_decoded(&leaf) {
+                decoder.decode_leaf(leaf, &mut |view| {
+                    self.view_as(view.text, at, view.how, view.is_clean, search);
+                });
+            }
+            if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
+                self.shifted(&leaf.text, at, search);
+            }
+            if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
+                parts += 1;
+                joined.push_str(&leaf.text);
+            }
+        }
+        if parts > 1 && joined.len() >= MIN_DECODED {
+            let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
+            decoder.decode(&joined, &mut |view| {
+                self.view_as(view.text, first, view.how, view.is_clean, search);
+            });
+        }
+    }
+
+    pub(super) fn view(
+        &mut self,
+        text: &str,
+        leaf: usize,
+        how: &dyn Fn() -> Vec<&'static str>,
+        search: &mut Search<'_, '_>,
+    ) {
+        self.view_as(text, leaf, how, true, search);
+    }
+
+    /// As [`Judge::view`], of a text that may be a guess.
+    pub(super) fn view_as(
+        &mut self,
+        text: &str,
+        leaf: usize,
+        how: &dyn Fn() -> Vec<&'static str>,
+        is_clean: bool,
+        search: &mut Search<'_, '_>,
+    ) {
+        if !self.coverage.is_empty() || !self.cells.is_empty() {
+            self.decoded_views.add(text, leaf, is_clean);
+        }
+        let mut folded = std::mem::take(&mut self.single);
+        folded.clear();
+        folded.push(text);
+        let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
+        for hit in &hits.list {
+            search.decoded(hit, text, leaf, how(), is_clean);
+        }
+        if hits.is_full() || hits.uncounted().is_some() {
+            search.crowded(&hits, leaf, how());
+        }
+        if is_clean {
+            hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
+        }
+        for mark in marker::find(text) {
+            self.marker(&mark, leaf, text, how(), search);
+        }
+        self.short_values(text, leaf, &mut folded, search);
+        self.single = folded;
+    }
+}
+
+/// Folds the leaves that are wanted into one text, and no more of them once it has `most` symbols.
+fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf<'_>) -> bool) -> Bounds {
+    into.clear();
+    let mut bounds = Vec::new();
+    for (at, leaf) in call.items.iter().enumerate().filter(|(_, leaf)| wanted(leaf)) {
+        if into.symbols.len() >= most {
+            break;
+        }
+        bounds.push((into.symbols.len(), into.letters.len(), at));
+        // Of what is mostly spaces, or takes more bytes a symbol, fewer symbols are read.
+        let end = leaf.text.floor_char_boundary(most.saturating_mul(4));
+        into.push(&leaf.text[..end]);
+    }
+    bounds
+}
+
+/// Names of members are the same in every result, but for one that is a secret itself.
+fn is_said(leaf: &Leaf<'_>) -> bool {
+    leaf.role != Role::Name
+        || leaf.text.len() >= MIN_SECRET_NAME
+            && values::find(&leaf.text, 1)
+                .iter()
+                .any(|entity| entity.kind.is_secret() || entity.kind.is_personal())
+}
+
+/// What is shorter is only a part of the whole.
+fn is_decoded(leaf: &&Leaf<'_>) -> bool {
+    leaf.role != Role::Number && leaf.text.len() >= MIN_DECODED
+}
+
+/// Where it is somebody else's, in symbols.
+fn places(hits: &Hits) -> Vec<Range<usize>> {
+    let copies = hits.list.iter().map(|hit| hit.start..hit.end);
+    copies.chain(hits.of_pieces.iter().cloned()).collect()
+}

@@ -1,0 +1,100 @@
+//! What results may repeat without making it secret: what everybody says, and what the agent said before it read it.
+
+use std::ops::Range;
+
+use super::boilerplate;
+use super::filter::Filter;
+use super::hash::{self, Hasher};
+use super::symbols::Folded;
+
+/// What agents said: so many grams until the older half is forgotten.
+const SAID: usize = boilerplate::KNOWN;
+/// Symbols of one call that count as said.
+pub(super) const MAX_SAID: usize = 16_384;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// Made when the first call or result comes.
+    filters: Option<Filters>,
+    said_count: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Filters {
+    public: Filter,
+    said: [Filter; 2],
+    /// All of them in one, for a first look.
+    any: Filter,
+}
+
+impl Known {
+    /// What an agent sends before any result said it is its own: results that repeat it do not make it secret.
+    /// `tainted`: symbols that came out of a result.
+    pub fn say(&mut self, hasher: &Hasher, text: &Folded, tainted: &[Range<usize>]) {
+        if text.symbols.is_empty() {
+            return;
+        }
+        let filters = filters(&mut self.filters, hasher);
+        let symbols = &text.symbols[..text.symbols.len().min(MAX_SAID)];
+        let mut own = vec![true; symbols.len()];
+        for range in tainted {
+            own[range.start.min(symbols.len())..range.end.min(symbols.len())].fill(false);
+        }
+        let mut count = 0;
+        hasher.each_short_gram(symbols, |at, gram| {
+            if own[at] {
+                filters.say(hash::tag(gram));
+            }
+            count += 1;
+        });
+        let letters = &text.letters[..text.letters.len().min(MAX_SAID)];
+        hasher.each_interval_gram(letters, |_, gram| {
+            filters.say(hash::tag(gram));
+            count += 1;
+        });
+        self.said_count += count;
+        if self.said_count > SAID {
+            filters.forget_older();
+            self.said_count = 0;
+        }
+    }
+
+    /// Makes what [`Known::has`] and [`Known::may_have`] look into.
+    pub fn prepare(&mut self, hasher: &Hasher) {
+        filters(&mut self.filters, hasher);
+    }
+
+    /// Whether a tag is known.
+    pub fn has(&self, tag: u32) -> bool {
+        self.filters.as_ref().is_some_and(|Filters { public, said, .. }| {
+            public.may_have(tag) || said.iter().any(|said| said.may_have(tag))
+        })
+    }
+
+    /// As [`Known::has`] in one read, and wrong ten times as often: for passages, of which many grams have to be known.
+    #[inline]
+    pub fn may_have(&self, tag: u32) -> bool {
+        self.filters.as_ref().is_some_and(|filters| filters.any.may_have(tag))
+    }
+}
+
+fn filters<'f>(filters: &'f mut Option<Filters>, hasher: &Hasher) -> &'f mut Filters {
+    filters.get_or_insert_with(|| {
+        let public = boilerplate::filter(hasher);
+        Filters { any: public.clone(), public, said: [Filter::new(SAID), Filter::new(SAID)] }
+    })
+}
+
+impl Filters {
+    fn say(&mut self, tag: u32) {
+        self.said[0].insert(tag);
+        self.any.insert(tag);
+    }
+
+    fn forget_older(&mut self) {
+        self.said.swap(0, 1);
+        self.said[0].clear();
+        self.any = self.public.clone();
+        self.any.add(&self.said[1]);
+    }
+}

@@ -1,0 +1,247 @@
+//! The texts in a JSON value: strings, numbers, names of members, and lists of character codes.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::json::{Json, unescape};
+use crate::text::{Decoded, Limits, looks_encoded, widened};
+
+/// Shortest list of numbers that may spell a text.
+const MIN_CODES: usize = 6;
+/// The same, when each holds several bytes.
+const MIN_INTEGERS: usize = 3;
+/// Longest piece of a pointer that is shown.
+const MAX_STEP: usize = 32;
+
+/// A number that may be the code of a character, or bytes.
+fn code(value: &Json<'_>) -> Option<u32> {
+    match value {
+        Json::Number(raw) => raw.parse().ok(),
+        _ => None,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Name,
+    Text,
+    Number,
+    /// A list of character codes, decoded.
+    Codes,
+    /// The name of the tool that is called.
+    Tool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Leaf<'a> {
+    pub role: Role,
+    pub text: Cow<'a, str>,
+    node: u32,
+    /// What [`looks_encoded`] said of the text, once somebody asked.
+    encoded: OnceLock<bool>,
+    decoded: OnceLock<Decoded>,
+}
+
+impl<'a> Leaf<'a> {
+    fn new(role: Role, text: Cow<'a, str>, node: u32) -> Self {
+        Self { role, text, node, encoded: OnceLock::new(), decoded: OnceLock::new() }
+    }
+
+    /// As [`looks_encoded`]; the text is read once, whoever asks.
+    #[must_use]
+    pub fn looks_encoded(&self) -> bool {
+        *self.encoded.get_or_init(|| looks_encoded(&self.text))
+    }
+
+    /// What decodes from the text, within the limits of whoever asked first; it is decoded once.
+    #[must_use]
+    pub fn decoded(&self, limits: &Limits) -> &Decoded {
+        self.decoded.get_or_init(|| Decoded::of(&self.text, limits))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Root,
+    /// A member; its name is the leaf with this number.
+    Member(u32),
+    Item(u32),
+}
+
+/// All leaves, in the order of the document.
+#[derive(Clone, Debug, Default)]
+pub struct Leaves<'a> {
+    pub items: Vec<Leaf<'a>>,
+    nodes: Vec<(u32, Step)>,
+}
+
+impl<'a> Leaves<'a> {
+    /// The arguments of a call.
+    #[must_use]
+    pub fn of_call(tool: &'a str, arguments: &Json<'a>) -> Self {
+        let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
+        leaves.items.push(Leaf::new(Role::Tool, Cow::Borrowed(tool), 0));
+        leaves.add(arguments, 0);
+        leaves
+    }
+
+    /// A result, an error, or anything else that a server said.
+    #[must_use]
+    pub fn of(value: &Json<'a>) -> Self {
+        let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
+        leaves.add(value, 0);
+        leaves
+    }
+
+    /// As [`Leaves::of_call`], from a tree that forgot how it was spelled.
+    #[must_use]
+    pub fn of_value(tool: &'a str, arguments: &'a Value) -> Self {
+        let mut leaves = Self { nodes: vec![(0, Step::Root)], ..Self::default() };
+        leaves.items.push(Leaf::new(Role::Tool, Cow::Borrowed(tool), 0));
+        leaves.add_value(arguments, 0);
+        leaves
+    }
+
+    /// Bytes of all leaves together.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.items.iter().map(|leaf| leaf.text.len()).sum()
+    }
+
+    /// Where a leaf stands, as a JSON pointer. Names that could be what leaked are replaced by their place.
+    #[must_use]
+    pub fn pointer(&self, leaf: usize) -> String {
+        let Some(item) = self.items.get(leaf) else { return String::new() };
+        if item.role == Role::Tool {
+            return "tool".to_owned();
+        }
+        let mut steps = Vec::new();
+        let mut node = item.node;
+        while let Some((parent, step)) = self.nodes.get(node as usize).copied() {
+            match step {
+                Step::Root => break,
+                Step::Item(at) => steps.push(at.to_string()),
+                Step::Member(name) => steps.push(self.shown(name)),
+            }
+            node = parent;
+        }
+        steps.iter().rev().fold(String::new(), |pointer, step| pointer + "/" + step)
+    }
+
+    /// The name of the member that a leaf stands under, however many lists are in between.
+    #[must_use]
+    pub fn name_of(&self, leaf: usize) -> Option<&str> {
+        let mut node = self.items.get(leaf)?.node;
+        loop {
+            match self.nodes.get(node as usize).copied()? {
+                (_, Step::Root) => return None,
+                (parent, Step::Item(_)) => node = parent,
+                (_, Step::Member(name)) => return self.items.get(name as usize).map(|item| &*item.text),
+            }
+        }
+    }
+
+    /// The path without positions in lists: what stays the same from one call to the next.
+    #[must_use]
+    pub fn path(&self, leaf: usize) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut node = self.items.get(leaf).map_or(0, |item| item.node);
+        while let Some((parent, step)) = self.nodes.get(node as usize).copied() {
+            match step {
+                Step::Root => break,
+                Step::Item(_) => hash = (hash ^ 0xff).wrapping_mul(0x100_0000_01b3),
+                Step::Member(name) => {
+                    let name = self.items.get(name as usize).map_or("", |item| &item.text);
+                    for byte in name.bytes() {
+                        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+                    }
+                }
+            }
+            node = parent;
+        }
+        hash
+    }
+
+    fn shown(&self, name: u32) -> String {
+        let text = self.items.get(name as usize).map_or("", |item| &item.text);
+        let plain = text.len() <= MAX_STEP
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
+            && !agentsh_secrets::checks::looks_random(text.as_bytes());
+        if plain { text.to_owned() } else { format!("[name {name}]") }
+    }
+
+    fn add(&mut self, value: &Json<'a>, node: u32) {
+        match value {
+            Json::Null | Json::Bool(_) => {}
+            Json::Number(raw) => self.push(Role::Number, Cow::Borrowed(raw), node),
+            Json::String(raw) => self.push(Role::Text, unescape(raw), node),
+            Json::Array(items) => {
+                self.codes(items.len(), items.iter().map(code), node);
+                for (at, item) in items.iter().enumerate() {
+                    let child = self.node(node, Step::Item(at as u32));
+                    self.add(item, child);
+                }
+            }
+            Json::Object(members) => {
+                for (raw, value) in members {
+                    let name = self.items.len() as u32;
+                    let child = self.node(node, Step::Member(name));
+                    self.push(Role::Name, unescape(raw), child);
+                    self.add(value, child);
+                }
+            }
+        }
+    }
+
+    fn add_value(&mut self, value: &'a Value, node: u32) {
+        match value {
+            Value::Null | Value::Bool(_) => {}
+            Value::Number(number) => self.push(Role::Number, Cow::Owned(number.to_string()), node),
+            Value::String(text) => self.push(Role::Text, Cow::Borrowed(text), node),
+            Value::Array(items) => {
+                let codes = items.iter().map(|item| item.as_u64().and_then(|code| u32::try_from(code).ok()));
+                self.codes(items.len(), codes, node);
+                for (at, item) in items.iter().enumerate() {
+                    let child = self.node(node, Step::Item(at as u32));
+                    self.add_value(item, child);
+                }
+            }
+            Value::Object(members) => {
+                for (key, value) in members {
+                    let name = self.items.len() as u32;
+                    let child = self.node(node, Step::Member(name));
+                    self.push(Role::Name, Cow::Borrowed(key), child);
+                    self.add_value(value, child);
+                }
+            }
+        }
+    }
+
+    fn codes(&mut self, length: usize, codes: impl Iterator<Item = Option<u32>>, node: u32) {
+        if length < MIN_INTEGERS {
+            return;
+        }
+        let Some(codes) = codes.collect::<Option<Vec<u32>>>() else { return };
+        for text in widened(&codes) {
+            self.push(Role::Codes, Cow::Owned(text), node);
+        }
+        if length < MIN_CODES {
+            return;
+        }
+        let Some(text) = codes.into_iter().map(char::from_u32).collect::<Option<String>>() else { return };
+        if text.chars().filter(|character| character.is_control()).count() * 10 <= length {
+            self.push(Role::Codes, Cow::Owned(text), node);
+        }
+    }
+
+    fn push(&mut self, role: Role, text: Cow<'a, str>, node: u32) {
+        self.items.push(Leaf::new(role, text, node));
+    }
+
+    fn node(&mut self, parent: u32, step: Step) -> u32 {
+        self.nodes.push((parent, step));
+        self.nodes.len() as u32 - 1
+    }
+}

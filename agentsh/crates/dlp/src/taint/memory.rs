@@ -1,0 +1,359 @@
+//! What results said, as keyed hashes: bounded. Whose go first is the business of `room`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::entry::{Entry, Keeps, Span, entry_size, live_size};
+use super::hash::{self, Hasher};
+use super::index::Index;
+use super::known::Known;
+use super::origin::{Origin, OriginId};
+use super::pieces::Pieces;
+use super::positions::Positions;
+use super::print::{self, Print};
+use super::room::Room;
+use super::slices::Followed;
+use super::sources::Sources;
+use crate::threads::side_by_side;
+use crate::types::ServerId;
+use agentsh_secrets::values::Kind;
+
+/// Positions are 32 bits wide; beyond this they are counted from a new start.
+const REBASE: u32 = 1 << 31;
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How long a result is remembered: 60 to 86,400 s, default 3600.
+    pub lifetime: Duration,
+    /// Bytes for everything remembered, default 12 MiB.
+    pub memory: usize,
+    /// Whether [`Stored::record`] is made.
+    pub record: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { lifetime: Duration::from_secs(3600), memory: 12 << 20, record: false }
+    }
+}
+
+impl Config {
+    /// The same with a lifetime within its limits.
+    #[must_use]
+    pub fn clamped(self) -> Self {
+        let lifetime = self.lifetime.clamp(Duration::from_secs(60), Duration::from_secs(86_400));
+        Self { lifetime, memory: self.memory.max(1 << 20), ..self }
+    }
+}
+
+/// Results that had to go before their time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evicted {
+    pub results: u64,
+    /// Of so many of them the secrets are still remembered.
+    pub kept: u64,
+    /// Of so many that went before, the secrets went now.
+    pub secrets: u64,
+    pub by_server: BTreeMap<ServerId, u64>,
+    /// Symbols of text.
+    pub symbols: u64,
+}
+
+/// What remembering one result did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub id: OriginId,
+    pub evicted: Option<Evicted>,
+    /// It was remembered already.
+    pub repeated: bool,
+    /// The result was longer than what one result may take.
+    pub truncated: bool,
+    /// The result as [`super::persist`] writes it.
+    pub record: Option<Vec<u8>>,
+}
+
+/// What of a result is not in the indices: its secrets in pieces, and its cells.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parts {
+    pub followed: Vec<Followed>,
+    pub cells: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TaintMemory {
+    pub(super) config: Config,
+    pub(super) hasher: Hasher,
+    pub(super) mac_key: [u8; 32],
+    pub(super) entries: VecDeque<Entry>,
+    pub(super) sources: Sources,
+    next_id: u64,
+    /// Results that are remembered, if only for their secrets.
+    pub(super) live: usize,
+    pub(super) room: Room,
+    /// One byte for each short gram, at the position of its first symbol.
+    pub(super) shadow: VecDeque<u8>,
+    pub(super) shadow_start: u32,
+    next_letter: u32,
+    pub(super) long: Index,
+    pub(super) short: Index,
+    pub(super) steps: Index,
+    pub(super) secret_steps: Index,
+    pub(super) values: Index,
+    pub(super) prose: Index,
+    /// What has arrived of the prose.
+    pub(super) pieces: Pieces,
+    pub(super) known: Known,
+}
+
+impl TaintMemory {
+    #[must_use]
+    pub fn new(config: Config, key: &[u8; 32]) -> Self {
+        Self {
+            config: config.clamped(),
+            hasher: Hasher::new(key),
+            mac_key: hash::derive(key, b"taint record"),
+            entries: VecDeque::new(),
+            sources: Sources::default(),
+            next_id: 1,
+            live: 0,
+            room: Room::default(),
+            shadow: VecDeque::new(),
+            shadow_start: 0,
+            next_letter: 0,
+            long: Index::default(),
+            short: Index::default(),
+            steps: Index::default(),
+            secret_steps: Index::default(),
+            values: Index::default(),
+            prose: Index::default(),
+            pieces: Pieces::default(),
+            known: Known::default(),
+        }
+    }
+
+    /// Results that are remembered now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.live
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Bytes that what is remembered takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let indices = [&self.long, &self.short, &self.steps, &self.secret_steps, &self.values, &self.prose];
+        indices.iter().map(|index| index.size()).sum::<usize>()
+            + self.shadow.capacity()
+            + self.entries.iter().map(entry_size).sum::<usize>()
+    }
+
+    #[must_use]
+    pub fn origin(&self, id: OriginId) -> Option<&Origin> {
+        self.entry(id).map(|entry| &entry.origin)
+    }
+
+    /// The id that a result will have when so many others are remembered before it.
+    #[must_use]
+    pub fn next_id(&self, others: usize) -> OriginId {
+        OriginId(self.next_id + others as u64)
+    }
+
+    pub(super) fn is_forgotten(&self, id: OriginId) -> bool {
+        id.0 < self.next_id && self.entry(id).is_none()
+    }
+
+    /// Everything that is remembered, oldest first.
+    pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
+        let live = self.entries.iter().filter(|entry| entry.keeps != Keeps::Nothing);
+        live.map(|entry| (entry.id, &entry.origin))
+    }
+
+    /// Remembers the texts of one result, and further ones that `more` makes of it, beside it on a processor of its own
+    /// when the result is a long one.
+    pub(super) fn remember<'a>(
+        &mut self,
+        origin: Origin,
+        texts: impl Iterator<Item = &'a str> + Clone + Send,
+        more: impl FnOnce() -> Vec<String> + Send,
+        cells: Vec<u64>,
+    ) -> (Stored, Parts) {
+        self.known.prepare(&self.hasher);
+        let (mut print, truncated) = print::print(&self.hasher, &self.known, texts, more);
+        // What a public source says is nobody's secret.
+        if !origin.private {
+            print.followed.clear();
+            print.tags[5].clear();
+        }
+        print.cells = cells;
+        let stored = Stored { truncated, ..self.store(origin, &print) };
+        (stored, Parts { followed: print.followed, cells: print.cells })
+    }
+
+    /// Remembers that a result came again which is remembered already, and has its time once more.
+    pub fn remember_repeat(&mut self, origin: Origin, of: OriginId) -> Stored {
+        let until = origin.time + self.config.lifetime;
+        if let Some(entry) = self.place(of).and_then(|at| self.entries.get_mut(at)) {
+            entry.until = entry.until.max(until);
+        }
+        Stored { repeated: true, ..self.store(origin, &Print::default()) }
+    }
+
+    fn store(&mut self, origin: Origin, print: &Print) -> Stored {
+        let record = self.config.record.then(|| self.export(&origin, print));
+        let until = origin.time + self.config.lifetime;
+        let (id, evicted) = self.insert(origin, print, until);
+        Stored { id, evicted, repeated: false, truncated: false, record }
+    }
+
+    /// Forgets what is older than its lifetime.
+    pub fn expire(&mut self, now: Duration) {
+        while let Some(entry) = self.entries.front().filter(|entry| entry.until <= now) {
+            self.forget(entry.id);
+        }
+    }
+
+    pub(super) fn entry(&self, id: OriginId) -> Option<&Entry> {
+        self.entries.get(self.place(id)?).filter(|entry| entry.keeps != Keeps::Nothing)
+    }
+
+    pub(super) fn place(&self, id: OriginId) -> Option<usize> {
+        self.entries.binary_search_by_key(&id, |entry| entry.id).ok()
+    }
+
+    /// The result that a position belongs to.
+    pub(super) fn entry_at(&self, position: u32) -> Option<(OriginId, &Entry)> {
+        let after = self.entries.partition_point(|entry| entry.start <= position);
+        let at = after.checked_sub(1)?;
+        let entry = self.entries.get(at).filter(|entry| entry.keeps != Keeps::Nothing)?;
+        (position < entry.end).then_some((entry.id, entry))
+    }
+
+    /// As [`TaintMemory::entry_at`], for a position that counts letters.
+    pub(super) fn entry_at_letter(&self, position: u32) -> Option<(OriginId, &Entry)> {
+        let after = self.entries.partition_point(|entry| entry.letters_start <= position);
+        let at = after.checked_sub(1)?;
+        let entry = self.entries.get(at).filter(|entry| entry.keeps != Keeps::Nothing)?;
+        Some((entry.id, entry))
+    }
+
+    /// The kept byte of the short gram that begins at `position`.
+    pub(super) fn shadow(&self, position: u32) -> Option<u8> {
+        self.shadow.get(position.checked_sub(self.shadow_start)? as usize).copied()
+    }
+
+    pub(super) fn floor(&self) -> u32 {
+        self.entries.front().map_or(u32::MAX, |entry| entry.start)
+    }
+
+    pub(super) fn letter_floor(&self) -> u32 {
+        self.entries.front().map_or(u32::MAX, |entry| entry.letters_start)
+    }
+
+    /// Puts a print into the indices, until its time is over, and makes room for it.
+    pub(super) fn insert(
+        &mut self,
+        origin: Origin,
+        print: &Print,
+        until: Duration,
+    ) -> (OriginId, Option<Evicted>) {
+        self.expire(origin.time);
+        let evicted = self.make_room(&origin, print_size(print));
+        if self.shadow_start.max(self.next_letter) > REBASE {
+            self.rebase();
+        }
+        let start = self.shadow_start + self.shadow.len() as u32;
+        let letters_start = self.next_letter;
+        self.shadow.reserve_exact(if self.shadow.capacity() - self.shadow.len() < print.shadow.len() {
+            print.shadow.len() + self.shadow.len() / 4
+        } else {
+            0
+        });
+        self.shadow.extend(print.shadow.iter().copied());
+        self.carry(self.next_id(0), start, &print.tags[5]);
+        let (floor, letter_floor) = (self.floor().min(start), self.letter_floor().min(letters_start));
+        let [long, short, steps, secret_steps, values, prose] = &print.tags;
+        let by_symbol = Positions { base: start, floor, entries: &self.entries, starts: |entry| entry.start };
+        let by_letter = Positions {
+            base: letters_start,
+            floor: letter_floor,
+            entries: &self.entries,
+            starts: |entry| entry.letters_start,
+        };
+        let server = &origin.server;
+        side_by_side(
+            long.len() * 8,
+            || {
+                by_symbol.insert(&mut self.long, long, server);
+                by_symbol.insert(&mut self.short, short, server);
+                by_symbol.insert(&mut self.values, values, server);
+                by_symbol.insert(&mut self.prose, prose, server);
+            },
+            || {
+                by_letter.insert(&mut self.steps, steps, server);
+                by_letter.insert(&mut self.secret_steps, secret_steps, server);
+            },
+        );
+        self.next_letter += print.letters;
+        let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
+        let id = self.next_id(0);
+        let mut entry = Entry {
+            id,
+            keeps: Keeps::All,
+            origin,
+            until,
+            start,
+            // A result without a symbol still is a result.
+            end: start + print.shadow.len() as u32,
+            letters_start,
+            spans: print
+                .spans
+                .iter()
+                .map(|&(start, end, code)| Span { start, end, kind: kind(code) })
+                .collect(),
+            kept_of_prose: print.tags[5].len() as u32,
+            tags: print.tags.iter().map(Vec::len).sum::<usize>() as u32,
+            size: 0,
+        };
+        entry.size = live_size(&entry);
+        self.room.add(id, &entry);
+        self.next_id += 1;
+        self.live += 1;
+        self.sources.add(&entry.origin);
+        self.entries.push_back(entry);
+        (id, evicted)
+    }
+
+    /// Gives back the room of what is forgotten at the old end.
+    pub(super) fn drop_first(&mut self) {
+        while let Some(entry) = self.entries.pop_front_if(|entry| entry.keeps == Keeps::Nothing) {
+            let gone = (entry.end - entry.start) as usize;
+            self.shadow.drain(..gone.min(self.shadow.len()));
+            self.shadow_start += gone as u32;
+        }
+    }
+
+    fn rebase(&mut self) {
+        let (by, letters) = (self.shadow_start, self.letter_floor().min(self.next_letter));
+        for index in [&mut self.long, &mut self.short, &mut self.values, &mut self.prose] {
+            index.rebase(by);
+        }
+        for index in [&mut self.steps, &mut self.secret_steps] {
+            index.rebase(letters);
+        }
+        for entry in &mut self.entries {
+            entry.start -= by;
+            entry.end -= by;
+            entry.letters_start -= letters;
+        }
+        self.shadow_start = 0;
+        self.next_letter -= letters;
+    }
+}
+
+fn print_size(print: &Print) -> usize {
+    size_of::<Entry>() + 128 + print.shadow.len() + print.tags.iter().map(Vec::len).sum::<usize>() * 15
+}

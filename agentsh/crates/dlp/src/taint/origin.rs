@@ -1,0 +1,22 @@
+//! Which result something came from.
+
+use std::time::Duration;
+
+use crate::types::ServerId;
+
+/// Counts results; never used twice in one memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OriginId(pub u64);
+
+/// Where a result came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub server: ServerId,
+    pub tool: String,
+    /// The id of the call, as it stood on the wire.
+    pub call: String,
+    /// Since 1970.
+    pub time: Duration,
+    /// Whether the server is a private source.
+    pub private: bool,
+}

@@ -1,0 +1,228 @@
+//! One remembered result as bytes: origin, keyed hashes and positions. No text, and nothing that can be read back
+//! without the key.
+//!
+//! `AGTAINT2`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian. `AGTAINT1` had neither the
+//! secrets in pieces nor the cells.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::cells;
+use super::memory::{Parts, TaintMemory};
+use super::origin::{Origin, OriginId};
+use super::pieces::is_piece;
+use super::print::{MAX_FOLLOWED, MAX_SYMBOLS, Print};
+use super::repeats;
+use super::slices::Followed;
+use crate::types::ServerId;
+use agentsh_secrets::values::Kind;
+
+/// What every record begins with.
+pub const MAGIC: &[u8; 8] = b"AGTAINT2";
+const BEFORE: &[u8; 8] = b"AGTAINT1";
+const MAC: usize = 16;
+/// Longest name in a record, in bytes.
+const MAX_NAME: usize = 4096;
+const INDICES: usize = 6;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    #[error("a stored taint record is cut or is none")]
+    NotARecord,
+    #[error("a stored taint record was changed, or was written with another key")]
+    WrongMac,
+    #[error("a stored taint record contradicts itself")]
+    Contradiction,
+}
+
+impl TaintMemory {
+    /// Everything that a later session needs to find copies of a result.
+    pub(super) fn export(&self, origin: &Origin, print: &Print) -> Vec<u8> {
+        let mut body = MAGIC.to_vec();
+        body.push(u8::from(origin.private));
+        body.extend(origin.time.as_secs().to_le_bytes());
+        for name in [&origin.server.0, &origin.tool, &origin.call] {
+            let bytes = clip(name);
+            number(&mut body, bytes.len());
+            body.extend(bytes);
+        }
+        number(&mut body, print.shadow.len());
+        body.extend(&print.shadow);
+        body.extend(print.letters.to_le_bytes());
+        number(&mut body, print.spans.len());
+        for (start, end, kind) in &print.spans {
+            body.extend(start.to_le_bytes());
+            body.extend(end.to_le_bytes());
+            body.push(*kind);
+        }
+        for tags in &print.tags {
+            number(&mut body, tags.len());
+            for (tag, at) in tags {
+                body.extend(tag.to_le_bytes());
+                body.extend(at.to_le_bytes());
+            }
+        }
+        number(&mut body, print.followed.len());
+        for Followed { kind, length, whole, pieces } in &print.followed {
+            body.push(*kind as u8);
+            body.extend(length.to_le_bytes());
+            body.extend(whole.to_le_bytes());
+            number(&mut body, pieces.len());
+            for (tag, at) in pieces {
+                body.extend(tag.to_le_bytes());
+                body.extend(at.to_le_bytes());
+            }
+        }
+        number(&mut body, print.cells.len());
+        print.cells.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
+        self.seal(body)
+    }
+
+    /// Makes a record of its bytes with this memory's key.
+    #[must_use]
+    pub fn seal(&self, mut body: Vec<u8>) -> Vec<u8> {
+        let mac = self.mac(&body);
+        body.extend(mac);
+        body
+    }
+
+    /// What stands in a record behind its sign.
+    pub(super) fn opened<'r>(&self, record: &'r [u8], magic: &[u8]) -> Result<&'r [u8], ImportError> {
+        let split = record.len().checked_sub(MAC).ok_or(ImportError::NotARecord)?;
+        let (body, mac) = record.split_at(split);
+        let rest = body.strip_prefix(magic).ok_or(ImportError::NotARecord)?;
+        // Forging one needs the key, so a comparison that leaks time leaks nothing here.
+        if self.mac(body) == mac { Ok(rest) } else { Err(ImportError::WrongMac) }
+    }
+
+    /// Remembers a result again. None when its lifetime is over.
+    pub(super) fn import(
+        &mut self,
+        record: &[u8],
+        now: Duration,
+    ) -> Result<Option<(OriginId, Parts)>, ImportError> {
+        let is_before = record.starts_with(BEFORE);
+        let mut reader = Reader(self.opened(record, if is_before { BEFORE } else { MAGIC })?);
+        let (origin, mut print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
+        if !is_before {
+            read_parts(&mut reader, &mut print).ok_or(ImportError::NotARecord)?;
+        }
+        if !reader.0.is_empty() || !is_consistent(&print) {
+            return Err(ImportError::Contradiction);
+        }
+        // Older records have pairs of words as well.
+        print.tags[5].retain(|(tag, _)| is_piece(*tag));
+        // A time in the future would never end.
+        if origin.time > now {
+            return Ok(None);
+        }
+        // Whether it was repeated does not stand in its own record.
+        let until = origin.time + self.config.lifetime + repeats::WITHIN;
+        if until <= now {
+            return Ok(None);
+        }
+        let (id, _) = self.insert(origin, &print, until);
+        Ok(Some((id, Parts { followed: print.followed, cells: print.cells })))
+    }
+
+    /// HMAC-SHA-256 with the memory's key, cut to 16 bytes.
+    fn mac(&self, body: &[u8]) -> [u8; MAC] {
+        let pad = |byte: u8| self.mac_key.map(|key| key ^ byte);
+        let inner =
+            Sha256::new().chain_update(pad(0x36)).chain_update([0x36; 32]).chain_update(body).finalize();
+        let outer =
+            Sha256::new().chain_update(pad(0x5c)).chain_update([0x5c; 32]).chain_update(inner).finalize();
+        let mut mac = [0; MAC];
+        mac.copy_from_slice(&outer[..MAC]);
+        mac
+    }
+}
+
+fn read_parts(reader: &mut Reader<'_>, print: &mut Print) -> Option<()> {
+    for _ in 0..reader.count(17)? {
+        let kind = Kind::from_code(reader.take(1)?[0])?;
+        let (length, whole) = (reader.number()?, u64::from_le_bytes(reader.array()?));
+        let mut pieces = Vec::new();
+        for _ in 0..reader.count(8)? {
+            pieces.push((reader.number()?, reader.number()?));
+        }
+        print.followed.push(Followed { kind, length, whole, pieces });
+    }
+    for _ in 0..reader.count(8)? {
+        print.cells.push(u64::from_le_bytes(reader.array()?));
+    }
+    Some(())
+}
+
+fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
+    let private = reader.take(1)?[0] != 0;
+    let time = Duration::from_secs(u64::from_le_bytes(reader.take(8)?.try_into().ok()?));
+    let mut name = || {
+        let length = reader.count(1)?;
+        String::from_utf8(reader.take(length)?.to_vec()).ok()
+    };
+    let (server, tool, call) = (ServerId(name()?), name()?, name()?);
+    let length = reader.count(1)?;
+    let mut print =
+        Print { shadow: reader.take(length)?.to_vec(), letters: reader.number()?, ..Print::default() };
+    for _ in 0..reader.count(9)? {
+        print.spans.push((reader.number()?, reader.number()?, reader.take(1)?[0]));
+    }
+    for index in 0..INDICES {
+        for _ in 0..reader.count(8)? {
+            print.tags[index].push((reader.number()?, reader.number()?));
+        }
+    }
+    Some((Origin { server, tool, call, time, private }, print))
+}
+
+/// Every position lies inside the result, and the result is one that could have been remembered.
+fn is_consistent(print: &Print) -> bool {
+    let symbols = print.shadow.len() as u32;
+    // Every letter is a symbol too.
+    let is_possible = print.shadow.len() <= MAX_SYMBOLS && print.letters <= symbols;
+    is_possible
+        && print.followed.len() <= MAX_FOLLOWED
+        && print.followed.iter().all(Followed::is_possible)
+        && print.cells.len() <= cells::MAX_OF_RESULT
+        && print.spans.iter().all(|(start, end, _)| start < end && *end <= symbols)
+        && print.spans.is_sorted_by_key(|span| span.0)
+        && print.tags.iter().enumerate().all(|(index, tags)| {
+            let bound = if index == 2 || index == 3 { print.letters } else { symbols };
+            tags.iter().all(|(_, at)| *at <= bound)
+        })
+}
+
+pub(super) fn clip(name: &str) -> &[u8] {
+    let end = (0..=MAX_NAME.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    &name.as_bytes()[..end]
+}
+
+pub(super) fn number(body: &mut Vec<u8>, value: usize) {
+    body.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+pub(super) struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub fn number(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.array()?))
+    }
+
+    /// A number of things of so many bytes each, of which there must be as many.
+    pub fn count(&mut self, size: usize) -> Option<usize> {
+        let count = self.number()? as usize;
+        (count.checked_mul(size)? <= self.0.len()).then_some(count)
+    }
+}

@@ -1,0 +1,59 @@
+//! Results that a server gave just before, byte for byte: a file that is read again needs no second reading.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::origin::{Origin, OriginId};
+
+/// How long after a result the same one is a repeat. Records on disk are kept so much longer than a lifetime: they do
+/// not say whether there was a repeat.
+pub const WITHIN: Duration = Duration::from_secs(60);
+/// Results that may be repeated.
+const MAX: usize = 256;
+
+/// What one server said, as a hash that nobody can find a second text for: two texts with one hash would hide one of
+/// them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Said([u8; 32]);
+
+impl Said {
+    pub fn new(origin: &Origin, bytes: &[u8]) -> Self {
+        let server = origin.server.0.as_bytes();
+        let sha = Sha256::new()
+            .chain_update([u8::from(origin.private)])
+            .chain_update((server.len() as u64).to_le_bytes())
+            .chain_update(server)
+            .chain_update(bytes);
+        Self(sha.finalize().into())
+    }
+}
+
+impl std::fmt::Debug for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Said")
+    }
+}
+
+/// Oldest first, each with the time of the result.
+#[derive(Debug, Default)]
+pub struct Repeats {
+    recent: VecDeque<(Duration, Said, OriginId)>,
+}
+
+impl Repeats {
+    /// The result that was the same.
+    pub fn find(&self, said: &Said, now: Duration) -> Option<OriginId> {
+        let (_, _, id) =
+            self.recent.iter().rev().find(|(time, known, _)| *time + WITHIN >= now && known == said)?;
+        Some(*id)
+    }
+
+    pub fn add(&mut self, said: Said, id: OriginId, now: Duration) {
+        while self.recent.len() >= MAX || self.recent.front().is_some_and(|(time, ..)| *time + WITHIN < now) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((now, said, id));
+    }
+}

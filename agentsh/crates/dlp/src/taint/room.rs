@@ -1,0 +1,115 @@
+//! Whose results go when the memory is full: first those of the server that needs the room, then those of public servers,
+//! and of a private one nothing below its share. Of a private result the secrets stay when its text goes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::entry::{Entry, Keeps};
+use super::origin::{Origin, OriginId};
+use crate::types::ServerId;
+
+/// Of the share of a server, what the secrets of its results may take after their texts went.
+const SECRETS: usize = 4;
+
+/// The results of one server.
+#[derive(Clone, Debug, Default)]
+struct Shelf {
+    private: bool,
+    /// Bytes.
+    used: usize,
+    used_by_secrets: usize,
+    /// Oldest first: those that are whole, and those of which the secrets are left.
+    whole: VecDeque<OriginId>,
+    secrets: VecDeque<OriginId>,
+}
+
+/// What each server takes of the memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room {
+    shelves: BTreeMap<ServerId, Shelf>,
+    pub used: usize,
+    /// Bytes of forgotten results that stand between others.
+    pub waste: usize,
+}
+
+impl Room {
+    pub fn add(&mut self, id: OriginId, entry: &Entry) {
+        let size = entry.size;
+        self.used += size;
+        let shelf = self.shelves.entry(entry.origin.server.clone()).or_default();
+        shelf.private |= entry.origin.private;
+        shelf.used += size;
+        shelf.whole.push_back(id);
+    }
+
+    /// A result is forgotten; one that stands between others leaves its room behind.
+    pub fn remove(&mut self, entry: &Entry, is_first: bool) {
+        let size = entry.size;
+        self.used -= size;
+        self.waste += if is_first { 0 } else { size };
+        if let Some(shelf) = self.shelves.get_mut(&entry.origin.server) {
+            shelf.used -= size;
+            if entry.keeps == Keeps::Secrets {
+                shelf.used_by_secrets -= size;
+                shelf.secrets.retain(|id| *id != entry.id);
+            } else if shelf.whole.front() == Some(&entry.id) {
+                shelf.whole.pop_front();
+            } else {
+                shelf.whole.retain(|id| *id != entry.id);
+            }
+            if shelf.whole.is_empty() && shelf.secrets.is_empty() {
+                self.shelves.remove(&entry.origin.server);
+            }
+        }
+    }
+
+    /// Of a result that took `before` bytes only the secrets are left.
+    pub fn shrink(&mut self, entry: &Entry, before: usize) {
+        let size = entry.size;
+        self.used -= before - size;
+        self.waste += before - size;
+        if let Some(shelf) = self.shelves.get_mut(&entry.origin.server) {
+            shelf.used -= before - size;
+            shelf.used_by_secrets += size;
+            shelf.whole.retain(|id| *id != entry.id);
+            shelf.secrets.push_back(entry.id);
+        }
+    }
+
+    fn share(&self, memory: usize) -> usize {
+        memory / self.shelves.len().max(1)
+    }
+
+    /// Which result goes next so that one of `origin` with `needed` bytes has room.
+    pub fn next(&self, origin: &Origin, needed: usize, memory: usize) -> Option<OriginId> {
+        let own = self.shelves.get(&origin.server);
+        let is_new = usize::from(own.is_none());
+        let share = memory / (self.shelves.len() + is_new).max(1);
+        let others =
+            || self.shelves.iter().filter(|(server, _)| **server != origin.server).map(|(_, shelf)| shelf);
+        let largest = |private: bool| {
+            let of_kind = others().filter(|shelf| shelf.private == private && !shelf.whole.is_empty());
+            of_kind.max_by_key(|shelf| shelf.used)
+        };
+        let own_used = own.map_or(0, |own| own.used);
+        let own_oldest = own.and_then(|own| own.whole.front().copied());
+        // Below its share it may ask others for theirs, a public one only other public ones.
+        let may_ask = own_used + needed <= share;
+        if may_ask && let Some(public) = largest(false) {
+            return public.whole.front().copied();
+        }
+        if may_ask
+            && origin.private
+            && let Some(other) = largest(true).filter(|other| other.used > share)
+        {
+            return other.whole.front().copied();
+        }
+        own_oldest
+    }
+
+    /// Secrets of a server that have to go: they are more than their part of its share.
+    pub fn oldest_secret(&self, server: &ServerId, memory: usize) -> Option<OriginId> {
+        let shelf = self.shelves.get(server)?;
+        let is_full = shelf.used_by_secrets > self.share(memory) / SECRETS;
+        shelf.secrets.front().copied().filter(|_| is_full)
+    }
+}

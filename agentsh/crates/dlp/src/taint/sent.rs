@@ -1,0 +1,111 @@
+//! What has arrived so far, as a later session needs it: cells that were sent, places of secrets and grams of prose. Keyed hashes like everything else, in a record of its own behind those of the results.
+//!
+//! `AGTSENT1`, the body, and 16 bytes of HMAC-SHA-256 over both. Numbers are little-endian.
+
+use std::time::Duration;
+
+use super::coverage::OfSecret;
+use super::judge::Judge;
+use super::origin::OriginId;
+use super::persist::{ImportError, Reader, clip, number};
+use super::ranges::Ranges;
+use crate::types::ServerId;
+
+/// What such a record begins with.
+pub const MAGIC: &[u8; 8] = b"AGTSENT1";
+
+#[derive(Debug, Default)]
+struct Sent {
+    cells: Vec<u64>,
+    pieces: Vec<u32>,
+    secrets: Vec<OfSecret>,
+}
+
+impl Judge {
+    /// Remembers again what [`super::memory::Stored::record`] or [`Judge::sent`] was, oldest first. None when its lifetime
+    /// is over, and of what was sent.
+    ///
+    /// # Errors
+    /// When a byte of it is not as it was written.
+    pub fn import(&mut self, record: &[u8], now: Duration) -> Result<Option<OriginId>, ImportError> {
+        if record.starts_with(MAGIC) {
+            return self.restore_sent(record, now).map(|()| None);
+        }
+        let Some((id, parts)) = self.memory.import(record, now)? else { return Ok(None) };
+        self.take_in(id, parts);
+        Ok(Some(id))
+    }
+
+    /// What the last call brought of what may not leave, for a later session. None: nothing.
+    #[must_use]
+    pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
+        let sent = Sent {
+            cells: self.cells.last().to_vec(),
+            pieces: self.memory.pieces.last().to_vec(),
+            secrets: self.coverage.arrived(),
+        };
+        if sent.cells.is_empty() && sent.pieces.is_empty() && sent.secrets.is_empty() {
+            return None;
+        }
+        let mut body = MAGIC.to_vec();
+        body.extend(now.as_secs().to_le_bytes());
+        number(&mut body, sent.cells.len());
+        sent.cells.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
+        number(&mut body, sent.pieces.len());
+        sent.pieces.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
+        number(&mut body, sent.secrets.len());
+        for OfSecret { server, whole, covered } in &sent.secrets {
+            let name = clip(&server.0);
+            number(&mut body, name.len());
+            body.extend(name);
+            body.extend(whole.to_le_bytes());
+            number(&mut body, covered.iter().count());
+            for range in covered.iter() {
+                body.extend(range.start.to_le_bytes());
+                body.extend(range.end.to_le_bytes());
+            }
+        }
+        Some(self.memory.seal(body))
+    }
+
+    /// Takes back what [`Judge::sent`] gave, after the results that it speaks of.
+    fn restore_sent(&mut self, record: &[u8], now: Duration) -> Result<(), ImportError> {
+        let body = self.memory.opened(record, MAGIC)?;
+        let mut reader = Reader(body);
+        let time = u64::from_le_bytes(reader.array().ok_or(ImportError::NotARecord)?);
+        let sent = read(&mut reader).ok_or(ImportError::NotARecord)?;
+        if !reader.0.is_empty() {
+            return Err(ImportError::Contradiction);
+        }
+        let time = Duration::from_secs(time);
+        if time > now || time + self.memory.config.lifetime <= now {
+            return Ok(());
+        }
+        sent.cells.into_iter().for_each(|tag| self.cells.restore(tag));
+        sent.secrets.iter().for_each(|secret| self.coverage.restore(secret));
+        self.memory.restore_pieces(&sent.pieces, OriginId(0));
+        self.memory.pieces.begin();
+        Ok(())
+    }
+}
+
+fn read(reader: &mut Reader<'_>) -> Option<Sent> {
+    let mut sent = Sent::default();
+    for _ in 0..reader.count(8)? {
+        sent.cells.push(u64::from_le_bytes(reader.array()?));
+    }
+    for _ in 0..reader.count(4)? {
+        sent.pieces.push(reader.number()?);
+    }
+    for _ in 0..reader.count(16)? {
+        let length = reader.count(1)?;
+        let server = ServerId(String::from_utf8(reader.take(length)?.to_vec()).ok()?);
+        let whole = u64::from_le_bytes(reader.array()?);
+        let mut covered = Ranges::default();
+        for _ in 0..reader.count(8)? {
+            covered.add(reader.number()?..reader.number()?);
+        }
+        sent.secrets.push(OfSecret { server, whole, covered });
+    }
+    Some(sent)
+}

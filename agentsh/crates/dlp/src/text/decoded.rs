@@ -1,0 +1,55 @@
+//! Everything that decodes from one text, kept: it is decoded once, whoever asks.
+
+use std::ops::Range;
+
+use super::limits::Limits;
+use super::step::Step;
+use super::views::visit;
+use super::walk::View;
+
+/// All views of one text but the text itself. They take as many bytes as [`Limits`] lets them have.
+#[derive(Clone, Debug, Default)]
+pub struct Decoded {
+    views: Vec<Kept>,
+    is_opaque: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    text: Box<str>,
+    how: Box<[Step]>,
+    at: Range<usize>,
+    clean: bool,
+}
+
+impl Decoded {
+    #[must_use]
+    pub fn of(text: &str, limits: &Limits) -> Self {
+        let mut views = Vec::new();
+        // What a bound left out is not seen here; the text as it stands is searched without one.
+        let outcome = visit(text, limits, &mut |view| {
+            if !view.how.is_empty() {
+                let View { text, how, at, clean } = view;
+                views.push(Kept { text: text.into(), how: how.into(), at, clean });
+            }
+        });
+        Self { views, is_opaque: outcome.opaque || outcome.too_deep }
+    }
+
+    /// Whether bytes are encoded in it that nobody can read: encrypted, packed in a way that is not opened, or packed too
+    /// often.
+    #[must_use]
+    pub fn is_opaque(&self) -> bool {
+        self.is_opaque
+    }
+
+    /// In the order in which they were found.
+    pub fn views(&self) -> impl Iterator<Item = View<'_>> {
+        self.views.iter().map(|kept| View {
+            text: &kept.text,
+            how: &kept.how,
+            at: kept.at.clone(),
+            clean: kept.clean,
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Text in characters that show nothing (tags, variation selectors, zero-width bits), and encoded text in wide or
+//! styled letters.
+
+use unicode_normalization::UnicodeNormalization;
+
+use super::Step;
+use super::profile::Profile;
+use super::walk::Walk;
+
+pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+    if profile.high() < 12 {
+        return;
+    }
+    composed(text, profile, walk);
+    // The first bytes of the characters that are looked for: tags and selectors, zero-width and fullwidth, styled.
+    if !profile.any(&[0xf3, 0xe2, 0xef, 0xf0, 0xcc, 0xcd]) {
+        return;
+    }
+    walk.work(text.len());
+    let (mut tags, mut selectors, mut zero_width) = (String::new(), Vec::new(), Vec::new());
+    let (mut plain, mut styled) = (String::new(), 0_usize);
+    let mut place: Option<std::ops::Range<usize>> = None;
+    for (position, character) in text.char_indices() {
+        if character.is_ascii() {
+            plain.push(character);
+            continue;
+        }
+        let mut hidden = true;
+        match character {
+            '\u{e0020}'..='\u{e007e}' => tags.extend(char::from_u32(character as u32 - 0xe0000)),
+            '\u{fe00}'..='\u{fe0f}' => selectors.extend(u8::try_from(character as u32 - 0xfe00)),
+            '\u{e0100}'..='\u{e01ef}' => selectors.extend(u8::try_from(character as u32 - 0xe0100 + 16)),
+            '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{180e}' => {
+                zero_width.push(character)
+            }
+            '\u{ff01}'..='\u{ff5e}' | '\u{1d400}'..='\u{1d7ff}' | '\u{2460}'..='\u{24ff}' => {
+                plain.extend(std::iter::once(character).nfkc());
+                styled += 1;
+            }
+            other => {
+                plain.push(other);
+                hidden = false;
+            }
+        }
+        if hidden {
+            place.get_or_insert(position..position).end = position + character.len_utf8();
+        }
+    }
+    let Some(at) = place else { return };
+    walk.found_text(Step::Invisible, &tags, at.clone());
+    walk.found_bytes(Step::Invisible, &selectors, at.clone());
+    // Two selectors of four bits for each byte.
+    if selectors.len() >= 12 && selectors.iter().all(|value| *value < 16) {
+        let halves = selectors.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect::<Vec<u8>>();
+        walk.found_bytes(Step::Invisible, &halves, at.clone());
+    }
+    bits(&zero_width, &at, walk);
+    if styled >= 8 {
+        walk.found_text(Step::Invisible, &plain, at);
+    }
+}
+
+/// Korean whose syllables are written as their letters.
+fn composed(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+    let is_letter = |c: char| matches!(c, '\u{1100}'..='\u{11ff}');
+    if profile.count(0xe1) < 4 || !text.contains(is_letter) {
+        return;
+    }
+    walk.work(text.len());
+    walk.found_text(Step::Composed, &text.nfc().collect::<String>(), 0..text.len());
+}
+
+/// Two zero-width characters as 0 and 1, either way round.
+fn bits(characters: &[char], at: &std::ops::Range<usize>, walk: &mut Walk<'_>) {
+    if characters.len() < 48 {
+        return;
+    }
+    let one = characters[0];
+    for flip in [0, 1] {
+        let mut values = characters
+            .iter()
+            .filter(|c| **c != '\u{200d}' || one == '\u{200d}')
+            .map(|c| u8::from(*c == one) ^ flip);
+        for offset in 0..8 {
+            let symbols: Vec<u8> = values.clone().skip(offset).collect();
+            let mut out = Vec::new();
+            super::runs::pack::<1, 8>(&symbols, &mut out);
+            walk.work(symbols.len());
+            walk.found_bytes(Step::Invisible, &out, at.clone());
+        }
+        let _ = values.next();
+    }
+}

@@ -1,0 +1,43 @@
+//! How much work a text may cause. Every bound is in proportion to the text, so that ten times the text costs ten
+//! times the work, and what was left out because of a bound is said.
+
+/// Bounds of one [`super::visit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Decodings inside each other.
+    pub depth: usize,
+    /// Bytes of all views together, for each byte of the text. Nested base64 needs 3, a JSON string 1.
+    pub output_per_byte: usize,
+    /// Bytes of views that every text may have on top, so that a short compressed text is read whole.
+    pub output_floor: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { depth: 6, output_per_byte: 8, output_floor: 64 * 1024 }
+    }
+}
+
+/// What a visit did, and what it left undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Outcome {
+    /// Views were left out or cut because they were too many bytes. Who must not miss anything refuses the text.
+    pub exhausted: bool,
+    /// Something decodes below the deepest level that is looked at.
+    pub too_deep: bool,
+    /// There is a container that is not opened here: LZ4, 7z, RAR, an encrypted archive, or one that is broken.
+    pub opaque: bool,
+    /// Bytes of all views, the text itself not counted.
+    pub output: usize,
+    /// Bytes looked at by all decoders: the measure of work.
+    pub work: u64,
+}
+
+impl Outcome {
+    /// Whether everything that is encoded in the text was seen.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !(self.exhausted || self.too_deep || self.opaque)
+    }
+}

@@ -1,0 +1,51 @@
+//! What a text really says: every text that decodes from it ([`visit`]), and what one character reads as ([`folding`]).
+//!
+//! Disguises that fit every text (case, look-alikes, letters for digits, shifted letters, reversed order) are no views:
+//! as views they would multiply the work on honest texts by thirty. Whoever compares texts brings both sides into one
+//! spelling: `taint::symbols` and `taint::turned` for copies, `scan` for what people read.
+
+mod base85;
+mod characters;
+mod decoded;
+mod encoded;
+mod encoded_words;
+mod escapes;
+mod hidden;
+mod interspersed;
+mod limits;
+mod listed;
+mod morse;
+mod numbers;
+mod positional;
+mod profile;
+mod radix;
+mod readable;
+mod rearranged;
+mod runs;
+mod step;
+mod streams;
+mod unpacked;
+mod upturned;
+mod uuencoded;
+mod views;
+mod walk;
+mod widened;
+
+#[cfg(test)]
+#[path = "tests/alphabet.rs"]
+mod alphabet_tests;
+#[cfg(test)]
+#[path = "tests/view_properties.rs"]
+mod view_properties;
+#[cfg(test)]
+#[path = "tests/view.rs"]
+mod view_tests;
+
+pub use characters::{Folding, HANGUL_SYLLABLES, folding};
+pub use decoded::Decoded;
+pub use encoded::looks_encoded;
+pub use limits::{Limits, Outcome};
+pub use step::Step;
+pub use views::{visit, visit_orders};
+pub use walk::View;
+pub use widened::widened;

@@ -1,0 +1,321 @@
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at the first surprise"
+)]
+
+use super::{Limits, Outcome, Step, visit};
+
+/// Letters and digits alone, in lower case.
+fn letters(text: &str) -> String {
+    text.chars().filter(|one| one.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+const SECRET: &str = "The launch code of the north silo is mango-4417-QUILL, do not share it.";
+
+/// How the secret was found in `text`, and the outcome.
+fn found(text: &str, secret: &str) -> (Option<Vec<Step>>, Outcome) {
+    let wanted = letters(secret);
+    let mut how = None;
+    let outcome = visit(text, &Limits::default(), &mut |view| {
+        assert!(text.get(view.at.clone()).is_some(), "{:?} is not a place in the text", view.at);
+        if how.is_none() && letters(view.text).contains(&wanted) {
+            how = Some(view.how.to_vec());
+        }
+    });
+    (how, outcome)
+}
+
+#[track_caller]
+fn assert_found(text: &str, steps: &[Step]) {
+    let (how, outcome) = found(text, SECRET);
+    assert_eq!(how.as_deref(), Some(steps), "in {text:?}");
+    assert!(outcome.is_complete(), "{outcome:?}");
+}
+
+pub(super) fn bits(bytes: &[u8], width: usize, letters: &[u8], pad: bool) -> String {
+    let stream: Vec<u8> =
+        bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+    let mut out: String = stream
+        .chunks(width)
+        .map(|chunk| {
+            let value = (0..width).fold(0, |v, at| v << 1 | chunk.get(at).copied().unwrap_or(0));
+            char::from(letters[usize::from(value)])
+        })
+        .collect();
+    while pad && !(out.len() * width).is_multiple_of(8) {
+        out.push('=');
+    }
+    out
+}
+
+pub(super) fn base64(bytes: &[u8]) -> String {
+    bits(bytes, 6, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", true)
+}
+
+pub(super) fn base32(bytes: &[u8]) -> String {
+    bits(bytes, 5, b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", true)
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn each(text: &str, written: impl Fn(u8) -> String, between: &str) -> String {
+    text.bytes().map(written).collect::<Vec<_>>().join(between)
+}
+
+fn ascii85(bytes: &[u8], letter: impl Fn(u32) -> char) -> String {
+    let mut out = String::new();
+    for group in bytes.chunks(4) {
+        let mut word = [0; 4];
+        word[..group.len()].copy_from_slice(group);
+        let word = u32::from_be_bytes(word);
+        let letters = [52_200_625, 614_125, 7225, 85, 1].map(|power| letter(word / power % 85));
+        out.extend(&letters[..=group.len()]);
+    }
+    out
+}
+
+#[test]
+fn finds_base64_in_every_position_alphabet_and_shape() {
+    for prefix in ["", "x", "yz", "abc"] {
+        let encoded = base64(format!("{prefix}{SECRET}").as_bytes());
+        assert_found(&encoded, &[Step::Base64]);
+        // The run of letters itself begins somewhere else.
+        assert_found(&format!("{prefix}{encoded}"), &[Step::Base64]);
+        assert_found(encoded.trim_end_matches('='), &[Step::Base64]);
+        assert_found(&encoded.replace('+', "-").replace('/', "_"), &[Step::Base64]);
+        assert_found(&format!("see data:text/plain;base64,{encoded} there"), &[Step::Base64]);
+        assert_found(&format!("https://example.com/gists/{encoded}/raw"), &[Step::Base64]);
+        for width in [4, 20, 64, 76] {
+            let lines: Vec<&str> =
+                encoded.as_bytes().chunks(width).map(|line| std::str::from_utf8(line).unwrap()).collect();
+            assert_found(&lines.join("\n"), &[Step::Base64]);
+            assert_found(&lines.join("\" +\n  \""), &[Step::Base64]);
+            assert_found(&format!("Here it comes:\n{}\nThat was it.", lines.join("\r\n")), &[Step::Base64]);
+        }
+    }
+}
+
+#[test]
+fn finds_short_secrets_in_base64_and_hex() {
+    for encode in [base64 as fn(&[u8]) -> String, hex, base32] {
+        let text = format!("note {} end", encode(b"Quill#4417"));
+        assert!(found(&text, "Quill#4417").0.is_some(), "{text}");
+    }
+}
+
+#[test]
+fn finds_short_secrets_at_the_ends_of_long_base64() {
+    let long = base64("Nothing of this is a secret, and all of it reads well. ".repeat(200).as_bytes());
+    let long = long.trim_end_matches('=');
+    for encode in [base64 as fn(&[u8]) -> String, hex, base32] {
+        let short = encode(b"Quill#4417");
+        for text in [format!("{short}\n{long}"), format!("{long} {short}"), format!("{long}{short}")] {
+            assert!(found(&text, "Quill#4417").0.is_some(), "{short} {}", &text[text.len() - 40..]);
+        }
+    }
+}
+
+#[test]
+fn finds_hex_with_separators() {
+    let plain = hex(SECRET.as_bytes());
+    assert_found(&plain, &[Step::Hex]);
+    assert_found(&format!("a{plain}"), &[Step::Hex]);
+    assert_found(&plain.to_uppercase(), &[Step::Hex]);
+    for (before, between) in [("", ":"), ("", " "), ("0x", ", "), ("0x", ""), ("", "-"), ("", ".")] {
+        assert_found(&each(SECRET, |b| format!("{before}{b:02X}"), between), &[Step::Hex]);
+    }
+    let labels: Vec<&str> = plain.as_bytes().chunks(60).map(|l| std::str::from_utf8(l).unwrap()).collect();
+    assert_found(&format!("https://{}.example.net/", labels.join(".")), &[Step::Hex]);
+}
+
+#[test]
+fn finds_the_rarer_alphabets() {
+    let bytes = SECRET.as_bytes();
+    assert_found(&base32(bytes), &[Step::Base32]);
+    assert_found(
+        &format!("https://{}.example.net", base32(bytes).to_lowercase().replace('=', "")),
+        &[Step::Base32],
+    );
+    assert_found(&bits(bytes, 5, b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false), &[Step::Base32]);
+    assert_found(&bits(bytes, 1, b"01", false), &[Step::Binary]);
+    assert_found(&each(SECRET, |b| format!("{b:08b}"), " "), &[Step::Binary]);
+    assert_found(&each(SECRET, |b| format!("{b:07b}"), " "), &[Step::Binary]);
+    let standard = |value: u32| char::from(33 + u8::try_from(value).unwrap());
+    assert_found(&ascii85(bytes, standard), &[Step::Ascii85]);
+    assert_found(&format!("<~{}~>", ascii85(bytes, standard)), &[Step::Ascii85]);
+    let z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+    let letter = |value: u32| char::from(z85.as_bytes()[value as usize]);
+    assert_found(&ascii85(bytes, letter), &[Step::Z85]);
+    // Bitcoin's test vector.
+    assert_eq!(found("2NEpo7TZRRrLZSi2U", "Hello World!").0, Some(vec![Step::Base58]));
+}
+
+#[test]
+fn finds_escapes_also_nested_and_mixed() {
+    let percent = each(SECRET, |b| format!("%{b:02X}"), "");
+    for text in [
+        percent.clone(),
+        percent.replace('%', "%25"),
+        percent.replace('%', "%2525"),
+        percent.replace('%', "%2525252525252525"),
+        percent.replace('%', "\\u0025"),
+        percent.replace('%', "&amp;amp;#37;"),
+        each(SECRET, |b| format!("\\u{b:04x}"), ""),
+        each(SECRET, |b| format!("\\\\\\\\u{b:04X}"), ""),
+        each(SECRET, |b| format!("\\x{b:02x}"), ""),
+        each(SECRET, |b| format!("\\u{{{b:x}}}"), ""),
+        each(SECRET, |b| format!("\\{b:03o}"), ""),
+        each(SECRET, |b| format!("%u{b:04x}"), ""),
+        each(SECRET, |b| format!("&#{b};"), ""),
+        each(SECRET, |b| format!("&#x{b:x};"), ""),
+        each(SECRET, |b| format!("U+{b:04X}"), " "),
+    ] {
+        let (how, outcome) = found(&text, SECRET);
+        assert!(how.is_some(), "{text}");
+        assert!(outcome.is_complete(), "{outcome:?} {text}");
+    }
+    assert_eq!(found("say \\ud83d\\ude00\\u0071uillfeather", "quillfeather").0, Some(vec![Step::Escapes]));
+}
+
+#[test]
+fn finds_uuencoded() {
+    let line: String = {
+        let bytes = &SECRET.as_bytes()[..45];
+        let body =
+            bits(bytes, 6, &(32..96).map(|b: u8| if b == 32 { b'`' } else { b }).collect::<Vec<_>>(), false);
+        format!("begin 644 x\nM{body}\n`\nend")
+    };
+    assert_eq!(found(&line, &SECRET[..45]).0, Some(vec![Step::Uuencoded]));
+}
+
+#[test]
+fn finds_lists_of_character_codes() {
+    let decimal = each(SECRET, |b| b.to_string(), ", ");
+    assert_found(&format!("[{decimal}]"), &[Step::CharacterCodes]);
+    assert_found(&each(SECRET, |b| format!("chr({b})"), "+"), &[Step::CharacterCodes]);
+    assert_found(&each(SECRET, |b| format!("{b:o}"), " "), &[Step::CharacterCodes]);
+    let letters = each("launchcode", |b| (b - b'a' + 1).to_string(), "-");
+    assert_eq!(found(&letters, "launchcode").0, Some(vec![Step::CharacterCodes]));
+    assert_eq!(found(".-.. .- ..- -. -.-. .... / -.-. --- -.. .", "launchcode").0, Some(vec![Step::Morse]));
+}
+
+#[test]
+fn finds_invisible_text() {
+    let tags: String = SECRET.chars().map(|c| char::from_u32(c as u32 + 0xe0000).unwrap()).collect();
+    assert_found(&format!("see attached{tags}"), &[Step::Invisible]);
+    let selectors: String =
+        SECRET.bytes().map(|b| char::from_u32(u32::from(b) - 16 + 0xe0100).unwrap()).collect();
+    assert_found(&format!("\u{1f600}{selectors}"), &[Step::Invisible]);
+    let zero: String =
+        bits(SECRET.as_bytes(), 1, b"01", false).replace('0', "\u{200b}").replace('1', "\u{200c}");
+    assert_found(&format!("nothing{zero} here"), &[Step::Invisible]);
+    let wide: String =
+        base64(SECRET.as_bytes()).chars().map(|c| char::from_u32(c as u32 + 0xfee0).unwrap()).collect();
+    assert_found(&wide, &[Step::Invisible, Step::Base64]);
+}
+
+#[test]
+fn finds_other_orders() {
+    let mut words: Vec<&str> = SECRET.split(' ').collect();
+    words.reverse();
+    assert_found(&words.join(" "), &[Step::ReversedWords]);
+    let between: String = "launchcode4417".chars().flat_map(|c| [c, 'x']).collect();
+    assert_eq!(found(&between, "launchcode4417").0, Some(vec![Step::Interleaved]));
+}
+
+#[test]
+fn finds_compressed_text_inside_encodings() {
+    let repeated = [SECRET; 3].join(" ");
+    let raw = miniz_oxide::deflate::compress_to_vec(repeated.as_bytes(), 9);
+    let zlib = miniz_oxide::deflate::compress_to_vec_zlib(repeated.as_bytes(), 9);
+    let mut gzip = vec![0x1f, 0x8b, 8, 8, 0, 0, 0, 0, 0, 3];
+    gzip.extend_from_slice(b"name\0");
+    gzip.extend_from_slice(&raw);
+    gzip.extend_from_slice(&[0; 8]);
+    for (bytes, step) in [(&zlib, Step::Zlib), (&gzip, Step::Gzip)] {
+        assert_found(&base64(bytes), &[Step::Base64, step]);
+        assert_found(&hex(bytes), &[Step::Hex, step]);
+        assert_found(&base32(bytes), &[Step::Base32, step]);
+        let twice = base64(base64(bytes).as_bytes());
+        assert_found(&twice, &[Step::Base64, Step::Base64, step]);
+    }
+}
+
+#[test]
+fn ordinary_texts_have_few_views() {
+    let prose =
+        "Please read the guide before you begin, because the default settings changed in this version. \
+                 The library offers three ways to install the package, and the README explains each of them. "
+            .repeat(5);
+    let mut views = Vec::new();
+    let outcome = visit(&prose, &Limits::default(), &mut |view| views.push(view.how.to_vec()));
+    assert!(outcome.is_complete());
+    assert!(views.iter().all(|how| how.iter().all(|step| step.is_permutation())), "{views:?}");
+    assert!(views.len() <= 4, "{views:?}");
+}
+
+#[test]
+fn a_bomb_is_cut_and_said() {
+    let bomb = miniz_oxide::deflate::compress_to_vec_zlib(&vec![b'a'; 30 << 20], 9);
+    let text = base64(&bomb);
+    let limits = Limits { output_floor: 64 * 1024, ..Limits::default() };
+    let mut output = 0;
+    let outcome = visit(&text, &limits, &mut |view| output += view.text.len());
+    assert!(outcome.exhausted && !outcome.is_complete());
+    assert!(output <= text.len() * 9 + limits.output_floor, "{output}");
+}
+
+#[test]
+fn what_cannot_be_opened_or_is_too_deep_is_said() {
+    let lz4 = base64(b"\x04\x22\x4d\x18\x04\x00\x59\x00\x00\x00\x01\x02\x03\x04\x05\x06");
+    assert!(found(&lz4, SECRET).1.opaque);
+    let mut text = SECRET.to_owned();
+    for _ in 0..8 {
+        text = base64(text.as_bytes());
+    }
+    let (how, outcome) = found(&text, SECRET);
+    assert!(how.is_none() && outcome.too_deep);
+}
+
+#[test]
+fn escaped_letters_of_other_scripts_are_read() {
+    let secret = "Секретная записка: склад в Твери закроют в октябре";
+    let css: String = secret.chars().map(|c| format!("\\{:06x}", c as u32)).collect();
+    let open: String = secret.chars().map(|c| format!("&#x{:06x} ", c as u32)).collect();
+    let kanji: String = "会議室の鍵".chars().map(|c| format!("\\{:06x} ", c as u32)).collect();
+    assert_eq!(found(&css, secret).0, Some(vec![Step::Escapes]), "{css}");
+    assert_eq!(found(&open, secret).0, Some(vec![Step::Escapes]), "{open}");
+    assert_eq!(found(&kanji, "会議室の鍵").0, Some(vec![Step::Escapes]), "{kanji}");
+}
+
+#[test]
+fn letters_of_korean_are_put_together() {
+    use unicode_normalization::UnicodeNormalization;
+    let secret = "이사회는 시월 말까지 공장을 닫기로 했다";
+    let apart: String = secret.nfd().collect();
+    assert!(super::looks_encoded(&apart));
+    let mut seen = false;
+    let _ = visit(&apart, &Limits::default(), &mut |view| {
+        seen |= view.how == [Step::Composed] && view.text == secret;
+    });
+    assert!(seen);
+}
+
+#[test]
+fn encoded_words_belong_together() {
+    let secret = "Секретная записка: склад закроют";
+    let (first, second) = secret.split_at(23);
+    let text = format!(
+        "Subject: =?utf-8?b?{}?=\n =?UTF-8?Q?{}?= end",
+        base64(first.as_bytes()),
+        each(second, |byte| format!("={byte:02X}"), "")
+    );
+    assert_eq!(found(&text, secret).0, Some(vec![Step::EncodedWords]), "{text}");
+    for broken in ["=?utf-8?b?", "=?utf-8?x?aGVsbG8=?=", "=?=?=?b?=?=", "=?a?b??=", "what=?? no=? yes?="] {
+        let _ = visit(broken, &Limits::default(), &mut |_| {});
+    }
+}

@@ -1,0 +1,88 @@
+//! Every text that decodes from a text, however the encodings are nested, within bounds.
+
+use super::limits::{Limits, Outcome};
+use super::profile::Profile;
+use super::readable::MIN_LENGTH;
+use super::step::Step;
+use super::walk::{Decoders, View, Walk};
+use super::{
+    base85, encoded_words, escapes, hidden, interspersed, listed, morse, numbers, positional, radix,
+    rearranged, streams, uuencoded,
+};
+
+const DECODERS: Decoders = Decoders { of_text: expand, of_bytes: streams::decode };
+
+/// Gives `sink` the text as it stands, then every text that decodes from it.
+///
+/// Time and the bytes of all views are in proportion to the text (see [`Limits`]). What was left out is said in
+/// the outcome.
+pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Outcome {
+    sink(View { text, how: &[], at: 0..text.len(), clean: true });
+    let left = text.len().saturating_mul(limits.output_per_byte).saturating_add(limits.output_floor);
+    let mut walk = Walk::new(text, limits, left, DECODERS, sink);
+    expand(text, true, &mut walk);
+    walk.outcome()
+}
+
+/// Gives `sink` the other orders of a text in which nothing is encoded: its words backwards. Not the text itself.
+pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
+    if text.len() < MIN_LENGTH {
+        return;
+    }
+    let mut walk = Walk::new(text, limits, text.len().saturating_mul(4), DECODERS, sink);
+    let profile = Profile::of(text.as_bytes());
+    listed::decode(text, &profile, &mut walk);
+    rearranged::decode(text, &profile, &mut walk);
+}
+
+/// Every decoder on one text; `clean`: it is nothing but text.
+fn expand(text: &str, clean: bool, walk: &mut Walk<'_>) {
+    if text.len() < MIN_LENGTH || !walk.is_outermost() && is_periodic(text.as_bytes()) {
+        return;
+    }
+    let profile = Profile::of(text.as_bytes());
+    walk.work(text.len());
+    escapes::decode(text, &profile, walk);
+    hidden::decode(text, &profile, walk);
+    decode_alphabets(text, &profile, walk);
+    encoded_words::decode(text, &profile, walk);
+    numbers::decode(text, &profile, walk);
+    morse::decode(text, &profile, walk);
+    uuencoded::decode(text, &profile, walk);
+    listed::decode(text, &profile, walk);
+    if walk.last_step() != Some(Step::Interspersed) {
+        interspersed::decode(text, &profile, walk);
+    }
+    if clean && walk.permutations() == 0 {
+        rearranged::decode(text, &profile, walk);
+    }
+}
+
+fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+    let explained = radix::decode_base64(text, profile, walk);
+    if is_all_base64(profile, explained) {
+        return;
+    }
+    radix::decode(text, profile, walk);
+    base85::decode(text, profile, walk);
+    positional::decode(text, profile, walk);
+}
+
+/// Whether one pattern of a few bytes stands again and again, and nothing else: a wrong guess that inflates gives such.
+fn is_periodic(bytes: &[u8]) -> bool {
+    const MAX_LENGTH: usize = 8;
+    const REPEATS: usize = 4;
+    let longest = MAX_LENGTH.min(bytes.len() / REPEATS);
+    (1..=longest).any(|period| bytes[period..] == bytes[..bytes.len() - period])
+}
+
+/// Whether a text is nothing but base64 of which so many symbols are text: then it is nothing else. A few may be left
+/// over at its ends, fewer than hide a secret in another alphabet.
+fn is_all_base64(profile: &Profile, explained: usize) -> bool {
+    const LEFT_OVER: usize = 8;
+    let signs = [b'+', b'/', b'-', b'_'].map(|sign| profile.count(sign)).iter().sum::<usize>();
+    let symbols = profile.letters_and_digits() + signs;
+    explained > 0
+        && symbols + profile.white() + profile.count(b'=') == profile.length
+        && explained + LEFT_OVER >= symbols
+}

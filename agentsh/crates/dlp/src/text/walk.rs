@@ -1,0 +1,229 @@
+//! One visit under way: what decoders found goes to the sink and to the decoders again, within bounds.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::limits::{Limits, Outcome};
+use super::readable::{MIN_LENGTH, readable};
+use super::step::Step;
+
+/// Texts of at most this many bytes are looked at more closely.
+const SHORT: usize = 4096;
+
+/// Fewer bytes are a hash, a signature or a key.
+const MIN_NOISE: usize = 256;
+
+/// Bytes of which nobody can say what they are: they look drawn, and begin as nothing that programs exchange openly.
+fn is_noise(bytes: &[u8]) -> bool {
+    const KNOWN: [&[u8]; 22] = [
+        b"\x89PNG",
+        b"\xff\xd8\xff",
+        b"GIF8",
+        b"RIFF",
+        b"%PDF",
+        b"OggS",
+        b"ID3",
+        b"\xff\xfb",
+        b"wOFF",
+        b"wOF2",
+        b"fLaC",
+        b"BM",
+        b"II*\0",
+        b"MM\0*",
+        b"\0\0\x01\0",
+        b"\x1aE\xdf\xa3",
+        b"0\x82",
+        b"0\x83",
+        b"\0asm",
+        b"\x7fELF",
+        b"SQLite",
+        b"MZ",
+    ];
+    // What is packed in a way that is opened here is judged by what is in it.
+    const OPENED: [&[u8]; 5] = [b"\x1f\x8b", b"PK", b"\x78\x01", b"\x78\x9c", b"\x78\xda"];
+    if bytes.len() < MIN_NOISE || bytes.get(4..8) == Some(b"ftyp") {
+        return false;
+    }
+    let begins = |signs: &[&[u8]]| signs.iter().any(|sign| bytes.starts_with(sign));
+    if begins(&KNOWN) || begins(&OPENED) {
+        return false;
+    }
+    let mut seen = [false; 256];
+    bytes.iter().take(2 * MIN_NOISE).for_each(|byte| seen[usize::from(*byte)] = true);
+    let distinct = seen.into_iter().filter(|seen| *seen).count();
+    // Of so many drawn bytes, 162 are different, and 221 of twice as many; programs and tables have fewer.
+    distinct >= if bytes.len() < 2 * MIN_NOISE { 140 } else { 200 }
+}
+
+/// One text that was found.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    pub text: &'a str,
+    /// What was decoded, outermost first. Empty for the text itself.
+    pub how: &'a [Step],
+    /// The bytes of the visited text that it came from.
+    pub at: Range<usize>,
+    /// Nearly all of what was decoded is text. Otherwise these are readable pieces of something else, and a name
+    /// or an address in them may be chance.
+    pub clean: bool,
+}
+
+/// One visit under way.
+pub(super) struct Walk<'s> {
+    limits: Limits,
+    decoders: Decoders,
+    /// Bytes that views may still have.
+    left: usize,
+    outcome: Outcome,
+    how: Vec<Step>,
+    /// Where in the visited text the current view came from.
+    origin: Option<Range<usize>>,
+    /// Texts that were views, by length, so that most differ in their first comparison.
+    known: BTreeSet<(usize, Box<str>)>,
+    sink: &'s mut dyn FnMut(View<'_>),
+}
+
+/// What is done with everything that is found.
+#[derive(Clone, Copy)]
+pub(super) struct Decoders {
+    /// Decodes a text; true: it is nothing but text.
+    pub of_text: fn(&str, bool, &mut Walk<'_>),
+    pub of_bytes: fn(&[u8], &mut Walk<'_>),
+}
+
+impl<'s> Walk<'s> {
+    /// A visit of `text` of which the views have at most `left` bytes.
+    pub(super) fn new(
+        text: &str,
+        limits: &Limits,
+        left: usize,
+        decoders: Decoders,
+        sink: &'s mut dyn FnMut(View<'_>),
+    ) -> Self {
+        let known = BTreeSet::from([(text.len(), text.into())]);
+        let (how, origin, outcome) = (Vec::new(), None, Outcome::default());
+        Self { limits: *limits, decoders, left, outcome, how, origin, known, sink }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Whether this is the text that is visited.
+    pub(super) fn is_outermost(&self) -> bool {
+        self.how.is_empty()
+    }
+
+    /// Counts bytes that a decoder looks at.
+    pub(super) fn work(&mut self, bytes: usize) {
+        self.outcome.work = self.outcome.work.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// What the current text was decoded by last.
+    pub(super) fn last_step(&self) -> Option<Step> {
+        self.how.last().copied()
+    }
+
+    pub(super) fn saw_opaque(&mut self) {
+        self.outcome.opaque = true;
+    }
+
+    /// Bytes that one inflation may produce.
+    pub(super) fn room(&self) -> usize {
+        self.left
+    }
+
+    pub(super) fn cut(&mut self) {
+        self.outcome.exhausted = true;
+    }
+
+    /// Takes bytes that an inflation produced out of what views may have, whether they turn out to be text or not.
+    pub(super) fn spend(&mut self, bytes: usize) {
+        self.work(bytes);
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// Steps so far that only moved or replaced characters.
+    pub(super) fn permutations(&self) -> usize {
+        self.how.iter().filter(|step| step.is_permutation()).count()
+    }
+
+    /// Bytes that `step` decoded from `at` of the current text.
+    pub(super) fn found_bytes(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
+        let found = readable(bytes);
+        if self.how.len() < self.limits.depth {
+            self.how.push(step);
+            let before = self.origin.clone();
+            self.origin.get_or_insert_with(|| at.clone());
+            (self.decoders.of_bytes)(bytes, self);
+            self.origin = before;
+            self.how.pop();
+        }
+        let Some(found) = found else { return };
+        self.view(step, &found.text, at, found.clean, true);
+    }
+
+    /// The text with `changes` small parts of it decoded. When they are few in a long text, what else is encoded in
+    /// it was found in the text itself, and is not looked for again.
+    pub(super) fn found_rewritten(&mut self, step: Step, bytes: &[u8], at: Range<usize>, changes: usize) {
+        if bytes.len() <= SHORT || changes * 100 >= bytes.len() {
+            self.found_bytes(step, bytes, at);
+        } else if let Some(found) = readable(bytes) {
+            self.view(step, &found.text, at, found.clean, false);
+        }
+    }
+
+    /// Bytes that `step` decoded from `at`, from its first symbol on.
+    pub(super) fn found_binary(&mut self, step: Step, bytes: &[u8], at: &Range<usize>) {
+        // Digits in groups are lists of hashes and ids more often than one thing.
+        let in_groups = step == Step::Hex && at.len() > bytes.len() * 2 + bytes.len() / 64;
+        if self.permutations() == 0 && !in_groups && is_noise(bytes) {
+            self.saw_opaque();
+        }
+    }
+
+    /// Text that `step` decoded from `at` of the current text.
+    pub(super) fn found_text(&mut self, step: Step, text: &str, at: Range<usize>) {
+        self.view(step, text, at, true, true);
+    }
+
+    /// As [`Self::found_text`], for an order of letters or words in which nothing is encoded.
+    pub(super) fn found_order(&mut self, step: Step, text: &str, at: Range<usize>) {
+        self.view(step, text, at, true, false);
+    }
+
+    /// Whether this text was a view before: many ways lead to the same one. What is remembered is within the bound
+    /// on all views.
+    fn is_known(&mut self, text: &str) -> bool {
+        !self.known.insert((text.len(), text.into()))
+    }
+
+    fn view(&mut self, step: Step, text: &str, at: Range<usize>, clean: bool, further: bool) {
+        if self.how.len() >= self.limits.depth {
+            self.outcome.too_deep |= clean;
+            return;
+        }
+        let mut end = text.len().min(self.left);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        if end < text.len() {
+            self.cut();
+        }
+        let text = &text[..end];
+        if text.len() < MIN_LENGTH || self.is_known(text) {
+            return;
+        }
+        self.left -= text.len();
+        self.outcome.output += text.len();
+        let before = self.origin.clone();
+        let at = self.origin.get_or_insert(at).clone();
+        self.how.push(step);
+        (self.sink)(View { text, how: &self.how, at, clean });
+        if further {
+            (self.decoders.of_text)(text, clean, self);
+        }
+        self.how.pop();
+        self.origin = before;
+    }
+}

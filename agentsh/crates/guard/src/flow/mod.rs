@@ -1,9 +1,0 @@
-//! Which server may hear what another one said. Labels decide; matches explain.
-
-pub mod builtin;
-pub mod labels;
-
-mod decide;
-
-pub use decide::{Config, Flow, Flowed, Judged};
-pub use labels::{Annotations, Labels, Role, Sink, Source};
