@@ -190,6 +190,48 @@ fn what_is_allowed_comes_as_it_was_sent() {
     assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
 }
 
+/// Calls of which some or all are refused, in an answer of each of the two APIs that agents use most.
+#[test]
+fn an_answer_without_its_calls_ends_as_one_that_had_none() {
+    let place = Place::new(Mode::Invoker);
+    let model = HttpServer::start(|asked| match asked.path.as_str() {
+        "/v1/messages" => {
+            let call =
+                |id: &str, name: &str| json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+            Reply::json(json!({"id": "m", "type": "message", "role": "assistant", "stop_reason": "tool_use",
+                "content": [call("t1", "send_email"), call("t2", "Bash")]}))
+        }
+        _ => {
+            let call = |id: &str, name: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}});
+            Reply::json(json!({"id": "m", "choices": [{"index": 0, "finish_reason": "tool_calls", "message":
+                {"role": "assistant", "content": null, "tool_calls": [call("t1", "send_email"), call("t2", "Bash")]}}]}))
+        }
+    });
+    let said = "[agentsh] Tool 'send_email' blocked by policy";
+    for (denied, is_all) in [("send*", false), ("*", true)] {
+        deny(&place, &format!("{{server: agent, tool: \"{denied}\"}}"));
+        let answer = |path: &str| -> Value {
+            let outcome = ask(&place, &model, path, &json!({"model": "m", "messages": []}));
+            serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome}"))
+        };
+        let anthropic = answer("/v1/messages");
+        let blocks = &anthropic["content"];
+        assert!(blocks[0]["text"].as_str().unwrap().starts_with(said), "{anthropic}");
+        let (kind, stop) = if is_all { ("text", "end_turn") } else { ("tool_use", "tool_use") };
+        assert_eq!((&blocks[1]["type"], &anthropic["stop_reason"]), (&json!(kind), &json!(stop)));
+        let openai = answer("/v1/chat/completions");
+        let (choice, message) = (&openai["choices"][0], &openai["choices"][0]["message"]);
+        assert!(message["content"].as_str().unwrap().contains(said), "{openai}");
+        let left: Vec<&Value> = message["tool_calls"].as_array().into_iter().flatten().collect();
+        let finish = if is_all { "stop" } else { "tool_calls" };
+        assert_eq!(
+            (left.len(), &choice["finish_reason"]),
+            (usize::from(!is_all), &json!(finish)),
+            "{openai}"
+        );
+    }
+}
+
 /// What one call alone does not show: how many there are, and what was read before. In one answer, and over all of them.
 #[test]
 fn rates_and_flows_between_servers_hold_in_a_models_answers() {
