@@ -174,7 +174,7 @@ fn rates_and_bursts_have_the_numbers_of_the_page() {
             .collect();
         let answers: Vec<String> = ids.iter().map(|id| reason(&peer.answer(id)).to_owned()).collect();
         peer.finish();
-        let refused = answers.iter().position(|reason| reason != "");
+        let refused = answers.iter().position(|reason| !reason.is_empty());
         (refused, refused.map(|at| answers[at].clone()).unwrap_or_default())
     };
     let one = "rate_limits: {enabled: true, per_server: {fixture: {calls_per_minute: 1, burst: 2}}}";
@@ -215,14 +215,18 @@ fn variables_of_a_server_are_the_standard_ones_and_those_of_its_entry() {
         let place = Place::new(Mode::Invoker);
         policy(&place, &format!("servers: [{{{entry}}}]"));
         let mut command = place.agentsh(&["mcp", "run", "--id", "fixture", "--"]);
-        command.arg(place.program("fixture_server")).envs(names.map(|name| (name, "value")));
+        command
+            .arg(place.program("fixture_server"))
+            .envs(names.map(|name| (name, "value")))
+            .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm");
         let mut peer = Peer::start(&mut command);
         peer.shake_hands();
         for name in names {
             let expected = if passing.contains(&name) { "value" } else { "(not set)" };
             assert_eq!(peer.text("env", json!({"name": name})), expected, "{entry}: {name}");
         }
-        for name in ["PATH", "HOME", "USER", "SHELL", "LANG"] {
+        for name in ["PATH", "HOME", "USER", "SHELL", "TERM", "LANG"] {
             assert_ne!(peer.text("env", json!({"name": name})), "(not set)", "{entry}: {name}");
         }
     }
