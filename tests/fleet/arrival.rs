@@ -69,13 +69,14 @@ fn a_past_that_was_rewritten_is_shown() {
         // The newest event.
         tamper(&host, "UPDATE events SET hash = randomblob(32) WHERE id = (SELECT max(id) FROM events)");
         forward(&host, &[]).expect_code(1);
-        is_refused(at, &host, "rewritten");
+        let newest = host.listed(&["sessions", "--json"])[0]["session"].clone();
+        assert_eq!(is_refused(at, &host, "rewritten")["incidents"][0]["session"], newest);
         Outcome::of(&mut at.agentsh(&["fleet", "accept", id])).expect_code(0);
 
         // The end was cut off.
         tamper(&host, "DELETE FROM events WHERE id = (SELECT max(id) FROM events)");
         forward(&host, &[]).expect_code(1);
-        is_refused(at, &host, "missing");
+        assert_eq!(is_refused(at, &host, "missing")["incidents"][0]["session"], newest);
     });
 }
 

@@ -99,6 +99,38 @@ fn metrics(at: &Place, server: &Server<'_>) {
 }
 
 /// Nobody starts a forwarder by hand.
+/// Names that a page gives to some events of a type: they are told apart by their fields.
+#[test]
+fn types_of_the_page_are_asked_of_a_fleet_as_of_a_host() {
+    let at = Place::new(Mode::Invoker);
+    let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
+    server.login(&at, "viewer");
+    let host = Place::new(Mode::Invoker);
+    host.user_policy(
+        "version: 1\nsandbox: {mcp: {cross_server: {enabled: true, burst: {max_calls: 2, window: 1h}}}}\n",
+    );
+    let mut peer = crate::support::Peer::ready(&host, &[]);
+    (0..4).for_each(|_| drop(peer.call("echo", serde_json::json!({"text": "x"}))));
+    peer.finish();
+    server.enrol(&host, "laptop");
+    forward(&host, &[]).expect_code(0);
+    for (name, least) in [
+        ("mcp_cross_server_blocked", 2),
+        ("mcp_tool_called", 4),
+        ("mcp_detection", 0),
+        ("mcp_output_inspection", 0),
+    ] {
+        let own = host.listed(&["mcp", "events", "--type", name, "--json"]);
+        assert!(own.len() >= least && own.iter().all(|event| event["type"] == name), "{name} {own:?}");
+        let mut all = asked(&at, &server, &["mcp", "events", "--type", name]);
+        all.iter_mut().for_each(|row| drop(row.as_object_mut().unwrap().remove("host")));
+        assert_eq!(all, own, "{name}");
+    }
+    let url = server.url();
+    let wrong = Outcome::of(&mut at.agentsh(&["mcp", "events", "--type", "mcp_nothing", "--fleet", &url]));
+    assert!(wrong.code != 0 && wrong.stderr.contains("mcp_detection"), "{wrong}");
+}
+
 #[test]
 fn a_session_of_an_enrolled_host_is_forwarded_while_it_runs() {
     for mode in Mode::all() {

@@ -54,6 +54,39 @@ fn a_host_that_is_not_listed_is_refused_in_every_mode() {
     }
 }
 
+#[test]
+fn hosts_and_tools_are_listed_in_the_ways_of_the_page() {
+    let listed = json!(["*.github.com", "API.Example.com"]);
+    for (rest, texts) in [
+        // Fail closed.
+        (json!({}), vec![("https://evil.example/x", false), ("no address", true)]),
+        (json!({"allowed_domains": []}), vec![("https://evil.example/x", false)]),
+        (
+            json!({"allowed_domains": listed}),
+            vec![
+                ("https://raw.github.com/x", true),
+                ("https://github.com/x", false),
+                ("https://a.b.github.com/x", false),
+                ("https://api.example.COM/x", true),
+            ],
+        ),
+        (json!({"allowed_tools": []}), vec![("no address", true)]),
+        (json!({"allowed_tools": ["*"]}), vec![("no address", true)]),
+    ] {
+        let place = Place::new(Mode::Invoker);
+        let mut file = json!({"servers": [{"id": "one", "command": place.program("fixture_server")}]});
+        file.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        let config = place.write("proxy.json", file.to_string());
+        let mut peer = Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]));
+        peer.shake_hands();
+        for (text, passes) in texts {
+            let expected = if passes { "none" } else { "destination-not-allowed" };
+            let answer = peer.call("one__echo", json!({"text": text}));
+            assert_eq!(reason(&answer), expected, "{rest} {text}: {answer}");
+        }
+    }
+}
+
 /// `exfiltration` of a policy is what somebody wrote.
 #[test]
 fn a_policy_that_asks_for_more_than_the_default_gets_it() {

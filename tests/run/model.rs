@@ -100,6 +100,75 @@ fn a_denied_call_becomes_a_text_before_the_agent_sees_it() {
     }
 }
 
+/// As people write agents: nobody knows the program, nor where its model is.
+const AGENT: &str = r#"
+import http.client, json, sys
+link = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=20)
+def ask(method, path, body=None):
+    link.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
+    answer = link.getresponse()
+    print(answer.status, answer.read().decode(), flush=True)
+question = {"model": "m", "messages": [{"role": "system", "content": "s"}]}
+ask("GET", "/v1/models")
+ask("POST", "/v1/chat/completions", question)
+ask("POST", "/messages", {"text": "none"})
+ask("GET", "/v1/models")
+ask("POST", "/v1/chat/completions", question)
+"#;
+
+#[test]
+fn a_model_without_tls_is_judged_whoever_asks_it() {
+    let chosen = json!({"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": null,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "send_mail", "arguments": "{}"}}]}});
+    let said =
+        json!({"id": "x", "choices": [chosen], "usage": {"prompt_tokens": 90, "completion_tokens": 20}})
+            .to_string();
+    let answer = said.clone();
+    let model = HttpServer::start(move |asked| match asked.path.as_str() {
+        "/v1/chat/completions" => Reply::json(&answer),
+        path => Reply::json(json!({"asked": path})),
+    });
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.project.join("agent.py"), AGENT);
+        let run = |llm: &str, denied: &str| {
+            place.user_policy(&format!(
+                "version: 1\nagent: {{network: {{loopback: [{}]}}}}\nllm: {{{llm}budgets: [{{max_tokens: 100}}]}}\nsandbox: \
+                 {{mcp: {{enforce_policy: true, tool_policy: denylist, denied_tools: [{{server: agent, tool: {denied}}}]}}}}\n",
+                model.port
+            ));
+            let outcome = Outcome::of(
+                place.agentsh(&["run", "--quiet", "--", "python3", "agent.py"]).arg(model.port.to_string()),
+            )
+            .expect_code(0);
+            let report = Outcome::of(&mut place.agentsh(&["report", "latest"])).expect_code(0).stdout;
+            let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+            (outcome.stdout.lines().map(str::to_owned).collect::<Vec<_>>(), report)
+        };
+        let (seen, report) = run("enabled: true, ", "send_mail");
+        assert_eq!((&*seen[0], &*seen[2]), (r#"200 {"asked":"/v1/models"}"#, r#"200 {"asked":"/messages"}"#));
+        assert_eq!(seen[3], seen[0], "{mode:?}");
+        assert!(seen[1].contains("[agentsh] Tool 'send_mail' blocked by policy: "), "{mode:?} {seen:?}");
+        assert!(!seen[1].contains("\"c1\""), "{mode:?} {seen:?}");
+        assert!(seen[4].starts_with("403 ") && seen[4].contains("110 of 100 tokens"), "{mode:?} {seen:?}");
+        let calls = place.listed(&["mcp", "calls", "--json"]);
+        assert_eq!((calls.len(), calls[0]["action"].as_str()), (1, Some("block")), "{calls:?}");
+        assert!(
+            report.contains("nobody knows where the models of this agent are: what it asks in TLS"),
+            "{report}"
+        );
+        // The same call where it is not denied, and where nobody asked for it to be judged.
+        let (seen, _) = run("enabled: true, ", "other");
+        assert_eq!(seen[1], format!("200 {said}"), "{mode:?}");
+        let (seen, report) = run("", "send_mail");
+        assert_eq!((&seen[1], &seen[4]), (&format!("200 {said}"), &seen[1]), "{mode:?}");
+        assert!(
+            report.contains("to judge those that it asks without TLS: `llm: {enabled: true}`"),
+            "{report}"
+        );
+    }
+}
+
 #[test]
 fn what_is_allowed_comes_as_it_was_sent() {
     let place = Place::new(Mode::Invoker);
@@ -119,6 +188,74 @@ fn what_is_allowed_comes_as_it_was_sent() {
     // Off is off.
     place.user_policy("version: 1\nllm: {enabled: false}\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: agent, tool: Bash}]}}\n");
     assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
+}
+
+/// Calls of which some or all are refused, in an answer of each of the two APIs that agents use most.
+#[test]
+fn an_answer_without_its_calls_ends_as_one_that_had_none() {
+    let place = Place::new(Mode::Invoker);
+    let model = HttpServer::start(|asked| match asked.path.as_str() {
+        "/v1/messages" => {
+            let call =
+                |id: &str, name: &str| json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+            Reply::json(json!({"id": "m", "type": "message", "role": "assistant", "stop_reason": "tool_use",
+                "content": [call("t1", "send_email"), call("t2", "Bash")]}))
+        }
+        _ => {
+            let call = |id: &str, name: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}});
+            Reply::json(json!({"id": "m", "choices": [{"index": 0, "finish_reason": "tool_calls", "message":
+                {"role": "assistant", "content": null, "tool_calls": [call("t1", "send_email"), call("t2", "Bash")]}}]}))
+        }
+    });
+    let said = "[agentsh] Tool 'send_email' blocked by policy";
+    for (denied, is_all) in [("send*", false), ("*", true)] {
+        deny(&place, &format!("{{server: agent, tool: \"{denied}\"}}"));
+        let answer = |path: &str| -> Value {
+            let outcome = ask(&place, &model, path, &json!({"model": "m", "messages": []}));
+            serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome}"))
+        };
+        let anthropic = answer("/v1/messages");
+        let blocks = &anthropic["content"];
+        assert!(blocks[0]["text"].as_str().unwrap().starts_with(said), "{anthropic}");
+        let (kind, stop) = if is_all { ("text", "end_turn") } else { ("tool_use", "tool_use") };
+        assert_eq!((&blocks[1]["type"], &anthropic["stop_reason"]), (&json!(kind), &json!(stop)));
+        let openai = answer("/v1/chat/completions");
+        let (choice, message) = (&openai["choices"][0], &openai["choices"][0]["message"]);
+        assert!(message["content"].as_str().unwrap().contains(said), "{openai}");
+        let left: Vec<&Value> = message["tool_calls"].as_array().into_iter().flatten().collect();
+        let finish = if is_all { "stop" } else { "tool_calls" };
+        assert_eq!(
+            (left.len(), &choice["finish_reason"]),
+            (usize::from(!is_all), &json!(finish)),
+            "{openai}"
+        );
+    }
+}
+
+/// What one call alone does not show: how many there are, and what was read before. In one answer, and over all of them.
+#[test]
+fn rates_and_flows_between_servers_hold_in_a_models_answers() {
+    let place = Place::new(Mode::Invoker);
+    let call = |id: &str, name: &str| json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+    let content =
+        json!([call("t1", "mcp__notes__read"), call("t2", "mcp__mail__send"), call("t3", "mcp__mail__list")]);
+    let model = HttpServer::start(move |_| {
+        Reply::json(
+            json!({"id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use"}),
+        )
+    });
+    let refused = |mcp: &str| {
+        place.user_policy(&format!("version: 1\nsandbox: {{mcp: {{{mcp}}}}}\n"));
+        let seen = ask(&place, &model, "/v1/messages", &json!({"model": "m", "messages": []})).stdout;
+        let left = ["t1", "t2", "t3"].map(|id| seen.contains(&format!("\"{id}\"")));
+        let calls = place.listed(&["mcp", "calls", "--session", "latest", "--json"]);
+        (left, calls.iter().map(|call| call["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>())
+    };
+    assert_eq!(refused(""), ([true; 3], Vec::new()));
+    let limits = "rate_limits: {enabled: true, default_rpm: 1, default_burst: 1}";
+    assert_eq!(refused(limits), ([true, true, false], vec!["rate-limited".to_owned()]));
+    let flow = "cross_server: {enabled: true, read_then_send: {enabled: true}}";
+    assert_eq!(refused(flow), ([true, false, true], vec!["read-then-send".to_owned()]));
 }
 
 /// What a call says is judged as on the wire, and stands on record as there; what a person decides is asked on the wire.

@@ -126,3 +126,108 @@ fn types_that_the_page_shares_with_the_record_have_its_fields_too() {
     let called = place.events("mcp_tool_call_intercepted").pop().unwrap();
     assert_eq!((&called["serverID"], &called["action"]), (&json!("fixture"), &json!("allow")));
 }
+
+/// The lists of the page with their patterns, modes and hashes.
+#[test]
+fn lists_of_tools_mean_patterns_and_hashes_as_the_page_says() {
+    let place = Place::new(Mode::Invoker);
+    let answered = |mcp: &str| {
+        policy(&place, mcp);
+        let mut peer = Peer::ready(&place, &[]);
+        peer.request("tools/list", json!({}));
+        let answer = peer.call("echo", json!({"text": "x"}));
+        peer.finish();
+        reason(&answer).to_owned()
+    };
+    assert_eq!(answered("fail_closed: false"), "");
+    let tools = place.listed(&["mcp", "tools", "--json"]);
+    let echo = tools.iter().find(|tool| tool["tool_name"] == "echo").unwrap();
+    let hash = echo["tool_hash"].as_str().unwrap();
+    let entry = |hash: &str| format!("[{{server: \"fix*\", tool: \"ech?\", content_hash: \"{hash}\"}}]");
+    let (same, other) = (entry(hash), entry(&format!("sha256:{}", "0".repeat(64))));
+    let denied = "denied_tools: [{server: \"*\", tool: \"e*\"}]";
+    for (mcp, expected) in [
+        (format!("enforce_policy: true, tool_policy: allowlist, allowed_tools: {same}"), ""),
+        (
+            format!("enforce_policy: true, tool_policy: allowlist, allowed_tools: {other}"),
+            "tool-not-allowlisted",
+        ),
+        (format!("enforce_policy: true, tool_policy: denylist, {denied}"), "tool-denied"),
+        (format!("enforce_policy: true, tool_policy: denylist, denied_tools: {other}"), ""),
+        (format!("enforce_policy: true, tool_policy: none, {denied}"), ""),
+        // The master switch, which is off unless it is written.
+        (format!("tool_policy: denylist, {denied}"), ""),
+        ("enforce_policy: true, fail_closed: true".to_owned(), "unknown-tool"),
+    ] {
+        assert_eq!(answered(&mcp), expected, "{mcp}");
+    }
+}
+
+#[test]
+fn rates_and_bursts_have_the_numbers_of_the_page() {
+    let place = Place::new(Mode::Invoker);
+    let passed = |mcp: &str, calls: usize| {
+        policy(&place, mcp);
+        let mut peer = Peer::ready(&place, &[]);
+        let ids: Vec<Value> = (0..calls)
+            .map(|_| peer.ask("tools/call", json!({"name": "echo", "arguments": {"text": "x"}})))
+            .collect();
+        let answers: Vec<String> = ids.iter().map(|id| reason(&peer.answer(id)).to_owned()).collect();
+        peer.finish();
+        let refused = answers.iter().position(|reason| !reason.is_empty());
+        (refused, refused.map(|at| answers[at].clone()).unwrap_or_default())
+    };
+    let one = "rate_limits: {enabled: true, per_server: {fixture: {calls_per_minute: 1, burst: 2}}}";
+    assert_eq!(passed(one, 3), (Some(2), "rate-limited".to_owned()));
+    // Ten at once and a hundred a minute: a slow machine has had some of them meanwhile.
+    let (refused, why) = passed("rate_limits: {enabled: true}", 60);
+    assert!(refused.is_some_and(|at| at >= 10) && why == "rate-limited", "{refused:?} {why}");
+    assert_eq!(passed("cross_server: {enabled: true}", 11), (Some(10), "burst".to_owned()));
+}
+
+#[test]
+fn variables_of_a_server_are_the_standard_ones_and_those_of_its_entry() {
+    let secrets =
+        ["TOKEN", "KEY", "SECRET", "API_KEY", "PASSWORD", "CREDENTIALS"].map(|end| format!("X_{end}"));
+    let names = [
+        "GITHUB_TOKEN",
+        "X_PLAIN",
+        "X_DENIED",
+        "OTHER",
+        &secrets[0],
+        &secrets[1],
+        &secrets[2],
+        &secrets[3],
+        &secrets[4],
+        &secrets[5],
+    ];
+    let allow = "env_allow: [GITHUB_TOKEN, \"X_*\"]";
+    for (entry, passing) in [
+        ("id: fixture".to_owned(), Vec::new()),
+        // A pattern does not mean what ends like a secret.
+        (format!("id: fixture, {allow}"), names[..3].to_vec()),
+        (format!("id: fixture, {allow}, env_deny: [\"X_D*\"]"), names[..3].to_vec()),
+        (
+            "id: fixture, env_deny: [\"X_D*\"]".to_owned(),
+            names.iter().copied().filter(|name| *name != "X_DENIED").collect(),
+        ),
+    ] {
+        let place = Place::new(Mode::Invoker);
+        policy(&place, &format!("servers: [{{{entry}}}]"));
+        let mut command = place.agentsh(&["mcp", "run", "--id", "fixture", "--"]);
+        command
+            .arg(place.program("fixture_server"))
+            .envs(names.map(|name| (name, "value")))
+            .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm");
+        let mut peer = Peer::start(&mut command);
+        peer.shake_hands();
+        for name in names {
+            let expected = if passing.contains(&name) { "value" } else { "(not set)" };
+            assert_eq!(peer.text("env", json!({"name": name})), expected, "{entry}: {name}");
+        }
+        for name in ["PATH", "HOME", "USER", "SHELL", "TERM", "LANG"] {
+            assert_ne!(peer.text("env", json!({"name": name})), "(not set)", "{entry}: {name}");
+        }
+    }
+}

@@ -14,6 +14,7 @@ use crate::types::SessionId;
 mod documented;
 mod filter;
 
+pub(super) use documented::held_in;
 pub use filter::Filter;
 
 /// Flatten this into the verbs of `agentsh mcp`.

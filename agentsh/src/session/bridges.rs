@@ -138,10 +138,10 @@ impl Bridges {
         Approvals::clone(&self.approvals)
     }
 
-    /// What decides about everything that passes here.
+    /// What decides about everything that passes here, and since when it counts time.
     #[must_use]
-    pub fn guard(&self) -> Rc<RefCell<Guard>> {
-        Rc::clone(&self.guard)
+    pub fn guard(&self) -> (Rc<RefCell<Guard>>, Instant) {
+        (Rc::clone(&self.guard), self.epoch)
     }
 
     /// With what the policy asks for under `exfiltration`.

@@ -81,6 +81,7 @@ fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Con
         caller: None,
         now: Duration::ZERO,
         turn: None,
+        is_promised: false,
         seen: Seen::NOTHING,
     };
     assert!(content.ahead(&subject).is_some(), "long enough to be searched elsewhere");

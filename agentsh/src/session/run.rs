@@ -1,6 +1,5 @@
 //! `agentsh run -- AGENT`: the agent in its sandbox, its servers behind bridges, every decision on record.
 
-use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -8,7 +7,6 @@ use std::rc::Rc;
 use rustix::process::Signal;
 
 use crate::agent::{Kind, Launch};
-use crate::guard::Guard;
 use crate::policy::{self, Credentials};
 use crate::store::Event;
 use crate::store::words::ExitCause;
@@ -19,8 +17,8 @@ use super::context::Context;
 use super::given::Given;
 use super::guarded_terminal::GuardedTerminal;
 use super::launch::Handles;
-use super::model::Model;
 use super::model::hosted::Reachable;
+use super::model::{Model, Wire};
 use super::network::OfAgent;
 use super::process::{self, Process};
 use super::publish::Asked;
@@ -215,7 +213,7 @@ async fn start_agent(
     launch: &Launch,
     pinned: Pinned,
     socket: &Path,
-    (request, approvals, guard): (&Request, Approvals, Rc<RefCell<Guard>>),
+    (request, approvals, guard): (&Request, Approvals, Wire),
 ) -> Result<Kept, RunError> {
     let brokered = credentials::read(&session.facts, &session.record).await;
     let keys = ssh::open(session, socket.parent().unwrap_or(socket))

@@ -1,5 +1,6 @@
 //! Everything that is decided in one session, in one place.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,8 +10,13 @@ use crate::decision::{
 };
 use crate::hidden::Hidden;
 use crate::policy::McpPolicy;
-use crate::types::ServerId;
+use crate::types::{ServerId, ToolId};
 use crate::verdict::Outcome;
+
+/// How long an agent has for a call that its model asked for, before it counts as another one.
+const PROMISE_LIFE: Duration = Duration::from_secs(600);
+/// Such calls that are remembered; further ones count twice.
+const MAX_PROMISES: usize = 4096;
 
 /// The checks of one session, in the order in which they are asked: cheap ones first.
 #[derive(Debug)]
@@ -20,6 +26,8 @@ pub struct Guard {
     turn: Option<u64>,
     audience: String,
     caller: Option<Rc<Caller>>,
+    /// Calls in a model's answers, each of which was counted when it was let through, until the agent makes them.
+    promised: BTreeMap<ToolId, VecDeque<Duration>>,
 }
 
 impl Guard {
@@ -56,6 +64,7 @@ impl Guard {
             turn: None,
             audience: String::new(),
             caller: None,
+            promised: BTreeMap::new(),
         }
     }
 
@@ -103,7 +112,8 @@ impl Guard {
         now: Duration,
     ) -> Option<OffloadJob> {
         let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
-        let subject = Subject { server, matter, audience, caller, now, turn, seen: Seen::NOTHING };
+        let subject =
+            Subject { server, matter, audience, caller, now, turn, is_promised: false, seen: Seen::NOTHING };
         OffloadJob::new(&subject, &mut self.checks)
     }
 
@@ -115,8 +125,18 @@ impl Guard {
         parts: &[(SubjectKind<'_>, &PrecomputedFindings)],
         now: Duration,
     ) -> Decision {
+        let is_promised = parts.iter().any(|(matter, _)| self.was_promised(server, *matter, now));
         let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
-        let subject = |matter| Subject { server, matter, audience, caller, now, turn, seen: Seen::NOTHING };
+        let subject = |matter| Subject {
+            server,
+            matter,
+            audience,
+            caller,
+            now,
+            turn,
+            is_promised,
+            seen: Seen::NOTHING,
+        };
         let mut all: Option<Decision> = None;
         for (matter, seen) in parts {
             let subject = subject(*matter);
@@ -143,8 +163,29 @@ impl Guard {
                 let subject = subject(*matter);
                 self.checks.iter_mut().for_each(|check| check.passed(&subject));
             }
+            if let [(SubjectKind::ModelCall { tool, .. }, _)] = parts {
+                self.promise(ToolId { server: server.clone(), tool: (*tool).to_owned() }, now);
+            }
         }
         decision
+    }
+
+    fn promise(&mut self, tool: ToolId, now: Duration) {
+        self.promised.retain(|_, calls| {
+            calls.retain(|at| now.saturating_sub(*at) <= PROMISE_LIFE);
+            !calls.is_empty()
+        });
+        if self.promised.values().map(VecDeque::len).sum::<usize>() < MAX_PROMISES {
+            self.promised.entry(tool).or_default().push_back(now);
+        }
+    }
+
+    /// Whether a call was counted when a model's answer asked for it. Each is made once.
+    fn was_promised(&mut self, server: &ServerId, matter: SubjectKind<'_>, now: Duration) -> bool {
+        let SubjectKind::Call { tool, .. } = matter else { return false };
+        let tool = ToolId { server: server.clone(), tool: tool.to_owned() };
+        let promised = self.promised.get_mut(&tool).and_then(VecDeque::pop_back);
+        promised.is_some_and(|at| now.saturating_sub(at) <= PROMISE_LIFE)
     }
 
     /// Does what checks put off. To be called when nobody waits for an answer.

@@ -357,3 +357,52 @@ fn a_call_that_is_refused_for_what_it_carries_beside_has_not_passed() {
     assert!(refused.is_block() && passed.get() == 0);
     assert!(!guard.decide(&server, call, Duration::ZERO).is_block() && passed.get() == 1);
 }
+
+#[test]
+fn a_call_in_a_models_answer_is_judged_as_one_on_the_wire_and_counts_once() {
+    let policy =
+        |text: &str| crate::policy::parse("p.yaml", &format!("sandbox: {{mcp: {{{text}}}}}")).unwrap().mcp;
+    let said = |guard: &mut Guard, server: &str, tool: &str| {
+        let matter = SubjectKind::ModelCall { tool, arguments: None };
+        guard.decide(&ServerId(server.to_owned()), matter, Duration::ZERO).verdict.reason
+    };
+    let made = |guard: &mut Guard, server: &str, tool: &str| {
+        called(guard, server, tool, Some(HASH), Duration::ZERO).reason
+    };
+    let limits = "rate_limits: {enabled: true, default_rpm: 1, default_burst: 2}";
+    let burst = "cross_server: {enabled: true, burst: {max_calls: 2, window: 1h}}";
+    for (text, refused) in [(limits, Reason::RateLimited), (burst, Reason::Burst)] {
+        let mut guard = Guard::new(&policy(text));
+        for tool in ["a", "b"] {
+            assert_eq!(said(&mut guard, "x", tool), Reason::NoRule, "{text}");
+        }
+        assert_eq!(said(&mut guard, "x", "a"), refused);
+        // Each of the two that were let through is made, once.
+        for (tool, reason) in [("b", Reason::NoRule), ("b", refused), ("c", refused), ("a", Reason::NoRule)] {
+            assert_eq!(made(&mut guard, "x", tool), reason, "{text}: {tool}");
+        }
+    }
+    let mut guard = Guard::new(&policy("cross_server: {enabled: true, read_then_send: {enabled: true}}"));
+    assert_eq!(said(&mut guard, "mail", "send"), Reason::NoRule);
+    assert_eq!(said(&mut guard, "notes", "read"), Reason::NoRule);
+    assert_eq!(said(&mut guard, "mail", "send"), Reason::ReadThenSend);
+    // What a listing hid, whichever check did.
+    let mut guard = Guard::new(&McpPolicy::default());
+    guard.add(Hides);
+    assert!(!sees(&mut guard, "x", "t", HASH) && said(&mut guard, "x", "t") == Reason::InterfaceChanged);
+    assert_eq!(said(&mut guard, "x", "other"), Reason::NoRule);
+}
+
+/// As a pin that does not fit.
+#[derive(Debug)]
+struct Hides;
+
+impl Check for Hides {
+    fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
+        if let SubjectKind::Definition { .. } = subject.matter {
+            let found = finding(Outcome::Block, "changed");
+            let verdict = Verdict { reason: Reason::InterfaceChanged, ..found.verdict.clone() };
+            report.find(Finding { verdict, ..found });
+        }
+    }
+}

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 use super::answers::Answers;
-use super::channel::{self, Channel};
+use super::channel::{self, Channel, To};
 use super::connection_limit::ConnectionSlot;
 use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
 use super::egress_context::EgressContext;
 use super::permit::{Permit, refusal, request_refusal, wanted};
-use super::protocol_detection::{Closed, Opening};
+use super::protocol_detection::{Closed, Http, Opening};
 use super::refuse::{ACCESS_DENIED, CloseReply, Refused, tell};
 use super::requests::{self, End};
 use super::socket::{Socket, send_now};
@@ -88,7 +88,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
     drop(outside);
     egress.record.record(closed(event(), &end, traffic, start));
     let refused = match end {
-        End::Done(_) | End::Closed(Closed::Gone) => return,
+        End::Done(_) | End::Picked(_) | End::Closed(Closed::Gone) => return,
         End::Refused(refused) | End::Closed(Closed::Request(refused)) => Refused::request(permit, &refused),
         End::Closed(Closed::Refused { protocol, reason, detail, farewell }) => {
             Refused { refusal: refusal(permit, reason, detail, (None, None)), protocol, farewell }
@@ -133,15 +133,19 @@ async fn copy_all<R: Recorder + 'static>(
     let to = (permit.shown.as_str(), permit.port);
     match first {
         First::Nothing if let Some(channel) = channel => {
-            channel::plain((channel, to), (inside, Vec::new()), outside, traffic).await
+            channel::plain((channel, plainly(permit)), (inside, Vec::new()), outside, traffic).await
         }
         First::Read(Opening::Http(http)) if let Some(channel) = channel => {
-            channel::plain((channel, to), (inside, http.into_bytes()), outside, traffic).await
+            channel::plain((channel, plainly(permit)), (inside, http.into_bytes()), outside, traffic).await
         }
         First::Read(Opening::Tls(hello))
             if let (Some(channel), Some(authority)) = (channel, &egress.authority) =>
         {
             channel::tls(channel, (authority, to), (inside, hello), outside, traffic).await
+        }
+        First::Nothing if let Some(picks) = egress.picks() => {
+            let http = Http::new(http_host::Reader::loose(picks));
+            followed((egress, permit), inside, outside, http, traffic).await
         }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
         First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {
@@ -178,7 +182,28 @@ async fn copy_all<R: Recorder + 'static>(
                 }
             }
         }
-        First::Read(Opening::Http(http)) => requests::both_ways(inside, outside, *http, traffic).await,
+        First::Read(Opening::Http(http)) => followed((egress, permit), inside, outside, *http, traffic).await,
+    }
+}
+
+fn plainly(permit: &Permit) -> To<'_> {
+    To { host: &permit.shown, port: permit.port, is_tls: false, is_one: false }
+}
+
+/// Requests without TLS, as far as the first one that the channel takes.
+async fn followed<R: Recorder + 'static>(
+    (egress, permit): (&EgressContext<R>, &Permit),
+    inside: &TcpStream,
+    outside: &TcpStream,
+    http: Http,
+    traffic: &Traffic,
+) -> End {
+    match (requests::both_ways(inside, outside, http, traffic).await, egress.channel.as_deref()) {
+        (End::Picked(bytes), Some(channel)) => {
+            let to = To { is_one: true, ..plainly(permit) };
+            channel::plain((channel, to), (inside, bytes), outside, traffic).await
+        }
+        (end, _) => end,
     }
 }
 

@@ -39,13 +39,20 @@ pub struct To<'a> {
     pub port: u16,
     /// TLS is spoken with it.
     pub is_tls: bool,
+    /// The connection ends behind one request: those behind it are not the channel's.
+    pub is_one: bool,
 }
+
+/// Whether a request belongs to a channel, by its method and its path with the query.
+pub type Picks = fn(&str, &str) -> bool;
 
 pub type Carried<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
 
 /// Speaks on the connections that it carries.
 pub trait Channel {
     fn carries(&self, host: &Host, port: u16) -> bool;
+    /// Which requests it takes out of the other connections without TLS. None: nobody has to look for any.
+    fn picks(&self) -> Option<Picks>;
     /// Until both ends are done. Nothing of the one reaches the other by itself. That the requests on a connection say the same
     /// host as it is to, is for the channel to see to.
     fn carry<'a>(&'a self, to: To<'a>, ends: Ends<'a>) -> Carried<'a>;
@@ -53,7 +60,7 @@ pub trait Channel {
 
 /// A connection without TLS, of which some bytes were read already.
 pub(super) async fn plain(
-    (channel, (host, port)): (&dyn Channel, (&str, u16)),
+    (channel, to): (&dyn Channel, To<'_>),
     (inside, first): (&TcpStream, Vec<u8>),
     outside: &TcpStream,
     traffic: &Traffic,
@@ -61,8 +68,7 @@ pub(super) async fn plain(
     let program = Counted { stream: Plain::new(inside, first), traffic };
     let program = End { stream: Box::new(program), is_http2: false };
     let server = End { stream: Box::new(Plain::new(outside, Vec::new())), is_http2: false };
-    finish(channel.carry(To { host, port, is_tls: false }, (program, server)), (inside, outside), traffic)
-        .await
+    finish(channel.carry(to, (program, server)), (inside, outside), traffic).await
 }
 
 /// A connection whose TLS ends here.
@@ -85,8 +91,8 @@ pub(super) async fn tls(
     let program = End { stream: Box::new(Counted { stream: program, traffic }), is_http2 };
     let is_http2 = server.get_ref().1.alpn_protocol() == Some(HTTP_2);
     let server = End { stream: Box::new(server), is_http2 };
-    finish(channel.carry(To { host, port, is_tls: true }, (program, server)), (inside, outside), traffic)
-        .await
+    let to = To { host, port, is_tls: true, is_one: false };
+    finish(channel.carry(to, (program, server)), (inside, outside), traffic).await
 }
 
 async fn finish(

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::allow::Allowlist;
 use super::ask::Ask;
 use super::authority::Authority;
-use super::channel::Channel;
+use super::channel::{Channel, Picks};
 use super::connection_limit::ConnectionLimit;
 use super::credentials::Broker;
 use super::fake_ip_pool::FakeIpPool;
@@ -222,6 +222,11 @@ impl<R: Recorder + 'static> EgressContext<R> {
             counted: RefCell::new(BTreeMap::new()),
             written: Cell::new(0),
         }
+    }
+
+    /// Which requests the channel takes out of connections that it does not carry.
+    pub(super) fn picks(&self) -> Option<Picks> {
+        self.channel.as_ref().and_then(|channel| channel.picks())
     }
 
     /// Counts a refusal, and tells a new one. Gives the number that the next event stands for, when one is due.

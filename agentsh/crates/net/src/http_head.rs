@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::str::FromStr;
 
+use super::channel::Picks;
 use super::credentials::{Broker, Put, To};
 use super::http_host::{Refusal, Request};
 use crate::policy::{MAX_FETCH_BODY, RequestRule, Ruled};
@@ -22,6 +23,10 @@ pub struct Expected {
     pub broker: Option<Rc<Broker>>,
     /// The requests come out of TLS, and go on in TLS.
     pub is_secret: bool,
+    /// Which requests somebody else takes.
+    pub picks: Option<Picks>,
+    /// Whatever host a request names, it arrives at this one, which may speak another protocol than HTTP.
+    pub is_loose: bool,
 }
 
 /// A head that may be forwarded.
@@ -31,6 +36,7 @@ pub struct Head {
     pub body: Body,
     /// A secret in place of its placeholder, and what keeps answers readable; in their order.
     pub puts: Vec<Put>,
+    pub is_picked: bool,
 }
 
 /// What follows the head.
@@ -97,9 +103,9 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
         Request { method: method_meant.to_owned(), path: path_meant.chars().take(SHOWN_PATH).collect() };
     let fields = Fields::read(lines, !expected.rules.is_empty())?;
     match fields.host {
-        None => return refuse("host-missing"),
+        None if !expected.is_loose => return refuse("host-missing"),
         Some(host) if !is_expected(host, expected) => return refuse("host-mismatch"),
-        Some(_) => {}
+        _ => {}
     }
     let meant = |rule: &&Ruled<RequestRule>| rule.value.matches(method_meant, path_meant);
     let meaning: Vec<&RequestRule> = expected.rules.iter().filter(meant).map(|rule| &rule.value).collect();
@@ -156,7 +162,8 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
         (_, true, None) => Body::Chunked,
         (length, false, None) => Body::Length(length.unwrap_or(0)),
     };
-    Ok(Head { request, body, puts })
+    let is_picked = expected.picks.is_some_and(|picks| picks(method, path));
+    Ok(Head { request, body, puts, is_picked })
 }
 
 /// A push begins by asking what is there. It is judged as the push that it is for: the path of that.
@@ -174,6 +181,16 @@ pub fn can_begin(bytes: &[u8]) -> bool {
         Some(end) => end > 0 && end <= MAX_METHOD,
         None => bytes.len() <= MAX_METHOD && bytes.iter().copied().all(is_token),
     }
+}
+
+/// Whether the first bytes of a connection can still become a request, so that waiting for the rest keeps nobody from speaking
+/// another protocol.
+pub fn is_request(bytes: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 7] =
+        [b"GET /", b"POST /", b"PUT /", b"HEAD /", b"PATCH /", b"DELETE /", b"OPTIONS "];
+    let can_begin = BEGINNINGS.iter().any(|word| word.iter().zip(bytes).all(|(one, other)| one == other));
+    let has_version = || bytes.windows(8).any(|part| part == b" HTTP/1.");
+    can_begin && (bytes.last() != Some(&b'\n') || has_version())
 }
 
 /// The path and query of a target, in whatever form it stands.
@@ -203,6 +220,9 @@ fn path_of<'t>(method: &str, target: &'t str, expected: &Expected) -> Result<&'t
 
 /// Whether `host` or `host:port` is where the program connected to.
 fn is_expected(written: &[u8], expected: &Expected) -> bool {
+    if expected.is_loose {
+        return true;
+    }
     let Ok(written) = std::str::from_utf8(written) else { return false };
     let (host, port) = match written.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use super::channel::Picks;
 use super::credentials::{Broker, Put, Watch};
 use super::http_head::{self, Body, Expected};
 use crate::policy::{RequestRule, Ruled};
@@ -78,6 +79,8 @@ enum State {
     ChunkEndLf(bool),
     Switch,
     Opaque,
+    /// At the head of a request that somebody else takes, with everything behind it.
+    Picked,
     Refused(Refusal),
 }
 
@@ -103,6 +106,8 @@ impl Reader {
                 is_bridged: false,
                 broker: None,
                 is_secret: false,
+                picks: None,
+                is_loose: false,
             },
             state: State::Head,
             held: Vec::new(),
@@ -136,6 +141,26 @@ impl Reader {
         self
     }
 
+    /// Stops at requests that somebody else takes.
+    #[must_use]
+    pub fn picking(mut self, picks: Option<Picks>) -> Self {
+        self.expected.picks = picks;
+        self
+    }
+
+    /// Looks for nothing but such requests: what is none of HTTP, or could be read differently, goes on unread.
+    #[must_use]
+    pub fn loose(picks: Picks) -> Self {
+        let mut reader = Self::new("", 0).picking(Some(picks));
+        reader.expected.is_loose = true;
+        reader
+    }
+
+    #[must_use]
+    pub fn is_picked(&self) -> bool {
+        self.state == State::Picked
+    }
+
     /// Takes the next bytes of the client.
     ///
     /// # Errors
@@ -145,6 +170,11 @@ impl Reader {
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Verdict, Refusal> {
         let mut verdict = Verdict::default();
         if let Err(refusal) = self.take(bytes, &mut verdict) {
+            if self.expected.is_loose {
+                (self.state, self.held, self.early) = (State::Opaque, Vec::new(), Vec::new());
+                verdict.forward = usize::MAX;
+                return Ok(verdict);
+            }
             self.state = State::Refused(refusal.clone());
             self.held = Vec::new();
             if verdict.forward == 0 {
@@ -221,6 +251,10 @@ impl Reader {
     }
 
     fn refuse(&mut self, code: &'static str) -> Result<(), Refusal> {
+        if self.expected.is_loose {
+            self.state = State::Opaque;
+            return Ok(());
+        }
         self.state = State::Refused(Refusal::new(code));
         self.held = Vec::new();
         Err(Refusal::new(code))
@@ -240,6 +274,7 @@ impl Reader {
             let used = match &self.state {
                 State::Refused(refusal) => return Err(refusal.clone()),
                 State::Opaque => rest.len(),
+                State::Picked => return Ok(()),
                 State::Switch => {
                     if self.early.len() + rest.len() > MAX_EARLY {
                         return Err(Refusal::new("early-data"));
@@ -286,11 +321,16 @@ impl Reader {
             return refuse("head-too-long");
         }
         self.held.push(byte);
-        if self.held.len() <= 40 && !http_head::can_begin(&self.held) {
+        let is_strange = self.expected.is_loose && !http_head::is_request(&self.held);
+        if is_strange || (self.held.len() <= 40 && !http_head::can_begin(&self.held)) {
             return refuse("not-http");
         }
         if byte == b'\n' && self.held.ends_with(b"\r\n\r\n") {
             let head = http_head::judge(&self.held, &self.expected, self.is_first)?;
+            if head.is_picked {
+                (self.state, self.held) = (State::Picked, Vec::new());
+                return Ok(());
+            }
             let forward = verdict.forward;
             let puts = head.puts.into_iter().map(|put| Put { at: forward + put.at, ..put });
             verdict.puts.extend(puts);

@@ -140,7 +140,10 @@ pub(super) fn refusal(
     }
 }
 
-pub(super) fn wanted<'a, R>(egress: &'a EgressContext<R>, permit: &'a Permit) -> Wanted<'a> {
+pub(super) fn wanted<'a, R: Recorder + 'static>(
+    egress: &'a EgressContext<R>,
+    permit: &'a Permit,
+) -> Wanted<'a> {
     Wanted {
         broker: egress.broker.as_ref(),
         host: &permit.shown,
@@ -148,6 +151,7 @@ pub(super) fn wanted<'a, R>(egress: &'a EgressContext<R>, permit: &'a Permit) ->
         is_address: matches!(permit.host, Host::Address(_)),
         requests: &permit.decision.requests,
         is_bridged: permit.is_bridged,
+        picks: egress.picks(),
     }
 }
 

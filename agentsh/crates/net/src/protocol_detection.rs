@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
+use super::channel::Picks;
 use super::credentials::{Broker, Put, Use};
 use super::http_host;
 use super::refuse::{ACCESS_DENIED, CloseReply, UNRECOGNIZED_NAME};
@@ -63,6 +64,8 @@ pub struct Wanted<'a> {
     pub is_bridged: bool,
     /// The session's secrets, none of which goes on a plain request.
     pub broker: Option<&'a Rc<Broker>>,
+    /// Which requests somebody else takes.
+    pub picks: Option<Picks>,
 }
 
 /// A program has this long to say what it wants.
@@ -138,6 +141,7 @@ impl<'a> Reading<'a> {
                 }
                 let reader = http_host::Reader::new(self.wanted.host, self.wanted.port);
                 let reader = reader.with_rules(self.wanted.requests.to_vec()).bridged(self.wanted.is_bridged);
+                let reader = reader.picking(self.wanted.picks);
                 let reader = reader.with_broker(self.wanted.broker.cloned(), false);
                 self.http = Some(Box::new(Http::new(reader)));
                 let bytes = std::mem::take(&mut self.bytes);
@@ -154,7 +158,7 @@ impl<'a> Reading<'a> {
         let mut http = self.http.take()?;
         match http.take(new) {
             Err(refused) => Some(Err(Closed::Request(refused))),
-            Ok(()) if http.released > 0 => Some(Ok(Opening::Http(http))),
+            Ok(()) if http.released > 0 || http.reader.is_picked() => Some(Ok(Opening::Http(http))),
             Ok(()) => {
                 self.http = Some(http);
                 None

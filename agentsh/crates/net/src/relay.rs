@@ -134,7 +134,7 @@ async fn connection<R: Recorder + 'static>(
 }
 
 /// Reads the first bytes where they have to be judged.
-async fn first<R>(
+async fn first<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     socket: Socket,
     permit: &Permit,

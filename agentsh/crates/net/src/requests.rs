@@ -21,6 +21,8 @@ pub enum End {
     Refused(http_host::Refusal),
     /// The connection is refused in the middle; nobody was told yet.
     Closed(Closed),
+    /// Somebody else takes a request: these bytes, and what comes behind them.
+    Picked(Vec<u8>),
 }
 
 struct Shared {
@@ -41,6 +43,7 @@ pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, http: Http, traf
     };
     match result {
         Ok(()) => End::Done(Ok(())),
+        Err(Stop::Picked) => End::Picked(shared.http.into_inner().into_bytes()),
         Err(Stop::Refused(refusal)) => {
             reset_when_dropped(outside);
             End::Refused(refusal)
@@ -56,6 +59,7 @@ pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, http: Http, traf
 enum Stop {
     Broken(io::Error),
     Refused(http_host::Refusal),
+    Picked,
 }
 
 impl From<io::Error> for Stop {
@@ -76,6 +80,10 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
         // It came with one that was let through.
         if let Some(refusal) = refused {
             return Err(Stop::Refused(refusal));
+        }
+        // Whoever sends a request one after the other has the answers to those before it.
+        if shared.http.borrow().reader.is_picked() {
+            return Err(Stop::Picked);
         }
         if is_free {
             return Ok(one_way(inside, outside, traffic, Direction::Up).await?);

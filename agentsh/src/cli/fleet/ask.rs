@@ -128,6 +128,10 @@ impl Fleet {
                     for kind in DETECTIONS {
                         rows.extend(self.newest(&[kind], filter, filter.limit).await?);
                     }
+                } else if let Some(kinds) = filter.kind.as_deref().and_then(super::super::mcp_query::held_in)
+                {
+                    // Which of them are meant, their fields say.
+                    rows = self.newest(kinds, filter, MAX_LOOKED as u64).await?;
                 } else {
                     let kinds: Vec<&str> = filter.kind.as_deref().into_iter().collect();
                     rows = self.newest(&kinds, filter, filter.limit).await?;

@@ -17,6 +17,11 @@ pub const NAMES: [(&str, &[&str]); 4] = [
     ("mcp_server_name_similarity", &["mcp_content_detected"]),
 ];
 
+/// Types of the journal for a type of the page that is none of the journal's.
+pub fn held_in(name: &str) -> Option<&'static [&'static str]> {
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, kinds)| *kinds)
+}
+
 /// Types that the page has too.
 const SHARED: [&str; 7] = [
     "mcp_tool_seen",

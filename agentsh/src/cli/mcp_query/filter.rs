@@ -78,16 +78,10 @@ impl Filter {
                     known(server, &reader.server_ids().await?)?;
                 }
                 if let Some(kind) = &self.kind {
-                    let mut kinds = reader.kinds().await?;
-                    kinds.extend(Event::KINDS.iter().map(|kind| (*kind).to_owned()));
-                    kinds.extend(super::documented::NAMES.map(|(name, _)| name.to_owned()));
-                    kinds.sort();
-                    kinds.dedup();
-                    let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
-                    one_of("--type", Some(kind), &kinds)?;
+                    known_type(kind, reader.kinds().await?)?;
                 }
             }
-            None => one_of("--type", self.kind.as_deref(), &Event::KINDS)?,
+            None => self.kind.as_deref().map_or(Ok(()), |kind| known_type(kind, Vec::new()))?,
         }
         Ok(EventFilter {
             session,
@@ -143,6 +137,15 @@ fn one_of(option: &str, given: Option<&str>, words: &[&str]) -> Result<(), Failu
         }
         _ => Ok(()),
     }
+}
+
+/// `kinds`: those on record.
+fn known_type(kind: &str, mut kinds: Vec<String>) -> Result<(), Failure> {
+    kinds.extend(Event::KINDS.iter().map(|kind| (*kind).to_owned()));
+    kinds.extend(super::documented::NAMES.map(|(name, _)| name.to_owned()));
+    kinds.sort();
+    kinds.dedup();
+    one_of("--type", Some(kind), &kinds.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn known(server: &str, ids: &[String]) -> Result<(), Failure> {

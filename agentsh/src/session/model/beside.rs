@@ -81,16 +81,13 @@ impl Model {
     ) -> Reply {
         let since = Instant::now();
         let (mut head, body) = request.into_parts();
-        let admitted = match self.read(provider, &mut head, body).await {
-            Ok((asked, body)) => self.admit(provider, &asked, body, since).await,
+        let admitted = match self.read(provider, &mut head, body, upstream).await {
+            Ok((Some(asked), body)) => self.admit(provider, &asked, body, since).await,
+            Ok((None, body)) => Ok(body),
             Err(refused) => Err(refused),
         };
         match admitted {
-            Ok(body) => {
-                // The body may have another length than it came with.
-                head.headers.remove(CONTENT_LENGTH);
-                self.forward(head, Either::Left(Full::new(body)), upstream).await
-            }
+            Ok(body) => self.forward(head, Either::Left(Full::new(body)), upstream).await,
             Err(refused) => refused,
         }
     }
@@ -145,8 +142,10 @@ impl Model {
         let (all, body) = match later {
             Later::File => (vec![one(hosted::FILES, Reach::Provider)], Either::Right(body)),
             Later::Batch => (vec![one(hosted::BATCH, Reach::Anywhere)], Either::Right(body)),
-            Later::Questions => match self.read(provider, &mut head, body).await {
-                Ok((asked, body)) => (asked.hosted, Either::Left(body)),
+            Later::Questions => match self.read(provider, &mut head, body, upstream).await {
+                Ok((asked, body)) => {
+                    (asked.map(|asked| asked.hosted).unwrap_or_default(), Either::Left(body))
+                }
                 Err(refused) => return refused,
             },
         };
@@ -159,17 +158,13 @@ impl Model {
             Err(refused) => return refused,
         };
         let body = match body {
-            Either::Left(_) => {
-                // The body may have another length than it came with.
-                head.headers.remove(CONTENT_LENGTH);
-                Either::Left(Full::new(allowed))
-            }
+            Either::Left(_) => Either::Left(Full::new(allowed)),
             Either::Right(body) => Either::Right(body),
         };
         self.forward(head, body, upstream).await
     }
 
-    async fn forward(&self, mut head: Parts, body: Outgoing, upstream: &Upstream) -> Reply {
+    pub(super) async fn forward(&self, mut head: Parts, body: Outgoing, upstream: &Upstream) -> Reply {
         hop_by_hop(&mut head.headers);
         match upstream.send(Request::from_parts(head, body)).await {
             Ok(answer) => {

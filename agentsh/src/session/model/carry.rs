@@ -24,10 +24,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::Mutex;
 
-use super::{Model, Outgoing};
-use crate::llm::Provider;
+use super::{Model, Outgoing, places};
+use crate::llm::{Provider, Route, route};
 use crate::net::allow::is_local;
-use crate::net::channel::{Carried, Channel, Ends, To};
+use crate::net::channel::{Carried, Channel, Ends, Picks, To};
 use crate::policy::domain::{self, Host};
 use crate::store::escape;
 
@@ -44,6 +44,7 @@ pub(super) struct Upstream {
     host: String,
     pub(super) port: u16,
     pub(super) is_tls: bool,
+    is_one: bool,
 }
 
 enum Sender {
@@ -54,7 +55,7 @@ enum Sender {
 
 impl Upstream {
     pub(super) fn to(&self) -> To<'_> {
-        To { host: &self.host, port: self.port, is_tls: self.is_tls }
+        To { host: &self.host, port: self.port, is_tls: self.is_tls, is_one: self.is_one }
     }
 
     pub(super) async fn send(
@@ -104,6 +105,12 @@ fn is_for<B>(request: &Request<B>, host: &str) -> bool {
         && headers.all(|value| value.to_str().is_ok_and(named))
 }
 
+/// Whether a request can be a question to a model, by its method and path. Its body says whether it is.
+fn is_question(method: &str, target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    method == "POST" && matches!(route(method, path), Route::Model(_) | Route::Measured(_))
+}
+
 impl Channel for Model {
     fn carries(&self, host: &Host, port: u16) -> bool {
         self.places
@@ -111,8 +118,12 @@ impl Channel for Model {
             .any(|(place, of)| *of == port && (place == host || (is_local(place) && is_local(host))))
     }
 
+    fn picks(&self) -> Option<Picks> {
+        places::is_everywhere(&self.session.facts).then_some(is_question)
+    }
+
     fn carry<'a>(&'a self, to: To<'a>, (program, model): Ends<'a>) -> Carried<'a> {
-        let To { host, port, is_tls } = to;
+        let To { host, port, is_tls, is_one } = to;
         Box::pin(async move {
             let broken = |error: hyper::Error| io::Error::other(error);
             let mut connection: Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
@@ -135,11 +146,12 @@ impl Channel for Model {
                 connection = Box::pin(async move { carried.await.map_err(broken) });
                 Sender::One(Mutex::new(sender))
             };
-            let upstream = Rc::new(Upstream { sender, host: host.to_owned(), port, is_tls });
+            let upstream = Rc::new(Upstream { sender, host: host.to_owned(), port, is_tls, is_one });
             let service = service_fn(move |request: Request<Incoming>| {
                 let upstream = Rc::clone(&upstream);
                 async move {
-                    if !is_for(&request, host) {
+                    // The relay has read the head of a single one.
+                    if !is_one && !is_for(&request, host) {
                         return Ok(self.misdirected(&request, host));
                     }
                     Ok::<_, Infallible>(self.serve(request, &upstream).await)
@@ -167,7 +179,11 @@ impl Channel for Model {
                 result.map_err(broken)
             } else {
                 let mut builder = server1::Builder::new();
-                builder.timer(TokioTimer::new()).header_read_timeout(HEAD).half_close(true);
+                builder
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD)
+                    .half_close(true)
+                    .keep_alive(!is_one);
                 let mut serving = pin!(builder.serve_connection(io, service));
                 loop {
                     tokio::select! {

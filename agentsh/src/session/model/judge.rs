@@ -1,12 +1,12 @@
 //! Who calls what in a model's answer, and what the policy says to it: the same checks, and the same record, as of a call on
-//! the wire. What only the wire knows (rates, pins, what arguments carry) is judged there, and what asks a person is asked
-//! there.
+//! the wire. What its arguments carry is judged there, and what asks a person is asked there.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::guard::{Decision, Guard, Outcome, Reason, Report, SubjectKind, Verdict};
 use crate::json;
@@ -23,10 +23,14 @@ const SEPARATOR: &str = "__";
 /// Stands for the server of tools that are the agent's own.
 pub(super) const OWN: &str = "agent";
 
+/// What judges calls on the wire, and since when it counts time. A call that an answer was let through with is counted here, and
+/// not once more when the agent makes it.
+pub type Wire = (Rc<RefCell<Guard>>, Instant);
+
 pub(super) struct SessionJudge {
     session: Rc<Session>,
     servers: Rc<BTreeSet<String>>,
-    guard: Guard,
+    wire: Wire,
     /// Of calls that were refused and are not on record yet.
     refused: Vec<(Call, ServerId, String, Decision)>,
 }
@@ -68,9 +72,8 @@ fn identify(servers: &BTreeSet<String>, call: &Call) -> Option<(ServerId, String
 }
 
 impl SessionJudge {
-    pub(super) fn new(session: Rc<Session>, servers: Rc<BTreeSet<String>>) -> Self {
-        let guard = Guard::new(&session.facts.policy.mcp);
-        Self { session, servers, guard, refused: Vec::new() }
+    pub(super) fn new(session: Rc<Session>, servers: Rc<BTreeSet<String>>, wire: Wire) -> Self {
+        Self { session, servers, wire, refused: Vec::new() }
     }
 
     /// Writes down what happened, before the agent hears of it. False: that is not possible.
@@ -129,8 +132,8 @@ impl Judge for SessionJudge {
             Some((server, tool)) => {
                 let arguments = json::read(call.arguments.as_bytes()).ok();
                 let matter = SubjectKind::ModelCall { tool: &tool, arguments: arguments.as_ref() };
-                // None of the checks of such a call counts in time.
-                let decision = self.guard.decide(&server, matter, Duration::ZERO);
+                let (guard, epoch) = &self.wire;
+                let decision = guard.borrow_mut().decide(&server, matter, epoch.elapsed());
                 (server, tool, decision)
             }
             None => {

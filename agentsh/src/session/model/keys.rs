@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: To<'_> = To { host: "api.openai.com", port: 443, is_tls: true };
+    const PLACE: To<'_> = To { host: "api.openai.com", port: 443, is_tls: true, is_one: false };
 
     fn keys() -> Keys {
         let keys = Keys::default();
@@ -281,17 +281,17 @@ mod tests {
             assert_eq!(headers["authorization"] == "Bearer sk-real", put.is_ok());
             put
         };
-        put(To { host: "localhost", port: 4000, is_tls: false }).unwrap();
+        put(To { host: "localhost", port: 4000, is_tls: false, is_one: false }).unwrap();
         for (host, port, is_tls) in [
             ("openrouter.ai", 443, true),
             ("api.openai.com.evil.example", 443, true),
             ("api.openai.com", 8443, true),
             ("localhost", 4001, false),
         ] {
-            let why = put(To { host, port, is_tls }).unwrap_err();
+            let why = put(To { host, port, is_tls, is_one: false }).unwrap_err();
             assert!(why.contains("OPENAI_API_KEY is for api.openai.com:443"), "{why}");
         }
-        for to in [To { is_tls: false, ..PLACE }, To { host: "gate.lan", port: 80, is_tls: false }] {
+        for to in [To { is_tls: false, ..PLACE }, To { host: "gate.lan", port: 80, is_tls: false, ..PLACE }] {
             assert!(put(to).unwrap_err().contains("with TLS alone"));
         }
     }

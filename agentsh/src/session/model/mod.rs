@@ -34,12 +34,13 @@ use self::canary::Canary;
 use self::carry::Upstream;
 use self::hosted::Reachable;
 use self::judge::SessionJudge;
+pub use self::judge::Wire;
 use self::keys::Keys;
 use self::ledger::Ledger;
 use super::Session;
 use super::content::FILES;
 use crate::agent::{Endpoint, providers};
-use crate::guard::{Guard, SubjectKind};
+use crate::guard::SubjectKind;
 use crate::llm::canary::Needle;
 use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
 use crate::policy::domain::{self, Host};
@@ -64,8 +65,8 @@ pub struct Model {
     /// Routes and secrets that were told already.
     told: RefCell<BTreeSet<String>>,
     turns: RefCell<Turns>,
-    /// Judges what follows on the wire, and hears in which turn that is.
-    wire: Rc<RefCell<Guard>>,
+    /// Judges calls, here and on the wire, and hears in which turn they are.
+    wire: Wire,
     /// Where the provider may go for the agent.
     reachable: OnceCell<Reachable>,
 }
@@ -92,7 +93,7 @@ impl Model {
         session: &Rc<Session>,
         endpoints: &[Endpoint],
         servers: BTreeSet<String>,
-        wire: Rc<RefCell<Guard>>,
+        wire: Wire,
     ) -> Option<Rc<Self>> {
         let policy = &session.facts.policy.llm;
         let places: Vec<(Host, u16)> = endpoints
@@ -100,7 +101,7 @@ impl Model {
             .filter(|endpoint| places::way(&session.facts, endpoint).is_some())
             .filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
             .collect();
-        if places.is_empty() {
+        if places.is_empty() && !places::is_everywhere(&session.facts) {
             return None;
         }
         let needs = Canary::of(policy);
@@ -165,7 +166,7 @@ impl Model {
     }
 
     fn judge(&self) -> SessionJudge {
-        SessionJudge::new(Rc::clone(&self.session), Rc::clone(&self.servers))
+        SessionJudge::new(Rc::clone(&self.session), Rc::clone(&self.servers), self.wire.clone())
     }
 
     /// One request and its answer.
@@ -192,12 +193,13 @@ impl Model {
         let since = Instant::now();
         let refuse = |status, why: &str| self.withheld(provider, status, why);
         let (mut head, body) = request.into_parts();
-        let (asked, body) = match self.read(provider, &mut head, body).await {
-            Ok(read) => read,
+        let (asked, body) = match self.read(provider, &mut head, body, upstream).await {
+            Ok((Some(asked), body)) => (asked, body),
+            Ok((None, body)) => return self.forward(head, Either::Left(Full::new(body)), upstream).await,
             Err(refused) => return refused,
         };
         if let Some(said) = asked.said {
-            self.wire.borrow_mut().in_turn(self.turns.borrow_mut().hear(said));
+            self.wire.0.borrow_mut().in_turn(self.turns.borrow_mut().hear(said));
         }
         let body = match self.admit(provider, &asked, body, since).await {
             Ok(body) => body,
@@ -214,8 +216,6 @@ impl Model {
             }
         };
         hop_by_hop(&mut head.headers);
-        // The body may have another length than it came with; hyper writes the one that it has.
-        head.headers.remove(CONTENT_LENGTH);
         whole_and_plain(&mut head.headers);
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
         let timeout = self.session.facts.policy.llm.timeout();
@@ -290,13 +290,15 @@ impl Model {
         }
     }
 
-    /// A request and its body, without the encoding that it came in.
+    /// A request and its body, without the encoding that it came in. None: it is no question, at a place of which nobody said that a
+    /// model is there.
     async fn read(
         &self,
         provider: Provider,
         head: &mut Parts,
         body: Incoming,
-    ) -> Result<(request::Asked, Bytes), Reply> {
+        upstream: &Upstream,
+    ) -> Result<(Option<request::Asked>, Bytes), Reply> {
         let refuse = |status, why: &str| self.withheld(provider, status, why);
         let body = Limited::new(body, MAX_REQUEST).collect().await.map_err(|_| {
             refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is longer than 64 MiB, or broke off")
@@ -304,10 +306,15 @@ impl Model {
         let body = encoding::decode(&mut head.headers, body.to_bytes(), MAX_REQUEST).map_err(|why| {
             refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("a compressed request: {why}"))
         })?;
-        let asked = request::read(provider, head.uri.path(), &body).map_err(|error| {
-            refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"))
-        })?;
-        Ok((asked, body))
+        // The body may have another length than it came with; hyper writes the one that it has.
+        head.headers.remove(CONTENT_LENGTH);
+        match request::read(provider, head.uri.path(), &body) {
+            Ok(asked) if !upstream.to().is_one || !asked.model.is_empty() => Ok((Some(asked), body)),
+            Err(error) if !upstream.to().is_one => {
+                Err(refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}")))
+            }
+            _ => Ok((None, body)),
+        }
     }
 
     /// The body as it goes on, when the provider may do what it says, the budgets have room for it and no secret keeps it.
@@ -356,7 +363,7 @@ impl Model {
             let server = ServerId(FILES.to_owned());
             let matter = SubjectKind::OwnRead { tool: &read.tool, lines: &lines };
             // Nothing is decided about it: it is remembered.
-            let _ = self.wire.borrow_mut().decide(&server, matter, std::time::Duration::ZERO);
+            let _ = self.wire.0.borrow_mut().decide(&server, matter, std::time::Duration::ZERO);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Where the agent's model is, and which way its answers come to be judged there.
 
 use crate::agent::{Endpoint, Judged, Scheme};
+use crate::policy::LlmPolicy;
 use crate::sandbox::{Enforcement, State};
 use crate::session::Facts;
 use crate::session::{Session, trust};
@@ -31,12 +32,19 @@ fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bo
     }
 }
 
+/// Whether questions to models that nobody named are looked for, where there is no TLS.
+#[must_use]
+pub fn is_everywhere(facts: &Facts) -> bool {
+    facts.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
+}
+
 /// Which way was taken, for the report. None: there is no model that agentsh knows of.
 #[must_use]
 pub fn told(session: &Session, endpoints: &[Endpoint]) -> Option<Enforcement> {
     const LAYER: &str = "model";
     const ASKED: &str = "tool calls are judged before the agent sees them";
     let (mut judged, mut unread) = (Vec::new(), Vec::new());
+    let (llm, is_everywhere) = (&session.facts.policy.llm, is_everywhere(&session.facts));
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.judged != Judged::Never) {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
         match way(&session.facts, endpoint) {
@@ -45,12 +53,30 @@ pub fn told(session: &Session, endpoints: &[Endpoint]) -> Option<Enforcement> {
             None => unread.push(place),
         }
     }
+    if is_everywhere && !judged.is_empty() {
+        judged.push("what else is asked without TLS".to_owned());
+    }
     let unread = unread.join(", ");
     // Who switched it off knows it.
-    let is_off = session.facts.policy.llm.enabled.as_ref().is_some_and(|enabled| !enabled.value);
+    let is_off = llm.enabled.as_ref().is_some_and(|enabled| !enabled.value);
     let why = || format!("nobody reads what goes to {unread}; to judge it: `llm: {{enabled: true}}`");
     match (judged.is_empty(), unread.is_empty()) {
         _ if is_off => None,
+        (true, true) if is_everywhere => Some(Enforcement::less(
+            LAYER,
+            ASKED,
+            "judged without TLS",
+            State::Degraded,
+            "nobody knows where the models of this agent are: what it asks in TLS, in a batch, or in another API than those of \
+             Anthropic, OpenAI and Google is not read",
+        )),
+        (true, true) if *llm != LlmPolicy::default() => Some(Enforcement::less(
+            LAYER,
+            ASKED,
+            "not judged",
+            State::Absent,
+            "nobody knows where the models of this agent are; to judge those that it asks without TLS: `llm: {enabled: true}`",
+        )),
         (true, true) => None,
         (true, false) => Some(Enforcement::less(LAYER, ASKED, "not judged", State::Absent, why())),
         (false, true) => Some(Enforcement::enforced(LAYER, format!("{ASKED}: {}", judged.join(", ")))),

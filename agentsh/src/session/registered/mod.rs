@@ -169,7 +169,8 @@ mod tests {
         let mut report = Report::default();
         let now = Duration::ZERO;
         let (audience, caller, turn, seen) = ("", None, None, Seen::NOTHING);
-        let subject = Subject { server: &server, matter, audience, caller, now, turn, seen };
+        let subject =
+            Subject { server: &server, matter, audience, caller, now, turn, is_promised: false, seen };
         registered.clone().judge(&subject, &mut report);
         report.is_blocked()
     }

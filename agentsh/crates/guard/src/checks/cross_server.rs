@@ -241,8 +241,10 @@ impl CrossServer {
     fn call(&mut self, subject: &Subject<'_>, tool: &str, was_listed: bool, report: &mut Report) {
         let (server, now) = (subject.server, subject.now);
         let kind = self.sink(server, tool);
-        // A name that no listing has is made up by the client: it passes for nothing.
-        if (was_listed || self.policy.asked())
+        let is_made = matches!(subject.matter, SubjectKind::Call { .. });
+        // A name that no listing has is made up by the client, or by its model: it passes for nothing.
+        if is_made
+            && (was_listed || self.policy.asked())
             && let Some(first) = self.shadowed(server, tool, report)
             && (first.tool != tool || self.policy.blocks_names())
         {
@@ -282,7 +284,7 @@ impl CrossServer {
                 break;
             }
         }
-        if let Some((most, window)) = self.policy.burst() {
+        if let Some((most, window)) = self.policy.burst().filter(|_| !subject.is_promised) {
             let calls = self.calls.entry(server.clone()).or_default();
             while calls.front().is_some_and(|at| now.saturating_sub(*at) > window) {
                 calls.pop_front();
@@ -359,14 +361,17 @@ impl Check for CrossServer {
                 self.names(subject, name, report);
             }
             SubjectKind::Call { tool, hash, .. } => self.call(subject, tool, hash.is_some(), report),
+            SubjectKind::ModelCall { tool, .. } => self.call(subject, tool, false, report),
             _ => {}
         }
     }
 
     /// Only calls that go through count: for a burst, and as reads.
     fn passed(&mut self, subject: &Subject<'_>) {
-        let SubjectKind::Call { tool, .. } = subject.matter else { return };
-        if self.policy.burst().is_some() {
+        let (SubjectKind::Call { tool, .. } | SubjectKind::ModelCall { tool, .. }) = subject.matter else {
+            return;
+        };
+        if self.policy.burst().is_some() && !subject.is_promised {
             self.calls.entry(subject.server.clone()).or_default().push_back(subject.now);
         }
         if self.policy.asked() && self.is_source(subject.server, tool) {

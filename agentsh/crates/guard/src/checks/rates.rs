@@ -23,7 +23,10 @@ impl Rates {
 
 impl Check for Rates {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
-        let SubjectKind::Call { .. } = subject.matter else { return };
+        let (SubjectKind::Call { .. } | SubjectKind::ModelCall { .. }) = subject.matter else { return };
+        if subject.is_promised {
+            return;
+        }
         let Some(limit) = rate_of(&self.limits, subject.server) else { return };
         let full = || Bucket::new(limit.value, subject.now);
         let bucket = self.buckets.entry(subject.server.clone()).or_insert_with(full);

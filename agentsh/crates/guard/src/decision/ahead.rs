@@ -127,6 +127,7 @@ impl OffloadJob {
             caller: None,
             now: self.now,
             turn: self.turn,
+            is_promised: false,
             seen: Seen::NOTHING,
         };
         let mut rewrites = Vec::new();

@@ -22,6 +22,8 @@ pub struct Subject<'a> {
     pub now: Duration,
     /// In which turn of the agent and its user; None: nobody knows.
     pub turn: Option<u64>,
+    /// It was counted when a model's answer asked for it.
+    pub is_promised: bool,
     /// What the check that is asked saw of it on another thread.
     pub seen: Seen<'a>,
 }
@@ -43,8 +45,8 @@ pub enum SubjectKind<'a> {
         unlisted: bool,
         arguments: Option<&'a Json<'a>>,
     },
-    /// A model says that a tool is to be called. The agent has not heard of it yet; what the wire alone knows, such as what
-    /// was listed or how often, is judged there.
+    /// A model says that a tool is to be called. The agent has not heard of it yet; what its arguments carry is judged on the
+    /// wire.
     ModelCall { tool: &'a str, arguments: Option<&'a Json<'a>> },
     /// What an agent read with a tool of its own, as it shows it to its model: lines of it that hold a secret.
     OwnRead { tool: &'a str, lines: &'a Json<'a> },

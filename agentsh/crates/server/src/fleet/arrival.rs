@@ -81,7 +81,7 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
         return Err(stopped(&known.state));
     }
     let after = batch.after;
-    if let Some(misfit) = misfit_of_place(&known, batch) {
+    if let Some(misfit) = misfit_of_place(db, &known, batch)? {
         return Err(put_on_record(db, places, host, misfit)?);
     }
     if after.id > known.last_id {
@@ -178,18 +178,24 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<Known, Refusal> {
 }
 
 /// The row behind which the host goes on has to be the one that is here.
-fn misfit_of_place(known: &Known, batch: &Batch) -> Option<ChainMismatch> {
+fn misfit_of_place(
+    db: &mut dyn Connection,
+    known: &Known,
+    batch: &Batch,
+) -> Result<Option<ChainMismatch>, DbError> {
     let after = batch.after;
     let shown =
         |hash: Option<[u8; 32]>| hash.map_or_else(|| "none".to_owned(), |hash| agentsh_base::hex(&hash));
     let found = if after.id == known.last_id {
         after.hash
     } else {
-        let row = batch.rows.iter().find(|row| row.id == known.last_id)?;
-        Some(row.hash)
+        match batch.rows.iter().find(|row| row.id == known.last_id) {
+            Some(row) => Some(row.hash),
+            None => return Ok(None),
+        }
     };
     if known.last_id == 0 || found == Some(known.last_hash) {
-        return None;
+        return Ok(None);
     }
     let kind = if found.is_none() { "missing" } else { "rewritten" };
     let detail = match found {
@@ -198,7 +204,11 @@ fn misfit_of_place(known: &Known, batch: &Batch) -> Option<ChainMismatch> {
         }
         Some(_) => format!("event {} of its journal is another one than the one that it sent", known.last_id),
     };
-    Some(ChainMismatch { kind, session: String::new(), detail, found: shown(found) })
+    // Of which session that event was. The server may have forgotten it.
+    let rows = db.rows("SELECT session FROM events WHERE id = $1", &[Value::Int(known.last_event)])?;
+    let session = rows.first().and_then(|row| row.first()).map(|id| id.as_text().to_owned());
+    let session = session.unwrap_or_default();
+    Ok(Some(ChainMismatch { kind, session, detail, found: shown(found) }))
 }
 
 /// Whether a row is the next one of its session; a session that is not known yet is looked up, or begun.
