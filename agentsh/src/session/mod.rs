@@ -38,6 +38,7 @@ mod go_modules;
 pub mod grants;
 mod guarded_names;
 pub mod guarded_terminal;
+mod head;
 pub mod host_programs;
 mod installed;
 mod interface;
@@ -93,7 +94,7 @@ mod trees;
 pub mod trust;
 pub mod undo;
 mod unknown;
-mod user_git;
+pub mod user_git;
 pub mod wanted;
 pub mod watch;
 mod why;
@@ -114,7 +115,7 @@ use crate::sandbox::cgroup::Bound;
 use crate::sandbox::spec::SandboxSpec;
 use crate::store::pins::PinStore;
 use crate::store::words::{BundleState, LayerState};
-use crate::store::{Event, Journal, StoreError, running};
+use crate::store::{Event, Journal, PolicyLayer, StoreError, running};
 use crate::types::{ServerId, SessionId};
 
 pub use context::{Context, ContextError};
@@ -364,6 +365,8 @@ impl Session {
             kernel: kernel(),
             uid: rustix::process::getuid().as_raw(),
             network_programs,
+            policy_layers: session.facts.policy.layers.iter().map(hashed).collect(),
+            head: head::head(&session.facts.context.project),
         });
         if let Some(why) = fleet::start(&session.facts.context.state) {
             session.record.note(&format!("fleet: nothing is forwarded: {why}"));
@@ -472,7 +475,11 @@ impl Session {
         self.live.network.close().await;
         self.keep_interfaces().await;
         let duration_ms = u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.record.journal.record(Event::SessionEnded { exit_code, duration_ms });
+        self.record.journal.record(Event::SessionEnded {
+            exit_code,
+            duration_ms,
+            head: head::head(&self.facts.context.project),
+        });
         if let Some(policed) = self.live.network.let_go() {
             self.clean_up(policed);
         }
@@ -499,6 +506,10 @@ impl Session {
         self.live.ending.sandboxes.set(number + 1);
         format!("agentsh-{}-{number}", std::process::id())
     }
+}
+
+fn hashed((file, layer): (&String, &policy::WrittenLayer)) -> PolicyLayer {
+    PolicyLayer { file: file.clone(), hash: layer.hash.clone() }
 }
 
 fn kernel() -> String {
