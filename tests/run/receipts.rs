@@ -19,9 +19,8 @@ fn outside(place: &Place, script: &str) -> String {
 fn session(place: &Place) -> (PathBuf, String) {
     place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
     outside(place, "git init -q -b main . && echo one > file && git add file && git commit -qm one");
-    place.shell(COMMITS).expect_code(0);
     let file = place.path("run").join("receipt.json");
-    let words = ["receipt", "--output", file.to_str().unwrap()];
+    let words = ["run", "--quiet", "--receipt", file.to_str().unwrap(), "--", "sh", "-c", COMMITS];
     Outcome::of(&mut place.agentsh(&words)).expect_code(0);
     let text = std::fs::read_to_string(&file).unwrap();
     (file, text)
@@ -70,6 +69,10 @@ fn a_receipt_is_checked_on_another_machine() {
 
         let here = verify(&place, &place.home, &file, &[]).expect_code(0);
         assert!(here.stdout.contains("its record is here, and is what it says"), "{here}");
+        let again = place.path("run").join("again.json");
+        let words = ["receipt", "--output", again.to_str().unwrap()];
+        Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+        verify(&place, &place.home, &again, &[]).expect_code(0);
         let line = Outcome::of(&mut place.agentsh(&["receipt", "key"])).expect_code(0).stdout;
         let key = place.write(place.path("allowed"), format!("ada@example.org {line}"));
         let key = ["--key", key.to_str().unwrap()];
@@ -103,6 +106,11 @@ fn a_receipt_is_checked_on_another_machine() {
         refused(ask(&[]), "layers: 'no such layer' is not on record for the agent");
         place.write(&asked, "layer: [landlock]\n");
         ask(&[]).expect_code(2);
+        assert_ne!(
+            place.shell("cat ~/.local/state/agentsh/receipt.key").code,
+            0,
+            "the key is not there inside"
+        );
     }
 }
 

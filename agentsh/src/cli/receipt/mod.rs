@@ -123,10 +123,9 @@ pub async fn of_session(
     let session = reader.session(session).await?;
     let facts::Facts { mut predicate, project, heads } = facts::of(&mut reader, session).await?;
     let repository = Repository::at(Path::new(&project))?;
-    let made = match &heads {
-        (before, Some(after)) if before.as_ref() != Some(after) => {
-            repository.between(before.as_deref(), after)?
-        }
+    let (before, after) = (heads.0.as_deref(), heads.1.as_deref());
+    let made = match after {
+        Some(after) if before != Some(after) => repository.between(before, after)?,
         _ => Vec::new(),
     };
     let commits = match commit {
@@ -139,7 +138,7 @@ pub async fn of_session(
         Some(rev) => {
             let named = repository.commit(rev)?;
             if !made.contains(&named) {
-                if named.time < predicate.session.started.as_second() {
+                if repository.between(before, &named.id)?.is_empty() {
                     return Err(Failure::No(format!(
                         "commit {} was made before session {session}",
                         named.id

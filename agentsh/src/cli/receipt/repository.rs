@@ -16,8 +16,6 @@ pub struct Repository {
 pub struct Commit {
     pub id: String,
     pub tree: String,
-    /// When it was committed, in seconds since 1970.
-    pub time: i64,
 }
 
 impl Repository {
@@ -52,7 +50,7 @@ impl Repository {
     }
 
     fn list(&self, revs: &[&str]) -> Option<Vec<Commit>> {
-        let said = self.ask(&[&["rev-list", "--format=%H %T %ct"], revs, &["--"]].concat())?;
+        let said = self.ask(&[&["rev-list", "--format=%H %T"], revs, &["--"]].concat())?;
         let lines = said.lines().filter(|line| !line.starts_with("commit "));
         lines.map(read).collect()
     }
@@ -65,6 +63,6 @@ impl Repository {
 }
 
 fn read(line: &str) -> Option<Commit> {
-    let [id, tree, time] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
-    Some(Commit { id: id.to_owned(), tree: tree.to_owned(), time: time.parse().ok()? })
+    let (id, tree) = line.split_once(' ')?;
+    Some(Commit { id: id.to_owned(), tree: tree.to_owned() })
 }
