@@ -58,7 +58,7 @@ pub struct Predicate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
-    /// The record says where the repository stood at both ends of the session, and they lie between.
+    /// The record says where the repository stood at both ends of the session; they lie between, and are no older.
     Record,
     /// Whoever signed says so.
     Signer,

@@ -124,10 +124,14 @@ pub async fn of_session(
     let facts::Facts { mut predicate, project, heads } = facts::of(&mut reader, session).await?;
     let repository = Repository::at(Path::new(&project))?;
     let (before, after) = (heads.0.as_deref(), heads.1.as_deref());
-    let made = match after {
-        Some(after) if before != Some(after) => repository.between(before, after)?,
+    // Where the beginning is not known, all that came before would be the session's.
+    let mut made = match (before, after) {
+        (Some(before), Some(after)) => repository.between(before, after)?,
         _ => Vec::new(),
     };
+    // A branch that was there already, or came from elsewhere, holds what others made.
+    let started = predicate.session.started.as_second();
+    made.retain(|commit| commit.time >= started);
     let commits = match commit {
         None if made.is_empty() => {
             return Err(Failure::No(format!(
@@ -138,7 +142,8 @@ pub async fn of_session(
         Some(rev) => {
             let named = repository.commit(rev)?;
             if !made.contains(&named) {
-                if repository.between(before, &named.id)?.is_empty() {
+                let newer = before.map(|before| repository.between(before, &named.id)).transpose()?;
+                if named.time < started || newer.is_some_and(|newer| newer.is_empty()) {
                     return Err(Failure::No(format!(
                         "commit {} was made before session {session}",
                         named.id

@@ -16,6 +16,8 @@ pub struct Repository {
 pub struct Commit {
     pub id: String,
     pub tree: String,
+    /// When it was committed, in seconds since 1970.
+    pub time: i64,
 }
 
 impl Repository {
@@ -40,9 +42,8 @@ impl Repository {
     }
 
     /// Those that came behind one, up to another one.
-    pub fn between(&self, before: Option<&str>, after: &str) -> Result<Vec<Commit>, Failure> {
-        let without = before.map(|before| format!("^{before}"));
-        let revs: Vec<&str> = [after].into_iter().chain(without.as_deref()).collect();
+    pub fn between(&self, before: &str, after: &str) -> Result<Vec<Commit>, Failure> {
+        let revs = [after, &format!("^{before}")];
         self.list(&revs).ok_or_else(|| {
             let place = self.directory.display();
             Failure::Failed(format!("git does not list the commits up to {after} in {place}"))
@@ -50,7 +51,7 @@ impl Repository {
     }
 
     fn list(&self, revs: &[&str]) -> Option<Vec<Commit>> {
-        let said = self.ask(&[&["rev-list", "--format=%H %T"], revs, &["--"]].concat())?;
+        let said = self.ask(&[&["rev-list", "--format=%H %T %ct"], revs, &["--"]].concat())?;
         let lines = said.lines().filter(|line| !line.starts_with("commit "));
         lines.map(read).collect()
     }
@@ -63,6 +64,6 @@ impl Repository {
 }
 
 fn read(line: &str) -> Option<Commit> {
-    let (id, tree) = line.split_once(' ')?;
-    Some(Commit { id: id.to_owned(), tree: tree.to_owned() })
+    let [id, tree, time] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+    Some(Commit { id: id.to_owned(), tree: tree.to_owned(), time: time.parse().ok()? })
 }
