@@ -25,6 +25,7 @@ pub use agentsh_mcp as mcp;
 pub use agentsh_net as net;
 pub use agentsh_pin as pin;
 pub use agentsh_policy as policy;
+pub use agentsh_receipt as receipt;
 pub use agentsh_registrar as registrar;
 pub use agentsh_registry as registry;
 pub use agentsh_remote as remote;

@@ -32,6 +32,7 @@ mod prompt;
 mod published;
 mod queries;
 mod readme;
+mod receipts;
 mod remember;
 mod remote;
 mod report;

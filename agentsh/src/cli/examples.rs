@@ -184,6 +184,21 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policy schema", &["agentsh policy schema > policy.schema.json"]),
     ("policy test", &["agentsh policy test", "agentsh policy test policy.yaml"]),
     (
+        "receipt",
+        &[
+            "agentsh receipt --output receipt.json              # the last session, and the commits that it made",
+            "agentsh receipt 01a20aed --commit HEAD --key ~/.ssh/id_ed25519 --output receipt.json",
+        ],
+    ),
+    (
+        "receipt verify",
+        &[
+            "agentsh receipt verify receipt.json --commit HEAD --key allowed_signers",
+            "agentsh receipt verify receipt.json --key ada.pub --policy requirements.yaml",
+        ],
+    ),
+    ("receipt key", &["agentsh receipt key", "agentsh receipt key --key ~/.ssh/id_ed25519"]),
+    (
         "report",
         &[
             "agentsh report",

@@ -16,7 +16,7 @@ const FIRST: [&str; 10] =
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Agents", &["disable", "status", "client-config", "undo", "demo"]),
     ("MCP servers", &["profile", "login", "logout", "proxy", "gateway", "scan", "advisories"]),
-    ("Records", &["events"]),
+    ("Records", &["events", "receipt"]),
     ("Teams", &["fleet", "registry"]),
     ("Inside a sandbox", &["call", "why"]),
     ("This machine", &["setup", "vet-url", "completions", "man"]),

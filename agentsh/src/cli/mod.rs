@@ -26,6 +26,7 @@ mod pins;
 pub mod policy;
 mod profile;
 pub mod proxy;
+mod receipt;
 pub mod registry;
 pub mod report;
 mod review;
@@ -101,6 +102,8 @@ enum Verb {
     /// The same as `agentsh report list`
     #[command(hide = true)]
     Sessions(sessions::SessionsArgs),
+    /// Prove to others what a session did: a signed statement about its commits
+    Receipt(receipt::ReceiptArgs),
     /// Show, apply or discard the changes of a run with `--review`
     Review(review::ReviewArgs),
     /// Restore a file to its state before a session
@@ -213,6 +216,9 @@ pub fn main() -> ExitCode {
         Verb::Sessions(args) => {
             on_one_thread(sessions::run(args, &mut anstream::stdout(), &mut style::stderr()))
         }
+        Verb::Receipt(args) => {
+            on_one_thread(receipt::run(args, &mut anstream::stdout(), &mut style::stderr()))
+        }
         Verb::Review(args) => review::run(&args, &mut anstream::stdout(), &mut style::stderr()),
         Verb::Undo(args) => undo::run(&args),
         Verb::Events(args) => on_one_thread(events::run(args, &mut anstream::stdout(), &mut style::stderr())),
@@ -249,8 +255,8 @@ fn misused() -> u8 {
             exit::USAGE
         }
         [
-            "advisories" | "mcp" | "approvals" | "report" | "review" | "sessions" | "events" | "scan"
-            | "registry" | "fleet" | "call",
+            "advisories" | "mcp" | "approvals" | "receipt" | "report" | "review" | "sessions" | "events"
+            | "scan" | "registry" | "fleet" | "call",
             ..,
         ] => exit::USAGE,
         _ => exit::FAILED,

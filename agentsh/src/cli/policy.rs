@@ -443,7 +443,7 @@ async fn show(
 
 /// What the layer is called that a rule comes from.
 fn layer_of(policy: &Policy, rule: &RuleRef) -> &'static str {
-    policy.layers.get(&rule.file).copied().unwrap_or("default")
+    policy.layers.get(&rule.file).map_or("default", |layer| layer.word)
 }
 
 fn test(

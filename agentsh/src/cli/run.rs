@@ -63,6 +63,9 @@ pub struct RunArgs {
     /// Write the report of the run as JSON; the file is made before the run
     #[arg(long, value_name = "FILE")]
     report_json: Option<PathBuf>,
+    /// Write what `agentsh receipt` would print of the run; the file is made before the run
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
     /// No summary at the end
     #[arg(long)]
     quiet: bool,
@@ -122,9 +125,11 @@ pub fn run(mut args: RunArgs) -> impl Future<Output = u8> {
 }
 
 async fn run_given(args: RunArgs, given: Given) -> u8 {
-    let target = match args.report_json.as_deref().map(Target::open).transpose() {
-        Ok(target) => target,
-        Err(why) => return fail(&why),
+    let open =
+        |file: &Option<PathBuf>, what| file.as_deref().map(|file| Target::open(file, what)).transpose();
+    let (target, receipt) = match (open(&args.report_json, "report"), open(&args.receipt, "receipt")) {
+        (Ok(target), Ok(receipt)) => (target, receipt),
+        (Err(why), _) | (_, Err(why)) => return fail(&why),
     };
     // Known before the run: afterwards it would be a pity.
     if let Some(file) = args.learn.as_deref().filter(|file| file.symlink_metadata().is_ok()) {
@@ -153,6 +158,9 @@ async fn run_given(args: RunArgs, given: Given) -> u8 {
             if !args.quiet && is_untold && outcome.exit_code != 0 && !outcome.session.facts.tells_files {
                 let _ = writeln!(style::stderr(), "{WHERE_TO_ASK}");
             }
+            if let Some(target) = receipt {
+                signed(&outcome.session, target).await;
+            }
             if args.network_learn {
                 outcome.session.record.note(&network::learned(&outcome.session));
                 outcome.session.record.release_notes();
@@ -163,9 +171,7 @@ async fn run_given(args: RunArgs, given: Given) -> u8 {
             outcome.exit_code
         }
         Err(error) => {
-            if let Some(target) = target {
-                target.discard();
-            }
+            target.into_iter().chain(receipt).for_each(Target::discard);
             fail(&explained(&error));
             exit_code_of(&error)
         }
@@ -197,6 +203,18 @@ async fn learned(session: &Session, file: &Path) {
     session.record.release_notes();
 }
 
+/// The program's exit status stays what it is where that fails.
+async fn signed(session: &Session, target: Target) {
+    let id = session.facts.id.to_string();
+    match super::receipt::of_session(&session.facts.context.state, &id, None, None).await {
+        Ok(text) => target.tell(&text),
+        Err(why) => {
+            target.discard();
+            fail(&why.to_string());
+        }
+    }
+}
+
 /// With what `doctor` would say about a step that the kernel refused.
 fn explained(error: &RunError) -> String {
     match error {
@@ -208,31 +226,39 @@ fn explained(error: &RunError) -> String {
     }
 }
 
-/// Where the report goes. Opened before the agent runs: a wrong path is known at once, and what the agent puts in its
+/// Where a report or a receipt goes. Opened before the agent runs: a wrong path is known at once, and what the agent puts in its
 /// place afterwards is not followed.
 struct Target {
+    what: &'static str,
     path: PathBuf,
     file: File,
     is_new: bool,
 }
 
 impl Target {
-    fn open(path: &Path) -> Result<Self, String> {
+    fn open(path: &Path, what: &'static str) -> Result<Self, String> {
         if path == Path::new("-") {
-            return Err("--report-json: standard output is the agent's; name a file".to_owned());
+            return Err(format!("the {what} needs a file: standard output is the agent's"));
         }
         let is_new = path.symlink_metadata().is_err();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file =
-            opened.map_err(|error| format!("cannot write the report to {}: {error}", path.display()))?;
-        Ok(Self { path: path.to_owned(), file, is_new })
+            opened.map_err(|error| format!("cannot write the {what} to {}: {error}", path.display()))?;
+        Ok(Self { what, path: path.to_owned(), file, is_new })
     }
 
-    /// The run never began.
+    /// There is nothing to write.
     fn discard(self) {
         if self.is_new {
             // An empty file that stays is no harm.
             let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn tell(self, text: &str) {
+        let to = format!("{} to {}", self.what, self.path.display());
+        if let Err(error) = self.write(text) {
+            fail(&format!("cannot write the {to}: {error}"));
         }
     }
 
@@ -265,15 +291,14 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
         }
     }
     let Some(target) = target else { return };
-    let path = target.path.clone();
-    let written = async {
+    let text = async {
         let reader = Reader::open(&session.facts.context.state).await.map_err(|error| error.to_string())?;
         let mut reader = reader.ok_or_else(|| "nothing was recorded".to_owned())?;
         let summary = reader.summary(session.facts.id).await.map_err(|error| error.to_string())?;
-        let text = serde_json::to_string_pretty(&summary).map_err(|error| error.to_string())?;
-        target.write(&(text + "\n")).map_err(|error| error.to_string())
+        serde_json::to_string_pretty(&summary).map_err(|error| error.to_string())
     };
-    if let Err(error) = written.await {
-        fail(&format!("cannot write the report to {}: {error}", path.display()));
+    match text.await {
+        Ok(text) => target.tell(&(text + "\n")),
+        Err(error) => drop(fail(&format!("cannot write the report to {}: {error}", target.path.display()))),
     }
 }

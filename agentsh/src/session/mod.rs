@@ -27,6 +27,7 @@ pub mod gateway;
 pub mod given;
 mod guarded_names;
 pub mod guarded_terminal;
+mod head;
 mod interface;
 pub mod interface_pins;
 pub mod inventory;
@@ -93,7 +94,7 @@ use crate::sandbox::cgroup::Bound;
 use crate::sandbox::spec::SandboxSpec;
 use crate::store::pins::PinStore;
 use crate::store::words::{BundleState, LayerState};
-use crate::store::{Event, Journal, StoreError, running};
+use crate::store::{Event, Journal, PolicyLayer, StoreError, running};
 use crate::types::{ServerId, SessionId};
 
 pub use agentsh_host::{Context, ContextError};
@@ -347,6 +348,8 @@ impl Session {
             kernel: kernel(),
             uid: rustix::process::getuid().as_raw(),
             network_programs,
+            policy_layers: session.facts.policy.layers.iter().map(hashed).collect(),
+            head: head::head(&session.facts.context.project),
         });
         if let Some(why) = fleet::start(&session.facts.context.state) {
             session.record.note(&format!("fleet: nothing is forwarded: {why}"));
@@ -455,7 +458,11 @@ impl Session {
         self.live.network.close().await;
         self.keep_interfaces().await;
         let duration_ms = u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.record.journal.record(Event::SessionEnded { exit_code, duration_ms });
+        self.record.journal.record(Event::SessionEnded {
+            exit_code,
+            duration_ms,
+            head: head::head(&self.facts.context.project),
+        });
         if let Some(policed) = self.live.network.let_go() {
             self.clean_up(policed);
         }
@@ -482,6 +489,10 @@ impl Session {
         self.live.ending.sandboxes.set(number + 1);
         format!("agentsh-{}-{number}", std::process::id())
     }
+}
+
+fn hashed((file, layer): (&String, &policy::WrittenLayer)) -> PolicyLayer {
+    PolicyLayer { file: file.clone(), hash: layer.hash.clone() }
 }
 
 fn kernel() -> String {

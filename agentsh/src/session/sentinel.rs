@@ -133,7 +133,7 @@ impl Watch {
                 state: crate::store::words::LayerState::Absent,
                 why: message,
             });
-            journal.record(Event::SessionEnded { exit_code: EXIT_CODE, duration_ms: 0 });
+            journal.record(Event::SessionEnded { exit_code: EXIT_CODE, duration_ms: 0, head: None });
             if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() {
                 let _told_above = runtime.block_on(journal.close());
             }

@@ -139,7 +139,8 @@ impl<'a> Git<'a> {
         of_user.next_back().map(|pair| pair[1].to_vec())
     }
 
-    fn ask(&self, words: &[OsString], directory: &Path) -> Option<Vec<u8>> {
+    /// What it says, if it succeeds in its time.
+    pub fn ask(&self, words: &[OsString], directory: &Path) -> Option<Vec<u8>> {
         let mut env = host_programs::environment(self.context);
         // Somebody else's repository is none of the user's configuration.
         env.retain(|name, _| {

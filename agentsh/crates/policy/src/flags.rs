@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::diagnostic::{PolicyError, Source};
 use super::explain::Answer;
-use super::model::Question;
+use super::model::{Question, WrittenLayer};
 use super::path::PathContext;
 use super::search::Search;
 use super::sections::{McpPolicy, Policy};
@@ -143,7 +143,7 @@ impl Flags {
             let why = format!("{why}; your organisation locks this section");
             return Err(PolicyError::Flag { flag: COMMAND_LINE.to_owned(), why });
         }
-        policy.layers.insert(COMMAND_LINE.to_owned(), COMMAND_LINE);
+        policy.layers.insert(COMMAND_LINE.to_owned(), WrittenLayer::new(COMMAND_LINE, &text));
         policy.tests = tests;
         policy.source = format!("{} + {COMMAND_LINE}", policy.source);
         let typed = PathContext { home: self.home.clone(), project: self.directory.clone() };

@@ -3,9 +3,29 @@
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
+use sha2::{Digest, Sha256};
 
 use crate::sections::{ProcessPolicy, RawProcess};
 use crate::types::{RuleRef, ServerId};
+
+/// One text that a policy is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenLayer {
+    /// What it is called: `user`, `project`.
+    pub word: &'static str,
+    /// `sha256:` of the text.
+    pub hash: String,
+}
+
+impl WrittenLayer {
+    pub(crate) fn new(word: &'static str, text: &str) -> Self {
+        let digest = Sha256::digest(text);
+        Self {
+            word,
+            hash: digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}")),
+        }
+    }
+}
 
 /// A value and the rule that says it.
 #[derive(Clone, Debug, PartialEq, Eq)]

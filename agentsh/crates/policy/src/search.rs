@@ -14,7 +14,7 @@ use super::bundle::Bundle;
 use super::diagnostic::{Diagnostic, PolicyError, Source, closest, one_of};
 use super::explain::Answer;
 use super::flags::Flags;
-use super::model::{PolicyTest, Ruled};
+use super::model::{PolicyTest, Ruled, WrittenLayer};
 use super::organisation::{self, InForce, Organisation};
 use super::path::PathContext;
 use super::profile::{self, ServerProfile};
@@ -193,7 +193,7 @@ pub(super) fn with_organisation(
             Err(problems) => return Err(PolicyError::Invalid(problems)),
         }
         policy.source = format!("{} + {file}", policy.source);
-        policy.layers.insert(file.clone(), word);
+        policy.layers.insert(file.clone(), WrittenLayer::new(word, &text));
         if !policy.tests.is_empty() {
             loaded.stages.push(Stage { file: file.clone(), text, policy: policy.clone() });
         }
@@ -226,7 +226,7 @@ pub(super) fn merge_key(base: &str, mut layers: Vec<Layer>) -> Result<Loaded, Po
     let count = layers.len();
     for Layer { file, text, raw, word } in layers {
         raw.merge(&mut policy);
-        policy.layers.insert(file.clone(), word);
+        policy.layers.insert(file.clone(), WrittenLayer::new(word, &text));
         let is_others = base.is_some() && count > 1 && file.starts_with(BUILT_IN);
         if !policy.tests.is_empty() && !is_others {
             stages.push(Stage { file: file.clone(), text, policy: policy.clone() });
@@ -258,7 +258,7 @@ fn narrow_by_project(
     loaded.policy.tests.clear();
     let narrowed = narrow::narrow(loaded.policy.clone(), &raw, source).map_err(PolicyError::Invalid)?;
     loaded.policy = narrowed;
-    loaded.policy.layers.insert(file.clone(), "project");
+    loaded.policy.layers.insert(file.clone(), WrittenLayer::new("project", &text));
     if !loaded.policy.tests.is_empty() {
         loaded.stages.push(Stage { file: file.clone(), text, policy: loaded.policy.clone() });
     }

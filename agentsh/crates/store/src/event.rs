@@ -35,6 +35,16 @@ pub struct FileGrant {
     pub rule: RuleRef,
 }
 
+/// One text that a policy is made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PolicyLayer {
+    /// The file, or `built-in:NAME`, or `command line`.
+    pub file: String,
+    /// `sha256:` of the text.
+    pub hash: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -54,11 +64,20 @@ pub enum Event {
         /// enforcement of each sandbox says whether they took.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network_programs: Option<String>,
+        /// The texts that the policy is made of, as far as there are any.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        policy_layers: Vec<PolicyLayer>,
+        /// The commit that the project's repository stands at; None: there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        head: Option<String>,
     },
     /// Last event of a session that ended on its own terms.
     SessionEnded {
         exit_code: u8,
         duration_ms: u64,
+        /// As in `session_started`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        head: Option<String>,
     },
     /// One layer of one sandbox: what was asked, what the kernel gave.
     Enforcement {

@@ -37,7 +37,7 @@ pub mod words;
 mod writer;
 
 pub use error::StoreError;
-pub use event::{Event, FileGrant, SecretFound};
+pub use event::{Event, FileGrant, PolicyLayer, SecretFound};
 pub use interface_pins::{InterfacePin, MAX_DEFINITION, Offered, WhichInterface};
 pub use journal::Journal;
 pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};

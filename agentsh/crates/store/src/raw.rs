@@ -6,7 +6,8 @@ use super::bound::MAX_BODY_BYTES;
 use super::chain::{self, Columns};
 use super::database::{self, Offloaded};
 use super::writer::{self, INSERT};
-use super::{Reader, StoreError};
+use super::{Event, Reader, StoreError};
+use crate::types::SessionId;
 
 /// Rows of a copy are at most this long, in bytes of the body.
 pub const MAX_BODY: usize = MAX_BODY_BYTES;
@@ -45,6 +46,13 @@ impl Raw {
         chain::hash(prev, &self.session, self.seq, &self.time, &self.body)
     }
 
+    /// None: it is none that this version knows.
+    #[must_use]
+    pub fn event(&self) -> Option<Event> {
+        // By way of a value, as in a record.
+        serde_json::from_value(serde_json::from_str(&self.body).ok()?).ok()
+    }
+
     /// None: the body is not an event.
     #[must_use]
     pub fn facts(&self) -> Option<Facts> {
@@ -81,6 +89,28 @@ impl Reader {
                 }
             }
             Ok(found)
+        })
+        .await
+    }
+
+    /// The rows of a session behind its row `after`, at most `rows`.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or holds what no journal does.
+    pub async fn raw_of(
+        &mut self,
+        session: SessionId,
+        after: u64,
+        rows: u32,
+    ) -> Result<Vec<Raw>, StoreError> {
+        self.ask(move |connection| {
+            let sql = |error: rusqlite::Error| StoreError::sql("reading rows", &error);
+            let text = "SELECT id, session, seq, time, body, hash FROM events \
+                 WHERE session = $1 AND seq > $2 ORDER BY seq LIMIT $3";
+            let after = i64::try_from(after).unwrap_or(i64::MAX);
+            let mut statement = connection.prepare_cached(text).map_err(sql)?;
+            let found = statement.query_map(params![session.to_string(), after, rows], read).map_err(sql)?;
+            found.map(|row| row.map_err(sql)).collect()
         })
         .await
     }

@@ -176,7 +176,7 @@ impl Summary {
                 self.kernel = Some(clip(kernel));
                 self.uid = Some(*uid);
             }
-            Event::SessionEnded { exit_code, duration_ms } => {
+            Event::SessionEnded { exit_code, duration_ms, .. } => {
                 self.state = "ended";
                 self.exit_code = Some(*exit_code);
                 self.duration_ms = Some(*duration_ms);

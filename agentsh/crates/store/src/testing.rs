@@ -93,6 +93,8 @@ pub fn events() -> Vec<Event> {
             kernel: "6.12.0".to_owned(),
             uid: 1000,
             network_programs: None,
+            policy_layers: Vec::new(),
+            head: None,
         },
         Event::Enforcement {
             server_id: Some(fs()),
@@ -177,6 +179,6 @@ pub fn events() -> Vec<Event> {
         Event::McpToolsListChanged { server_id: fs() },
         called("read", 3),
         Event::ProcessExited { server_id: Some(fs()), exit_code: 0, cause: ExitCause::Exited },
-        Event::SessionEnded { exit_code: 0, duration_ms: 20_000 },
+        Event::SessionEnded { exit_code: 0, duration_ms: 20_000, head: None },
     ]
 }

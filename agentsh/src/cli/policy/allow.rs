@@ -172,7 +172,7 @@ impl File {
     }
 
     fn stays_closed(&self, want: &Want, answer: &Answer, policy: &Policy) -> Failure {
-        let project = policy.layers.iter().find(|(_, word)| **word == "project").map(|(file, _)| file);
+        let project = policy.layers.iter().find(|(_, layer)| layer.word == "project").map(|(file, _)| file);
         let other = project.filter(|file| Path::new(file) != self.path);
         let advice = match (&answer.change, other) {
             _ if answer.rule.line > 0 => {

@@ -45,7 +45,7 @@ use std::collections::BTreeMap;
 
 use crate::model::{
     EnvPolicy, ExecPolicy, ExfiltrationPolicy, FilesystemPolicy, Limits, ListMode, NetworkPolicy, Pinning,
-    PolicyTest, RateLimits, Ruled, ServerPolicy, ToolRule,
+    PolicyTest, RateLimits, Ruled, ServerPolicy, ToolRule, WrittenLayer,
 };
 use crate::organisation::InForce;
 use crate::risk::Names;
@@ -168,8 +168,8 @@ sections! {
         mcp: McpPolicy,
         /// The signed policy of an organisation that is one of the layers.
         organisation: Option<InForce>,
-        /// What the layer of each file is called.
-        layers: BTreeMap<String, &'static str>,
+        /// The layers, by their files.
+        layers: BTreeMap<String, WrittenLayer>,
         /// What the person who wrote the policy probably did not mean.
         warnings: Vec<Ruled<String>>,
     }

@@ -111,7 +111,7 @@ fn session(connection: &Connection, first: &Record) -> Result<RecordedSession, S
         _ => (None, Vec::new(), None),
     };
     let (exit_code, duration_ms) = match last.as_ref().and_then(|last| last.event.as_ref()) {
-        Some(Event::SessionEnded { exit_code, duration_ms }) => (Some(*exit_code), Some(*duration_ms)),
+        Some(Event::SessionEnded { exit_code, duration_ms, .. }) => (Some(*exit_code), Some(*duration_ms)),
         _ => (None, None),
     };
     Ok(RecordedSession {

@@ -1,0 +1,122 @@
+//! The envelope: DSSE with one signature. It has one spelling, too: a single line, as it is written here.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::keys::{Signer, SigningKey};
+use super::statement::Statement;
+
+/// Larger ones are refused unread.
+pub const MAX_BYTES: usize = 8 << 20;
+const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
+/// By how much clocks may differ.
+const SKEW: SignedDuration = SignedDuration::from_mins(5);
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    #[serde(rename = "payloadType")]
+    payload_type: String,
+    payload: String,
+    signatures: Vec<Signature>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signature {
+    keyid: String,
+    sig: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("it is no whole receipt: {0}")]
+    Form(String),
+    #[error("it is signed by the key {0}, which is not among those that were given")]
+    Stranger(String),
+    #[error("its signature does not hold: it is not what {0} signed")]
+    Edited(String),
+    #[error("the key of {0} is not valid before {1}")]
+    Early(String, Timestamp),
+    #[error("the key of {0} expired at {1}")]
+    Expired(String, Timestamp),
+    #[error("it was issued at {0}, which is yet to come")]
+    Future(Timestamp),
+}
+
+/// What is signed: DSSE's pre-authentication encoding.
+fn encoded(payload: &str) -> Vec<u8> {
+    format!("DSSEv1 {} {PAYLOAD_TYPE} {} {payload}", PAYLOAD_TYPE.len(), payload.len()).into_bytes()
+}
+
+/// The envelope, as a line.
+///
+/// # Errors
+/// When the statement is not whole, or too long.
+pub fn sign(statement: &Statement, key: &SigningKey) -> Result<String, String> {
+    let payload = statement.text()?;
+    let signature =
+        Signature { keyid: key.public().fingerprint(), sig: STANDARD.encode(key.sign(&encoded(&payload))) };
+    let envelope = Envelope {
+        payload_type: PAYLOAD_TYPE.to_owned(),
+        payload: STANDARD.encode(payload),
+        signatures: vec![signature],
+    };
+    let text = spelled(&envelope)?;
+    match text.len() > MAX_BYTES {
+        true => Err(format!("it would be larger than {} MiB", MAX_BYTES >> 20)),
+        false => Ok(text),
+    }
+}
+
+fn spelled(envelope: &Envelope) -> Result<String, String> {
+    serde_json::to_string(envelope).map(|text| text + "\n").map_err(|error| error.to_string())
+}
+
+/// The statement, and who signed it: one of these, with a key that is valid now and was when the receipt was issued.
+///
+/// # Errors
+/// Why it is refused; nothing of the statement is looked at before the signature holds.
+pub fn open<'s>(
+    text: &str,
+    signers: &'s [Signer],
+    now: Timestamp,
+) -> Result<(Statement, &'s Signer), Refused> {
+    if text.len() > MAX_BYTES {
+        return Err(Refused::Form(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
+    }
+    let envelope: Envelope = serde_json::from_str(text).map_err(|error| Refused::Form(error.to_string()))?;
+    let odd = |what: &str| Refused::Form(what.to_owned());
+    if spelled(&envelope).map_err(Refused::Form)? != text {
+        return Err(odd("its envelope is not spelled as agentsh spells it"));
+    }
+    let [signature] = envelope.signatures.as_slice() else { return Err(odd("it has not one signature")) };
+    if envelope.payload_type != PAYLOAD_TYPE {
+        return Err(odd("its payload is no in-toto statement"));
+    }
+    let decoded = |text: &str| STANDARD.decode(text).map_err(|error| Refused::Form(error.to_string()));
+    let payload =
+        String::from_utf8(decoded(&envelope.payload)?).map_err(|_| odd("its payload is not text"))?;
+    let sig = decoded(&signature.sig)?;
+    let mut own = signers.iter().filter(|signer| signer.key.fingerprint() == signature.keyid).peekable();
+    let Some(first) = own.peek() else { return Err(Refused::Stranger(signature.keyid.clone())) };
+    if !first.key.holds(&encoded(&payload), &sig) {
+        return Err(Refused::Edited(first.who.clone()));
+    }
+    let statement = Statement::read(&payload).map_err(Refused::Form)?;
+    let issued = statement.predicate.issued;
+    if issued.duration_since(now) > SKEW {
+        return Err(Refused::Future(issued));
+    }
+    // One key may stand on several lines, each with its time.
+    let mut refused = odd("nobody signed it");
+    for signer in own {
+        match signer.valid_at(issued).and_then(|()| signer.valid_at(now)) {
+            Ok(()) => return Ok((statement, signer)),
+            Err(why) => refused = why,
+        }
+    }
+    Err(refused)
+}

@@ -1,0 +1,276 @@
+//! The statement: an in-toto Statement v1 whose subjects are commits and their trees. It has one spelling: the fields in the
+//! order in which they stand here, without white space; any other is refused.
+//!
+//! No argument, no path beyond the name of a file, no value of a variable stands in it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+const STATEMENT: &str = "https://in-toto.io/Statement/v1";
+const PREDICATE: &str = "urn:agentsh:receipt:1";
+const COMMIT: (&str, &str) = ("commit", "gitCommit");
+const TREE: (&str, &str) = ("tree", "gitTree");
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Statement {
+    #[serde(rename = "_type")]
+    kind: String,
+    pub subject: Vec<Subject>,
+    #[serde(rename = "predicateType")]
+    predicate_type: String,
+    pub predicate: Predicate,
+}
+
+/// A commit, or the tree of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subject {
+    /// The word for it and its digest, so that no two have the same.
+    pub name: String,
+    pub digest: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Predicate {
+    /// The version that wrote the receipt.
+    pub agentsh: String,
+    pub issued: Timestamp,
+    pub binding: Binding,
+    pub session: Session,
+    pub record: Chain,
+    pub policy: Vec<Layered>,
+    pub organisation: Vec<Organisation>,
+    pub layers: Vec<Layer>,
+    pub programs: Vec<Program>,
+    pub servers: Vec<Server>,
+    pub hosts: Vec<Host>,
+    pub tools: Vec<Tool>,
+    pub refusals: Vec<Refusal>,
+    pub approvals: Vec<Approval>,
+    pub models: Vec<Model>,
+}
+
+/// How the subjects came to be those of the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Binding {
+    /// The record says where the repository stood at both ends of the session; they lie between, and are no older.
+    Record,
+    /// Whoever signed says so.
+    Signer,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    pub id: String,
+    /// Of agentsh.
+    pub version: String,
+    pub verb: String,
+    /// The name of the program.
+    pub agent: String,
+    pub kernel: String,
+    pub started: Timestamp,
+    pub ended: Timestamp,
+    pub exit_code: u8,
+}
+
+/// The hash chain of the session's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chain {
+    pub events: u64,
+    /// `sha256:` of the last event, and through it of all.
+    pub head: String,
+}
+
+/// One text that the policy is made of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layered {
+    pub name: String,
+    pub digest: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Organisation {
+    pub name: String,
+    pub version: Option<u64>,
+    pub state: String,
+}
+
+/// One layer of one sandbox, as the kernel gave it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// None: the agent's sandbox, or what holds for all.
+    pub server: Option<String>,
+    pub layer: String,
+    /// `enforced`, `degraded` or `absent`.
+    pub state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    pub server: Option<String>,
+    pub name: String,
+    pub digest: String,
+    pub starts: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub id: String,
+    /// `known`, `first-use`, `not-pinned` or `changed`.
+    pub pin: String,
+    /// Of what it offers, as a registry was asked about it, and what that said.
+    pub interface: Option<String>,
+    pub registry: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    pub name: String,
+    pub port: u16,
+    pub connections: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tool {
+    pub server: String,
+    pub tool: String,
+    pub calls: u64,
+    pub refused: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refusal {
+    /// The type of the event.
+    pub what: String,
+    pub reason: String,
+    pub rule: String,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Approval {
+    pub server: String,
+    pub name: String,
+    /// `approved`, `denied`, `timed-out` or `withdrawn`.
+    pub word: String,
+    /// `once`, `session` or `always`.
+    pub scope: Option<String>,
+    /// Empty where nobody answered.
+    pub by: String,
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    pub model: String,
+    pub answers: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+}
+
+impl Statement {
+    /// About these commits, each with its tree.
+    #[must_use]
+    pub fn new(commits: &[(String, String)], predicate: Predicate) -> Self {
+        let mut subject = Vec::new();
+        for (commit, tree) in commits {
+            for one in [Subject::new(COMMIT, commit), Subject::new(TREE, tree)] {
+                if !subject.contains(&one) {
+                    subject.push(one);
+                }
+            }
+        }
+        Self { kind: STATEMENT.to_owned(), subject, predicate_type: PREDICATE.to_owned(), predicate }
+    }
+
+    /// The one spelling.
+    ///
+    /// # Errors
+    /// Never for what [`Statement::read`] gave.
+    pub fn text(&self) -> Result<String, String> {
+        self.fault()?;
+        serde_json::to_string(self).map_err(|error| error.to_string())
+    }
+
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let read: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if read.text()? != text {
+            return Err("it is not spelled as agentsh spells it".to_owned());
+        }
+        Ok(read)
+    }
+
+    fn fault(&self) -> Result<(), String> {
+        if (self.kind.as_str(), self.predicate_type.as_str()) != (STATEMENT, PREDICATE) {
+            return Err(format!("it is no {STATEMENT} with a {PREDICATE}"));
+        }
+        if self.digests(COMMIT).next().is_none() {
+            return Err("it names no commit".to_owned());
+        }
+        let is_whole = |one: &Subject| {
+            [COMMIT, TREE].into_iter().any(|kind| {
+                let digest = one.digest.get(kind.1).filter(|digest| is_digest(digest));
+                digest.is_some_and(|digest| *one == Subject::new(kind, digest))
+            })
+        };
+        match self.subject.iter().all(is_whole) {
+            true => Ok(()),
+            false => Err("one of its subjects is neither a commit nor a tree".to_owned()),
+        }
+    }
+
+    fn digests(&self, kind: (&str, &'static str)) -> impl Iterator<Item = &str> {
+        self.subject.iter().filter_map(move |one| one.digest.get(kind.1)).map(String::as_str)
+    }
+
+    /// The commits that it is about.
+    pub fn commits(&self) -> impl Iterator<Item = &str> {
+        self.digests(COMMIT)
+    }
+
+    /// Whether it is about this commit with this tree.
+    ///
+    /// # Errors
+    /// A sentence, where it is not.
+    pub fn about(&self, commit: &str, tree: &str) -> Result<(), String> {
+        if !self.commits().any(|named| named == commit) {
+            let own = self.commits().next().unwrap_or_default();
+            let more = self.commits().count().saturating_sub(1);
+            return Err(format!("it is not about commit {commit}, but about {own} and {more} more"));
+        }
+        match self.digests(TREE).any(|named| named == tree) {
+            true => Ok(()),
+            false => Err(format!("commit {commit} has the tree {tree} here, which it does not name")),
+        }
+    }
+}
+
+impl Subject {
+    fn new((word, algorithm): (&str, &str), digest: &str) -> Self {
+        let digest = digest.to_owned();
+        Self { name: format!("{word} {digest}"), digest: BTreeMap::from([(algorithm.to_owned(), digest)]) }
+    }
+}
+
+fn is_digest(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}

@@ -1,0 +1,276 @@
+//! What the record says of a session, with nothing in it that a stranger must not see: names and numbers alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::super::output::Failure;
+use crate::receipt::statement::{
+    Approval, Binding, Chain, Host, Layer, Layered, Model, Organisation, Predicate, Program, Refusal, Server,
+    Session, Tool,
+};
+use crate::store::raw::{NOTHING, Raw};
+use crate::store::words::{Action, ConnectionState};
+use crate::store::{Event, Reader};
+use crate::types::{RuleRef, ServerId, SessionId};
+
+/// Rows read at a time.
+const PAGE: u32 = 256;
+
+/// A session as its record has it.
+pub struct Facts {
+    pub predicate: Predicate,
+    /// Where it was started.
+    pub project: String,
+    /// The commits at which the project stood at its ends.
+    pub heads: (Option<String>, Option<String>),
+}
+
+/// The length and the head of a session's chain.
+///
+/// # Errors
+/// A sentence, where a row is not the one that was written.
+async fn walk(
+    reader: &mut Reader,
+    session: SessionId,
+    mut visit: impl FnMut(&Raw) -> Result<(), Failure>,
+) -> Result<Chain, Failure> {
+    let (mut events, mut head) = (0, NOTHING);
+    loop {
+        let rows = reader.raw_of(session, events, PAGE).await?;
+        if rows.is_empty() {
+            return Ok(Chain { events, head: format!("sha256:{}", crate::fleet::keys::hex(&head)) });
+        }
+        for row in rows {
+            if events == 0 {
+                head = reader.hash_at(row.id - 1).await?.unwrap_or(NOTHING);
+            }
+            events += 1;
+            if row.seq != events || row.hash_behind(&head) != row.hash {
+                return Err(Failure::No(format!(
+                    "event {events} of its record is not the one that was written"
+                )));
+            }
+            head = row.hash;
+            visit(&row)?;
+        }
+    }
+}
+
+/// Everything of a session that has ended. Who signs, and when, is filled in by whoever writes the receipt.
+///
+/// # Errors
+/// When the record is broken, or not whole.
+pub async fn of(reader: &mut Reader, session: SessionId) -> Result<Facts, Failure> {
+    let mut fold = Fold::default();
+    let record = walk(reader, session, |row| fold.add(row)).await?;
+    fold.facts(session, record)
+}
+
+#[derive(Default)]
+struct Fold {
+    session: Option<Session>,
+    is_ended: bool,
+    project: String,
+    heads: (Option<String>, Option<String>),
+    policy: Vec<Layered>,
+    organisation: BTreeSet<Organisation>,
+    layers: BTreeSet<Layer>,
+    programs: BTreeMap<(Option<String>, String, String), u64>,
+    servers: BTreeMap<String, Server>,
+    hosts: BTreeMap<(String, u16), BTreeSet<u64>>,
+    tools: BTreeMap<(String, String), (u64, u64)>,
+    refusals: BTreeMap<(String, String, String), u64>,
+    approvals: BTreeMap<(String, String, String, Option<String>, String), u64>,
+    models: BTreeMap<String, (u64, u64, u64)>,
+}
+
+impl Fold {
+    fn add(&mut self, row: &Raw) -> Result<(), Failure> {
+        // Most events of a long session: nothing of them is in a receipt.
+        if ["mcp_tool_called", "dns_query"].iter().any(|kind| is_of(&row.body, kind)) {
+            return Ok(());
+        }
+        let event = row.event().ok_or_else(|| {
+            Failure::Failed(format!("event {} of its record is none that this version knows", row.seq))
+        })?;
+        let time = row.time.parse().map_err(|_| Failure::No(format!("event {} has no time", row.seq)))?;
+        self.event(event, time);
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event, time: Timestamp) {
+        match event {
+            Event::SessionStarted { version, verb, agent, project, kernel, policy_layers, head, .. } => {
+                let agent = agent.first().map_or("", String::as_str);
+                self.session = Some(Session {
+                    id: String::new(),
+                    version,
+                    verb,
+                    agent: name_of(agent),
+                    kernel,
+                    started: time,
+                    ended: time,
+                    exit_code: 0,
+                });
+                let layered = |layer: crate::store::PolicyLayer| Layered {
+                    name: name_of(&layer.file),
+                    digest: layer.hash,
+                };
+                self.policy = policy_layers.into_iter().map(layered).collect();
+                (self.project, self.heads.0) = (project, head);
+            }
+            Event::SessionEnded { exit_code, head, .. } => {
+                if let Some(session) = &mut self.session {
+                    (session.exit_code, session.ended) = (exit_code, time);
+                }
+                (self.is_ended, self.heads.1) = (true, head);
+            }
+            Event::PolicyBundle { name, version, state, .. } => {
+                self.organisation.insert(Organisation { name, version, state: state.to_string() });
+            }
+            Event::Enforcement { server_id, layer, state, .. } => {
+                let server = server_id.map(|id| id.0);
+                self.layers.insert(Layer { server, layer, state: state.to_string() });
+            }
+            Event::ProcessStarted { server_id, program, hash, .. } => {
+                let server = server_id.map(|id| id.0);
+                if let Some(id) = &server {
+                    self.server(id.clone());
+                }
+                *self.programs.entry((server, name_of(&program), hash)).or_default() += 1;
+            }
+            Event::McpServerBinaryPinned { server_id, .. } => self.pin(server_id, "first-use"),
+            Event::McpServerBinaryNotPinned { server_id, .. } => self.pin(server_id, "not-pinned"),
+            Event::McpServerBinaryMismatch { server_id, .. } => self.pin(server_id, "changed"),
+            Event::McpInterfaceChecked { server_id, hash, verdict, .. } => {
+                let server = self.server(server_id.0);
+                (server.interface, server.registry) = (Some(hash), Some(verdict.to_string()));
+            }
+            Event::McpToolSeen { server_id, .. } => {
+                self.server(server_id.0);
+            }
+            Event::McpToolCallIntercepted { server_id, tool_name, action, reason, rule, .. } => {
+                let (calls, refused) = self.tools.entry((server_id.0, tool_name)).or_default();
+                *calls += 1;
+                if matches!(action, Action::Ask | Action::Block) {
+                    *refused += 1;
+                    self.refuse("call", reason, &rule, 1);
+                }
+            }
+            Event::McpServerRefused { reason, rule, .. } => self.refuse("server", reason, &rule, 1),
+            Event::McpMessageRejected { reason, .. } => {
+                self.refuse("message", reason, &RuleRef::default_rule("wire"), 1);
+            }
+            Event::NetConnectBlocked { reason, rule, count, .. } => {
+                self.refuse("connection", reason, &rule, count);
+            }
+            Event::DnsBlocked { reason, rule, count, .. } => self.refuse("name", reason, &rule, count),
+            Event::CallRefused { what, rule, .. } => self.refuse("system call", what, &rule, 1),
+            Event::FileRefused { access, rule, .. } => self.refuse("file", access, &rule, 1),
+            Event::McpNetworkConnection { name, address, port, connection, state, .. }
+                if state != ConnectionState::Failed =>
+            {
+                let name = name.or(address).unwrap_or_else(|| "unknown".to_owned());
+                self.hosts.entry((name, port)).or_default().insert(connection);
+            }
+            Event::ApprovalDecided { server_id, name, word, scope, by, .. } => {
+                let scope = scope.map(|scope| scope.to_string());
+                *self.approvals.entry((server_id.0, name, word.to_string(), scope, by)).or_default() += 1;
+            }
+            Event::ModelCalled { model, input_tokens, output_tokens, .. } => {
+                let (answers, input, output) = self.models.entry(model).or_default();
+                *answers += 1;
+                *input = input.saturating_add(input_tokens);
+                *output = output.saturating_add(output_tokens);
+            }
+            _ => {}
+        }
+    }
+
+    fn server(&mut self, id: String) -> &mut Server {
+        let known = || Server { id: id.clone(), pin: "known".to_owned(), interface: None, registry: None };
+        self.servers.entry(id.clone()).or_insert_with(known)
+    }
+
+    fn pin(&mut self, id: ServerId, word: &str) {
+        self.server(id.0).pin = word.to_owned();
+    }
+
+    fn refuse(&mut self, what: &str, reason: String, rule: &RuleRef, count: u64) {
+        let rule = RuleRef { file: name_of(&rule.file), ..rule.clone() }.to_string();
+        let counted = self.refusals.entry((what.to_owned(), reason, rule)).or_default();
+        *counted = counted.saturating_add(count);
+    }
+
+    fn facts(self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
+        let session = self.session.filter(|_| self.is_ended).ok_or_else(|| {
+            Failure::No(format!("session {id} has not ended, or was killed: its record is not whole"))
+        })?;
+        let hosts = self.hosts.into_iter();
+        let programs = self.programs.into_iter();
+        let tools = self.tools.into_iter();
+        let refusals = self.refusals.into_iter();
+        let approvals = self.approvals.into_iter();
+        let models = self.models.into_iter();
+        let predicate = Predicate {
+            agentsh: env!("CARGO_PKG_VERSION").to_owned(),
+            issued: session.ended,
+            binding: Binding::Record,
+            session: Session { id: id.to_string(), ..session },
+            record,
+            policy: self.policy,
+            organisation: self.organisation.into_iter().collect(),
+            layers: self.layers.into_iter().collect(),
+            programs: programs
+                .map(|((server, name, digest), starts)| Program { server, name, digest, starts })
+                .collect(),
+            servers: self.servers.into_values().collect(),
+            hosts: hosts
+                .map(|((name, port), all)| Host { name, port, connections: all.len() as u64 })
+                .collect(),
+            tools: tools
+                .map(|((server, tool), (calls, refused))| Tool { server, tool, calls, refused })
+                .collect(),
+            refusals: refusals
+                .map(|((what, reason, rule), count)| Refusal { what, reason, rule, count })
+                .collect(),
+            approvals: approvals
+                .map(|((server, name, word, scope, by), count)| Approval {
+                    server,
+                    name,
+                    word,
+                    scope,
+                    by,
+                    count,
+                })
+                .collect(),
+            models: models
+                .map(|(model, (answers, input_tokens, output_tokens))| Model {
+                    model,
+                    answers,
+                    input_tokens,
+                    output_tokens,
+                })
+                .collect(),
+        };
+        Ok(Facts { predicate, project: self.project, heads: self.heads })
+    }
+}
+
+/// Whether the body of an event has this type, which stands first in it.
+fn is_of(body: &str, kind: &str) -> bool {
+    body.strip_prefix(r#"{"type":""#)
+        .and_then(|rest| rest.strip_prefix(kind))
+        .is_some_and(|rest| rest.starts_with('"'))
+}
+
+/// Of a path its last name: the others may say whose home it is.
+fn name_of(path: &str) -> String {
+    if path.starts_with('/') {
+        Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    } else {
+        path.to_owned()
+    }
+}

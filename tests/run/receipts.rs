@@ -1,0 +1,231 @@
+//! Receipts: what somebody else can check of a session.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::day::has;
+use crate::support::{Mode, Outcome, Place};
+
+const COMMITS: &str = "git checkout -q side && echo two > file && git commit -qam two && echo three > file && \
+                       git commit -qam three";
+
+fn outside(place: &Place, script: &str) -> String {
+    Outcome::of(place.command("sh").args(["-ec", script])).expect_code(0).stdout.trim().to_owned()
+}
+
+/// A repository in which a session made two commits behind an older one that it did not start from, and the receipt of that.
+fn session(place: &Place) -> (PathBuf, String) {
+    place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+    outside(
+        place,
+        "git init -q -b main . && echo one > file && git add file && git commit -qm one && git checkout -qb side && \
+         GIT_COMMITTER_DATE=2020-01-01T00:00:00Z git commit -q --allow-empty -m side && git checkout -q main",
+    );
+    let file = place.path("run").join("receipt.json");
+    let words = ["run", "--quiet", "--receipt", file.to_str().unwrap(), "--", "sh", "-c", COMMITS];
+    Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+    let text = std::fs::read_to_string(&file).unwrap();
+    (file, text)
+}
+
+fn payload(receipt: &str) -> String {
+    let envelope: Value = serde_json::from_str(receipt).unwrap();
+    String::from_utf8(STANDARD.decode(envelope["payload"].as_str().unwrap()).unwrap()).unwrap()
+}
+
+fn verify(place: &Place, home: &Path, file: &Path, more: &[&str]) -> Outcome {
+    let words = [&["receipt", "verify", file.to_str().unwrap()], more].concat();
+    Outcome::of(place.agentsh(&words).env("HOME", home))
+}
+
+#[track_caller]
+fn refused(outcome: Outcome, why: &str) {
+    let outcome = outcome.expect_code(1);
+    assert!(outcome.stdout.starts_with("refused: ") && outcome.stdout.contains(why), "{why}\n{outcome}");
+}
+
+#[test]
+fn a_receipt_is_checked_on_another_machine() {
+    if !has("git") {
+        return;
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let (file, text) = session(&place);
+        let statement = payload(&text);
+        let read: Value = serde_json::from_str(&statement).unwrap();
+        let commits = outside(&place, "git rev-list HEAD~2..HEAD");
+        let named: Vec<&Value> =
+            read["subject"].as_array().unwrap().iter().map(|one| &one["digest"]["gitCommit"]).collect();
+        assert_eq!(
+            (commits.lines().count(), named.iter().filter(|commit| commit.is_string()).count()),
+            (2, 2)
+        );
+        assert!(commits.lines().all(|commit| named.iter().any(|named| **named == commit)), "{statement}");
+        let facts = &read["predicate"];
+        assert_eq!((&facts["binding"], &facts["session"]["agent"]), (&"record".into(), &"sh".into()));
+        assert!(facts["policy"][0]["digest"].as_str().unwrap().starts_with("sha256:"), "{statement}");
+        assert!(facts["layers"].as_array().unwrap().len() > 5 && facts["programs"][0]["starts"] == 1);
+        // Neither what it was asked, nor where.
+        assert!(
+            !statement.contains("echo") && !statement.contains(place.home.to_str().unwrap()),
+            "{statement}"
+        );
+
+        let here = verify(&place, &place.home, &file, &[]).expect_code(0);
+        assert!(here.stdout.contains("its record is here, and is what it says"), "{here}");
+        let again = place.path("run").join("again.json");
+        let words = ["receipt", "--output", again.to_str().unwrap()];
+        Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+        verify(&place, &place.home, &again, &[]).expect_code(0);
+        let line = Outcome::of(&mut place.agentsh(&["receipt", "key"])).expect_code(0).stdout;
+        let key = place.write(place.path("allowed"), format!("ada@example.org {line}"));
+        let key = ["--key", key.to_str().unwrap()];
+        let other = place.path("other");
+        place.make_directory(&other);
+        let there = verify(&place, &other, &file, &key).expect_code(0);
+        assert!(there.stdout.starts_with("good: signed by ada@example.org (SHA256:"), "{there}");
+        assert!(there.stdout.contains("its record is not here") && !other.join(".local").exists(), "{there}");
+        let nobody = verify(&place, &other, &file, &[]).expect_code(2);
+        assert!(nobody.stderr.contains("give --key FILE"), "{nobody}");
+
+        let asked = place.write(
+            place.path("requirements.yaml"),
+            "layers: [landlock]\nhosts: []\ntools_denied: ['*/delete']\npins: known\napprovals: none\ncommits: recorded\n",
+        );
+        let ask = |more: &[&str]| {
+            let required = ["--policy", asked.to_str().unwrap()];
+            verify(&place, &other, &file, &[&key[..], &required, more].concat())
+        };
+        ask(&[]).expect_code(0);
+        let hook = gate(&place, &key, &asked);
+        hook(&["push", "-q", "upstream", "HEAD:main"], "no note found");
+        hook(&["notes", "--ref=agentsh", "add", "-F", file.to_str().unwrap(), "HEAD"], "");
+        hook(&["push", "-q", "upstream", "refs/notes/agentsh"], "");
+        place.write(place.path("upstream/requirements.yaml"), "hosts: []\nlayers: [no such layer]\n");
+        hook(&["push", "-q", "upstream", "HEAD:main"], "layers: 'no such layer' is not on record");
+        place.write(place.path("upstream/requirements.yaml"), "commits: recorded\n");
+        hook(&["push", "-q", "upstream", "HEAD:main"], "");
+
+        place.write(&asked, "layers: [no such layer]\n");
+        refused(ask(&[]), "layers: 'no such layer' is not on record for the agent");
+        place.write(&asked, "layer: [landlock]\n");
+        ask(&[]).expect_code(2);
+        assert_ne!(
+            place.shell("cat ~/.local/state/agentsh/receipt.key").code,
+            0,
+            "the key is not there inside"
+        );
+    }
+}
+
+/// A repository that takes what the hook of `docs/receipts.md` lets through; gives what pushes there.
+fn gate<'p>(place: &'p Place, key: &[&str], asked: &Path) -> impl Fn(&[&str], &str) + use<'p> {
+    let document = include_str!("../../docs/receipts.md");
+    let hook = document.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    place.make_directory(&place.path("upstream"));
+    outside(
+        place,
+        &format!("git init -q --bare {0} && git remote add upstream {0}", place.path("upstream").display()),
+    );
+    place.script(place.path("upstream/hooks/pre-receive"), hook);
+    place.write(place.path("upstream/allowed_signers"), std::fs::read(key[1]).unwrap());
+    place.write(place.path("upstream/requirements.yaml"), std::fs::read(asked).unwrap());
+    let program = place.program("agentsh");
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", program.parent().unwrap().display());
+    move |words, why| {
+        let outcome = Outcome::of(place.command("git").args(words).env("PATH", &path));
+        assert!((outcome.code == 0) == why.is_empty() && outcome.stderr.contains(why), "{why}\n{outcome}");
+    }
+}
+
+#[test]
+fn what_is_not_the_receipt_of_this_commit_is_refused() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    let (file, text) = session(&place);
+    let check = |more: &[&str]| verify(&place, &place.home, &file, more);
+    refused(check(&["--commit", "HEAD~2"]), "it is not about commit");
+    refused(check(&["--commit", "nosuch"]), "there is no commit 'nosuch'");
+    let old = Outcome::of(&mut place.agentsh(&["receipt", "--commit", "HEAD~2"])).expect_code(1);
+    assert!(old.stderr.contains("was made before session"), "{old}");
+
+    // Edited, truncated, signed by somebody else.
+    let edited = payload(&text).replace("\"exit_code\":0", "\"exit_code\":1");
+    let edited = text.replace(&STANDARD.encode(payload(&text)), &STANDARD.encode(edited));
+    assert_ne!(edited, text);
+    for (text, why) in [
+        (edited.as_str(), "its signature does not hold"),
+        (&text[..text.len() / 2], "it is no whole receipt"),
+        (&text.replace("SHA256:", "SHA256:x"), "is not among those that were given"),
+    ] {
+        place.write(&file, text);
+        refused(check(&[]), why);
+    }
+    place.write(&file, &text);
+    let line = Outcome::of(&mut place.agentsh(&["receipt", "key"])).expect_code(0).stdout;
+    let key = place.write(place.path("allowed"), format!("ada valid-before=\"20200101\" {line}"));
+    refused(check(&["--key", key.to_str().unwrap()]), "the key of ada expired at 2020-01-01T00:00:00Z");
+
+    // Another record under the same name, with a chain that holds.
+    check(&[]).expect_code(0);
+    rewrite(&place.home.join(".local/state/agentsh/agentsh.db"), "\"verb\":\"run\"", "\"verb\":\"ran\"");
+    refused(check(&[]), "the record of its session was rewritten");
+
+    // What a person makes of it afterwards is theirs.
+    outside(&place, "git commit -q --amend -m other");
+    refused(check(&[]), "it is not about commit");
+}
+
+/// A commit that was made after the session is the word of whoever signs.
+#[test]
+fn a_commit_of_a_person_is_bound_by_the_signer() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+    outside(&place, "git init -q -b main . && echo one > file && git add file && git commit -qm one");
+    place.shell("echo two > file").expect_code(0);
+    let none = Outcome::of(&mut place.agentsh(&["receipt"])).expect_code(1);
+    assert!(none.stderr.contains("made no commit; name the one that its work is in"), "{none}");
+    outside(&place, "git commit -qam two");
+    let made = Outcome::of(&mut place.agentsh(&["receipt", "--commit", "HEAD"])).expect_code(0);
+    let file = place.write(place.path("receipt.json"), &made.stdout);
+    verify(&place, &place.home, &file, &[]).expect_code(0);
+    let asked = place.write(place.path("requirements.yaml"), "commits: recorded\n");
+    let outcome = verify(&place, &place.home, &file, &["--policy", asked.to_str().unwrap()]);
+    refused(outcome, "commits: the record does not say that they are the session's");
+}
+
+/// Writes another word into the record, and a chain over it.
+fn rewrite(database: &Path, from: &str, to: &str) {
+    let open = rusqlite::Connection::open(database).unwrap();
+    let mut names = open.prepare("SELECT name FROM sqlite_master WHERE type = 'trigger'").unwrap();
+    let triggers: Vec<String> =
+        names.query_map([], |row| row.get(0)).unwrap().map(|name| name.unwrap()).collect();
+    triggers.iter().for_each(|name| open.execute_batch(&format!("DROP TRIGGER {name}")).unwrap());
+    let mut rows = open.prepare("SELECT id, session, seq, time, body FROM events ORDER BY id").unwrap();
+    let rows = rows.query_map([], |row| {
+        Ok(agentsh::store::raw::Raw {
+            id: row.get(0)?,
+            session: row.get(1)?,
+            seq: row.get::<_, i64>(2)?.try_into().unwrap(),
+            time: row.get(3)?,
+            body: row.get::<_, String>(4)?.replace(from, to),
+            hash: [0; 32],
+        })
+    });
+    let mut before = [0; 32];
+    for row in rows.unwrap().map(|row| row.unwrap()).collect::<Vec<_>>() {
+        let hash = row.hash_behind(&before);
+        let changed = "UPDATE events SET body = ?1, prev = ?2, hash = ?3 WHERE id = ?4";
+        open.execute(changed, rusqlite::params![row.body, before, hash, row.id]).unwrap();
+        before = hash;
+    }
+}
