@@ -40,7 +40,7 @@ async fn walk(
     loop {
         let rows = reader.raw_of(session, events, PAGE).await?;
         if rows.is_empty() {
-            return Ok(Chain { events, head: format!("sha256:{}", crate::fleet::keys::hex(&head)) });
+            return Ok(Chain { events, head: format!("sha256:{}", agentsh_base::hex(&head)) });
         }
         for row in rows {
             if events == 0 {
