@@ -112,7 +112,8 @@ impl Guard {
         now: Duration,
     ) -> Option<OffloadJob> {
         let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
-        let subject = Subject { server, matter, audience, caller, now, turn, is_promised: false, seen: Seen::NOTHING };
+        let subject =
+            Subject { server, matter, audience, caller, now, turn, is_promised: false, seen: Seen::NOTHING };
         OffloadJob::new(&subject, &mut self.checks)
     }
 
@@ -126,7 +127,8 @@ impl Guard {
     ) -> Decision {
         let is_promised = self.was_promised(server, matter, now);
         let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
-        let subject = Subject { server, matter, audience, caller, now, turn, is_promised, seen: Seen::NOTHING };
+        let subject =
+            Subject { server, matter, audience, caller, now, turn, is_promised, seen: Seen::NOTHING };
         let mut report = Report::default();
         if let Some(found) = self.hidden.refusal(&subject) {
             report.find(found);

@@ -330,7 +330,8 @@ fn what_was_seen_elsewhere_counts_once_and_checks_that_saw_nothing_are_asked_all
 
 #[test]
 fn a_call_in_a_models_answer_is_judged_as_one_on_the_wire_and_counts_once() {
-    let policy = |text: &str| crate::policy::parse("p.yaml", &format!("sandbox: {{mcp: {{{text}}}}}")).unwrap().mcp;
+    let policy =
+        |text: &str| crate::policy::parse("p.yaml", &format!("sandbox: {{mcp: {{{text}}}}}")).unwrap().mcp;
     let said = |guard: &mut Guard, server: &str, tool: &str| {
         let matter = SubjectKind::ModelCall { tool, arguments: None };
         guard.decide(&ServerId(server.to_owned()), matter, Duration::ZERO).verdict.reason

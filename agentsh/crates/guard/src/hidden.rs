@@ -74,7 +74,9 @@ impl Hidden {
     pub fn refusal(&self, subject: &Subject<'_>) -> Option<Finding> {
         let entries = self.servers.get(subject.server)?;
         let used = match subject.matter {
-            SubjectKind::Call { tool, .. } | SubjectKind::ModelCall { tool, .. } => entries.found.get(&key(Kind::Tool, tool)),
+            SubjectKind::Call { tool, .. } | SubjectKind::ModelCall { tool, .. } => {
+                entries.found.get(&key(Kind::Tool, tool))
+            }
             matter => entries.requested(&matter.uses()?),
         };
         used.or(entries.surplus.as_ref()).cloned()

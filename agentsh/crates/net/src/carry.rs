@@ -182,9 +182,7 @@ async fn copy_all<R: Recorder + 'static>(
                 }
             }
         }
-        First::Read(Opening::Http(http)) => {
-            followed((egress, permit), inside, outside, *http, traffic).await
-        }
+        First::Read(Opening::Http(http)) => followed((egress, permit), inside, outside, *http, traffic).await,
     }
 }
 

@@ -413,7 +413,8 @@ fn what_is_no_request_is_not_waited_for_where_only_some_requests_are_looked_for(
         let forward = parts.iter().map(|part| reader.feed(part.as_bytes()).unwrap().forward > 0);
         (forward.collect::<Vec<_>>(), reader.is_picked(), reader.free() == u64::MAX)
     };
-    for other in ["PING", "GET key\r\n", "GET /\r\n", "\u{0}\u{1}", "P2", "GET / HTTP/1.1\r\n odd: x\r\n\r\n"] {
+    for other in ["PING", "GET key\r\n", "GET /\r\n", "\u{0}\u{1}", "P2", "GET / HTTP/1.1\r\n odd: x\r\n\r\n"]
+    {
         assert_eq!(released(&[other]), (vec![true], false, true), "{other:?}");
     }
     let get = "GET /p HTTP/1.1\r\nHost: any\r\n\r\n";

@@ -140,7 +140,10 @@ pub(super) fn refusal(
     }
 }
 
-pub(super) fn wanted<'a, R: Recorder + 'static>(egress: &'a EgressContext<R>, permit: &'a Permit) -> Wanted<'a> {
+pub(super) fn wanted<'a, R: Recorder + 'static>(
+    egress: &'a EgressContext<R>,
+    permit: &'a Permit,
+) -> Wanted<'a> {
     Wanted {
         broker: egress.broker.as_ref(),
         host: &permit.shown,

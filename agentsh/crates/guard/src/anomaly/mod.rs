@@ -167,7 +167,8 @@ mod tests {
         let matter = SubjectKind::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let now = Duration::from_secs(at);
         let (audience, caller, turn, seen) = ("", None, None, Seen::NOTHING);
-        let subject = Subject { server: &server, matter, audience, caller, now, turn, is_promised: false, seen };
+        let subject =
+            Subject { server: &server, matter, audience, caller, now, turn, is_promised: false, seen };
         let mut report = Report::default();
         check.judge(&subject, &mut report);
         check.passed(&subject);
