@@ -92,10 +92,7 @@ fn a_receipt_is_checked_on_another_machine() {
         let nobody = verify(&place, &other, &file, &[]).expect_code(2);
         assert!(nobody.stderr.contains("give --key FILE"), "{nobody}");
 
-        let asked = place.write(
-            place.path("requirements.yaml"),
-            "layers: [landlock]\nhosts: []\ntools_denied: ['*/delete']\npins: known\napprovals: none\ncommits: recorded\n",
-        );
+        let asked = place.write(place.path("requirements.yaml"), documented("yaml"));
         let ask = |more: &[&str]| {
             let required = ["--policy", asked.to_str().unwrap()];
             verify(&place, &other, &file, &[&key[..], &required, more].concat())
@@ -122,16 +119,20 @@ fn a_receipt_is_checked_on_another_machine() {
     }
 }
 
+/// The first block of a language in the page.
+fn documented(language: &str) -> &'static str {
+    let rest = include_str!("../../docs/receipts.md").split(&format!("```{language}\n")).nth(1).unwrap();
+    rest.split("```").next().unwrap()
+}
+
 /// A repository that takes what the hook of `docs/receipts.md` lets through; gives what pushes there.
 fn gate<'p>(place: &'p Place, key: &[&str], asked: &Path) -> impl Fn(&[&str], &str) + use<'p> {
-    let document = include_str!("../../docs/receipts.md");
-    let hook = document.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
     place.make_directory(&place.path("upstream"));
     outside(
         place,
         &format!("git init -q --bare {0} && git remote add upstream {0}", place.path("upstream").display()),
     );
-    place.script(place.path("upstream/hooks/pre-receive"), hook);
+    place.script(place.path("upstream/hooks/pre-receive"), documented("sh"));
     place.write(place.path("upstream/allowed_signers"), std::fs::read(key[1]).unwrap());
     place.write(place.path("upstream/requirements.yaml"), std::fs::read(asked).unwrap());
     let program = place.program("agentsh");
