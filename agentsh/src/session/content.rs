@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::dlp::Views;
-use crate::guard::content::{unmarked, unmarked_params};
 use crate::dlp::flow::{self, Annotations, Flow, Labels};
 use crate::dlp::taint;
+use crate::guard::content::{unmarked, unmarked_params};
 use crate::guard::{Check, Outcome, PrecomputeJob, Report, Subject, SubjectKind};
 use crate::json::Json;
 use crate::policy::OnFlow;

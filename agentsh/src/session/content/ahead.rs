@@ -5,11 +5,11 @@
 
 use std::any::Any;
 
-use crate::dlp::{Forbidden, Views, forbidden};
-use crate::guard::content::unmarked;
 use crate::dlp::flow::{Flow, Judged, Labels};
 use crate::dlp::taint::Leaves;
 use crate::dlp::threads::side_by_side;
+use crate::dlp::{Forbidden, Views, forbidden};
+use crate::guard::content::unmarked;
 use crate::guard::{PrecomputeJob, Rewrite, Subject, SubjectKind};
 use crate::json::Json;
 

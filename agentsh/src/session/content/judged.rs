@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use crate::dlp::{Forbidden, forbidden};
-use crate::guard::content::unmarked;
 use crate::dlp::flow::{Flowed, Judged};
 use crate::dlp::taint::{self, Leaves};
 use crate::dlp::threads::side_by_side;
+use crate::dlp::{Forbidden, forbidden};
+use crate::guard::content::unmarked;
 use crate::guard::{Finding, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
 use crate::json::Json;
 use crate::policy::OnFlow;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::guard::Rewrite;
-use crate::guard::content::{mark_of, markable};
 use crate::dlp::flow::Annotations;
 use crate::dlp::taint::{Leaves, Origin, OriginId, Stored, repeats};
+use crate::guard::Rewrite;
+use crate::guard::content::{mark_of, markable};
 use crate::json::Json;
 use crate::store::Event;
 use crate::store::words::ForgotReason;

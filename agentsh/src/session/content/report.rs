@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::guard::Finding;
 use crate::dlp::taint::OriginId;
+use crate::guard::Finding;
 use crate::types::ServerId;
 
 use super::Content;

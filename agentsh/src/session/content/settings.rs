@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::guard::Outcome;
 use crate::dlp::flow::Labels;
+use crate::guard::Outcome;
 use crate::policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnFlow, Ruled};
 use crate::types::{RuleRef, ServerId};
 
