@@ -99,6 +99,6 @@ fn give(values: &[u32], at: &Range<usize>, walk: &mut Walk<'_>) {
     walk.work(bytes.len());
     walk.found_bytes(Step::CharacterCodes, &bytes, at.clone());
     if bytes.len() == values.len() {
-        walk.found_binary(Step::CharacterCodes, &bytes, &at);
+        walk.found_binary(Step::CharacterCodes, &bytes, at);
     }
 }
