@@ -23,20 +23,24 @@ struct Level {
     mode: Option<Mode>,
 }
 
-/// Gives other names to the repositories below a directory, to any depth. To be called when nothing runs inside any more.
-/// Gives those that were found.
+/// Gives other names to the repositories below a directory, to any depth, but for those that `was_there` knows. To be called
+/// when nothing runs inside any more.
 ///
 /// # Errors
 /// When a directory cannot be read, or somebody moves directories meanwhile: what was done until then stays.
-pub fn rename_repositories(top: &Path, renamed: &mut Vec<PathBuf>) -> io::Result<()> {
+pub fn rename_repositories(
+    top: &Path,
+    was_there: &dyn Fn(&Path) -> bool,
+    renamed: &mut Vec<PathBuf>,
+) -> io::Result<()> {
     let (mut current, mode) = open(CWD, top.as_os_str())?;
     let mut path = top.to_owned();
-    let mut levels = vec![enter(&current, mode, &path, renamed)?];
+    let mut levels = vec![enter(&current, mode, &path, was_there, renamed)?];
     while let Some(level) = levels.last_mut() {
         if let Some(name) = level.open.pop() {
             let (next, mode) = open(&current, &name)?;
             path.push(&name);
-            levels.push(enter(&next, mode, &path, renamed)?);
+            levels.push(enter(&next, mode, &path, was_there, renamed)?);
             current = next;
             continue;
         }
@@ -79,6 +83,7 @@ fn enter(
     directory: &OwnedFd,
     mode: Option<Mode>,
     path: &Path,
+    was_there: &dyn Fn(&Path) -> bool,
     renamed: &mut Vec<PathBuf>,
 ) -> io::Result<Level> {
     let mut level = Level { identity: identity(directory)?, open: Vec::new(), mode };
@@ -103,9 +108,13 @@ fn enter(
     }
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     // Git takes no directory without HEAD for a repository.
-    let is_bare = has("HEAD") && (GIT_BARE.iter().all(|part| has(part)) || has(GIT_COMMON));
-    for name in names.iter().filter(|name| is_repository_name(Path::new(name)) || is_bare && *name == "HEAD")
-    {
+    let is_bare =
+        has("HEAD") && (GIT_BARE.iter().all(|part| has(part)) || has(GIT_COMMON)) && !was_there(path);
+    let is_new = |name: &&OsString| match is_repository_name(Path::new(name)) {
+        true => !was_there(&path.join(name)),
+        false => is_bare && *name == "HEAD",
+    };
+    for name in names.iter().filter(is_new) {
         let mut aside = name.clone();
         aside.push(format!(".set-aside-{}", uuid::Uuid::now_v7().simple()));
         rustix::fs::renameat_with(directory, name, directory, &aside, RenameFlags::NOREPLACE)?;
@@ -141,12 +150,14 @@ mod tests {
         let flags = OFlags::CREATE | OFlags::WRONLY;
         drop(rustix::fs::openat(&end, "HEAD", flags, Mode::RWXU).unwrap());
         let mut renamed = Vec::new();
-        rename_repositories(place.path(), &mut renamed).unwrap();
+        rename_repositories(place.path(), &|_| true, &mut renamed).unwrap();
+        assert!(renamed.is_empty(), "they were there before");
+        rename_repositories(place.path(), &|_| false, &mut renamed).unwrap();
         assert_eq!(renamed.len(), 3, "{renamed:?}");
         assert!(renamed.iter().all(|path| path.as_os_str().len() > 4096));
         assert!(!is_there(".git") && !is_there(".hg") && !is_there("HEAD"));
         assert!(is_there("objects") && is_there("refs"));
-        rename_repositories(place.path(), &mut renamed).unwrap();
+        rename_repositories(place.path(), &|_| false, &mut renamed).unwrap();
         assert_eq!(renamed.len(), 3, "nothing is left");
     }
 }

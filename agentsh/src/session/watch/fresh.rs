@@ -58,7 +58,7 @@ pub fn disarm_all(
     closed.dedup();
     for directory in closed.into_iter().filter(|directory| !baseline.is_refused(directory)) {
         let mut renamed = Vec::new();
-        let result = deep::rename_repositories(&directory, &mut renamed);
+        let result = deep::rename_repositories(&directory, &|entry| baseline.holds(entry), &mut renamed);
         let named =
             |path: PathBuf| (path, vec!["it has got another name, under which nothing runs it".to_owned()]);
         found.extend(renamed.into_iter().map(named));
