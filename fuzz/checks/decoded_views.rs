@@ -16,7 +16,6 @@ pub fn check(data: &[u8]) {
             depth: usize::from(depth % 8),
             output_per_byte: usize::from(per_byte % 12),
             output_floor: usize::from(*floor) * 16,
-            ..Limits::default()
         },
     };
     let bound = text.len() * limits.output_per_byte + limits.output_floor;

@@ -206,8 +206,8 @@ fn sessions_are_listed() {
     ask(&place, &["report", id]).expect_code(0);
     place.set("TZ", "Asia/Tokyo");
     let mut pty = Pty::sized(place.agentsh(&["sessions"]), 400);
-    assert_eq!(pty.wait(), 0);
-    let table = pty.text();
+    let (code, table) = pty.whole();
+    assert_eq!(code, 0);
     let started = sessions[0]["started_at"].as_str().unwrap();
     let started = format!("{}Z", started[..19].replace('T', " "));
     assert!(table.contains(&started), "{started} in {table}");
