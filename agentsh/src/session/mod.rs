@@ -13,8 +13,6 @@ mod classifying;
 mod close_elsewhere;
 mod configured;
 pub mod container;
-pub mod content;
-mod content_scan;
 mod credentials;
 pub mod declared;
 mod draining;
@@ -29,7 +27,6 @@ mod guarded_names;
 pub mod guarded_terminal;
 mod head;
 mod interface;
-pub mod interface_pins;
 pub mod inventory;
 pub mod launch;
 mod listeners;
@@ -97,6 +94,7 @@ use crate::store::words::{BundleState, LayerState};
 use crate::store::{Event, Journal, PolicyLayer, StoreError, running};
 use crate::types::{ServerId, SessionId};
 
+use agentsh_content::{content, content_scan, interface_pins};
 pub use agentsh_host::{Context, ContextError};
 use agentsh_host::{
     address, agreements, apt, context, copies, environment, git_identity, go_modules, grants, host_programs,

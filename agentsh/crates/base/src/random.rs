@@ -7,7 +7,15 @@ use std::io;
 /// # Errors
 /// When the system gives no random numbers.
 pub fn hex<const BYTES: usize>() -> io::Result<String> {
-    let mut bytes = [0; BYTES];
+    Ok(crate::hex(&bytes::<BYTES>()?))
+}
+
+/// That many random bytes.
+///
+/// # Errors
+/// When the system gives no random numbers.
+pub fn bytes<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(crate::hex(&bytes))
+    Ok(bytes)
 }

@@ -17,7 +17,6 @@ use crate::store::escape;
 
 pub(super) use source::run as ask_program;
 
-use super::content::random_bytes;
 use super::{Context, git_identity, network, registries};
 use crate::session::{Facts, Record};
 
@@ -52,7 +51,7 @@ pub async fn read(facts: &Facts, record: &Record) -> Brokered {
         return Brokered::default();
     }
     let mut brokered = Brokered::default();
-    let Ok(random) = random_bytes::<8>() else {
+    let Ok(random) = agentsh_base::random::bytes::<8>() else {
         record.note("no credential is used: the system gives no random numbers");
         return brokered;
     };

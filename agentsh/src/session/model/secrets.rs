@@ -7,8 +7,8 @@ use crate::json::{self, Json};
 use crate::llm::{self, MAX_DEPTH, Provider};
 use crate::policy::{LlmPolicy, OnModelSecret as OnSecret};
 use crate::scan::{self, Redaction};
-use crate::session::content::secret_lines;
 use crate::store::SecretFound;
+use agentsh_content::content::secret_lines;
 
 /// Secrets of one request that are recorded one by one.
 const MAX_LISTED: usize = 16;

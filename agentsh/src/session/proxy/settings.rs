@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::policy::OnFlow;
-use crate::session::content::LIFETIME;
+use agentsh_content::content::LIFETIME;
 
 #[derive(Clone)]
 pub struct Settings {

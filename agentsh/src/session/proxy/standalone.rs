@@ -12,8 +12,8 @@ use crate::dlp::taint::marker::Position;
 use crate::json::Json;
 use crate::mcp::aggregate::Own;
 use crate::mcp::{ErrorReply, INVALID_PARAMS};
-use crate::session::content::{Content, action_taken, token_id};
 use crate::types::{ServerId, ToolId};
+use agentsh_content::content::{Content, action_taken, token_id};
 
 use super::report::Report;
 

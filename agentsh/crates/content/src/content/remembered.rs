@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::dlp::flow::Annotations;
-use crate::dlp::taint::{Leaves, Origin, OriginId, Stored, repeats};
-use crate::guard::Rewrite;
-use crate::guard::content::{mark_of, markable};
-use crate::json::Json;
-use crate::store::Event;
-use crate::store::words::ForgotReason;
-use crate::types::ServerId;
+use agentsh_dlp::flow::Annotations;
+use agentsh_dlp::taint::{Leaves, Origin, OriginId, Stored, repeats};
+use agentsh_guard::Rewrite;
+use agentsh_guard::content::{mark_of, markable};
+use agentsh_base::json::Json;
+use agentsh_store::Event;
+use agentsh_store::words::ForgotReason;
+use agentsh_base::types::ServerId;
 
 use super::{Content, since_1970};
 
@@ -170,7 +170,7 @@ impl Content {
             }
         }
         if longest >= LONG {
-            crate::memory::trim_heap();
+            agentsh_base::memory::trim_heap();
         }
     }
 }

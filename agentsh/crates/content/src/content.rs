@@ -7,17 +7,17 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::dlp::Views;
-use crate::dlp::flow::{self, Annotations, Flow, Labels};
-use crate::dlp::taint;
-use crate::guard::content::{unmarked, unmarked_params};
-use crate::guard::{Check, Outcome, PrecomputeJob, Report, Subject, SubjectKind};
-use crate::json::Json;
-use crate::policy::OnFlow;
-use crate::store::taint::Opened;
-use crate::store::words::ForgotReason;
-use crate::store::{Journal, StoreError, TaintStore};
-use crate::types::ServerId;
+use agentsh_dlp::Views;
+use agentsh_dlp::flow::{self, Annotations, Flow, Labels};
+use agentsh_dlp::taint;
+use agentsh_guard::content::{unmarked, unmarked_params};
+use agentsh_guard::{Check, Outcome, PrecomputeJob, Report, Subject, SubjectKind};
+use agentsh_base::json::Json;
+use agentsh_policy::OnFlow;
+use agentsh_store::taint::Opened;
+use agentsh_store::words::ForgotReason;
+use agentsh_store::{Journal, StoreError, TaintStore};
+use agentsh_base::types::ServerId;
 
 mod ahead;
 mod files;
@@ -39,7 +39,6 @@ pub use own::Wrapped;
 use pairs::Pairs;
 pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
 use random::Random;
-pub(super) use random::bytes as random_bytes;
 use remembered::hints_open_world;
 pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
@@ -88,7 +87,7 @@ impl Content {
     /// # Errors
     /// When the system gives no random key.
     pub fn new(settings: Settings, journal: Journal) -> std::io::Result<Self> {
-        let key = random::bytes()?;
+        let key = agentsh_base::random::bytes()?;
         Ok(Self::with(settings, journal, &key, Random::new()?, None))
     }
 
@@ -99,9 +98,9 @@ impl Content {
     pub async fn persistent(settings: Settings, journal: Journal, path: &Path) -> Result<Self, StoreError> {
         let no_key =
             |error: std::io::Error| StoreError::Open { path: path.to_owned(), message: error.to_string() };
-        let key = crate::store::taint::key(
-            &crate::store::taint::key_file(path),
-            &random::bytes().map_err(no_key)?,
+        let key = agentsh_store::taint::key(
+            &agentsh_store::taint::key_file(path),
+            &agentsh_base::random::bytes().map_err(no_key)?,
         )?;
         let Opened { store, records, set_aside } = TaintStore::open(path, since_1970(), &journal).await?;
         let random = Random::new().map_err(no_key)?;

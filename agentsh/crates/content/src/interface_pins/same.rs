@@ -1,7 +1,7 @@
 //! In what an entry is not what it was, and what of it may change.
 
-use crate::guard::outline::{changed_but, is_same_but};
-use crate::json::Json;
+use agentsh_guard::outline::{changed_but, is_same_but};
+use agentsh_base::json::Json;
 
 /// What may change of one entry, as JSON pointers.
 pub(super) struct Ignored {
@@ -13,7 +13,7 @@ pub(super) struct Ignored {
 impl Ignored {
     /// Whether nothing but that changed.
     pub fn is_all(&self, before: &str, after: &Json<'_>) -> bool {
-        crate::json::read(before.as_bytes()).is_ok_and(|before| {
+        agentsh_base::json::read(before.as_bytes()).is_ok_and(|before| {
             let ignored = self.between(&before, after);
             !ignored.is_empty() && is_same_but(&before, after, &ignored)
         })
@@ -21,7 +21,7 @@ impl Ignored {
 
     /// Which members are not what they were. Names of members may be long.
     pub fn difference(&self, before: Option<&str>, after: &Json<'_>) -> String {
-        let before = before.map(|text| crate::json::read(text.as_bytes()));
+        let before = before.map(|text| agentsh_base::json::read(text.as_bytes()));
         let Some(Ok(before)) = before else { return "its definition changed".to_owned() };
         let Some(names) = changed_but(&before, after, &self.between(&before, after)) else {
             return "its text changed".to_owned();
@@ -29,7 +29,7 @@ impl Ignored {
         let names: Vec<String> = names
             .iter()
             .take(8)
-            .map(|name| crate::store::escape::line(name).chars().take(80).collect())
+            .map(|name| agentsh_store::escape::line(name).chars().take(80).collect())
             .collect();
         format!("its definition changed since it was trusted ({})", names.join(", "))
     }
@@ -105,17 +105,17 @@ mod tests {
             ("1", "{\"send\":1}", false),
         ] {
             let after = changed(size, modified);
-            let read = crate::json::read(after.as_bytes()).unwrap();
+            let read = agentsh_base::json::read(after.as_bytes()).unwrap();
             assert_eq!(of(true).is_all(before, &read), is_same, "{after}");
             assert!(!of(false).is_all(before, &read), "{after}");
             // What was such a text is shown again where it becomes data.
-            let was = crate::json::read(before.as_bytes()).unwrap();
+            let was = agentsh_base::json::read(before.as_bytes()).unwrap();
             assert_eq!(of(true).is_all(&after, &was), is_same, "{after}");
         }
         let text = changed("\"text\"", r#""text""#);
-        let read = crate::json::read(text.as_bytes()).unwrap();
+        let read = agentsh_base::json::read(text.as_bytes()).unwrap();
         assert!(of(true).difference(Some(before), &read).contains("(annotations, size)"));
-        let none = crate::json::read(br#"{"uri":"a:b","annotations":{}}"#).unwrap();
+        let none = agentsh_base::json::read(br#"{"uri":"a:b","annotations":{}}"#).unwrap();
         assert!(of(true).is_all(before, &none));
     }
 }

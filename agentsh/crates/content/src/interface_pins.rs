@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use crate::guard::outline::outline;
-use crate::guard::{
+use agentsh_guard::outline::outline;
+use agentsh_guard::{
     Check, Finding, Offer, Outcome, Reason, Report, Severity, Subject, SubjectKind, Used, Verdict,
 };
-use crate::json::Json;
-use crate::policy::{OnChange, Pinning};
-use crate::store::{InterfacePin, MAX_DEFINITION, Offered, PinStore, StoreError, TrustedBy, WhichInterface};
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::json::Json;
+use agentsh_policy::{OnChange, Pinning};
+use agentsh_store::{InterfacePin, MAX_DEFINITION, Offered, PinStore, StoreError, TrustedBy, WhichInterface};
+use agentsh_base::types::{RuleRef, ServerId};
 
 use release::Releases;
 pub use release::Withheld;
@@ -375,7 +375,7 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
 /// What people cannot tell apart has one form. A URI is read by programs.
 fn shape((kind, name): &Key) -> Key {
     let is_read = matches!(kind, Offered::Tool | Offered::Prompt);
-    (*kind, if is_read { crate::guard::checks::looks(name) } else { name.clone() })
+    (*kind, if is_read { agentsh_guard::checks::looks(name) } else { name.clone() })
 }
 
 fn now() -> String {

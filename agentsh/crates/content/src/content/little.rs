@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
-use crate::json::{Json, unescape};
-use crate::types::ServerId;
+use agentsh_base::json::{Json, unescape};
+use agentsh_base::types::ServerId;
 
 /// Bits that one call may say, and all calls of a session to one server.
 const OF_CALL: u32 = 48;
@@ -311,7 +311,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use crate::json::read;
+    use agentsh_base::json::read;
 
     fn server() -> ServerId {
         ServerId("net".to_owned())

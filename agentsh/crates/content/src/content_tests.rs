@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::guard::{Finding, Rewrite};
-use crate::json;
-use crate::policy::McpPolicy;
-use crate::types::SessionId;
+use agentsh_guard::{Finding, Rewrite};
+use agentsh_base::json;
+use agentsh_policy::McpPolicy;
+use agentsh_base::types::SessionId;
 
 const MEMO: &str = "The board approves the sale of the Lindenau plant for eleven million and tells nobody before \
 the first of May; the works council hears of it a day later, and the press a day after that.";
@@ -67,7 +67,7 @@ fn a_marker_stands_for_the_result_that_it_was_put_into() {
 
 /// As [`call`], with the search done on another thread, and `meanwhile` what happens until it is back.
 fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Content)) -> Vec<Finding> {
-    use crate::guard::{Guard, Seen};
+    use agentsh_guard::{Guard, Seen};
     use std::cell::RefCell;
     use std::rc::Rc;
     let arguments = json!({"text": text}).to_string();

@@ -6,12 +6,12 @@ mod secrets;
 
 use std::collections::BTreeSet;
 
-use crate::guard::{
+use agentsh_guard::{
     Finding, Outcome, Precompute, Reason, Report, Rewrite, Severity, Subject, SubjectKind, Verdict,
 };
-use crate::json::Json;
-use crate::policy::{ContentPolicy, DetectionPolicy, HiddenHtml, McpPolicy, OnFinding, OnRequest};
-use crate::types::{RuleRef, ToolId};
+use agentsh_base::json::Json;
+use agentsh_policy::{ContentPolicy, DetectionPolicy, HiddenHtml, McpPolicy, OnFinding, OnRequest};
+use agentsh_base::types::{RuleRef, ToolId};
 
 use agentsh_scan::{self as scan, Action, Category, Changes, Channel, Scan};
 
@@ -311,7 +311,7 @@ fn source(subject: &Subject<'_>) -> ToolId {
 /// A member and where it stands.
 fn member<'v, 'a>(value: &'v Json<'a>, name: &str) -> Option<(usize, &'v Json<'a>)> {
     let members = value.as_object()?;
-    let at = members.iter().position(|(raw, _)| crate::json::unescape(raw) == name)?;
+    let at = members.iter().position(|(raw, _)| agentsh_base::json::unescape(raw) == name)?;
     Some((at, &members[at].1))
 }
 

@@ -1,10 +1,10 @@
 //! The same engine for an agent that asks itself: it hands over what it read, and what it is about to send.
 
-use crate::dlp::taint::{Leaves, Origin, OriginId, marker};
-use crate::guard::{Check, Finding, Outcome};
-use crate::json::Json;
-use crate::store::Event;
-use crate::types::ToolId;
+use agentsh_dlp::taint::{Leaves, Origin, OriginId, marker};
+use agentsh_guard::{Check, Finding, Outcome};
+use agentsh_base::json::Json;
+use agentsh_store::Event;
+use agentsh_base::types::ToolId;
 
 use super::{Content, since_1970};
 
@@ -72,7 +72,7 @@ impl Content {
     }
 
     #[must_use]
-    pub fn mode(&self) -> crate::policy::OnFlow {
+    pub fn mode(&self) -> agentsh_policy::OnFlow {
         self.settings.mode
     }
 
@@ -84,8 +84,8 @@ impl Content {
             tool_name: target.tool.clone(),
             jsonrpc_id: serde_json::Value::Null,
             detector: found.detector.clone(),
-            action: crate::mcp::action(found.verdict.outcome),
-            severity: crate::mcp::severity(found.severity),
+            action: agentsh_mcp::action(found.verdict.outcome),
+            severity: agentsh_mcp::severity(found.severity),
             reason: found.verdict.reason.code().to_owned(),
             rule: found.verdict.rule.clone(),
             source_server,

@@ -1,4 +1,4 @@
-//! Random numbers of the system.
+//! Numbers for markers.
 
 /// Numbers for markers: none of them is a secret, they only must not collide often.
 pub(super) struct Random(u64);
@@ -7,7 +7,7 @@ impl Random {
     /// # Errors
     /// When the system gives no random numbers.
     pub fn new() -> std::io::Result<Self> {
-        bytes().map(|seed| Self(u64::from_le_bytes(seed)))
+        agentsh_base::random::bytes().map(|seed| Self(u64::from_le_bytes(seed)))
     }
 
     pub fn next(&mut self) -> u64 {
@@ -15,12 +15,4 @@ impl Random {
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB)
     }
-}
-
-/// # Errors
-/// When the system gives no random numbers.
-pub(in crate::session) fn bytes<const COUNT: usize>() -> std::io::Result<[u8; COUNT]> {
-    let mut bytes = [0; COUNT];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    Ok(bytes)
 }

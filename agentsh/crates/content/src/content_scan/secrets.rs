@@ -6,11 +6,10 @@ use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
-use crate::guard::{Finding, Outcome, Reason, Severity, Subject, Verdict};
-use crate::json::Json;
-use crate::policy::{CREDENTIALS, CustomSecret, OnSecret, Ruled, SecretPolicy};
-use crate::session::content::random;
-use crate::types::RuleRef;
+use agentsh_guard::{Finding, Outcome, Reason, Severity, Subject, Verdict};
+use agentsh_base::json::Json;
+use agentsh_policy::{CREDENTIALS, CustomSecret, OnSecret, Ruled, SecretPolicy};
+use agentsh_base::types::RuleRef;
 
 use agentsh_scan::{Channel, Scan};
 
@@ -49,7 +48,7 @@ struct Seen {
 
 impl Secrets {
     pub fn new(policy: &SecretPolicy) -> Self {
-        Self { policy: policy.clone(), key: random::bytes().ok().map(Key) }
+        Self { policy: policy.clone(), key: agentsh_base::random::bytes().ok().map(Key) }
     }
 
     pub fn looks(&self, channel: Channel) -> bool {
