@@ -7,17 +7,17 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use agentsh_base::json::Json;
+use agentsh_base::types::ServerId;
 use agentsh_dlp::Views;
 use agentsh_dlp::flow::{self, Annotations, Flow, Labels};
 use agentsh_dlp::taint;
 use agentsh_guard::content::{unmarked, unmarked_params};
 use agentsh_guard::{Check, Outcome, PrecomputeJob, Report, Subject, SubjectKind};
-use agentsh_base::json::Json;
 use agentsh_policy::OnFlow;
 use agentsh_store::taint::Opened;
 use agentsh_store::words::ForgotReason;
 use agentsh_store::{Journal, StoreError, TaintStore};
-use agentsh_base::types::ServerId;
 
 mod ahead;
 mod files;

@@ -6,12 +6,12 @@ mod secrets;
 
 use std::collections::BTreeSet;
 
+use agentsh_base::json::Json;
+use agentsh_base::types::{RuleRef, ToolId};
 use agentsh_guard::{
     Finding, Outcome, Precompute, Reason, Report, Rewrite, Severity, Subject, SubjectKind, Verdict,
 };
-use agentsh_base::json::Json;
 use agentsh_policy::{ContentPolicy, DetectionPolicy, HiddenHtml, McpPolicy, OnFinding, OnRequest};
-use agentsh_base::types::{RuleRef, ToolId};
 
 use agentsh_scan::{self as scan, Action, Category, Changes, Channel, Scan};
 

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use agentsh_guard::{Finding, Rewrite};
 use agentsh_base::json;
-use agentsh_policy::McpPolicy;
 use agentsh_base::types::SessionId;
+use agentsh_guard::{Finding, Rewrite};
+use agentsh_policy::McpPolicy;
 
 const MEMO: &str = "The board approves the sale of the Lindenau plant for eleven million and tells nobody before \
 the first of May; the works council hears of it a day later, and the press a day after that.";

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use agentsh_base::json::Json;
+use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::outline::outline;
 use agentsh_guard::{
     Check, Finding, Offer, Outcome, Reason, Report, Severity, Subject, SubjectKind, Used, Verdict,
 };
-use agentsh_base::json::Json;
 use agentsh_policy::{OnChange, Pinning};
 use agentsh_store::{InterfacePin, MAX_DEFINITION, Offered, PinStore, StoreError, TrustedBy, WhichInterface};
-use agentsh_base::types::{RuleRef, ServerId};
 
 use release::Releases;
 pub use release::Withheld;

@@ -5,13 +5,13 @@
 
 use std::any::Any;
 
+use agentsh_base::json::Json;
 use agentsh_dlp::flow::{Flow, Judged, Labels};
 use agentsh_dlp::taint::Leaves;
 use agentsh_dlp::threads::side_by_side;
 use agentsh_dlp::{Forbidden, Views, forbidden};
 use agentsh_guard::content::unmarked;
 use agentsh_guard::{PrecomputeJob, Rewrite, Subject, SubjectKind};
-use agentsh_base::json::Json;
 
 use super::settings::Destinations;
 use super::{Content, OF_PROTOCOL, names_places, replaced, since_1970};

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agentsh_dlp::taint::Origin;
 use agentsh_base::json::{self, Json, spell};
-use agentsh_secrets::values;
 use agentsh_base::types::ServerId;
+use agentsh_dlp::taint::Origin;
+use agentsh_secrets::values;
 
 use super::{Content, since_1970};
 

@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
+use agentsh_base::json::Json;
+use agentsh_base::types::{ServerId, ToolId};
 use agentsh_dlp::flow::{Flowed, Judged};
 use agentsh_dlp::taint::{self, Leaves};
 use agentsh_dlp::threads::side_by_side;
 use agentsh_dlp::{Forbidden, forbidden};
 use agentsh_guard::content::unmarked;
 use agentsh_guard::{Finding, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
-use agentsh_base::json::Json;
 use agentsh_policy::OnFlow;
 use agentsh_store::escape;
-use agentsh_base::types::{ServerId, ToolId};
 
 use super::ahead::Searched;
 use super::pairs::{self, way_of_value, ways};

@@ -1,7 +1,7 @@
 //! Results that wait to be remembered.
 
-use agentsh_dlp::taint::Origin;
 use agentsh_base::json::Json;
+use agentsh_dlp::taint::Origin;
 
 /// Results and bytes of them that may wait.
 const MAX_RESULTS: usize = 64;

@@ -1,10 +1,10 @@
 //! The same engine for an agent that asks itself: it hands over what it read, and what it is about to send.
 
+use agentsh_base::json::Json;
+use agentsh_base::types::ToolId;
 use agentsh_dlp::taint::{Leaves, Origin, OriginId, marker};
 use agentsh_guard::{Check, Finding, Outcome};
-use agentsh_base::json::Json;
 use agentsh_store::Event;
-use agentsh_base::types::ToolId;
 
 use super::{Content, since_1970};
 

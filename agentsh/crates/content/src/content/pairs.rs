@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use agentsh_base::json::Json;
+use agentsh_base::types::{RuleRef, ServerId, ToolId};
 use agentsh_dlp::flow::{Flowed, Sink};
 use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
-use agentsh_base::json::Json;
 use agentsh_policy::{CLOSE_AFTER, ExfiltrationPolicy, OnFlow};
 use agentsh_store::escape;
-use agentsh_base::types::{RuleRef, ServerId, ToolId};
 
 use super::little::{OF_ANSWERS, Says};
 use super::settings::Unwritten;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use agentsh_base::json::Json;
+use agentsh_base::types::ServerId;
 use agentsh_dlp::flow::Annotations;
 use agentsh_dlp::taint::{Leaves, Origin, OriginId, Stored, repeats};
 use agentsh_guard::Rewrite;
 use agentsh_guard::content::{mark_of, markable};
-use agentsh_base::json::Json;
 use agentsh_store::Event;
 use agentsh_store::words::ForgotReason;
-use agentsh_base::types::ServerId;
 
 use super::{Content, since_1970};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use agentsh_base::types::ServerId;
 use agentsh_dlp::taint::OriginId;
 use agentsh_guard::Finding;
-use agentsh_base::types::ServerId;
 
 use super::Content;
 use super::settings::{action_taken, response_mode};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::flow::Labels;
 use agentsh_guard::Outcome;
 use agentsh_policy::{ExfiltrationPolicy, MarkerPlace, NetworkRule, OnFlow, Ruled};
-use agentsh_base::types::{RuleRef, ServerId};
 
 /// The hosts that arguments may name.
 #[derive(Clone, Debug)]

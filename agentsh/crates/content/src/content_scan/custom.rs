@@ -1,9 +1,9 @@
 //! Patterns of the policy's own and those of the page, looked for in every string of a value.
 
-use agentsh_guard::{Finding, Outcome, Reason, Subject, Verdict};
 use agentsh_base::json::{Json, unescape};
-use agentsh_policy::{CustomPattern, DetectionPolicy, Level, OnFinding, Ruled, documented_patterns};
 use agentsh_base::types::RuleRef;
+use agentsh_guard::{Finding, Outcome, Reason, Subject, Verdict};
+use agentsh_policy::{CustomPattern, DetectionPolicy, Level, OnFinding, Ruled, documented_patterns};
 
 use agentsh_scan::{self as scan, Action, Severity};
 

@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
-use agentsh_guard::{Finding, Outcome, Reason, Severity, Subject, Verdict};
 use agentsh_base::json::Json;
-use agentsh_policy::{CREDENTIALS, CustomSecret, OnSecret, Ruled, SecretPolicy};
 use agentsh_base::types::RuleRef;
+use agentsh_guard::{Finding, Outcome, Reason, Severity, Subject, Verdict};
+use agentsh_policy::{CREDENTIALS, CustomSecret, OnSecret, Ruled, SecretPolicy};
 
 use agentsh_scan::{Channel, Scan};
 

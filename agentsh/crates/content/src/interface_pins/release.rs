@@ -8,11 +8,11 @@ use std::rc::Rc;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use agentsh_guard::Used;
 use agentsh_base::json::Json;
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_guard::Used;
 use agentsh_mcp::Released;
 use agentsh_store::{InterfacePin, Offered, PinStore, StoreError, WhichInterface};
-use agentsh_base::types::{RuleRef, ServerId};
 
 use super::{InterfacePins, Key, Trusted};
 

@@ -1,7 +1,7 @@
 //! In what an entry is not what it was, and what of it may change.
 
-use agentsh_guard::outline::{changed_but, is_same_but};
 use agentsh_base::json::Json;
+use agentsh_guard::outline::{changed_but, is_same_but};
 
 /// What may change of one entry, as JSON pointers.
 pub(super) struct Ignored {
