@@ -74,9 +74,7 @@ impl ContentScan {
             let mut scan = scan;
             // What was written of something this bad, or of anything, is meant for the worst there is.
             if scan.verdict == Action::Alert
-                && scan
-                    .severity()
-                    .is_some_and(|worst| worst == scan::Severity::Critical || self.is_written(worst))
+                && scan.severity().is_some_and(|worst| worst == Severity::Critical || self.is_written(worst))
             {
                 scan.verdict = Action::Block;
             }
@@ -91,7 +89,7 @@ impl ContentScan {
 
     /// What becomes of a definition, and by which rule: by how bad the worst finding is, where that was written.
     fn of_definition(&self, scan: &Scan) -> (OnFinding, RuleRef) {
-        let worst = scan.severity().unwrap_or(scan::Severity::Low);
+        let worst = scan.severity().unwrap_or(Severity::Low);
         if self.is_written(worst) {
             return self.of_level(worst);
         }
@@ -105,11 +103,11 @@ impl ContentScan {
     }
 
     /// Whether the policy says what becomes of definitions with a finding this bad.
-    fn is_written(&self, severity: scan::Severity) -> bool {
+    fn is_written(&self, severity: Severity) -> bool {
         self.detection.actions.contains_key(&custom::level(severity))
     }
 
-    fn of_level(&self, severity: scan::Severity) -> (OnFinding, RuleRef) {
+    fn of_level(&self, severity: Severity) -> (OnFinding, RuleRef) {
         match self.detection.actions.get(&custom::level(severity)) {
             Some(action) => (action.value, action.rule.clone()),
             None => (self.policy.definitions, self.policy.rule("definitions")),
@@ -341,7 +339,7 @@ fn tell(
             verdict: Verdict::new(outcome, Reason::ContentSuspicious, rule.clone()),
             category: Some(kebab(found.category)),
             detector: found.rule.clone(),
-            severity: severity(found.severity),
+            severity: found.severity,
             source: Some(source(subject)),
             destination: None,
             context: found.context.clone(),
@@ -357,15 +355,6 @@ fn tell(
              not follow it.",
             rules.join(", ")
         ));
-    }
-}
-
-fn severity(severity: scan::Severity) -> Severity {
-    match severity {
-        scan::Severity::Low => Severity::Low,
-        scan::Severity::Medium => Severity::Medium,
-        scan::Severity::High => Severity::High,
-        scan::Severity::Critical => Severity::Critical,
     }
 }
 

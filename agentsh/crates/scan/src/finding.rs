@@ -2,19 +2,11 @@
 
 use std::ops::Range;
 
+pub use agentsh_dlp::Severity;
 use serde::{Deserialize, Serialize};
 
 /// Characters of context on each side of a finding.
 const CONTEXT: usize = 50;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    Low,
-    Medium,
-    High,
-    Critical,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -98,18 +90,6 @@ pub struct Scan {
     pub removals: Vec<Removal>,
     /// Strings without what was removed, and with tags in place of secrets.
     pub rewrites: Vec<Rewrite>,
-}
-
-impl Severity {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-            Self::Critical => "critical",
-        }
-    }
 }
 
 impl Action {

@@ -75,7 +75,7 @@ impl Found<'_> {
             verdict: Verdict::new(outcome, Reason::ContentSuspicious, rule),
             category: Some(self.pattern.category.clone()),
             detector: self.pattern.name.clone(),
-            severity: super::severity(self.severity),
+            severity: self.severity,
             source: Some(super::source(subject)),
             destination: None,
             context: self.context.clone(),
