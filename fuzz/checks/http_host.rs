@@ -32,9 +32,9 @@ fn run(bytes: &[u8], size: usize) -> (usize, usize, Option<&'static str>) {
                 released += verdict.forward;
                 requests += verdict.requests.len();
             }
-            Err(refusal) => refused = refused.or(Some(refusal.code)),
+            Err(refusal) => refused = refused.or(Some(refusal.reason.code())),
         }
         assert!(released <= fed, "released more than was fed");
     }
-    (released, requests, refused.or(reader.refusal().map(|refusal| refusal.code)))
+    (released, requests, refused.or(reader.refusal().map(|refusal| refusal.reason.code())))
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::egress::proxy::Proxy;
-use crate::net::allow::Reason;
+use crate::net::Reason;
 use crate::net::{self, Allowlist, ConnectionLimit, EgressContext, LazyResolver, Origin, Refusal, kernel};
 use crate::policy::{NetworkPolicy, ProxyChoice, Ruled};
 use crate::remedy;
@@ -265,7 +265,7 @@ impl net::ask::Ask for Learning {
         if has_room {
             known.insert(host.to_owned());
         }
-        Box::pin(async move { if has_room { Ok(()) } else { Err("nobody-to-ask") } })
+        Box::pin(async move { if has_room { Ok(()) } else { Err(Reason::NobodyToAsk) } })
     }
 }
 
@@ -432,7 +432,7 @@ pub async fn finish(session: &Session, service: EgressService) {
 
 /// What a refused connection would have wanted, and the word to the user.
 fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal) {
-    let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen.code();
+    let is_of_machine = refusal.reason == Reason::LoopbackPortNotOpen;
     let behind = if is_of_machine { session.live.listeners.agent(refusal.port) } else { None };
     // Other changes are said in words.
     let is_piece = refusal.entry.is_some() || is_of_machine;
@@ -462,7 +462,7 @@ fn line(server: Option<&ServerId>, refusal: &Refusal, behind: Option<&str>) -> S
         0 => format!("the name '{host}'"),
         port => format!("a connection to '{host}' port {port}"),
     };
-    let detail = if refusal.detail.is_empty() { refusal.reason } else { &refusal.detail };
+    let detail = if refusal.detail.is_empty() { refusal.reason.code() } else { &refusal.detail };
     let detail = escape::line(detail);
     let change = refusal.change.as_deref();
     // Which port the program wants, nobody knows yet.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::reason::Reason;
 use crate::policy::domain::Host;
 use crate::policy::{HostPattern, NetworkPolicy, NetworkRule, RequestRule, Ruled};
 use crate::types::RuleRef;
@@ -39,43 +40,6 @@ pub enum Permission {
     /// Refused, unless a person says otherwise.
     Asked,
     Refused,
-}
-
-/// Why a name or a destination is allowed or refused. The codes are stable: scripts read them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    NameAllowed,
-    AddressAllowed,
-    LoopbackPortOpen,
-    NameNotAllowed,
-    PortNotAllowed,
-    AddressNotAllowed,
-    LoopbackPortNotOpen,
-    /// A name with labels that no host has.
-    NameNotValid,
-    /// More names were asked for under wildcards than there are addresses in the pool.
-    NamePoolFull,
-    /// A question of another class than IN.
-    ClassNotAllowed,
-}
-
-impl Reason {
-    /// Kebab-case, stable.
-    #[must_use]
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::NameAllowed => "name-allowed",
-            Self::AddressAllowed => "address-allowed",
-            Self::LoopbackPortOpen => "loopback-port-open",
-            Self::NameNotAllowed => "name-not-allowed",
-            Self::PortNotAllowed => "port-not-allowed",
-            Self::AddressNotAllowed => "address-not-allowed",
-            Self::LoopbackPortNotOpen => "loopback-port-not-open",
-            Self::NameNotValid => "name-not-valid",
-            Self::NamePoolFull => "name-pool-full",
-            Self::ClassNotAllowed => "class-not-allowed",
-        }
-    }
 }
 
 impl Allowlist {

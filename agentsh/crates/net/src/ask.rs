@@ -4,8 +4,10 @@
 use std::future::Future;
 use std::pin::Pin;
 
-/// The reason of a refusal, kebab-case and stable.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<(), &'static str>> + 'a>>;
+use super::reason::Reason;
+
+/// Why it is refused.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<(), Reason>> + 'a>>;
 
 /// Whoever can ask a person.
 pub trait Ask {

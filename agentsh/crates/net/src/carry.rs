@@ -14,6 +14,7 @@ use super::credentials::Use;
 use super::egress_context::EgressContext;
 use super::permit::{Permit, refusal, request_refusal, wanted};
 use super::protocol_detection::{Closed, Http, Opening};
+use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply, Refused, tell};
 use super::requests::{self, End};
 use super::socket::{Socket, send_now};
@@ -155,7 +156,7 @@ async fn copy_all<R: Recorder + 'static>(
             let Some(end) = hello_retry_request::end_of_hello(&bytes) else {
                 return End::Closed(Closed::Refused {
                     protocol: Some("tls"),
-                    reason: "hello-interrupted",
+                    reason: Reason::HelloInterrupted,
                     detail: "a TLS hello with something behind it in its record".to_owned(),
                     farewell: CloseReply::Alert(ACCESS_DENIED),
                 });
@@ -218,7 +219,7 @@ async fn inspected<R: Recorder + 'static>(
     let Some(authority) = &egress.authority else {
         return End::Closed(Closed::Refused {
             protocol: Some("tls"),
-            reason: "inspection-failed",
+            reason: Reason::InspectionFailed,
             detail: "no certificate authority could be made for this session".to_owned(),
             farewell: CloseReply::Alert(ACCESS_DENIED),
         });

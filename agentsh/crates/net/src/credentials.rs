@@ -12,6 +12,7 @@ use memchr::memmem::Finder;
 
 use super::http_head::REPLACING;
 use super::http_host::{Refusal, Request};
+use super::reason::Reason;
 use crate::policy::{RequestRule, Ruled};
 use crate::types::RuleRef;
 
@@ -120,7 +121,7 @@ impl Broker {
             let text = line.trim_ascii_end();
             if number == 0 {
                 if self.mark.find(text).is_some() {
-                    return refuse("placeholder-misplaced");
+                    return refuse(Reason::PlaceholderMisplaced);
                 }
                 version = text.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
                 continue;
@@ -135,33 +136,33 @@ impl Broker {
             let is_made_for_it = name == "authorization" || HEADERS.contains(&name.as_str());
             let held = if is_made_for_it { self.of_value(value, &name) } else { None };
             match held {
-                Some(_) if found.is_some() => return refuse("placeholder-twice"),
+                Some(_) if found.is_some() => return refuse(Reason::PlaceholderTwice),
                 Some(held) => found = Some((held, start + colon + 1, value.len())),
-                None if self.mark.find(text).is_some() => return refuse("placeholder-misplaced"),
+                None if self.mark.find(text).is_some() => return refuse(Reason::PlaceholderMisplaced),
                 None => {}
             }
         }
         let Some((held, at, length)) = found else { return Ok(None) };
         if authorizations > 1 {
-            return refuse("authorization-twice");
+            return refuse(Reason::AuthorizationTwice);
         }
         // Its rules are about the method and path that the server acts on.
         if is_replaced {
-            return refuse("override-not-allowed");
+            return refuse(Reason::OverrideNotAllowed);
         }
         if !to.is_secret {
-            return refuse("placeholder-without-tls");
+            return refuse(Reason::PlaceholderWithoutTls);
         }
         if version != b"HTTP/1.1" || is_upgrade {
-            return refuse("placeholder-not-replaced");
+            return refuse(Reason::PlaceholderNotReplaced);
         }
         let of_placeholder = self.credentials.iter().filter(|one| one.placeholder == held.placeholder);
         let mut for_host = of_placeholder.filter(|one| one.host == to.host && one.port == to.port).peekable();
-        let Some(first) = for_host.peek().copied() else { return refuse("credential-of-another-host") };
+        let Some(first) = for_host.peek().copied() else { return refuse(Reason::CredentialOfAnotherHost) };
         let means =
             |one: &&Credential| one.requests.iter().any(|rule| rule.value.matches(&request.method, target));
         let Some(credential) = for_host.find(means) else {
-            let refusal = Refusal::of("credential-not-allowed", request);
+            let refusal = Refusal::of(Reason::CredentialNotAllowed, request);
             return Err(Refusal { rule: Some(first.rule.clone()), ..refusal });
         };
         let path = target.split('?').next().unwrap_or_default().chars().take(256).collect();

@@ -39,7 +39,7 @@ fn ask(host: &str, is_secret: bool, head: &str) -> Result<Option<String>, &'stat
             whole.splice(put.at..put.at + put.length, put.value);
             Ok(Some(String::from_utf8(whole).unwrap()))
         }
-        Err(refusal) => Err(refusal.code),
+        Err(refusal) => Err(refusal.reason.code()),
     }
 }
 

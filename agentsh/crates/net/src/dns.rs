@@ -10,8 +10,9 @@ use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, ResponseCo
 use hickory_proto::rr::rdata::{A, AAAA, PTR};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
-use super::allow::{Allowlist, Reason};
+use super::allow::Allowlist;
 use super::fake_ip_pool::FakeIpPool;
+use super::reason::Reason;
 use crate::types::RuleRef;
 
 /// Seconds for which a program may keep an answer. A pair never changes its name, so this only bounds how soon a
@@ -59,34 +60,34 @@ pub enum Outcome {
         rule: RuleRef,
         reason: Reason,
     },
-    /// Not a question that can be read; the text says why.
-    Malformed(&'static str),
+    /// Not a question that can be read.
+    Malformed(Reason),
 }
 
 /// Answers one message.
 #[must_use]
 pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answered {
     let Some(id) = query.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes)) else {
-        return silent("too-short");
+        return silent(Reason::TooShort);
     };
-    let (Some(flags), true) = (query.get(2), query.len() >= HEADER) else { return silent("too-short") };
+    let (Some(flags), true) = (query.get(2), query.len() >= HEADER) else { return silent(Reason::TooShort) };
     // A response to a response is how two resolvers talk for ever.
     if flags & 0x80 != 0 {
-        return silent("not-a-query");
+        return silent(Reason::NotAQuery);
     }
     let op_code = OpCode::from_u8((flags >> 3) & 0x0f);
     if op_code != OpCode::Query {
-        return bare(id, op_code, ResponseCode::NotImp, "operation-not-known");
+        return bare(id, op_code, ResponseCode::NotImp, Reason::OperationNotKnown);
     }
     if query.len() > MAX_QUERY {
-        return bare(id, op_code, ResponseCode::FormErr, "too-long");
+        return bare(id, op_code, ResponseCode::FormErr, Reason::TooLong);
     }
     if query.get(4..6) != Some(&[0, 1]) {
-        return bare(id, op_code, ResponseCode::FormErr, "not-one-question");
+        return bare(id, op_code, ResponseCode::FormErr, Reason::NotOneQuestion);
     }
     match Message::from_vec(query) {
         Ok(message) => question(&message, over, allow, pool),
-        Err(_) => bare(id, op_code, ResponseCode::FormErr, "not-readable"),
+        Err(_) => bare(id, op_code, ResponseCode::FormErr, Reason::NotReadable),
     }
 }
 
@@ -99,14 +100,14 @@ struct Reply {
 
 fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answered {
     let [query] = message.queries.as_slice() else {
-        return bare(message.metadata.id, OpCode::Query, ResponseCode::FormErr, "not-one-question");
+        return bare(message.metadata.id, OpCode::Query, ResponseCode::FormErr, Reason::NotOneQuestion);
     };
     let asked = Asked { name: shown(query.name()), rtype: query.query_type() };
     let reply = if message.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
         Reply {
             code: ResponseCode::BADVERS,
             records: Vec::new(),
-            outcome: Outcome::Malformed("edns-version-not-known"),
+            outcome: Outcome::Malformed(Reason::EdnsVersionNotKnown),
         }
     } else if query.query_class() != DNSClass::IN {
         refused(ResponseCode::Refused, RuleRef::default_rule("network.allow"), Reason::ClassNotAllowed)
@@ -238,12 +239,12 @@ fn encode(message: &Message, over: Transport, reply: &Reply) -> Option<Vec<u8>> 
     if bytes.len() <= limit { Some(bytes) } else { response.truncate().to_vec().ok() }
 }
 
-fn silent(why: &'static str) -> Answered {
+fn silent(why: Reason) -> Answered {
     Answered { response: None, asked: None, outcome: Outcome::Malformed(why) }
 }
 
 /// A header without a question, for what cannot be read further.
-fn bare(id: u16, op_code: OpCode, code: ResponseCode, why: &'static str) -> Answered {
+fn bare(id: u16, op_code: OpCode, code: ResponseCode, why: Reason) -> Answered {
     let mut response = Message::new(id, MessageType::Response, op_code);
     response.metadata.response_code = code;
     Answered { response: response.to_vec().ok(), asked: None, outcome: Outcome::Malformed(why) }

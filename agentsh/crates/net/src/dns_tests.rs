@@ -45,7 +45,7 @@ fn reason(answered: &Answered) -> &'static str {
         Outcome::Refused { reason, .. } => reason.code(),
         Outcome::Answered(..) => "answered",
         Outcome::Empty => "empty",
-        Outcome::Malformed(why) => why,
+        Outcome::Malformed(why) => why.code(),
     }
 }
 
@@ -194,7 +194,7 @@ fn what_is_no_question() {
     };
     fn reason_of(outcome: &Outcome) -> &'static str {
         match outcome {
-            Outcome::Malformed(why) => why,
+            Outcome::Malformed(why) => why.code(),
             other => panic!("{other:?}"),
         }
     }

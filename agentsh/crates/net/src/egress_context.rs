@@ -13,9 +13,11 @@ use super::channel::{Channel, Picks};
 use super::connection_limit::ConnectionLimit;
 use super::credentials::Broker;
 use super::fake_ip_pool::FakeIpPool;
+use super::judge;
 use super::kernel::Policed;
-use super::permit::{permit, unruled};
+use super::permit::unruled;
 use super::proxy::Proxy;
+use super::reason::Reason;
 use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
 use crate::policy::NetworkPolicy;
@@ -29,8 +31,7 @@ pub struct Refusal {
     pub host: String,
     /// 0 for a name that was looked up.
     pub port: u16,
-    /// Kebab-case, stable.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// For people; may be empty.
     pub detail: String,
     pub rule: RuleRef,
@@ -168,7 +169,8 @@ pub struct EgressContext<R> {
     written: Cell<u64>,
 }
 
-type Key = (String, u16, &'static str);
+/// Host, port and reason; the reason is none for all that are not told apart any more.
+type Key = (String, u16, Option<Reason>);
 
 pub(super) const ONLY_RESOLVER: &str = "UDP goes to the resolver of the sandbox alone";
 
@@ -237,9 +239,9 @@ impl<R: Recorder + 'static> EgressContext<R> {
             true => format!("{} {}", refusal.host, refusal.detail),
             false => refusal.host.clone(),
         };
-        let mut key = (host, refusal.port, refusal.reason);
+        let mut key = (host, refusal.port, Some(refusal.reason));
         if counted.len() >= MAX_DIFFERENT && !counted.contains_key(&key) {
-            key = (String::new(), 0, "");
+            key = (String::new(), 0, None);
         }
         let new = || Counted { total: 0, written: 0, refusal: refusal.clone() };
         let entry = counted.entry(key).or_insert_with(new);
@@ -269,14 +271,14 @@ impl<R: Recorder + 'static> EgressContext<R> {
 
     /// A connection, or a datagram, that nobody inside answered. It is told where the policy is why; False: it is not.
     pub async fn was_unanswered(&self, destination: SocketAddr, is_tcp: bool) -> bool {
-        let refusal = match permit(self, destination) {
+        let refusal = match judge::by_address(self, destination) {
             Err(refusal) => refusal,
             // Who may be reached and does not answer is not a matter of the policy.
             Ok(_) => return false,
         };
         let refusal = match is_tcp {
             true => refusal,
-            false => unruled(refusal.host, destination.port(), "udp-not-allowed", ONLY_RESOLVER),
+            false => unruled(refusal.host, destination.port(), Reason::UdpNotAllowed, ONLY_RESOLVER),
         };
         let address = destination.ip().to_string();
         let address = Some(address).filter(|address| *address == refusal.host);
@@ -331,7 +333,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
             port: refusal.port,
             protocol: protocol.map(str::to_owned),
             action: Action::Block,
-            reason: refusal.reason.to_owned(),
+            reason: refusal.reason.to_string(),
             detail: refusal.detail.clone(),
             rule: refusal.rule.clone(),
             change: refusal.change.clone(),

@@ -7,6 +7,7 @@ use tokio::net::TcpStream;
 
 use super::copy::write_all;
 use super::protocol_detection::{self, Closed, Wanted, more};
+use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply};
 use super::tls_sni::{Hello, Reader};
 use super::traffic::{Direction, Traffic};
@@ -60,7 +61,7 @@ pub async fn follow(
         }
         // Nobody says more of a handshake before it was answered, but who hopes that it is asked for again.
         if holds_handshake(&early) {
-            return refused("hello-interrupted");
+            return refused(Reason::HelloInterrupted);
         }
         write_all(outside, &early).await?;
         traffic.moved(Direction::Up, early.len());
@@ -108,7 +109,7 @@ fn judge(mut answer: &[u8]) -> Option<bool> {
     Some(message.get(6..) == Some(&RETRY))
 }
 
-fn refused(reason: &'static str) -> io::Result<Result<(), Closed>> {
+fn refused(reason: Reason) -> io::Result<Result<(), Closed>> {
     let detail = "a second TLS hello that is not let through".to_owned();
     let farewell = CloseReply::Alert(ACCESS_DENIED);
     Ok(Err(Closed::Refused { protocol: Some("tls"), reason, detail, farewell }))
@@ -155,7 +156,7 @@ async fn second(
                     held.drain(..length);
                     continue;
                 }
-                _ => return refused("hello-interrupted"),
+                _ => return refused(Reason::HelloInterrupted),
             };
             if is_last {
                 write_all(outside, &held).await?;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use super::channel::Picks;
 use super::credentials::{Broker, Put, To};
 use super::http_host::{Refusal, Request};
+use super::reason::Reason;
 use crate::policy::{MAX_FETCH_BODY, RequestRule, Ruled};
 
 /// What the requests of a connection are held against.
@@ -59,9 +60,7 @@ const DECISIVE: [&str; 5] = ["host", "content-length", "transfer-encoding", "upg
 /// Headers of a client that speaks MCP over HTTP.
 const MCP_HEADERS: [&str; 4] = ["mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"];
 /// A body where a method has none.
-pub const BODY_NOT_EXPECTED: &str = "body-not-expected";
 /// An MCP server is asked past its bridge.
-pub const MCP_PAST_BRIDGES: &str = "mcp-past-bridges";
 
 /// Headers by which servers and frameworks take another method or path than those of the request line.
 pub(super) const REPLACING: [&str; 6] = [
@@ -76,25 +75,25 @@ pub(super) const REPLACING: [&str; 6] = [
 /// `bytes` is everything up to and including the empty line; it has no NUL and no CR or LF but in pairs.
 /// `is_first`: no request came before it on this connection.
 pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, Refusal> {
-    let refuse = |code| Err(Refusal::new(code));
+    let refuse = |reason| Err(Refusal::new(reason));
     let mut lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let request_line = lines.next().unwrap_or_default();
     let parts: Vec<&[u8]> = request_line.split(|byte| *byte == b' ').collect();
-    let [method, target, version] = parts.as_slice() else { return refuse("request-line-not-valid") };
+    let [method, target, version] = parts.as_slice() else { return refuse(Reason::RequestLineNotValid) };
     let is_modern = match *version {
         b"HTTP/1.1" => true,
         b"HTTP/1.0" => false,
-        b"HTTP/2.0" => return refuse("http2-prior-knowledge"),
-        _ => return refuse("http-version-not-known"),
+        b"HTTP/2.0" => return refuse(Reason::Http2PriorKnowledge),
+        _ => return refuse(Reason::HttpVersionNotKnown),
     };
     let (Ok(method), Ok(target)) = (std::str::from_utf8(method), std::str::from_utf8(target)) else {
-        return refuse("request-line-not-valid");
+        return refuse(Reason::RequestLineNotValid);
     };
     if method.is_empty() || !method.bytes().all(is_token) || !target.bytes().all(|b| b.is_ascii_graphic()) {
-        return refuse("request-line-not-valid");
+        return refuse(Reason::RequestLineNotValid);
     }
     if method == "CONNECT" {
-        return refuse("connect-not-allowed");
+        return refuse(Reason::ConnectNotAllowed);
     }
     let path = path_of(method, target, expected)?;
     let pushed = pushes(method, path);
@@ -103,29 +102,29 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
         Request { method: method_meant.to_owned(), path: path_meant.chars().take(SHOWN_PATH).collect() };
     let fields = Fields::read(lines, !expected.rules.is_empty())?;
     match fields.host {
-        None if !expected.is_loose => return refuse("host-missing"),
-        Some(host) if !is_expected(host, expected) => return refuse("host-mismatch"),
+        None if !expected.is_loose => return refuse(Reason::HostMissing),
+        Some(host) if !is_expected(host, expected) => return refuse(Reason::HostMismatch),
         _ => {}
     }
     let meant = |rule: &&Ruled<RequestRule>| rule.value.matches(method_meant, path_meant);
     let meaning: Vec<&RequestRule> = expected.rules.iter().filter(meant).map(|rule| &rule.value).collect();
     if !expected.rules.is_empty() && meaning.is_empty() {
-        return Err(Refusal::of("request-not-allowed", &request));
+        return Err(Refusal::of(Reason::RequestNotAllowed, &request));
     }
     // Nobody reads what goes through a web socket: a rule that names methods means requests, and no more.
     let names_methods = !meaning.is_empty() && !meaning.iter().any(|rule| rule.method == "*");
     if fields.upgrade.is_some() && names_methods {
-        return Err(Refusal::of("upgrade-not-allowed", &request));
+        return Err(Refusal::of(Reason::UpgradeNotAllowed, &request));
     }
     if !meaning.is_empty()
         && meaning.iter().all(|rule| rule.is_git_fetch)
         && (fields.is_chunked || fields.length.is_some_and(|length| length > MAX_FETCH_BODY))
     {
-        return Err(Refusal::of("body-too-long", &request));
+        return Err(Refusal::of(Reason::BodyTooLong, &request));
     }
     // Whoever wrote a rule for the request has meant it.
     if expected.is_bridged && expected.rules.is_empty() && fields.speaks_mcp(method) {
-        return Err(Refusal::of(MCP_PAST_BRIDGES, &request));
+        return Err(Refusal::of(Reason::McpPastBridges, &request));
     }
     let mut puts = Vec::new();
     if let Some(broker) = &expected.broker {
@@ -144,18 +143,18 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
     let has_body = fields.is_chunked || fields.length.is_some_and(|length| length > 0);
     let is_judged = !expected.rules.is_empty() || has_secret;
     if has_body && is_judged && ["GET", "HEAD", "OPTIONS", "TRACE"].contains(&method) {
-        return Err(Refusal::of(BODY_NOT_EXPECTED, &request));
+        return Err(Refusal::of(Reason::BodyNotExpected, &request));
     }
     let body = match (fields.length, fields.is_chunked, fields.upgrade) {
-        (Some(_), true, _) => return refuse("length-and-chunked"),
-        (_, true, _) if !is_modern => return refuse("chunked-in-http-1-0"),
+        (Some(_), true, _) => return refuse(Reason::LengthAndChunked),
+        (_, true, _) if !is_modern => return refuse(Reason::ChunkedInHttp10),
         (_, _, Some(upgrade)) => {
             if !upgrade.eq_ignore_ascii_case(b"websocket") || method != "GET" || has_body || !is_modern {
-                return refuse("upgrade-not-allowed");
+                return refuse(Reason::UpgradeNotAllowed);
             }
             // Behind other requests it would not be clear which answer is the one to the upgrade.
             if !is_first {
-                return refuse("upgrade-not-first");
+                return refuse(Reason::UpgradeNotFirst);
             }
             Body::Switch
         }
@@ -196,25 +195,25 @@ pub fn is_request(bytes: &[u8]) -> bool {
 /// The path and query of a target, in whatever form it stands.
 fn path_of<'t>(method: &str, target: &'t str, expected: &Expected) -> Result<&'t str, Refusal> {
     if target.contains('#') {
-        return Err(Refusal::new("target-not-valid"));
+        return Err(Refusal::new(Reason::TargetNotValid));
     }
     if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
         return Ok(target);
     }
     let Some(rest) = target.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("http://"))
     else {
-        return Err(Refusal::new("target-not-valid"));
+        return Err(Refusal::new(Reason::TargetNotValid));
     };
     let rest = rest.1;
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     if !is_expected(authority.as_bytes(), expected) {
-        return Err(Refusal::new("target-mismatch"));
+        return Err(Refusal::new(Reason::TargetMismatch));
     }
     match path {
         "" => Ok("/"),
         _ if path.starts_with('/') => Ok(path),
-        _ => Err(Refusal::new("target-not-valid")),
+        _ => Err(Refusal::new(Reason::TargetNotValid)),
     }
 }
 
@@ -274,7 +273,7 @@ impl<'h> Fields<'h> {
         let mut fields = Self { has_rules, ..Self::default() };
         for (count, line) in lines.take_while(|line| !line.is_empty()).enumerate() {
             if count >= MAX_HEADERS {
-                return Err(Refusal::new("too-many-headers"));
+                return Err(Refusal::new(Reason::TooManyHeaders));
             }
             fields.line(line)?;
         }
@@ -282,32 +281,32 @@ impl<'h> Fields<'h> {
     }
 
     fn line(&mut self, line: &'h [u8]) -> Result<(), Refusal> {
-        let refuse = |code| Err(Refusal::new(code));
+        let refuse = |reason| Err(Refusal::new(reason));
         if line.first().is_some_and(|byte| b" \t".contains(byte)) {
-            return refuse("folded-header");
+            return refuse(Reason::FoldedHeader);
         }
         let Some(colon) = line.iter().position(|byte| *byte == b':') else {
-            return refuse("header-not-valid");
+            return refuse(Reason::HeaderNotValid);
         };
         let (name, rest) = line.split_at(colon);
         if name.last().is_some_and(|byte| b" \t".contains(byte)) {
-            return refuse("space-before-colon");
+            return refuse(Reason::SpaceBeforeColon);
         }
         if name.is_empty() || !name.iter().copied().all(is_token) {
-            return refuse("header-not-valid");
+            return refuse(Reason::HeaderNotValid);
         }
         let value = rest.get(1..).unwrap_or_default();
         if value.iter().any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f) {
-            return refuse("header-not-valid");
+            return refuse(Reason::HeaderNotValid);
         }
         let value = trimmed(value);
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         if name.contains('_') && DECISIVE.contains(&name.replace('_', "-").as_str()) {
-            return refuse("header-look-alike");
+            return refuse(Reason::HeaderLookAlike);
         }
         // Gateways make one header of both spellings.
         if self.has_rules && REPLACING.contains(&name.replace('_', "-").as_str()) {
-            return refuse("override-not-allowed");
+            return refuse(Reason::OverrideNotAllowed);
         }
         // Servers read `_` as `-` here too.
         self.is_mcp |= MCP_HEADERS.contains(&name.replace('_', "-").as_str());
@@ -318,24 +317,28 @@ impl<'h> Fields<'h> {
                 self.accepts_json |= names(b"application/json");
                 self.accepts_events |= names(b"text/event-stream");
             }
-            "host" if self.host.is_some() => return refuse("host-twice"),
+            "host" if self.host.is_some() => return refuse(Reason::HostTwice),
             "host" => self.host = Some(value),
-            "content-length" if self.length.is_some() => return refuse("content-length-twice"),
+            "content-length" if self.length.is_some() => return refuse(Reason::ContentLengthTwice),
             "content-length" => match number(value) {
                 Some(length) => self.length = Some(length),
-                None => return refuse("content-length-not-valid"),
+                None => return refuse(Reason::ContentLengthNotValid),
             },
-            "transfer-encoding" if self.is_chunked => return refuse("chunked-twice"),
+            "transfer-encoding" if self.is_chunked => return refuse(Reason::ChunkedTwice),
             "transfer-encoding" if value.eq_ignore_ascii_case(b"chunked") => self.is_chunked = true,
             "transfer-encoding" => {
                 let is_chunked = |part: &&[u8]| trimmed(part).eq_ignore_ascii_case(b"chunked");
                 let times = value.split(|byte| *byte == b',').filter(is_chunked).count();
-                return refuse(if times > 1 { "chunked-twice" } else { "transfer-encoding-not-known" });
+                return refuse(if times > 1 {
+                    Reason::ChunkedTwice
+                } else {
+                    Reason::TransferEncodingNotKnown
+                });
             }
-            "upgrade" if self.upgrade.is_some() => return refuse("upgrade-not-allowed"),
+            "upgrade" if self.upgrade.is_some() => return refuse(Reason::UpgradeNotAllowed),
             "upgrade" => self.upgrade = Some(value),
             // A second way to say that HTTP/2 follows.
-            "http2-settings" => return refuse("upgrade-not-allowed"),
+            "http2-settings" => return refuse(Reason::UpgradeNotAllowed),
             _ => {}
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use super::channel::Picks;
 use super::credentials::{Broker, Put, Watch};
 use super::http_head::{self, Body, Expected};
+use super::reason::Reason;
 use crate::policy::{RequestRule, Ruled};
 use crate::types::RuleRef;
 
@@ -40,8 +41,7 @@ pub struct Request {
 /// Why the connection has to be closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Kebab-case, stable.
-    pub code: &'static str,
+    pub reason: Reason,
     /// The request that no rule means.
     pub request: Option<Request>,
     /// The rule that refuses, where it is not the connection's.
@@ -85,12 +85,12 @@ enum State {
 }
 
 impl Refusal {
-    pub(super) fn new(code: &'static str) -> Self {
-        Self { code, request: None, rule: None }
+    pub(super) fn new(reason: Reason) -> Self {
+        Self { reason, request: None, rule: None }
     }
 
-    pub(super) fn of(code: &'static str, request: &Request) -> Self {
-        Self { code, request: Some(request.clone()), rule: None }
+    pub(super) fn of(reason: Reason, request: &Request) -> Self {
+        Self { reason, request: Some(request.clone()), rule: None }
     }
 }
 
@@ -218,12 +218,12 @@ impl Reader {
                     // Others of this kind announce the answer proper.
                     Some(100..200) => continue,
                     Some(_) => self.state = State::Head,
-                    None => return self.refuse("answer-not-valid"),
+                    None => return self.refuse(Reason::AnswerNotValid),
                 }
                 return Ok(());
             }
             if self.answer.len() >= MAX_HEAD {
-                return self.refuse("answer-too-long");
+                return self.refuse(Reason::AnswerTooLong);
             }
         }
         Ok(())
@@ -250,14 +250,14 @@ impl Reader {
         }
     }
 
-    fn refuse(&mut self, code: &'static str) -> Result<(), Refusal> {
+    fn refuse(&mut self, reason: Reason) -> Result<(), Refusal> {
         if self.expected.is_loose {
             self.state = State::Opaque;
             return Ok(());
         }
-        self.state = State::Refused(Refusal::new(code));
+        self.state = State::Refused(Refusal::new(reason));
         self.held = Vec::new();
-        Err(Refusal::new(code))
+        Err(Refusal::new(reason))
     }
 
     fn take(&mut self, bytes: &[u8], verdict: &mut Verdict) -> Result<(), Refusal> {
@@ -277,7 +277,7 @@ impl Reader {
                 State::Picked => return Ok(()),
                 State::Switch => {
                     if self.early.len() + rest.len() > MAX_EARLY {
-                        return Err(Refusal::new("early-data"));
+                        return Err(Refusal::new(Reason::EarlyData));
                     }
                     self.early.extend_from_slice(rest);
                     return Ok(());
@@ -291,7 +291,7 @@ impl Reader {
                     let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     let body = rest.get(..used).unwrap_or_default();
                     if self.watch.as_mut().is_some_and(|watch| watch.sees(body)) {
-                        return Err(Refusal::new("placeholder-in-body"));
+                        return Err(Refusal::new(Reason::PlaceholderInBody));
                     }
                     self.skip(used as u64);
                     used
@@ -308,22 +308,22 @@ impl Reader {
     }
 
     fn head_byte(&mut self, byte: u8, verdict: &mut Verdict) -> Result<(), Refusal> {
-        let refuse = |code| Err(Refusal::new(code));
+        let refuse = |reason| Err(Refusal::new(reason));
         let before = self.held.last().copied();
         match (before, byte) {
-            (_, 0) => return refuse("nul-in-head"),
+            (_, 0) => return refuse(Reason::NulInHead),
             (Some(b'\r'), b'\n') => {}
-            (_, b'\n') => return refuse("bare-lf"),
-            (Some(b'\r'), _) => return refuse("bare-cr"),
+            (_, b'\n') => return refuse(Reason::BareLf),
+            (Some(b'\r'), _) => return refuse(Reason::BareCr),
             _ => {}
         }
         if self.held.len() >= MAX_HEAD {
-            return refuse("head-too-long");
+            return refuse(Reason::HeadTooLong);
         }
         self.held.push(byte);
         let is_strange = self.expected.is_loose && !http_head::is_request(&self.held);
         if is_strange || (self.held.len() <= 40 && !http_head::can_begin(&self.held)) {
-            return refuse("not-http");
+            return refuse(Reason::NotHttp);
         }
         if byte == b'\n' && self.held.ends_with(b"\r\n\r\n") {
             let head = http_head::judge(&self.held, &self.expected, self.is_first)?;
@@ -344,7 +344,7 @@ impl Reader {
                 Body::Switch => State::Switch,
             };
         } else if byte == b'\n' && self.held.starts_with(b"PRI * HTTP/2") {
-            return refuse("http2-prior-knowledge");
+            return refuse(Reason::Http2PriorKnowledge);
         }
         Ok(())
     }
@@ -361,25 +361,25 @@ fn after_chunk(left: u64) -> State {
 /// One byte of what stands around chunks. Extensions and trailers are refused: hardly anybody sends them, and servers
 /// disagree about them.
 fn frame_byte(state: &State, byte: u8) -> Result<State, Refusal> {
-    let refuse = |code| Err(Refusal::new(code));
+    let refuse = |reason| Err(Refusal::new(reason));
     match (state, byte) {
         (State::ChunkLength(value, digits), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
             let digit = char::from(byte).to_digit(16).unwrap_or(0);
             if *digits >= MAX_CHUNK_DIGITS {
-                return refuse("chunk-too-long");
+                return refuse(Reason::ChunkTooLong);
             }
             Ok(State::ChunkLength(value << 4 | u64::from(digit), digits + 1))
         }
         (State::ChunkLength(value, 1..), b'\r') => Ok(State::ChunkLengthEnd(*value)),
-        (State::ChunkLength(_, 1..), b';' | b' ' | b'\t') => refuse("chunk-extension"),
+        (State::ChunkLength(_, 1..), b';' | b' ' | b'\t') => refuse(Reason::ChunkExtension),
         (State::ChunkLengthEnd(0), b'\n') => Ok(State::ChunkEnd(true)),
         (State::ChunkLengthEnd(value), b'\n') => Ok(State::Chunk(*value)),
         (State::ChunkEnd(is_last), b'\r') => Ok(State::ChunkEndLf(*is_last)),
-        (State::ChunkEnd(true), byte) if http_head::is_token(byte) => refuse("trailers-not-allowed"),
+        (State::ChunkEnd(true), byte) if http_head::is_token(byte) => refuse(Reason::TrailersNotAllowed),
         (State::ChunkEndLf(true), b'\n') => Ok(State::Head),
         (State::ChunkEndLf(false), b'\n') => Ok(State::ChunkLength(0, 0)),
-        (_, b'\n') => refuse("bare-lf"),
-        _ => refuse("chunk-not-valid"),
+        (_, b'\n') => refuse(Reason::BareLf),
+        _ => refuse(Reason::ChunkNotValid),
     }
 }
 

@@ -15,8 +15,8 @@ const NAME: &str = "api.example.com";
 /// Bytes that were released, and the code of the refusal.
 fn run(reader: &mut Reader, bytes: &[u8]) -> (usize, Option<&'static str>) {
     match reader.feed(bytes) {
-        Ok(verdict) => (verdict.forward, reader.refusal().map(|refusal| refusal.code)),
-        Err(refusal) => (0, Some(refusal.code)),
+        Ok(verdict) => (verdict.forward, reader.refusal().map(|refusal| refusal.reason.code())),
+        Err(refusal) => (0, Some(refusal.reason.code())),
     }
 }
 
@@ -377,7 +377,7 @@ fn check(bytes: &[u8], cuts: &[usize]) {
         fed += now.len();
         match reader.feed(now) {
             Ok(verdict) => released += verdict.forward,
-            Err(refusal) => code = Some(refusal.code),
+            Err(refusal) => code = Some(refusal.reason.code()),
         }
         assert!(released <= fed);
         rest = later;
@@ -385,7 +385,7 @@ fn check(bytes: &[u8], cuts: &[usize]) {
             break;
         }
     }
-    assert_eq!((released, code.or(reader.refusal().map(|refusal| refusal.code))), whole);
+    assert_eq!((released, code.or(reader.refusal().map(|refusal| refusal.reason.code()))), whole);
 }
 
 #[test]

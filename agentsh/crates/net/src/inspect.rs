@@ -20,6 +20,7 @@ use super::copy::{IDLE, reset_when_dropped, shut};
 use super::credentials::Use;
 use super::http_host;
 use super::protocol_detection::{Closed, Http};
+use super::reason::Reason;
 use super::refuse::{self, CloseReply};
 use super::requests::End;
 use super::traffic::{Direction, Traffic};
@@ -86,8 +87,10 @@ pub async fn both_ways(
         }
         Err(Stop::Refused(refusal)) => {
             reset_when_dropped(outside);
-            let text =
-                format!("agentsh: this request is refused ({}): the connection is to '{name}'", refusal.code);
+            let text = format!(
+                "agentsh: this request is refused ({}): the connection is to '{name}'",
+                refusal.reason
+            );
             if !refused(refusal).await {
                 reset_when_dropped(inside);
                 return End::Done(Ok(()));
@@ -122,7 +125,7 @@ pub(super) async fn handshakes<'a>(
     let refused = |reason, detail, farewell| {
         End::Closed(Closed::Refused { protocol: Some("https"), reason, detail, farewell })
     };
-    let cannot = |why| refused("inspection-failed", why, CloseReply::Alert(INTERNAL_ERROR));
+    let cannot = |why| refused(Reason::InspectionFailed, why, CloseReply::Alert(INTERNAL_ERROR));
     let mut shown = authority.inside(name).map_err(cannot)?;
     let mut trusting = authority.outside().map_err(cannot)?;
     let protocols: Vec<Vec<u8>> = offered.iter().map(|protocol| protocol.to_vec()).collect();
@@ -132,7 +135,7 @@ pub(super) async fn handshakes<'a>(
     let connecting = TlsConnector::from(trusting).connect(server_name, Plain::new(outside, Vec::new()));
     let server = within(HANDSHAKE, connecting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::InvalidCertificate(why)) => refused(
-            "certificate-not-valid",
+            Reason::CertificateNotValid,
             format!("'{name}' does not prove its name: {why:?}"),
             CloseReply::Alert(UNKNOWN_AUTHORITY),
         ),
@@ -144,11 +147,11 @@ pub(super) async fn handshakes<'a>(
     let accepting = TlsAcceptor::from(shown).accept(Plain::new(inside, hello));
     let program = within(HANDSHAKE, accepting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::AlertReceived(alert)) => refused(
-            "authority-not-trusted",
+            Reason::AuthorityNotTrusted,
             format!("the program does not trust the certificate of this session for '{name}' ({alert:?})"),
             CloseReply::Reset,
         ),
-        Some(error) => refused("client-handshake-failed", error.to_string(), CloseReply::Reset),
+        Some(error) => refused(Reason::ClientHandshakeFailed, error.to_string(), CloseReply::Reset),
         None => End::Done(Err(error)),
     })?;
     Ok((program, server))
@@ -249,7 +252,7 @@ async fn down(
             None => bytes,
             Some(watch) => {
                 if watch.sees(bytes) {
-                    return Err(Stop::Refused(http_host::Refusal::new("credential-in-answer")));
+                    return Err(Stop::Refused(http_host::Refusal::new(Reason::CredentialInAnswer)));
                 }
                 held.extend_from_slice(bytes);
                 let kept = held.split_off(held.len().saturating_sub(watch.begun()));

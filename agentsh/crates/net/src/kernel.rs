@@ -17,9 +17,13 @@ use tokio::task::AbortHandle;
 use agentsh_ebpf::limits;
 
 use super::allow::{Allowlist, Permission, is_local};
-use super::ebpf::{self, Attached, EbpfError, Events, Kind, Loaded, NetEvent, Reason, SandboxConfig};
+use super::ebpf::{
+    self, Attached, EbpfError, Events, Kind, Loaded, NetEvent, Reason as KernelReason, SandboxConfig,
+};
 use super::egress_context::{Caller, EgressContext, Origin, Refusal};
-use super::permit::{permit, unruled};
+use super::judge;
+use super::permit::unruled;
+use super::reason::Reason;
 use crate::policy::domain::Host;
 use crate::store::words::Action;
 use crate::store::{Event, Recorder};
@@ -269,7 +273,7 @@ impl<R: Recorder + 'static> Contexts<R> {
             port: 0,
             protocol: None,
             action: Action::Block,
-            reason: "events-lost".to_owned(),
+            reason: Reason::EventsLost.to_string(),
             detail: "the kernel refused, or ended, more connections than could be read in time".to_owned(),
             rule: RuleRef::default_rule("network.allow"),
             change: None,
@@ -285,7 +289,7 @@ impl<R: Recorder + 'static> Contexts<R> {
 fn is_address_sorting<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -> bool {
     let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let stands_for_a_name = event.destination.is_some_and(|to| pool.name_of(to.ip()).is_some());
-    event.kind == Kind::Connect && event.reason == Reason::Datagram && stands_for_a_name
+    event.kind == Kind::Connect && event.reason == KernelReason::Datagram && stands_for_a_name
 }
 
 fn protocol(event: &NetEvent) -> Option<&'static str> {
@@ -306,24 +310,32 @@ fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -
             "a socket of family {}, type {} and protocol {}",
             event.family, event.socket_type, event.protocol
         );
-        return plain("socket".to_owned(), 0, "socket-not-allowed", &detail);
+        return plain("socket".to_owned(), 0, Reason::SocketNotAllowed, &detail);
     };
     let (host, port) = (shown(egress, destination.ip()), destination.port());
     match event.reason {
-        Reason::Datagram => plain(host, port, "udp-not-allowed", super::egress_context::ONLY_RESOLVER),
-        Reason::Protocol => plain(host, port, "protocol-not-allowed", "neither TCP nor UDP"),
-        Reason::Listener => plain(
+        KernelReason::Datagram => {
+            plain(host, port, Reason::UdpNotAllowed, super::egress_context::ONLY_RESOLVER)
+        }
+        KernelReason::Protocol => plain(host, port, Reason::ProtocolNotAllowed, "neither TCP nor UDP"),
+        KernelReason::Listener => plain(
             "listener".to_owned(),
             0,
-            "not-redirected",
+            Reason::NotRedirected,
             "a connection to the listener itself, which nothing redirected",
         ),
-        Reason::Unknown => plain(host, port, "sandbox-unknown", "a control group that nobody described"),
-        Reason::NoListener => plain(host, port, "no-listener", "no listener of that address family"),
-        Reason::NoMemory => plain(host, port, "no-memory", "the kernel had no memory for the connection"),
-        Reason::NotAllowed | Reason::None => match permit(egress, destination) {
+        KernelReason::Unknown => {
+            plain(host, port, Reason::SandboxUnknown, "a control group that nobody described")
+        }
+        KernelReason::NoListener => {
+            plain(host, port, Reason::NoListener, "no listener of that address family")
+        }
+        KernelReason::NoMemory => {
+            plain(host, port, Reason::NoMemory, "the kernel had no memory for the connection")
+        }
+        KernelReason::NotAllowed | KernelReason::None => match judge::by_address(egress, destination) {
             Err(refusal) => *refusal,
-            Ok(_) => plain(host, port, "table-full", "the kernel's table of allowed addresses is full"),
+            Ok(_) => plain(host, port, Reason::TableFull, "the kernel's table of allowed addresses is full"),
         },
     }
 }

@@ -1,13 +1,12 @@
-//! Where a connection goes and what policy says to it, from the address alone; and refusals in the words of that rule.
+//! A connection that a rule lets through, as far as its address tells; and refusals in the words of that rule.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use super::allow::{Decision, Permission};
+use super::allow::Decision;
 use super::egress_context::{Caller, EgressContext, Refusal};
-use super::fake_ip_pool::FakeIpPool;
-use super::http_head::{BODY_NOT_EXPECTED, MCP_PAST_BRIDGES};
 use super::http_host;
 use super::protocol_detection::Wanted;
+use super::reason::Reason;
 use crate::policy::RequestRule;
 use crate::policy::domain::Host;
 use crate::store::words::{Action, ConnectionState};
@@ -58,7 +57,7 @@ impl Permit {
 }
 
 /// A refusal that no rule of the policy made.
-pub(super) fn unruled(host: String, port: u16, reason: &'static str, detail: &str) -> Box<Refusal> {
+pub(super) fn unruled(host: String, port: u16, reason: Reason, detail: &str) -> Box<Refusal> {
     Box::new(Refusal {
         host,
         port,
@@ -71,63 +70,9 @@ pub(super) fn unruled(host: String, port: u16, reason: &'static str, detail: &st
     })
 }
 
-pub(super) fn dialled_directly() -> Box<Refusal> {
-    let detail = "a connection to the listener itself, which nothing redirected";
-    unruled("listener".to_owned(), 0, "not-redirected", detail)
-}
-
-/// What is asked for, from the address alone.
-pub(super) fn permit<R: Recorder + 'static>(
-    egress: &EgressContext<R>,
-    destination: SocketAddr,
-) -> Result<Permit, Box<Refusal>> {
-    let (address, port) = (destination.ip(), destination.port());
-    let name = {
-        let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        pool.name_of(address).map(str::to_owned)
-    };
-    let host = match name {
-        Some(name) => Host::Name(name),
-        None if FakeIpPool::contains(address) => {
-            let detail = "an address that stands for no name here";
-            return Err(unruled(address.to_string(), port, "address-not-given", detail));
-        }
-        None => Host::Address(address),
-    };
-    let shown = match &host {
-        Host::Name(name) => name.clone(),
-        Host::Address(address) => address.to_string(),
-    };
-    let decision = egress.allow.decide(&host, port);
-    if decision.outcome != Permission::Refused {
-        return Ok(Permit { host, shown, port, decision, caller: None, is_bridged: egress.server.is_none() });
-    }
-    let (detail, (change, entry)) = match egress.network.shut_by(&host, port) {
-        Some(_) => ("it is shut to sandboxes whatever rules say, and cannot be allowed", (None, None)),
-        None => ("", egress.change(&shown, port)),
-    };
-    let reason = decision.reason.code();
-    let detail = detail.to_owned();
-    Err(Box::new(Refusal {
-        host: shown,
-        port,
-        reason,
-        detail,
-        rule: decision.rule,
-        change,
-        entry,
-        of_request: false,
-    }))
-}
-
 pub(super) type Change = (Option<String>, Option<String>);
 
-pub(super) fn refusal(
-    permit: &Permit,
-    reason: &'static str,
-    detail: String,
-    (change, entry): Change,
-) -> Refusal {
+pub(super) fn refusal(permit: &Permit, reason: Reason, detail: String, (change, entry): Change) -> Refusal {
     Refusal {
         host: permit.shown.clone(),
         port: permit.port,
@@ -162,13 +107,14 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
         format!("{} {path}", request.method)
     });
     let shown = written.as_ref().map_or("a request".to_owned(), |text| format!("the request `{text}`"));
-    let past_bridges = refused.code == MCP_PAST_BRIDGES;
+    let past_bridges = refused.reason == Reason::McpPastBridges;
     let what = if past_bridges { "; it asks an MCP server past the bridges" } else { "" };
     let detail = format!("{shown} on a connection to '{}'{what}", permit.shown);
     // A rule has a slash where the request has an escaped one.
     let written = written.map(|text| text.replace("%2f", "/").replace("%2F", "/"));
     // Some requests cannot be meant by any rule.
-    let may_be_meant = |text: &String| refused.code != BODY_NOT_EXPECTED && RequestRule::parse(text).is_ok();
+    let may_be_meant =
+        |text: &String| refused.reason != Reason::BodyNotExpected && RequestRule::parse(text).is_ok();
     let (change, entry) = match written.filter(may_be_meant) {
         Some(text) if past_bridges => {
             let change = format!(
@@ -179,7 +125,7 @@ pub(super) fn request_refusal(permit: &Permit, refused: &http_host::Refusal) -> 
         Some(text) => remedy(permit, refused, &text),
         None => (None, None),
     };
-    let found = refusal(permit, refused.code, detail, (change, entry));
+    let found = refusal(permit, refused.reason, detail, (change, entry));
     let rule = refused.rule.clone().unwrap_or_else(|| found.rule.clone());
     Refusal { rule, of_request: true, ..found }
 }

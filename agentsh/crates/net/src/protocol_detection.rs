@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use super::channel::Picks;
 use super::credentials::{Broker, Put, Use};
 use super::http_host;
+use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply, UNRECOGNIZED_NAME};
 use super::socket::recv_now;
 use super::tls_sni::{self, Hello};
@@ -43,7 +44,7 @@ pub enum Closed {
     Gone,
     Refused {
         protocol: Option<&'static str>,
-        reason: &'static str,
+        reason: Reason,
         detail: String,
         farewell: CloseReply,
     },
@@ -114,7 +115,7 @@ impl<'a> Reading<'a> {
         tokio::time::timeout(FIRST_BYTES_TIMEOUT, first).await.unwrap_or_else(|_| {
             Err(Closed::Refused {
                 protocol: None,
-                reason: "silent",
+                reason: Reason::Silent,
                 detail: format!("neither TLS nor HTTP within {} s", FIRST_BYTES_TIMEOUT.as_secs()),
                 farewell: CloseReply::Reset,
             })
@@ -134,7 +135,7 @@ impl<'a> Reading<'a> {
                 if !self.bytes.first().is_some_and(u8::is_ascii_uppercase) {
                     return Some(Err(Closed::Refused {
                         protocol: None,
-                        reason: "not-tls-or-http",
+                        reason: Reason::NotTlsOrHttp,
                         detail: "the first bytes are neither TLS nor HTTP".to_owned(),
                         farewell: CloseReply::Reset,
                     }));
@@ -177,25 +178,27 @@ pub(super) fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
         Hello::Name { ech: true, .. } | Hello::NoName { ech: true } => {
             let detail = "TLS with an encrypted server name; Chromium leaves it out with \
                           `--disable-features=EncryptedClientHello`";
-            refused("encrypted-client-hello", detail.to_owned(), ACCESS_DENIED)
+            refused(Reason::EncryptedClientHello, detail.to_owned(), ACCESS_DENIED)
         }
         Hello::Name { name, .. } if name != wanted.host && !wanted.is_address => refused(
-            "server-name-mismatch",
+            Reason::ServerNameMismatch,
             format!("TLS for '{name}' on a connection to '{}'", wanted.host),
             UNRECOGNIZED_NAME,
         ),
         Hello::Name { name, .. } if wanted.is_address => refused(
-            "server-name-mismatch",
+            Reason::ServerNameMismatch,
             format!("TLS for '{name}' on a connection to an address; connect by the name"),
             UNRECOGNIZED_NAME,
         ),
         Hello::Name { .. } => None,
         Hello::NoName { .. } if wanted.is_address => None,
         Hello::NoName { .. } => {
-            refused("no-server-name", "TLS without a server name".to_owned(), UNRECOGNIZED_NAME)
+            refused(Reason::NoServerName, "TLS without a server name".to_owned(), UNRECOGNIZED_NAME)
         }
-        Hello::Bad(code) => refused(code, "a TLS hello that is not let through".to_owned(), ACCESS_DENIED),
-        Hello::NeedMore | Hello::NotTls => refused("not-tls", String::new(), ACCESS_DENIED),
+        Hello::Bad(reason) => {
+            refused(*reason, "a TLS hello that is not let through".to_owned(), ACCESS_DENIED)
+        }
+        Hello::NeedMore | Hello::NotTls => refused(Reason::NotTls, String::new(), ACCESS_DENIED),
     }
 }
 

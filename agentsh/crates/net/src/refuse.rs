@@ -33,7 +33,7 @@ impl Refused {
     pub fn request(permit: &Permit, refused: &http_host::Refusal) -> Self {
         let host = &permit.shown;
         let text =
-            format!("agentsh: this request is refused ({}): the connection is to '{host}'", refused.code);
+            format!("agentsh: this request is refused ({}): the connection is to '{host}'", refused.reason);
         Self {
             refusal: request_refusal(permit, refused),
             protocol: Some("http"),

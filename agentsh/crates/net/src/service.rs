@@ -118,7 +118,7 @@ async fn observe<R: Recorder + 'static>(
             let refusal = Refusal {
                 host: name,
                 port: 0,
-                reason: reason.code(),
+                reason: *reason,
                 detail: String::new(),
                 rule: rule.clone(),
                 change,
@@ -131,7 +131,7 @@ async fn observe<R: Recorder + 'static>(
             let refusal = Refusal {
                 host: name,
                 port: 0,
-                reason: why,
+                reason: *why,
                 detail: "a question that cannot be read".to_owned(),
                 rule: crate::types::RuleRef::default_rule("network.resolver"),
                 change: None,
@@ -159,7 +159,7 @@ async fn blocked<R: Recorder + 'static>(
         name: refusal.host,
         query_type,
         action: Action::Block,
-        reason: refusal.reason.to_owned(),
+        reason: refusal.reason.to_string(),
         rule: refusal.rule,
         change: refusal.change,
         count,

@@ -18,10 +18,31 @@ pub(super) struct Behind {
     pub why: String,
 }
 
-/// The shut place that one of the addresses leads to on this port. What a name leads to is looked up each time; where that
-/// cannot be told, nobody gets through.
-pub(super) async fn behind<R>(egress: &EgressContext<R>, addresses: &[IpAddr], port: u16) -> Option<Behind> {
-    for Ruled { value: (host, _), rule } in egress.network.shut.iter().filter(|shut| shut.value.1 == port) {
+/// The shut place that a connection leads to. `addresses` are those that will be dialled; none where a proxy looks up the name.
+/// A name is looked up each time; where that fails, the connection counts as one to the shut place.
+pub(super) async fn behind<R>(
+    egress: &EgressContext<R>,
+    (name, port): (&str, u16),
+    addresses: Option<&[IpAddr]>,
+) -> Option<Behind> {
+    let mut shut = egress.network.shut.iter().filter(|shut| shut.value.1 == port).peekable();
+    let looked_up;
+    let addresses = match (addresses, shut.peek()?) {
+        (Some(addresses), _) => addresses,
+        (None, first) => match egress.resolver.lookup(name).await {
+            Ok(addresses) => {
+                looked_up = addresses;
+                &looked_up
+            }
+            Err(error) => {
+                let why = format!(
+                    "a proxy looks it up, and whether it leads to a place that is shut to sandboxes is not known: {error}"
+                );
+                return Some(Behind { rule: first.rule.clone(), why });
+            }
+        },
+    };
+    for Ruled { value: (host, _), rule } in shut {
         let (shown, places) = match host {
             Host::Address(address) => (address.to_string(), Ok(vec![*address])),
             Host::Name(name) if is_local(host) => (name.clone(), Ok(vec![Ipv4Addr::LOCALHOST.into()])),
@@ -41,20 +62,6 @@ pub(super) async fn behind<R>(egress: &EgressContext<R>, addresses: &[IpAddr], p
         return Some(Behind { rule: rule.clone(), why });
     }
     None
-}
-
-/// As [`behind`], for a name that somebody else looks up.
-pub(super) async fn behind_name<R>(egress: &EgressContext<R>, name: &str, port: u16) -> Option<Behind> {
-    let shut = egress.network.shut.iter().find(|shut| shut.value.1 == port)?;
-    match egress.resolver.lookup(name).await {
-        Ok(addresses) => behind(egress, &addresses, port).await,
-        Err(error) => {
-            let why = format!(
-                "a proxy looks it up, and whether it leads to a place that is shut to sandboxes is not known: {error}"
-            );
-            Some(Behind { rule: shut.rule.clone(), why })
-        }
-    }
 }
 
 /// Whether two lists lead to one machine; `is_own` knows the addresses of this one.

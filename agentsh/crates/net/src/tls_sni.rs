@@ -3,6 +3,8 @@
 //! The hello may arrive in any pieces and be cut into any records. What a TLS server could read in two ways is not
 //! passed on: two names, a name twice, lengths that do not add up.
 
+use super::reason::Reason;
+
 /// Most bytes of a ClientHello, record headers included.
 pub const MAX_HELLO: usize = 64 * 1024;
 
@@ -26,8 +28,8 @@ pub enum Hello {
         /// As in [`Hello::Name`].
         ech: bool,
     },
-    /// TLS, but not a ClientHello that agentsh lets pass; the kebab-case code says why.
-    Bad(&'static str),
+    /// TLS, but not a ClientHello that agentsh lets pass; the reason says why.
+    Bad(Reason),
 }
 
 /// Reads a ClientHello piece by piece, in time linear in what was fed.
@@ -78,7 +80,7 @@ impl Reader {
     fn take(&mut self, mut bytes: &[u8]) -> Option<Hello> {
         while !bytes.is_empty() {
             if self.total >= MAX_HELLO {
-                return Some(Hello::Bad("hello-too-long"));
+                return Some(Hello::Bad(Reason::HelloTooLong));
             }
             let taken = if self.body_left > 0 { self.take_body(bytes) } else { self.take_header(bytes) };
             let (used, answer) = taken;
@@ -100,11 +102,12 @@ impl Reader {
             [HANDSHAKE_RECORD] | [_, 3] => None,
             [_] | [_, _] if is_first => Some(Hello::NotTls),
             // Another record in the middle of the hello is allowed by no version of TLS.
-            [_] | [_, _] => Some(Hello::Bad("hello-interrupted")),
-            [_, _, minor] => (*minor > 4).then_some(Hello::Bad("version-not-known")),
+            [_] | [_, _] => Some(Hello::Bad(Reason::HelloInterrupted)),
+            [_, _, minor] => (*minor > 4).then_some(Hello::Bad(Reason::VersionNotKnown)),
             [_, _, _, high, low] => {
                 self.body_left = usize::from(u16::from_be_bytes([*high, *low]));
-                (self.body_left == 0 || self.body_left > MAX_RECORD).then_some(Hello::Bad("record-length"))
+                (self.body_left == 0 || self.body_left > MAX_RECORD)
+                    .then_some(Hello::Bad(Reason::RecordLength))
             }
             _ => None,
         };
@@ -123,20 +126,20 @@ impl Reader {
             [CLIENT_HELLO, a, b, c, body @ ..] => {
                 let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
                 if length > MAX_HELLO - MESSAGE_HEADER {
-                    Some(Hello::Bad("hello-too-long"))
+                    Some(Hello::Bad(Reason::HelloTooLong))
                 } else {
                     // Whatever follows the hello in its record would be a second message before the answer.
                     let is_whole = body.len() >= length;
                     let has_more = body.len() > length || (is_whole && self.body_left > 0);
                     match (is_whole, has_more) {
                         (false, _) => None,
-                        (true, true) => Some(Hello::Bad("hello-followed")),
+                        (true, true) => Some(Hello::Bad(Reason::HelloFollowed)),
                         (true, false) => Some(hello(body)),
                     }
                 }
             }
             [CLIENT_HELLO, ..] => None,
-            _ => Some(Hello::Bad("not-a-hello")),
+            _ => Some(Hello::Bad(Reason::NotAHello)),
         };
         (piece.len(), answer)
     }
@@ -149,7 +152,7 @@ fn hello(body: &[u8]) -> Hello {
             None => Hello::NoName { ech: names.ech },
         },
         Some(Err(why)) => Hello::Bad(why),
-        None => Hello::Bad("hello-lengths"),
+        None => Hello::Bad(Reason::HelloLengths),
     }
 }
 
@@ -161,11 +164,11 @@ struct Names {
 }
 
 /// None: a length does not fit.
-fn fields(body: &[u8]) -> Option<Result<Names, &'static str>> {
+fn fields(body: &[u8]) -> Option<Result<Names, Reason>> {
     let mut input = Input(body);
     let version = input.number(2)?;
     if version >> 8 != 3 {
-        return Some(Err("version-not-known"));
+        return Some(Err(Reason::VersionNotKnown));
     }
     input.bytes(32)?;
     let session = input.block(1)?;
@@ -187,10 +190,10 @@ fn fields(body: &[u8]) -> Option<Result<Names, &'static str>> {
         let kind = u16::try_from(extensions.number(2)?).ok()?;
         let mut content = extensions.block(2)?;
         if seen.contains(&kind) {
-            return Some(Err("extension-twice"));
+            return Some(Err(Reason::ExtensionTwice));
         }
         if seen.len() >= MAX_EXTENSIONS {
-            return Some(Err("too-many-extensions"));
+            return Some(Err(Reason::TooManyExtensions));
         }
         seen.push(kind);
         match kind {
@@ -206,7 +209,7 @@ fn fields(body: &[u8]) -> Option<Result<Names, &'static str>> {
     Some(Ok(names))
 }
 
-fn server_name(content: &mut Input<'_>) -> Option<Result<String, &'static str>> {
+fn server_name(content: &mut Input<'_>) -> Option<Result<String, Reason>> {
     let mut list = content.block(2)?;
     let kind = list.number(1)?;
     let name = list.block(2)?.0;
@@ -214,7 +217,7 @@ fn server_name(content: &mut Input<'_>) -> Option<Result<String, &'static str>> 
         return None;
     }
     if kind != 0 || !list.0.is_empty() {
-        return Some(Err("several-names"));
+        return Some(Err(Reason::SeveralNames));
     }
     let is_label = |label: &[u8]| {
         (1..=63).contains(&label.len())
@@ -222,11 +225,11 @@ fn server_name(content: &mut Input<'_>) -> Option<Result<String, &'static str>> 
     };
     // One trailing dot is an empty last label: RFC 6066 has names without it.
     if name.len() > 253 || !name.split(|byte| *byte == b'.').all(is_label) {
-        return Some(Err("name-not-valid"));
+        return Some(Err(Reason::NameNotValid));
     }
     let last = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
     if last.iter().all(u8::is_ascii_digit) {
-        return Some(Err("name-is-an-address"));
+        return Some(Err(Reason::NameIsAnAddress));
     }
     let name = String::from_utf8(name.to_ascii_lowercase()).ok()?;
     Some(Ok(name))

@@ -180,7 +180,7 @@ fn hostile_hellos() {
             "too-many-extensions",
         ),
     ] {
-        assert_eq!(read(&bytes), Hello::Bad(why), "{bytes:?}");
+        assert!(matches!(read(&bytes), Hello::Bad(reason) if reason.code() == why), "{bytes:?}");
     }
 }
 
@@ -189,12 +189,12 @@ fn a_second_message_beside_the_hello() {
     let good = made(&host_name(b"a.example.com"));
     let message = &good[RECORD_HEADER..];
     let both = [vec![22, 3, 1], block(2, &[message, message].concat())].concat();
-    assert_eq!(read(&both), Hello::Bad("hello-followed"));
+    assert_eq!(read(&both), Hello::Bad(Reason::HelloFollowed));
     // The same before all of the record has come.
-    assert_eq!(read(&both[..good.len()]), Hello::Bad("hello-followed"));
+    assert_eq!(read(&both[..good.len()]), Hello::Bad(Reason::HelloFollowed));
     // Another kind of record in the middle.
     let cut = [vec![22, 3, 1], block(2, &message[..20]), vec![21, 3, 1, 0, 2, 1, 0]].concat();
-    assert_eq!(read(&cut), Hello::Bad("hello-interrupted"));
+    assert_eq!(read(&cut), Hello::Bad(Reason::HelloInterrupted));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn long_hellos() {
     let long = made(&[extension(21, &vec![0; 15_000]), host_name(b"a.example.com")].concat());
     assert_eq!(name_of(&read(&in_records(&long, 1000))), "a.example.com");
     // Records of one byte: six bytes on the wire for each one of the hello.
-    assert_eq!(read(&in_records(&long, 1)), Hello::Bad("hello-too-long"));
+    assert_eq!(read(&in_records(&long, 1)), Hello::Bad(Reason::HelloTooLong));
     let endless = [vec![22, 3, 1], block(2, &[vec![1, 0, 0xff, 0xf0], vec![3; 16_000]].concat())].concat();
     let mut reader = Reader::default();
     let mut fed = 0;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 use crate::guard::{Outcome, Reason};
+use crate::net;
 use crate::net::ask::{Answer, Ask};
 use crate::store::Event;
 use crate::types::{RuleRef, ServerId};
@@ -23,7 +24,7 @@ const ONCE: Duration = Duration::from_secs(60);
 const MAX_COUNT: usize = 64;
 
 /// When a host was last decided about, and how.
-type Decided = Option<(Instant, Result<(), &'static str>)>;
+type Decided = Option<(Instant, Result<(), net::Reason>)>;
 
 /// Asks about hosts, each once.
 pub struct Hosts {
@@ -45,7 +46,7 @@ impl Hosts {
         Some(Rc::clone(known.entry(host.to_owned()).or_default()))
     }
 
-    async fn put(&self, host: &str, port: u16) -> Result<(), &'static str> {
+    async fn put(&self, host: &str, port: u16) -> Result<(), net::Reason> {
         let Approvals(inner) = &self.approvals;
         let key = Key::Host(host.to_owned());
         if let Some(known) = self.approvals.known(&key) {
@@ -73,7 +74,7 @@ impl Hosts {
             asked_at: now.as_secs(),
             expires_at: (now + patience).as_secs(),
         });
-        let (item, heard) = put.ok_or("nobody-to-ask")?;
+        let (item, heard) = put.ok_or(net::Reason::NobodyToAsk)?;
         inner.session.record.journal.record(Event::ApprovalRequested {
             approval: item.id.clone(),
             server_id: ServerId(item.server.clone()),
@@ -88,18 +89,18 @@ impl Hosts {
     }
 }
 
-fn reason(outcome: Outcome, reason: Reason) -> Result<(), &'static str> {
+fn reason(outcome: Outcome, reason: Reason) -> Result<(), net::Reason> {
     match (outcome, reason) {
         (Outcome::Allow, _) => Ok(()),
-        (_, Reason::ApprovalTimedOut) => Err("approval-timed-out"),
-        _ => Err("approval-denied"),
+        (_, Reason::ApprovalTimedOut) => Err(net::Reason::ApprovalTimedOut),
+        _ => Err(net::Reason::ApprovalDenied),
     }
 }
 
 impl Ask for Hosts {
     fn ask<'a>(&'a self, host: &'a str, port: u16) -> Answer<'a> {
         Box::pin(async move {
-            let place = self.place(host).ok_or("nobody-to-ask")?;
+            let place = self.place(host).ok_or(net::Reason::NobodyToAsk)?;
             // Whoever comes meanwhile waits for the same answer.
             let mut decided = place.lock().await;
             match &*decided {

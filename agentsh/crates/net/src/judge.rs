@@ -1,0 +1,218 @@
+//! Whether a connection goes on: every test, in the order in which it is made. The first that fails says why.
+//!
+//! From the address alone, before a byte is read ([`by_address`]):
+//! 1. it came through the sandbox's listener, and its address stands for a host;
+//! 2. a rule allows host and port, or a person may be asked, and the place is not shut to sandboxes.
+//!
+//! With the first bytes ([`by_first_bytes`]):
+//! 3. they are TLS or HTTP for that same host, where the rule does not allow any TCP;
+//! 4. where the rule is about requests, these can be read;
+//! 5. where no rule names the host, a person allows it;
+//! 6. the name leads to an address that is public, or that the rule permits;
+//! 7. the address is not that of a place that is shut to sandboxes. A name that TLS or HTTP says again needs no such test: it
+//!    is another one than the shut place has, and goes where that name is served.
+//!
+//! Requests after that are judged one by one, in `http_host`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+
+use super::allow::Permission;
+use super::carry::First;
+use super::egress_context::{EgressContext, Refusal};
+use super::fake_ip_pool::FakeIpPool;
+use super::permit::{Change, Permit, refusal, unruled};
+use super::protocol_detection::{Closed, Opening};
+use super::proxy::Proxy;
+use super::reason::Reason;
+use super::refuse::{ACCESS_DENIED, CloseReply, Refused};
+use super::resolve::ResolveError;
+use super::shut;
+use crate::policy::domain::Host;
+use crate::store::Recorder;
+
+/// A connection that may go on, and where it goes.
+pub(super) struct Judged<'a> {
+    pub protocol: &'static str,
+    pub first: First,
+    pub proxy: Option<&'a Rc<Proxy>>,
+    /// None where the proxy looks up the name.
+    pub addresses: Option<Vec<IpAddr>>,
+}
+
+/// Why a permitted connection goes no further.
+pub(super) enum Stop {
+    /// The program went away.
+    Gone,
+    /// Nobody is there.
+    Failed {
+        protocol: &'static str,
+        address: Option<IpAddr>,
+        why: String,
+    },
+    Refused(Box<Refused>),
+}
+
+pub(super) fn not_redirected() -> Box<Refusal> {
+    let detail = "a connection to the listener itself, which nothing redirected";
+    unruled("listener".to_owned(), 0, Reason::NotRedirected, detail)
+}
+
+/// Tests 1 and 2.
+pub(super) fn by_address<R: Recorder + 'static>(
+    egress: &EgressContext<R>,
+    destination: SocketAddr,
+) -> Result<Permit, Box<Refusal>> {
+    let (address, port) = (destination.ip(), destination.port());
+    let name = {
+        let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        pool.name_of(address).map(str::to_owned)
+    };
+    let host = match name {
+        Some(name) => Host::Name(name),
+        None if FakeIpPool::contains(address) => {
+            let detail = "an address that stands for no name here";
+            return Err(unruled(address.to_string(), port, Reason::AddressNotGiven, detail));
+        }
+        None => Host::Address(address),
+    };
+    let shown = match &host {
+        Host::Name(name) => name.clone(),
+        Host::Address(address) => address.to_string(),
+    };
+    let decision = egress.allow.decide(&host, port);
+    let is_refused = decision.outcome == Permission::Refused;
+    let permit = Permit { host, shown, port, decision, caller: None, is_bridged: egress.server.is_none() };
+    if !is_refused {
+        return Ok(permit);
+    }
+    let (detail, change) = match egress.network.shut_by(&permit.host, port) {
+        Some(_) => ("it is shut to sandboxes whatever rules say, and cannot be allowed", (None, None)),
+        None => ("", egress.change(&permit.shown, port)),
+    };
+    Err(Box::new(refusal(&permit, permit.decision.reason, detail.to_owned(), change)))
+}
+
+/// Tests 3 to 7.
+pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
+    egress: &'a EgressContext<R>,
+    permit: &Permit,
+    first: Result<First, Closed>,
+) -> Result<Judged<'a>, Stop> {
+    let first = first.map_err(|closed| not_opened(egress, permit, closed))?;
+    let protocol = match &first {
+        First::Nothing => "tcp",
+        First::Read(Opening::Tls(_)) => "tls",
+        First::Read(Opening::Http(_)) => "http",
+    };
+    readable(permit, protocol)?;
+    approved(egress, permit, protocol).await?;
+    let proxy = egress.proxy.as_ref().filter(|proxy| proxy.is_for_host(&permit.shown, permit.port));
+    let is_written = matches!(permit.host, Host::Address(_));
+    let addresses = match (&permit.host, proxy) {
+        (Host::Address(address), _) if address.is_loopback() => {
+            Some(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()])
+        }
+        // It stands in the policy as such.
+        (Host::Address(address), _) => Some(vec![*address]),
+        (Host::Name(_), Some(_)) => None,
+        (Host::Name(_), None) => Some(resolved(egress, permit, protocol).await?),
+    };
+    if (is_written || matches!(first, First::Nothing))
+        && let Some(behind) = shut::behind(egress, (&permit.shown, permit.port), addresses.as_deref()).await
+    {
+        let refusal = refusal(permit, Reason::AddressNotAllowed, behind.why, (None, None));
+        return Err(refused(protocol, Refusal { rule: behind.rule, ..refusal }));
+    }
+    Ok(Judged { protocol, first, proxy, addresses })
+}
+
+/// First bytes that are not what the rule allows, or none.
+fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit, closed: Closed) -> Stop {
+    match closed {
+        Closed::Gone => Stop::Gone,
+        Closed::Request(refused) => Stop::Refused(Box::new(Refused::request(permit, &refused))),
+        Closed::Refused { protocol, reason, detail, farewell } => {
+            let change = match reason {
+                Reason::NotTlsOrHttp | Reason::Silent => entry(egress, permit, "protocol: tcp"),
+                _ => (None, None),
+            };
+            let refusal = refusal(permit, reason, detail, change);
+            Stop::Refused(Box::new(Refused { refusal, protocol, farewell }))
+        }
+    }
+}
+
+/// Rules about requests hold only where requests can be read: in plain HTTP, and in TLS that ends here.
+fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Stop> {
+    let has_rules = permit.decision.inspect || !permit.decision.requests.is_empty();
+    let is_read = protocol == "http" || (protocol == "tls" && permit.decision.inspect);
+    if is_read || !has_rules {
+        return Ok(());
+    }
+    let detail =
+        format!("the rule for '{}' is about requests, which cannot be read in {protocol}", permit.shown);
+    Err(refused(protocol, refusal(permit, Reason::RequestsNotReadable, detail, (None, None))))
+}
+
+/// Asks a person where no rule says anything.
+async fn approved<R: Recorder + 'static>(
+    egress: &EgressContext<R>,
+    permit: &Permit,
+    protocol: &'static str,
+) -> Result<(), Stop> {
+    if permit.decision.outcome != Permission::Asked {
+        return Ok(());
+    }
+    let answer = match &egress.ask {
+        Some(ask) => ask.ask(&permit.shown, permit.port).await,
+        None => Err(Reason::NobodyToAsk),
+    };
+    let Err(reason) = answer else { return Ok(()) };
+    let detail = match reason {
+        Reason::ApprovalDenied => "no rule names it, and a person said no",
+        Reason::ApprovalTimedOut => "no rule names it, and nobody answered in time",
+        _ => "no rule names it, and nobody could be asked",
+    };
+    let change = egress.change(&permit.shown, permit.port);
+    Err(refused(protocol, refusal(permit, reason, detail.to_owned(), change)))
+}
+
+/// Where a name leads.
+async fn resolved<R: Recorder + 'static>(
+    egress: &EgressContext<R>,
+    permit: &Permit,
+    protocol: &'static str,
+) -> Result<Vec<IpAddr>, Stop> {
+    let found = egress.resolver.resolve(&permit.shown, &permit.decision.permitted).await;
+    found.map_err(|error| match error {
+        ResolveError::NotPublic { address, why } => {
+            let detail = format!("it leads to {address}, which is not public ({why})");
+            let change = entry(egress, permit, &format!("addresses: [\"{address}\"]"));
+            let refusal = refusal(permit, Reason::AddressNotPublic, detail, change);
+            // The address is not the program's business.
+            told(protocol, refusal, "it leads to an address that is not public")
+        }
+        error => Stop::Failed { protocol, address: None, why: error.to_string() },
+    })
+}
+
+/// The entry of `network.allow` for this host and port with one key more.
+fn entry<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit, key: &str) -> Change {
+    egress.change_to(&format!("{{host: {:?}, port: {}, {key}}}", permit.shown, permit.port))
+}
+
+fn refused(protocol: &'static str, refusal: Refusal) -> Stop {
+    let why = refusal.detail.clone();
+    told(protocol, refusal, &why)
+}
+
+/// A refusal, and what the program hears of it in its own protocol.
+fn told(protocol: &'static str, refusal: Refusal, why: &str) -> Stop {
+    let farewell = match protocol {
+        "tls" => CloseReply::Alert(ACCESS_DENIED),
+        "http" => CloseReply::Http(403, format!("agentsh: refused: '{}': {why}", refusal.host)),
+        _ => CloseReply::Reset,
+    };
+    Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), farewell }))
+}
