@@ -211,7 +211,7 @@ fn a_bundle_is_tried_on_what_all_hosts_did() {
             assert!(!whole.contains("not looked at"), "{whole}");
             assert_eq!(db.execute(&format!("DELETE FROM events {of}"), []).unwrap(), 1);
             let part = first(&stricter, &words).expect_code(0).stdout;
-            assert!(part.contains("; there is more, which was not looked at"), "{part}");
+            assert!(part.contains("; more was not examined"), "{part}");
         }
     });
 }
@@ -232,7 +232,7 @@ fn against_another(at: &Place, port: u16, tried: &impl Fn(&PathBuf, &[&str]) -> 
     let seventh = signed("7", "version: 1\n");
     let on = ["--host", "connects"];
     let unknown = tried(&seventh, &on);
-    assert!(unknown.code == 2 && unknown.stderr.contains("no organisation is named here"), "{unknown}");
+    assert!(unknown.code == 2 && unknown.stderr.contains("no organisation is configured here"), "{unknown}");
     let dropped =
         tried(&seventh, &["--host", "connects", "--against", sixth.to_str().unwrap()]).expect_code(1);
     let said = dropped.stdout;

@@ -135,7 +135,10 @@ fn a_token_that_is_never_taken_is_not_renewed_without_end() {
     authority.state().opens_nothing = true;
     let answer = peer.call("read", json!({}));
     let message = answer["error"]["message"].as_str().unwrap();
-    assert!(message.contains("takes the login no more (HTTP 401)") && message.contains("clock"), "{answer}");
+    assert!(
+        message.contains("no longer accepts the login (HTTP 401)") && message.contains("clock"),
+        "{answer}"
+    );
     assert_eq!(authority.traded().len(), 2, "renewed once");
     let calls = authority.mcp.asked().iter().filter(|asked| asked.rpc() == "tools/call").count();
     assert_eq!(calls, 3, "the one before, and this one twice");

@@ -286,7 +286,7 @@ fn the_terminal_asks_where_the_agent_leaves_it_alone() {
     first.expect("2: 0");
     first.wait();
     let mut second = agent("Reads, and mails it.");
-    second.expect("'read' of server 's' is not what was trusted, and waits for your answer");
+    second.expect("'read' of server 's' is not the trusted version, and waits for your answer");
     second.expect("always would write: the pin of tool \"read\": sha256:");
     second.expect("n (no)? ");
     second.write("a\n");

@@ -60,13 +60,13 @@ fn empty_lists_say_so() {
         (&["mcp", "events"], "nothing is recorded"),
         (&["mcp", "calls"], "nothing is recorded"),
         (&["mcp", "detections"], "no detections are recorded; "),
-        (&["mcp", "pins", "list"], "no server is pinned; the first start of one pins it"),
-        (&["mcp", "inventory"], "no tool of a server was seen yet"),
+        (&["mcp", "pins", "list"], "no server is pinned; the first start pins a server"),
+        (&["mcp", "inventory"], "no tools recorded yet"),
         (&["approvals", "list"], "no pending approvals"),
         (&["review", "--list"], "no session has a layer"),
         (&["profile", "list"], "no profiles; to make one: `agentsh profile add NAME -- CMD`"),
         (&["status"], "no agent is enabled; to protect one: `agentsh enable claude`"),
-        (&["advisories", "list"], "no server is known yet: start one"),
+        (&["advisories", "list"], "no server has been started yet"),
         (&["events", "verify"], "ok: 0 events in 0 sessions"),
     ] {
         let piped = Outcome::of(&mut place.agentsh(words));

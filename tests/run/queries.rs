@@ -133,7 +133,7 @@ fn words_that_nothing_has_are_refused() {
         assert!(outcome.stderr.contains(part), "{words:?} {outcome}");
     }
     let nothing = ask(&place, &["mcp", "calls", "--action", "block"]).expect_code(0);
-    assert!(nothing.stderr.contains("nothing on record is like this"), "{nothing}");
+    assert!(nothing.stderr.contains("no matching records"), "{nothing}");
     ask(&place, &["policy", "check", "none.yaml"]).expect_code(1);
 }
 

@@ -360,7 +360,7 @@ fn texts_that_were_changed_on_both_sides_are_merged() {
         place.write("binary", [3, 4, 5]);
 
         let shown = review(&place, &[]).expect_code(1);
-        assert!(shown.stdout.contains("M both +1 -1 (merged with what was changed outside)"), "{shown}");
+        assert!(shown.stdout.contains("M both +1 -1 (merged with changes made outside)"), "{shown}");
         assert!(shown.stdout.contains("M touching +2 -2 (conflict"), "{shown}");
         let outcome = review(&place, &["--apply"]).expect_code(1);
         let read = |name: &str| fs::read_to_string(place.project.join(name)).unwrap();

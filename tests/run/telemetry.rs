@@ -296,6 +296,9 @@ fn a_project_does_not_listen() {
         place.write(".agentsh.yaml", format!("telemetry: {{{line}}}\n"));
         let outcome = place.shell("true");
         assert_eq!(outcome.code, 125, "{line} {outcome}");
-        assert!(outcome.stderr.contains("who is told of a session is the user's choice"), "{line} {outcome}");
+        assert!(
+            outcome.stderr.contains("only the user decides who receives a session's events"),
+            "{line} {outcome}"
+        );
     }
 }

@@ -35,11 +35,11 @@ pub struct AdvisoriesArgs {
 enum Verb {
     /// Read advisories from files and URLs: OSV records (also an `all.zip`), KEV lists, signed deny lists, status pages
     Update {
-        /// A file, a directory or a URL, in place of those that the policy names
+        /// A file, directory or URL, instead of those in the policy
         #[arg(long, value_name = "FILE|URL")]
         source: Vec<String>,
     },
-    /// List what is about your servers, and what was read (exit 1: somebody warns)
+    /// List advisories about your servers, and the sources read (exit 1: there is a warning)
     List {
         /// Read this first
         #[arg(long, value_name = "FILE|URL")]
@@ -50,7 +50,7 @@ enum Verb {
     },
     /// Print a record as it was read
     Show {
-        /// Such as GHSA-…, CVE-…, MAL-…
+        /// The id of the record, such as GHSA-…, CVE-… or MAL-…
         id: String,
         /// Read this first
         #[arg(long, value_name = "FILE|URL")]
@@ -80,7 +80,7 @@ struct Here {
 
 fn here() -> Result<Here, String> {
     let place =
-        Surroundings::here().map_err(|error| format!("cannot tell the current directory: {error}"))?;
+        Surroundings::here().map_err(|error| format!("cannot find the current directory: {error}"))?;
     let policy = place.in_force().map_err(|error| error.render().trim_start_matches("error: ").to_owned())?;
     Ok(Here { places: places(&place), policy: policy.mcp.advisories, home: place.home })
 }
@@ -116,7 +116,7 @@ async fn update(sources: Vec<String>, out: &mut dyn Write) -> Result<u8, String>
     match failed {
         0 => Ok(OK),
         some => {
-            Err(format!("{some} of {} sources could not be read; what was known before stays", sources.len()))
+            Err(format!("cannot read {some} of {} sources; their earlier records are kept", sources.len()))
         }
     }
 }
@@ -182,7 +182,7 @@ async fn take_file(
                 return why;
             }
             format!(
-                "deny list '{list}' has no signatures in FILE{SIGNATURES} beside it inside the archive, and {why}"
+                "deny list '{list}' has no signatures in FILE{SIGNATURES} next to it in the archive, and {why}"
             )
         })?,
         None => String::new(),
@@ -288,7 +288,7 @@ fn print(found: &ByServer, kept: &[advisories::Kept], out: &mut dyn Write) -> st
         }
     }
     if found.is_empty() {
-        writeln!(out, "no server is known yet: start one")?;
+        writeln!(out, "no server has been started yet")?;
     }
     for one in kept {
         writeln!(
@@ -333,7 +333,7 @@ async fn show(id: &str, sources: Vec<String>, out: &mut dyn Write) -> Result<u8,
         None => None,
     };
     let Some(record) = record else {
-        writeln!(out, "no record is called {}", escape::line(id)).map_err(|error| error.to_string())?;
+        writeln!(out, "no record has the id {}", escape::line(id)).map_err(|error| error.to_string())?;
         return Ok(NO);
     };
     let value: Value = serde_json::from_str(&record).map_err(|error| error.to_string())?;

@@ -13,7 +13,7 @@ use crate::store::words::ApprovalScope;
 
 #[derive(Clone, Debug, Args)]
 pub struct ApprovalsArgs {
-    /// What waits at a fleet server, asked by sessions of all its hosts; answering needs the role approver
+    /// Questions of all hosts of a fleet server; answering needs the role approver
     #[arg(long, value_name = "URL", global = true)]
     fleet: Option<String>,
     /// Without one: list
@@ -23,13 +23,13 @@ pub struct ApprovalsArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Verb {
-    /// List what waits for an answer
+    /// List pending questions
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show one question whole: the arguments (secrets taken out), the rule that asks, and how long it waits
+    /// Show one question in full: arguments (without secrets), the rule that asks, time left
     Show {
         id: String,
         /// Print JSON
@@ -39,20 +39,20 @@ enum Verb {
     /// Say yes
     Approve {
         id: String,
-        /// To this one call alone; the default
+        /// For this call only; the default
         #[arg(long, group = "scope")]
         once: bool,
-        /// Also to the same call again, with the same arguments, while the session lasts
+        /// Also for the same call with the same arguments, for the rest of the session
         #[arg(long, group = "scope")]
         session: bool,
-        /// In every session: writes the narrowest line of policy, and shows it
+        /// In every session: adds the narrowest policy rule, and shows it
         #[arg(long, group = "scope")]
         always: bool,
-        /// With --always: whatever the arguments are, or whatever is carried from one server to the other
+        /// With --always: for any arguments, or for any data from one server to the other
         #[arg(long, requires = "always")]
         any_arguments: bool,
     },
-    /// Say no: the same call is refused while the session lasts
+    /// Deny: the same call is refused for the rest of the session
     Deny { id: String },
 }
 
@@ -160,7 +160,7 @@ async fn at_fleet(
             }
         }
         Verb::Approve { always: true, .. } => {
-            let why = "--always writes a line of policy, which is done on the host; a fleet answers for once or for the session";
+            let why = "--always changes the policy of a host, so it works on the host only; a fleet can answer once or for the session";
             return Err(Failure::Usage(why.to_owned()));
         }
         Verb::Approve { id, session, .. } => {
@@ -201,7 +201,7 @@ async fn waiting(state: &Path, err: &mut dyn Write) -> Result<Vec<(PathBuf, Item
             Some(Ok(Said::Refused(why))) => return Err(Failure::Failed(why)),
             Some(Ok(Said::Answered(_))) => {}
             // Another session may be fine.
-            Some(Err(error)) => writeln!(err, "a session cannot be asked ({}): {error}", path.display())?,
+            Some(Err(error)) => writeln!(err, "cannot ask a session ({}): {error}", path.display())?,
         }
     }
     Ok(found)
@@ -211,7 +211,7 @@ fn find<'w>(waiting: &'w [(PathBuf, Item)], id: &str) -> Result<(&'w Path, &'w I
     let found = waiting.iter().find(|(_, item)| item.id == id);
     found.map(|(path, item)| (path.as_path(), item)).ok_or_else(|| {
         Failure::No(format!(
-            "no question '{}' waits; `agentsh approvals list` shows what does",
+            "no pending question '{}'; `agentsh approvals list` shows them",
             escape::line(id)
         ))
     })
@@ -222,8 +222,8 @@ async fn decide(path: &Path, item: &Item, approve: bool, scope: ApprovalScope) -
     match approvals::ask(path, &asking).await {
         Some(Ok(Said::Answered(true))) => Ok(()),
         Some(Ok(Said::Refused(why))) => Err(Failure::Failed(why)),
-        Some(Err(error)) => Err(Failure::Failed(format!("the session cannot be asked: {error}"))),
-        Some(Ok(_)) | None => Err(Failure::No(format!("'{}' does not wait any more", item.id))),
+        Some(Err(error)) => Err(Failure::Failed(format!("cannot ask the session: {error}"))),
+        Some(Ok(_)) | None => Err(Failure::No(format!("'{}' is no longer pending", item.id))),
     }
 }
 
@@ -264,6 +264,6 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
 /// Writes down what lasts.
 fn lasting(item: &Item, any_arguments: bool) -> Result<String, Failure> {
     let place = super::policy::Surroundings::here();
-    let place = place.map_err(|error| Failure::Failed(format!("cannot write it down: {error}")))?;
+    let place = place.map_err(|error| Failure::Failed(format!("cannot save it: {error}")))?;
     approvals::remember(&place.config_home, item, any_arguments).map_err(Failure::Failed)
 }

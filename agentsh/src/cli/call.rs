@@ -30,10 +30,10 @@ pub struct CallArgs {
     /// The arguments, as a JSON object; `-` reads them from standard input
     #[arg(default_value = "{}")]
     arguments: String,
-    /// Print the tools that there are, one a line
+    /// Print the names of the tools, one per line
     #[arg(long, conflicts_with_all = ["tool"])]
     list: bool,
-    /// Print the whole result as JSON, and not its texts alone
+    /// Print the whole result as JSON instead of its text
     #[arg(long)]
     json: bool,
 }
@@ -90,8 +90,8 @@ fn arguments(text: &str) -> Result<Value, Failure> {
     };
     match serde_json::from_str::<Value>(&text) {
         Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => Err(Failure::Usage("the arguments of a tool are a JSON object".into())),
-        Err(error) => Err(Failure::Usage(format!("the arguments are no JSON: {error}"))),
+        Ok(_) => Err(Failure::Usage("the arguments of a tool must be a JSON object".into())),
+        Err(error) => Err(Failure::Usage(format!("the arguments are not JSON: {error}"))),
     }
 }
 
@@ -124,9 +124,7 @@ impl Client {
         let named = std::env::var_os(bridge::SOCKET_VARIABLE).map(PathBuf::from);
         let socket = named.unwrap_or_else(|| Path::new(OWN_DIRECTORY).join("bridge"));
         if !socket.exists() {
-            return Err(Failure::Failed(
-                "there is no session here: `agentsh call` works inside of `agentsh run`".into(),
-            ));
+            return Err(Failure::Failed("no session: `agentsh call` works only inside `agentsh run`".into()));
         }
         let lost = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
         let mut stream = bridge::connect(&socket).map_err(|error| lost(&error))?;
@@ -197,7 +195,7 @@ impl Client {
             let most = MAX_ANSWER >> 20;
             return Err(Failure::Refused(format!("the server sent a message of more than {most} MiB")));
         }
-        serde_json::from_str(&line).map_err(|_| Failure::Failed("the session sent no JSON".into()))
+        serde_json::from_str(&line).map_err(|_| Failure::Failed("the session's answer is not JSON".into()))
     }
 }
 
@@ -207,6 +205,6 @@ fn gone(error: &io::Error) -> Failure {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Refused(
             "the session does not know this server, or closed the connection: `agentsh why` and the report say more".into(),
         ),
-        _ => Failure::Failed(format!("the session has gone: {error}")),
+        _ => Failure::Failed(format!("the session ended: {error}")),
     }
 }

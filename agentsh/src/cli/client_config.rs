@@ -19,35 +19,35 @@ fn client(name: &str) -> Result<&'static Client, String> {
 
 #[derive(Debug, Args)]
 pub struct WrapArgs {
-    /// Whose configuration: claude, claude-desktop, codex, cursor, vscode, zed, windsurf, cline, continue, gemini, opencode
+    /// Client whose configuration to change: claude, claude-desktop, codex, cursor, vscode, zed, windsurf, cline, continue, gemini, opencode
     #[arg(long, value_parser = client)]
     client: &'static Client,
-    /// Another file than the client's usual one
+    /// Configuration file, if not the client's usual one
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Change the file; without it, only what would change is shown
+    /// Write the file; without this option the change is only shown
     #[arg(long)]
     write: bool,
-    /// Take the servers out from behind agentsh again
+    /// Undo: servers start directly again, without agentsh
     #[arg(long)]
     undo: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ClientConfigArgs {
-    /// For which client: claude, claude-desktop, codex, cursor, vscode, zed, windsurf, cline, continue, gemini, opencode
+    /// Client: claude, claude-desktop, codex, cursor, vscode, zed, windsurf, cline, continue, gemini, opencode
     #[arg(long, value_parser = client)]
     client: &'static Client,
-    /// Put it into the client's file; without it, it is printed
+    /// Write it into the client's file instead of printing it
     #[arg(long)]
     write: bool,
-    /// Another file than the client's usual one
+    /// Configuration file, if not the client's usual one
     #[arg(long)]
     file: Option<PathBuf>,
-    /// A server behind a URL
+    /// URL of a remote server
     #[arg(long, conflicts_with = "command")]
     url: Option<String>,
-    /// The name of the server, and of the profile it comes from where neither a command nor --url says what it is
+    /// Name of the server; without a command or --url, also the name of its profile
     #[arg(value_name = "SERVER")]
     server: String,
     /// The server's command and its arguments
@@ -82,7 +82,7 @@ fn answer_wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     };
     let changed = changed.map_err(|error| Failure::Failed(error.to_string()))?;
     for (id, why) in &changed.left {
-        writeln!(out, "server {} stays as it is: {why}", escape::line(id))?;
+        writeln!(out, "server {} is unchanged: {why}", escape::line(id))?;
     }
     apply(args.write, &path, &before, &changed, out)
 }
@@ -137,7 +137,7 @@ fn apply(
     }
     edit::show(out, path, before, &changed.text)?;
     if !write {
-        writeln!(out, "nothing was written; to write it: --write")?;
+        writeln!(out, "nothing was written; add --write to write it")?;
         return Ok(OK);
     }
     let backup = edit::write(path, before, &changed.text, 0o600)?;
@@ -170,9 +170,8 @@ pub(super) fn homes() -> Result<(PathBuf, PathBuf), Failure> {
 pub(super) fn from_anywhere(command: &[String]) -> Result<Vec<String>, Failure> {
     let mut command = command.to_vec();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
-        let path = std::path::absolute(&*program).map_err(|error| {
-            Failure::Failed(format!("cannot tell where '{}' is: {error}", escape::line(program)))
-        })?;
+        let path = std::path::absolute(&*program)
+            .map_err(|error| Failure::Failed(format!("cannot find '{}': {error}", escape::line(program))))?;
         *program = path.to_string_lossy().into_owned();
     }
     Ok(command)

@@ -25,7 +25,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh run --policy strict -- ./some-agent",
             "agentsh run --review claude                                     # then `agentsh review` applies what you want",
             "agentsh run --learn policy.yaml claude                          # writes the policy that the run needed",
-            "agentsh run --agree claude                                      # with the repositories beside this one",
+            "agentsh run --agree claude                                      # with the repositories next to this one",
         ],
     ),
     (

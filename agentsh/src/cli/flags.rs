@@ -9,19 +9,19 @@ const HEADING: &str = "For this start alone";
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct FlagArgs {
-    /// Also open connections to this host; `localhost:PORT` is a port of this machine
+    /// Also allow connections to this host; `localhost:PORT` is a port of this machine
     #[arg(long, value_name = "HOST[:PORT]", help_heading = HEADING)]
     allow: Vec<String>,
-    /// Also let this path be read, with everything below it
+    /// Also allow reading this path and everything below it
     #[arg(long, value_name = "PATH", help_heading = HEADING)]
     read: Vec<String>,
-    /// Also let this path be written, with everything below it
+    /// Also allow writing this path and everything below it
     #[arg(long, value_name = "PATH", help_heading = HEADING)]
     write: Vec<String>,
-    /// Also pass this environment variable on
+    /// Also pass this environment variable
     #[arg(long, value_name = "NAME", help_heading = HEADING)]
     env: Vec<String>,
-    /// Refuse this tool; `*` stands for any
+    /// Refuse this tool; `*` matches any
     #[arg(long, value_name = "SERVER/TOOL", help_heading = HEADING)]
     deny_tool: Vec<String>,
 }

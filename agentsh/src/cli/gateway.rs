@@ -18,13 +18,13 @@ use super::{fail, style};
 
 #[derive(Debug, Args)]
 pub struct GatewayArgs {
-    /// What to serve, and where
+    /// Configuration file: endpoints and addresses
     #[arg(long, value_name = "FILE", global = true, default_value = "gateway.yaml")]
     config: PathBuf,
-    /// How connections of local servers are policed
+    /// Mechanism that polices connections of local servers
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
-    /// Start even if a layer of protection cannot be had here
+    /// Start even if a layer of protection is not available here
     #[arg(long)]
     allow_degraded: bool,
     #[command(subcommand)]
@@ -33,7 +33,7 @@ pub struct GatewayArgs {
 
 #[derive(Debug, Subcommand)]
 enum GatewayVerb {
-    /// Make, list and revoke keys of clients
+    /// Create, list and revoke client keys
     Keys {
         #[command(subcommand)]
         verb: KeysVerb,
@@ -42,26 +42,26 @@ enum GatewayVerb {
 
 #[derive(Debug, Subcommand)]
 enum KeysVerb {
-    /// Make a key and print it: the only time that it can be seen
+    /// Create a key and print it; it cannot be shown again
     Create {
-        /// As the record and the list call it
+        /// Name of the key in records and lists
         name: String,
-        /// The key opens this endpoint alone; may be repeated
+        /// Limit the key to this endpoint; may be repeated
         #[arg(long, value_name = "ID")]
         endpoint: Vec<String>,
-        /// The key ends after so many days
+        /// Lifetime of the key in days
         #[arg(long, value_name = "N")]
         days: Option<u32>,
-        /// The key opens from this network alone, such as 10.0.0.0/8; may be repeated
+        /// Limit the key to clients in this network, such as 10.0.0.0/8; may be repeated
         #[arg(long, value_name = "NETWORK")]
         allow_from: Vec<ipnet::IpNet>,
     },
-    /// Keys that were made, without the keys themselves
+    /// List the keys, without their secrets
     List {
         #[arg(long)]
         json: bool,
     },
-    /// Close a key for ever. A running gateway takes it up at SIGHUP
+    /// Revoke a key. A running gateway applies it at SIGHUP
     Revoke { name: String },
 }
 
@@ -119,7 +119,7 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
         }
         KeysVerb::List { json: false } => {
             if keys.keys.is_empty() {
-                writeln!(out, "no keys yet: `agentsh gateway keys create NAME` makes one")?;
+                writeln!(out, "no keys yet: create one with `agentsh gateway keys create NAME`")?;
             }
             for key in keys.keys.values() {
                 let state = match key.state(now) {
@@ -139,11 +139,11 @@ fn change(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write) -> Res
         }
         KeysVerb::Revoke { name } => {
             if keys.revoke(&name, now) == 0 {
-                writeln!(out, "no open key is called '{name}'")?;
+                writeln!(out, "no active key is named '{name}'")?;
                 return Ok(NO);
             }
             keys.save(&file).map_err(wrong)?;
-            writeln!(out, "revoked; a running gateway takes it up at SIGHUP")?;
+            writeln!(out, "revoked; a running gateway applies it at SIGHUP")?;
             Ok(OK)
         }
     }

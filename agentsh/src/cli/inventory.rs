@@ -84,7 +84,7 @@ async fn answer(
     let head =
         ["server", "tool", "risk", "first_seen", "last_seen", "calls", "unusual", "calls are", "project"];
     if table(out, context, &head, rows)? == 0 {
-        writeln!(err, "no tool of a server was seen yet")?;
+        writeln!(err, "no tools recorded yet")?;
     }
     Ok(OK)
 }

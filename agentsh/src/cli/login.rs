@@ -17,30 +17,30 @@ use crate::store::escape;
 
 #[derive(Debug, Args)]
 pub struct LoginArgs {
-    /// A server of your configuration or a profile, by its name; or the URL of one
+    /// Name of a server in your configuration or of a profile; or a server's URL
     #[arg(required_unless_present = "list")]
     server: Option<String>,
-    /// List the logins that are kept, without their secrets
+    /// List the stored logins, without their secrets
     #[arg(long, conflicts_with = "server")]
     list: bool,
     #[arg(long, requires = "list")]
     json: bool,
-    /// A right to ask for beside those that the server wants. May be repeated
+    /// A scope to request in addition to those that the server wants. May be repeated
     #[arg(long, value_name = "NAME", requires = "server")]
     scope: Vec<String>,
-    /// Who agentsh is at the authorization server, where you registered it; else it registers itself
+    /// Client id, if you registered agentsh at the authorization server; by default it registers itself
     #[arg(long, value_name = "ID", requires = "server")]
     client_id: Option<String>,
-    /// The variable that holds the secret which belongs to --client-id
+    /// Environment variable with the secret of --client-id
     #[arg(long, value_name = "VARIABLE", requires = "client_id")]
     client_secret_env: Option<String>,
-    /// The port of this machine that the browser comes back to; by default one that is free
+    /// Local port for the browser's redirect; by default any free port
     #[arg(long, requires = "server")]
     port: Option<u16>,
-    /// Start no browser: print the address alone
+    /// Do not start a browser; print the address
     #[arg(long, requires = "server")]
     no_browser: bool,
-    /// How long to wait for you, in seconds
+    /// Timeout in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     wait: u64,
     /// A policy file, or the name of a built-in policy
@@ -50,7 +50,7 @@ pub struct LoginArgs {
 
 #[derive(Debug, Args)]
 pub struct LogoutArgs {
-    /// As `agentsh login --list` names it, or its URL
+    /// Name as in `agentsh login --list`, or URL
     server: String,
     /// A policy file, or the name of a built-in policy
     #[arg(long, value_name = "FILE|NAME")]

@@ -11,7 +11,7 @@ use super::output::{Failure, OK, finish};
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Write a page for each verb into this directory; without it, that of agentsh itself is printed
+    /// Write a page for each command into this directory, instead of printing the main page
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }

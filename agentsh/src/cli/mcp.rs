@@ -17,15 +17,15 @@ pub struct McpArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run one MCP server in a sandbox, policed, on standard input and output
+    /// Run one MCP server in a sandbox, over stdio
     Run(ServerArgs),
-    /// List, trust, compare and forget the programs that servers are pinned to
+    /// List, trust, compare and remove pins of servers
     Pins(pins::PinsArgs),
-    /// Agree to the servers that a file of a project declares, as it is now
+    /// Approve the servers in a project's file, in its current content
     Approve(approve::ApproveArgs),
-    /// Put all servers of a client's configuration behind `agentsh mcp run`
+    /// Route all servers of a client's configuration through `agentsh mcp run`
     Wrap(client_config::WrapArgs),
-    /// List the tools that servers were seen with, since when, and how unusual their calls were
+    /// List the recorded tools of servers: first seen, last seen, how unusual their calls were
     Inventory(inventory::InventoryArgs),
     #[command(flatten)]
     Query(mcp_query::Query),
@@ -44,22 +44,22 @@ struct ServerArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
-    /// Print at the end the commands that would allow what was refused; nothing is allowed meanwhile
+    /// Print at the end the commands that would allow what was refused; everything stays refused until then
     #[arg(long)]
     network_learn: bool,
-    /// What the sandbox is made of; less than namespaces is never taken unless it is asked for here
+    /// Kind of sandbox; weaker kinds than namespaces are used only if chosen here
     #[arg(long, value_enum, default_value = "namespaces")]
     tier: TierName,
-    /// Start even if a layer of protection cannot be had here
+    /// Start even if a layer of protection is not available here
     #[arg(long)]
     allow_degraded: bool,
-    /// A server behind a URL, which agentsh asks in its own name: https, or http on this machine
+    /// URL of a remote server: https, or http on this machine
     #[arg(long, conflicts_with = "command")]
     url: Option<String>,
-    /// A server that `agentsh profile add` has kept
+    /// A server stored by `agentsh profile add`
     #[arg(long, value_name = "NAME", conflicts_with_all = ["command", "url"])]
     profile: Option<String>,
-    /// Sent to the server of --url with every request; ${NAME} is a variable of your environment. May be repeated
+    /// HTTP header for every request to --url; ${NAME} is replaced by that environment variable. May be repeated
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     header: Vec<String>,
     /// The server's command and its arguments

@@ -28,7 +28,7 @@ pub enum Query {
     Calls(Filter),
     /// List events, as `agentsh events` does
     Events(Filter),
-    /// List what was found in arguments: pieces of other servers' results, and hosts that are not allowed
+    /// List findings in arguments: data of other servers' results, and hosts that are not allowed
     Detections(Filter),
 }
 
@@ -107,11 +107,11 @@ fn say_nothing(query: &Query, filter: &Filter, err: &mut dyn Write) -> Result<()
     let nothing = match query {
         // Nothing found where nobody searched is not a good sign.
         Query::Detections(_) => {
-            "no detections are recorded; what servers say is looked through, and what leaves too,\n\
+            "no detections recorded; agentsh scans what servers say, and what leaves,\n\
              unless `sandbox.mcp.exfiltration` is switched off"
         }
         _ if filter.json => return Ok(()),
-        _ if filter.narrows() => "nothing on record is like this",
+        _ if filter.narrows() => "no matching records",
         _ => "nothing is recorded",
     };
     writeln!(err, "{nothing}")?;

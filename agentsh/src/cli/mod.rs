@@ -108,11 +108,11 @@ enum Verb {
     Review(review::ReviewArgs),
     /// Restore a file to its state before a session
     Undo(undo::UndoArgs),
-    /// List what is on record, and verify it
+    /// List recorded events, and verify the record
     Events(events::EventsArgs),
     /// Scan tool definitions, results or arguments for injected instructions and secrets
     Scan(scan::ScanArgs),
-    /// Collect the records of many hosts on one server, and query it
+    /// Collect the records of many hosts on one server, and query them
     Fleet(fleet::FleetArgs),
     /// Hash, compare and approve the tools of MCP servers; serve a registry of them
     Registry(registry::RegistryArgs),
@@ -120,13 +120,13 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     /// Install the AppArmor profile that agentsh needs, and test it
     Setup(setup::SetupArgs),
-    /// Tell whether agentsh itself would connect to a URL
+    /// Check whether agentsh itself would connect to a URL
     VetUrl(vet_url::VetUrlArgs),
     /// Run a hostile server and a scripted agent under full protection: no key, no network
     Demo(demo::DemoArgs),
     /// Inside a sandbox: call one tool of an MCP server and print its result
     Call(call::CallArgs),
-    /// Inside a sandbox: say whether a path, host or command is allowed, by which rule, and what would change it
+    /// Inside a sandbox: tell whether a path, host or command is allowed, by which rule, and how to change it
     Why {
         /// A path, a host (`example.com`, `example.com:8443`, a URL) or the name of a command
         #[arg(value_name = "PATH|HOST|COMMAND")]
@@ -139,14 +139,14 @@ enum Verb {
     },
     /// Print the manual page, or write the manual pages of all commands
     Man(man::ManArgs),
-    /// In place of an agent that is enabled; not for people
+    /// Internal: starts an enabled agent
     #[command(hide = true)]
     Shim {
         name: String,
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<std::ffi::OsString>,
     },
-    /// The end of an MCP connection that an agent starts; not for people
+    /// Internal: the agent's end of an MCP connection
     #[command(hide = true)]
     Bridge { id: String },
 }
@@ -298,7 +298,7 @@ fn bridge(id: &str) -> u8 {
 async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
     match policy::Surroundings::here() {
         Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut style::stderr()).await,
-        Err(error) => fail(&format!("cannot tell the current directory: {error}")),
+        Err(error) => fail(&format!("cannot find the current directory: {error}")),
     }
 }
 

@@ -24,17 +24,17 @@ pub struct PinsArgs {
 pub enum PinsVerb {
     /// List the pinned programs of servers; with --offered, their tools, prompts, resources and instructions
     List(Which),
-    /// Accept the program of a server, or what it offers, that was refused because it changed
+    /// Accept a server's program, or an offered tool, prompt or resource, that was refused because it changed
     Trust {
         #[command(flatten)]
         which: Which,
-        /// Only when the digest of the program is this one, or the hash of what --tool names; with `sha256:` or without
+        /// Only if the digest of the program, or the hash of --tool, is this one; with or without `sha256:`
         #[arg(long, value_name = "DIGEST")]
         hash: Option<String>,
     },
-    /// Show what changed in the program of a server, or in what it offers
+    /// Show what changed in a server's program or in what it offers
     Diff(Which),
-    /// Forget pins, so that the next start pins anew
+    /// Forget pins, so that the next start pins again
     Reset {
         #[command(flatten)]
         which: Which,
@@ -49,13 +49,13 @@ pub struct Which {
     /// Only this server
     #[arg(long, value_name = "ID")]
     pub server: Option<String>,
-    /// Only as configured by this project; empty for the user's own configuration
+    /// Only servers configured by this project; empty: by the user's own configuration
     #[arg(long, value_name = "PROJECT")]
     pub scope: Option<String>,
-    /// Only what the server offers under this name (a tool, a prompt, a resource), and not its program
+    /// Only the tool, prompt or resource with this name, not the server's program
     #[arg(long, value_name = "NAME", conflicts_with = "offered")]
     pub tool: Option<String>,
-    /// Only what servers offer, and not their programs
+    /// Only tools, prompts and resources, not programs
     #[arg(long)]
     pub offered: bool,
     /// Print JSON
@@ -128,7 +128,7 @@ async fn list(
         return json(out, &listed);
     }
     if listed.is_empty() {
-        writeln!(err, "no server is pinned; the first start of one pins it")?;
+        writeln!(err, "no server is pinned; the first start pins a server")?;
     }
     let head =
         ["server", "scope", "program", "identity", "files", "digest", "trusted_at", "trusted_by", "refused"];

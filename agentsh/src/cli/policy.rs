@@ -40,7 +40,7 @@ pub struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Check policies and profiles and run their tests; without FILE or NAME, what is in force here
+    /// Check policies and profiles and run their tests; by default those in force here
     Check {
         /// A file, or the name of a built-in policy or of a server's profile
         #[arg(value_name = "FILE|NAME")]
@@ -49,7 +49,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Print the policy that is in force here, and where each part of it comes from
+    /// Print the policy in force here, and where each part comes from
     Show {
         /// The name of a built-in policy or of a server's profile
         #[arg(value_name = "NAME", conflicts_with_all = ["policy", "profile", "profiles"])]
@@ -63,7 +63,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Say whether something is allowed, by which rule, and what would change it (exit 0: allowed, 1: denied)
+    /// Tell whether something is allowed, by which rule, and how to change it (exit 0: allowed, 1: denied)
     #[command(override_usage = "agentsh policy explain [OPTIONS] --connect <HOST:PORT>\n       \
                                 agentsh policy explain [OPTIONS] --read|--write|--exec <PATH>\n       \
                                 agentsh policy explain [OPTIONS] --env <NAME>|--tool <SERVER/TOOL>\n       \
@@ -79,20 +79,20 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Allow hosts, paths, tools or variables: adds the line to your policy and shows it (exit 1: it stays denied)
+    /// Allow hosts, paths, tools or variables: adds a rule to your policy and shows it (exit 1: still denied)
     Allow(allow::AllowArgs),
-    /// Write a commented policy to start from; one that is there stays as it is
+    /// Write a commented policy to start from; never overwrites a file
     Init {
         /// By default your own: ~/.config/agentsh/policy.yaml
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Print the policy that a session would have needed: servers, tools with the hashes of their definitions, hosts
+    /// Print the policy that a session needed: servers, tools with the hashes of their definitions, hosts
     Generate {
         /// A session id, the beginning of one, or `latest`
         #[arg(value_name = "SESSION", default_value = "latest")]
         session: String,
-        /// A new file to write it to
+        /// A new file for the policy
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -118,7 +118,7 @@ pub(super) struct Which {
     /// A policy file, or the name of a built-in policy
     #[arg(long, value_name = "FILE|NAME")]
     policy: Option<String>,
-    /// The agent whose built-in policy is the last resort
+    /// The agent whose built-in policy is used if there is no other
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = policy::AGENTS)]
     agent: String,
     /// The profile of a server's package; `explain` finds that of a pinned or configured server by itself
@@ -138,7 +138,7 @@ struct OfServer {
     /// Ask for this MCP server instead of the agent
     #[arg(long, value_name = "ID")]
     server: Option<String>,
-    /// What the tool would be called with
+    /// Arguments of the tool call
     #[arg(long, value_name = "JSON", requires = "tool")]
     arguments: Option<String>,
 }
@@ -164,7 +164,7 @@ struct QuestionArgs {
     /// Call a tool
     #[arg(long, value_name = "SERVER/TOOL")]
     tool: Option<String>,
-    /// Take what the first server said to the second one
+    /// Data from the first server in a call to the second
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
     flow: Vec<String>,
 }
@@ -345,7 +345,7 @@ fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
             let what = count(loaded.answers(&place.project).len(), "test");
             let policy = loaded.tested(&place.project)?;
             let absent = |rule: &RuleRef| Ruled {
-                value: format!("{}: it is not in force", policy::NO_ENGINE),
+                value: format!("{}: not in force", policy::NO_ENGINE),
                 rule: rule.clone(),
             };
             let mut warnings = lint::lint(&policy, &place.context(), place.env.get("PATH"));

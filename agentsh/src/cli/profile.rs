@@ -37,25 +37,25 @@ pub struct ProfileArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Keep a server under a name; secrets are read from standard input, one line each
+    /// Store a server under a name; secrets are read from standard input, one per line
     Add(AddArgs),
     /// List the profiles
     List {
         #[arg(long)]
         json: bool,
     },
-    /// Show one profile, with the names of its secrets and not their values
+    /// Show one profile, with the names but not the values of its secrets
     Show { name: String },
     /// Forget one profile
     Remove { name: String },
-    /// Start the server behind agentsh and ask it for its tools
+    /// Start the server in its sandbox and list its tools
     Test { name: String },
 }
 
 #[derive(Debug, Args)]
 struct AddArgs {
     name: String,
-    /// A server behind a URL
+    /// URL of a remote server
     #[arg(long, conflicts_with = "command", required_unless_present = "command")]
     url: Option<String>,
     /// A header that is not a secret
@@ -117,7 +117,7 @@ fn add(args: &AddArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, F
     for header in &args.header {
         let (name, value) = header
             .split_once(':')
-            .ok_or_else(|| Failure::Usage(format!("'{}' is no `NAME: VALUE`", escape::line(header))))?;
+            .ok_or_else(|| Failure::Usage(format!("'{}' is not `NAME: VALUE`", escape::line(header))))?;
         profile.headers.insert(name.trim().to_owned(), value.trim().to_owned());
     }
     let mut lines = std::io::stdin().lock().lines();

@@ -12,7 +12,7 @@ use super::run::Network;
 
 #[derive(Debug, Args)]
 pub struct ProxyArgs {
-    /// The servers, as JSON; without it the file that CANARY_MCP_PROXY_CONFIG names, else only the proxy's own tools
+    /// Servers file (JSON); by default the file in CANARY_MCP_PROXY_CONFIG, else only the proxy's own tools
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A policy file, or the name of a built-in policy
@@ -21,7 +21,7 @@ pub struct ProxyArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
-    /// Start even if a layer of protection cannot be had here
+    /// Start even if a layer of protection is not available here
     #[arg(long)]
     allow_degraded: bool,
 }

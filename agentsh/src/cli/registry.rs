@@ -56,7 +56,7 @@ pub enum RegistryVerb {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Say whether a server's interface is the one that is registered under its name
+    /// Check that a server's interface is the registered one
     #[command(override_usage = "agentsh registry verify [OPTIONS] --listing <DIR>\n       \
                                 agentsh registry verify [OPTIONS] --url <URL>|--server <ID>\n       \
                                 agentsh registry verify [OPTIONS] -- <CMD>...")]
@@ -76,7 +76,7 @@ pub enum RegistryVerb {
         #[command(subcommand)]
         verb: Option<ask::Approvals>,
     },
-    /// Take an interface out of force
+    /// Revoke an interface
     Revoke {
         #[command(flatten)]
         at: ask::At,
@@ -97,11 +97,11 @@ pub enum RegistryVerb {
     },
     /// Serve a registry over HTTP
     Serve(serve::ServeArgs),
-    /// Show what changed between two interfaces: captured ones, one of a live server, or the one on record
+    /// Show the differences between two interfaces: captured, live or registered
     Diff {
-        /// The folder with the listings as they were; without it, what the registry has under the server's name
+        /// Folder with the old listings; by default the registered interface of the server
         before: Option<PathBuf>,
-        /// The folder with the listings as they are, where no server is named
+        /// Folder with the new listings, if no server is named
         #[arg(conflicts_with_all = ["url", "server", "command"])]
         after: Option<PathBuf>,
         #[command(flatten)]
@@ -111,7 +111,7 @@ pub enum RegistryVerb {
     },
 }
 
-/// Where the interface comes from.
+/// Source of the interface.
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).args(["listing", "url", "server", "command"]))]
 pub struct Source {
@@ -121,30 +121,30 @@ pub struct Source {
     pub listing: Option<PathBuf>,
     #[command(flatten)]
     pub live: Live,
-    /// The name to use instead of the one that the server gives itself
+    /// Name to use instead of the server's own
     #[arg(long)]
     pub name: Option<String>,
 }
 
-/// A server that is started or asked.
+/// A server to start or query.
 #[derive(Clone, Debug, Args)]
 pub struct Live {
-    /// A server behind a URL: https, or http on this machine
+    /// URL of a remote server: https, or http on this machine
     #[arg(long)]
     pub url: Option<String>,
-    /// Sent to the server of --url with every request; ${NAME} is a variable of your environment. May be repeated
+    /// HTTP header for every request to --url; ${NAME} is replaced by that environment variable. May be repeated
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     pub header: Vec<String>,
-    /// A server that the configuration of Claude Code or Codex names here
+    /// A server from the configuration of Claude Code or Codex
     #[arg(long, value_name = "ID")]
     pub server: Option<String>,
-    /// A policy file, or the name of a built-in policy, for a server that is started or asked
+    /// A policy file, or the name of a built-in policy, for the server
     #[arg(long, value_name = "FILE|NAME")]
     pub policy: Option<String>,
-    /// Start even if a layer of protection cannot be had here
+    /// Start even if a layer of protection is not available here
     #[arg(long)]
     pub allow_degraded: bool,
-    /// The command of a server and its arguments, started in its sandbox
+    /// Command and arguments of a server, which is started in a sandbox
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
 }

@@ -21,13 +21,13 @@ pub struct ReportArgs {
     /// How to print it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Ask a fleet server, for a session of any of its hosts
+    /// Query a fleet server, for a session of any of its hosts
     #[arg(long, value_name = "URL")]
     pub fleet: Option<String>,
     /// Print JSON: the same as --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
-    /// With `list`: at most this many sessions, the newest ones
+    /// With `list`: maximum number of sessions, newest first
     #[arg(long, value_name = "N", default_value_t = sessions::LIMIT)]
     pub limit: u64,
 }
@@ -36,7 +36,7 @@ pub struct ReportArgs {
 pub enum Format {
     Text,
     Json,
-    /// One page that needs nothing else
+    /// One self-contained page
     Html,
 }
 
@@ -128,7 +128,7 @@ async fn print(
 async fn page(reader: &mut Reader, report: &Report, context: &Context) -> Result<String, Failure> {
     let place = Surroundings::here();
     let place =
-        place.map_err(|error| Failure::Failed(format!("cannot tell the current directory: {error}")))?;
+        place.map_err(|error| Failure::Failed(format!("cannot find the current directory: {error}")))?;
     let id = report.summary.session;
     let is_running = running::is_running(&context.state_dir, id);
     let chain = ("Chain of the record".to_owned(), vec![report.chain.describe()]);
@@ -139,7 +139,7 @@ impl Chain {
     fn describe(&self) -> String {
         let own = match self.state {
             SessionState::Ended => "whole",
-            SessionState::OpenOrKilled => "whole so far, without an end",
+            SessionState::OpenOrKilled => "valid so far, not ended",
             SessionState::Broken => "broken",
         };
         match self.problems {

@@ -14,28 +14,28 @@ use agentsh_host::review::{self, Applied, Mark, Review, Selection, Shown, diff};
 
 #[derive(Debug, Args)]
 pub struct ReviewArgs {
-    /// A session, or the beginning of its name; without it the newest with a layer over the project around here
+    /// A session id or its beginning; by default the newest session with a layer for this project
     #[arg(value_name = "SESSION")]
     session: Option<String>,
     /// Apply to the project; with paths (from here) only these
     #[arg(long, num_args = 0.., value_name = "PATH", conflicts_with_all = ["discard", "undo", "list"])]
     apply: Option<Vec<PathBuf>>,
-    /// With --apply: also what runs by itself outside, without being named
+    /// With --apply: also files that run by themselves outside, without naming them
     #[arg(long, requires = "apply")]
     guarded: bool,
-    /// Take back what the last --apply did (or the last --undo); with paths only these
+    /// Undo the last --apply (or the last --undo); with paths only these
     #[arg(long, num_args = 0.., value_name = "PATH", conflicts_with_all = ["discard", "list"])]
     undo: Option<Vec<PathBuf>>,
     /// Throw the layer away
     #[arg(long, conflicts_with = "list")]
     discard: bool,
-    /// Keep the layer for later, also when everything in it was applied
+    /// Keep the layer even if everything in it was applied
     #[arg(long, conflicts_with_all = ["discard", "list"])]
     keep: bool,
     /// List the sessions with a layer
     #[arg(long)]
     list: bool,
-    /// Names and counts alone, without the differences
+    /// Only names and counts, without the differences
     #[arg(long)]
     stat: bool,
     /// Print JSON
@@ -86,7 +86,7 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
     let review = review::find(&context.state, args.session.as_deref(), &context.directory)?;
     if args.discard {
         review.discard()?;
-        writeln!(err, "the layer of session {} is thrown away", review.session)?;
+        writeln!(err, "discarded the layer of session {}", review.session)?;
         return Ok(exit::OK);
     }
     let mut left = review.settle()?;
@@ -106,7 +106,7 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
             review.discard()?;
             writeln!(
                 err,
-                "everything is in the project; `agentsh review {} --undo` takes it back",
+                "everything was applied to the project; to undo: `agentsh review {} --undo`",
                 review.session
             )?;
         }
@@ -213,7 +213,7 @@ fn show(
     if let Some((done, total)) = review.interrupted() {
         writeln!(
             out,
-            "an apply was interrupted after {done} of {total}; `agentsh review {} --apply` goes on",
+            "an apply was interrupted after {done} of {total}; to continue: `agentsh review {} --apply`",
             review.session
         )?;
     }
@@ -266,7 +266,7 @@ fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Resul
         line.push_str(&format!(" (guarded: {why})"));
     }
     if change.merged.is_some() {
-        line.push_str(" (merged with what was changed outside)");
+        line.push_str(" (merged with changes made outside)");
     }
     match &change.state {
         State::Clean => {}
@@ -341,10 +341,7 @@ fn told(
     }
     if !done.conflicts.is_empty() && what == "applied" {
         let upper = shown(&review.upper());
-        writeln!(
-            err,
-            "nothing that was changed outside is overwritten; the session's versions lie below {upper}"
-        )?;
+        writeln!(err, "files changed outside are not overwritten; the session's versions are in {upper}")?;
     }
     if !done.guarded.is_empty() {
         writeln!(

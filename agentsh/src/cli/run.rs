@@ -32,38 +32,36 @@ pub struct RunArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
-    /// Print at the end the commands that would allow what was refused; nothing is allowed meanwhile
+    /// Print at the end the commands that would allow what was refused; everything stays refused until then
     #[arg(long)]
     network_learn: bool,
     /// Reach hosts that no rule names, and write the policy that the run needed into a new file: files, hosts, ports of this
-    /// machine, servers and tools. Files that no rule names stay refused and are named there; what a rule refuses stands
-    /// there as a comment
+    /// machine, servers and tools. Files that no rule names stay refused and are listed in it; what a rule refuses is listed as a comment
     #[arg(long, value_name = "FILE", conflicts_with = "network_learn")]
     learn: Option<PathBuf>,
-    /// Say which files of this machine a program looks for that are not there inside, or tries to write and may not. Every
-    /// look at a file waits for it
+    /// Report files that programs look for but that are not visible inside, and refused writes. Slows down every file access
     #[arg(long)]
     tell_files: bool,
-    /// Make a server inside reachable at 127.0.0.1:HOSTPORT, by default the same port; 0 takes any free one
+    /// Publish a server's port inside at 127.0.0.1:HOSTPORT; default: the same port, 0: any free port
     #[arg(long, value_name = "PORT[:HOSTPORT]")]
     publish: Vec<Asked>,
-    /// Show the repositories beside the project that its git leads to (the main one of a linked working tree, remotes on
+    /// Show the repositories next to the project that its git leads to (the main one of a linked working tree, remotes on
     /// this machine), now and from now on in this project
     #[arg(long)]
     agree: bool,
-    /// Keep what is written to the project apart, as a layer over it; `agentsh review` shows it and applies it
+    /// Write changes of the project to a separate layer; `agentsh review` shows and applies them
     #[arg(long)]
     review: bool,
-    /// What sandboxes are made of; less than namespaces is never taken unless it is asked for here
+    /// Kind of sandbox; weaker kinds than namespaces are used only if chosen here
     #[arg(long, value_enum, default_value = "namespaces")]
     tier: TierName,
-    /// Start even if a layer of protection cannot be had here
+    /// Start even if a layer of protection is not available here
     #[arg(long)]
     allow_degraded: bool,
-    /// Write the report of the run as JSON; the file is made before the run
+    /// Write the report of the run as JSON to this new file
     #[arg(long, value_name = "FILE")]
     report_json: Option<PathBuf>,
-    /// Write what `agentsh receipt` would print of the run; the file is made before the run
+    /// Write a receipt of the run to this new file
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
     /// No summary at the end
@@ -83,19 +81,19 @@ const MAX_SUGGESTED: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Network {
-    /// The strongest that can be had here
+    /// The strongest that is available here
     Auto,
-    /// Refused in the kernel, with the process behind each connection on record; needs privileges
+    /// eBPF in the kernel; records the process of each connection; needs privileges
     Ebpf,
-    /// Refused by agentsh; needs no privileges
+    /// A proxy in agentsh; needs no privileges
     Userns,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TierName {
-    /// Everything: an empty root, namespaces, and a network without a route
+    /// All layers: an empty root, namespaces, and a network without a route
     Namespaces,
-    /// For containers where no namespace can be made: Landlock, seccomp, and connections that agentsh makes
+    /// For containers without namespaces: Landlock, seccomp, and connections made by agentsh
     Container,
 }
 
@@ -179,8 +177,7 @@ async fn run_given(args: RunArgs, given: Given) -> u8 {
 }
 
 /// Said where more was looked for than a session remembers.
-const INCOMPLETE: &str =
-    "more files were looked for or refused than a run remembers: the list of files is incomplete";
+const INCOMPLETE: &str = "too many files were missing or refused: the list of files is incomplete";
 
 /// Writes down what a run needed. The record keeps it where that fails.
 async fn learned(session: &Session, file: &Path) {
@@ -194,7 +191,7 @@ async fn learned(session: &Session, file: &Path) {
     let text = text.map(|text| if is_cut { format!("# {INCOMPLETE}\n{text}") } else { text });
     let said = match text.and_then(|text| generate::write_new(file, &text)) {
         Ok(()) => format!(
-            "what the run needed is in {}; read it before you use it, then: agentsh run --policy {0}",
+            "wrote the policy that the run needed to {}; read it before you use it: agentsh run --policy {0}",
             file.display()
         ),
         Err(why) => format!("--learn: {why}; `agentsh policy generate {id}` prints the policy"),
@@ -238,7 +235,7 @@ struct Target {
 impl Target {
     fn open(path: &Path, what: &'static str) -> Result<Self, String> {
         if path == Path::new("-") {
-            return Err(format!("the {what} needs a file: standard output is the agent's"));
+            return Err(format!("the {what} needs a file: standard output belongs to the agent"));
         }
         let is_new = path.symlink_metadata().is_err();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);

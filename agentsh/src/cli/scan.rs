@@ -36,7 +36,7 @@ pub enum ScanVerb {
     Output(Input),
     /// What agents send: `{"id": 1, "arguments": {...}}` or `{"id": 1, "text": "..."}`
     Outbound(Input),
-    /// What the servers that are configured here offer: starts each in its sandbox
+    /// Scan what the configured servers offer: starts each in a sandbox
     Servers(servers::ServersArgs),
     /// Scan a project for agent instructions, skills, servers and hooks, and name those that would start something
     Project(project::ProjectArgs),

@@ -27,7 +27,7 @@ const PROGRAM: &str = "agentsh-server";
 pub(super) fn hand_over() -> Failure {
     let Some(program) = find() else {
         return Failure::Failed(format!(
-            "{PROGRAM} is neither beside agentsh nor on PATH: it comes with the packages of agentsh, and \
+            "{PROGRAM} is neither next to agentsh nor on PATH: it comes with the packages of agentsh, and \
              `cargo install --locked --path agentsh/crates/server` builds it"
         ));
     };

@@ -10,7 +10,7 @@ use crate::store::Reader;
 
 #[derive(Clone, Debug, Args)]
 pub struct SessionsArgs {
-    /// At most this many, the newest ones
+    /// Maximum number of entries, newest first
     #[arg(long, value_name = "N", default_value_t = LIMIT)]
     pub limit: u64,
     /// Print JSON

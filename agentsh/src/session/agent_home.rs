@@ -226,7 +226,7 @@ pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: 
                 Aside::new(&facts.context.state, &facts.id.to_string()).keep(&path, &Copy::of(&entry.path()));
             let text = match kept {
                 Ok(()) => arrived(&shown(&facts.context.project, &path), &path),
-                Err(error) => format!("{} was made inside and is lost: {error}", path.display()),
+                Err(error) => format!("cannot keep {}, which was created inside: {error}", path.display()),
             };
             record.note(&escape::line(&text));
             record.journal.record(Event::GuardChanged {

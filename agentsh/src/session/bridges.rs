@@ -170,12 +170,12 @@ impl Bridges {
         self.session.record.journal.record(Event::Enforcement {
             server_id: None,
             layer: "data flow".to_owned(),
-            asked: "what the agent reads does not reach servers".to_owned(),
+            asked: "data that the agent reads does not reach servers".to_owned(),
             // The same for every run of a machine, so that it is said once.
             got: "secrets of the project's files".to_owned(),
             state: LayerState::Degraded,
             why: format!(
-                "what the agent reads with its own tools does not pass here; secrets of {seeded} files are known"
+                "agentsh does not see what the agent reads with its own tools; it knows the secrets of {seeded} files"
             ),
         });
     }
@@ -244,7 +244,7 @@ impl Bridges {
     async fn connection(&self, accepted: mcp::bridge_accept::Accepted) {
         let id = &accepted.header.server;
         let Some(declaration) = self.declared.get(id) else {
-            return self.refuse(&id.0, "not-declared", "nobody declared a server of that name");
+            return self.refuse(&id.0, "not-declared", "no server with that name is configured");
         };
         let place = match self.places.take(id) {
             Ok(place) => place,
@@ -277,7 +277,7 @@ impl Bridges {
         let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
         self.session
             .record
-            .note(&format!("a connection of the agent with server '{shown}' was refused{times}: {why}"));
+            .note(&format!("refused a connection of the agent to server '{shown}'{times}: {why}"));
         self.session.record.journal.record(Event::McpServerRefused {
             server_id: ServerId(shown),
             reason: reason.to_owned(),
@@ -363,7 +363,7 @@ impl Bridges {
 
     fn keep_inventory(&self) {
         if let Err(error) = self.inventory.keep() {
-            self.session.record.note(&format!("what is usual for servers is not remembered: {error}"));
+            self.session.record.note(&format!("cannot store the usual behaviour of servers: {error}"));
         }
     }
 

@@ -45,7 +45,9 @@ pub fn tell(facts: &Facts, record: &Record, kind: Kind) {
         .create(&directory)
         .and_then(|()| write_anew(&file, &serde_json::to_vec(&now)?, 0o600));
     if let Err(error) = kept {
-        record.note(&format!("what the project brings will be told again: it cannot be kept: {error}"));
+        record.note(&format!(
+            "the agent settings of this project will be reported again: cannot store them: {error}"
+        ));
     }
 }
 

@@ -100,7 +100,7 @@ impl Classify for Asking {
             let unseen: usize = given.of_texts.iter().map(|score| score.unseen).sum();
             if unseen > 0 {
                 // Whoever sends it chooses its length.
-                let why = format!("{unseen} bytes at its end are more than is looked at");
+                let why = format!("{unseen} bytes at its end exceed the limit and are not scanned");
                 said.findings.extend(unclassified(
                     &session.facts,
                     &session.record,
@@ -141,7 +141,7 @@ fn heard(policy: &ClassifierPolicy, about: &About, scores: &[Score]) -> Classifi
         if score.score < policy.threshold() {
             continue;
         }
-        let what = format!("a classifier gives it {:.2} of 1.00 for giving orders to a model", score.score);
+        let what = format!("a classifier rates it {:.2} of 1.00 as instructions to a model", score.score);
         let entry = about.entries.as_ref().and_then(|entries| entries.get(number));
         // What is left out of a listing is not refused as a whole.
         let outcome = if entry.is_some() { Outcome::Alert } else { outcome };
@@ -195,9 +195,7 @@ fn unavailable(
         unclassified(&session.facts, &session.record, server, name, why).into_iter().collect();
     if !told.replace(true) {
         let became = if findings.is_empty() { "pass unseen" } else { "are refused" };
-        session
-            .record
-            .note(&format!("the classifier gives no answer ({why}): texts that it should see {became}"));
+        session.record.note(&format!("the classifier does not answer ({why}): texts for it {became}"));
     }
     Classified { findings, ..Classified::default() }
 }
@@ -223,7 +221,7 @@ fn unclassified(facts: &Facts, record: &Record, server: &ServerId, name: &str, w
         context: String::new(),
         pointer: String::new(),
         decoded: Vec::new(),
-        what: format!("it could not be classified: {why}"),
+        what: format!("cannot classify it: {why}"),
     })
 }
 

@@ -39,7 +39,7 @@ pub async fn of_new_cargo(facts: &Facts, record: &Record) -> Vec<Found> {
     let mut found = vec![Found { url: index.clone(), said_by: program.display().to_string() }];
     match packages(facts, record, &index).await {
         Ok(url) => found.push(Found { url, said_by: format!("{index}config.json") }),
-        Err(why) => record.note(&format!("where the packages of {host} are is not known: {why}")),
+        Err(why) => record.note(&format!("the package host of {host} is not known: {why}")),
     }
     found
 }
@@ -93,7 +93,7 @@ async fn packages(facts: &Facts, record: &Record, index: &str) -> Result<String,
     let body = answer.whole(MAX_ANSWER).await.map_err(|error| text(&error))?;
     let config: serde_json::Value = serde_json::from_slice(&body).map_err(|error| text(&error))?;
     let packages = config.get("dl").and_then(serde_json::Value::as_str);
-    packages.map(str::to_owned).ok_or_else(|| "its configuration names no place".to_owned())
+    packages.map(str::to_owned).ok_or_else(|| "its configuration names no package host".to_owned())
 }
 
 #[cfg(test)]

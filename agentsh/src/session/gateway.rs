@@ -125,8 +125,8 @@ fn signals(
                     let read = Config::load(&file).map_err(|error| error.to_string());
                     let done = read.and_then(|config| gateway.reload(config).map_err(|error| error.to_string()));
                     session.record.note(&match done {
-                        Ok(()) => "gateway: the configuration was read anew".to_owned(),
-                        Err(why) => format!("gateway: the configuration stays as it was: {}", escape::line(&why)),
+                        Ok(()) => "gateway: reloaded the configuration".to_owned(),
+                        Err(why) => format!("gateway: kept the old configuration: {}", escape::line(&why)),
                     });
                 }
             }

@@ -165,18 +165,18 @@ impl Guarded {
         }
         // Git holds this one while it writes, and whoever else writes waits for it.
         if beside.as_encoded_bytes() != [name.as_encoded_bytes(), b".lock"].concat() {
-            return Err(Refusal::Because("only what git itself writes is looked at".to_owned()));
+            return Err(Refusal::Because("only changes by git itself are considered".to_owned()));
         }
         let (file, old) = open(&directory, name, OFlags::RDWR)?;
         let owner = |file: &File| rustix::fs::fstat(file).map(|found| found.st_uid);
         if owner(&new_file)? != owner(&file)? {
-            return Err(Refusal::Because("the new file is somebody else's".to_owned()));
+            return Err(Refusal::Because("the new file belongs to another user".to_owned()));
         }
         let (Ok(old_text), Ok(new_text)) = (std::str::from_utf8(&old), std::str::from_utf8(&new)) else {
-            return Err(Refusal::Because("it is no UTF-8, and cannot be compared".to_owned()));
+            return Err(Refusal::Because("it is not UTF-8, so it cannot be compared".to_owned()));
         };
         if !is_plain(new_text) {
-            let why = "it has lines that git itself would not write, and cannot be compared";
+            let why = "it has lines that git itself would not write, so it cannot be compared";
             return Err(Refusal::Because(why.to_owned()));
         }
         if let Some(differ) = not_harmless(old_text, new_text) {
@@ -188,12 +188,12 @@ impl Guarded {
             if !self.kept.borrow().contains(to) {
                 let aside = Aside::new(&session.facts.context.state, &session.facts.id.to_string());
                 let keep = aside.keep(to, &Copy::File { content: old.clone(), mode });
-                keep.map_err(|error| Refusal::Because(format!("what stands there cannot be kept: {error}")))?;
+                keep.map_err(|error| Refusal::Because(format!("cannot keep what is there: {error}")))?;
                 self.kept.borrow_mut().insert(to.to_owned());
             }
             write_in_place(&file, &old, &new)?;
             text = Some(format!(
-                "{} was changed inside, which runs nothing: {}; `agentsh undo {}` gives what stood there before the run",
+                "{} was changed inside; the change runs nothing: {}; `agentsh undo {}` restores it",
                 to.display(),
                 changed(old_text, new_text),
                 to.display()
@@ -224,7 +224,7 @@ impl Guarded {
         let change = offered
             .map_or(String::new(), |change| format!("; to allow it: {}", session.facts.remedy(change)));
         let text = format!(
-            "{} was to be changed inside and stays as it is{detail}: {}, by {}; change it outside{change}",
+            "refused to change {}{detail}: {}, by {}; change it outside{change}",
             shown.display(),
             answer.text,
             answer.rule
@@ -271,7 +271,7 @@ fn open(directory: &OwnedFd, name: &OsStr, access: OFlags) -> Result<(File, Vec<
     let mut content = Vec::new();
     (&file).take(MAX_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_BYTES {
-        return Err(Refusal::Because("it is too large to be compared".to_owned()));
+        return Err(Refusal::Because("it is too large to compare".to_owned()));
     }
     Ok((file, content))
 }

@@ -89,7 +89,7 @@ pub async fn assemble<T, E: From<SpawnError>>(
     if let Some(lender) = handles.lender {
         borrow(context, lender, &mut layout, &mut handles.descriptors).map_err(|why| SpawnError::Init {
             label: spec.process.label.clone(),
-            message: format!("cannot show the project to it: {why}"),
+            message: format!("cannot make the project visible: {why}"),
             cause: Cause::Other,
         })?;
     }
@@ -187,7 +187,7 @@ async fn finish(
             "every repository below the project",
             "the top level",
             State::Degraded,
-            format!("{} holds too many files to be searched for nested repositories", directory.display()),
+            format!("{} has too many files to search for nested repositories", directory.display()),
         ));
     }
     // What is written to a layer is looked at when it is applied.
@@ -231,7 +231,7 @@ async fn finish(
             let answering = Answering::start(listener, reports_to, guarded, super::missing_files::hear);
             Some(answering.map_err(|error| SpawnError::Init {
                 label: process.label.clone(),
-                message: format!("its system calls cannot be answered: {error}"),
+                message: format!("cannot answer its system calls: {error}"),
                 cause: Cause::Other,
             })?)
         }
@@ -242,12 +242,13 @@ async fn finish(
         child.sockets =
             place.connect(child.listener.take(), egress.as_deref()).map_err(|error| SpawnError::Init {
                 label: process.label.clone(),
-                message: format!("its connections cannot be made: {error}"),
+                message: format!("cannot make its connections: {error}"),
                 cause: Cause::Other,
             })?;
     }
     if place.is_none() && child.sockets.as_ref().is_some_and(|sockets| sockets.refused.is_empty()) {
-        let why = "this kernel gives no packet sockets: connections to ports that no rule names fail without an event";
+        let why =
+            "this kernel has no packet sockets: connections to ports without a rule fail without an event";
         enforcement.push(Enforcement::less("refused connections", "told", "some", State::Degraded, why));
     }
     let way_out = egress.zip(child.sockets.take()).map(|(egress, sockets)| network::serve(egress, sockets));
@@ -283,7 +284,7 @@ fn publish_on(
     let sockets = if is_policed { publish::enter(child.pid) } else { Ok(made.unwrap_or_default()) };
     let sockets = sockets.map_err(|error| SpawnError::Init {
         label: "the agent".to_owned(),
-        message: format!("its ports cannot be published: {error}; `--network userns` can"),
+        message: format!("cannot publish its ports: {error}; `--network userns` can"),
         cause: Cause::Other,
     })?;
     Ok(publish::serve(published, sockets))
@@ -304,7 +305,7 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
     report.push(if cgroup.memory_held {
         Enforcement::enforced("memory limit", format!("{asked}, by cgroup"))
     } else {
-        let why = "no memory cgroup may be made here (needs root or a delegated cgroup)";
+        let why = "cannot create a memory cgroup here (needs root or a delegated cgroup)";
         Enforcement::less("memory limit", &asked, "a watchdog over all", State::Degraded, why)
     });
     if let Some(percent) = cpu {
@@ -312,7 +313,7 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
         report.push(if cgroup.cpu_held {
             Enforcement::enforced("cpu limit", format!("{asked}, by cgroup"))
         } else {
-            let why = "no CPU cgroup may be made here (needs root or a delegated cgroup)";
+            let why = "cannot create a CPU cgroup here (needs root or a delegated cgroup)";
             Enforcement::less("cpu limit", &asked, "none", State::Absent, why)
         });
     }

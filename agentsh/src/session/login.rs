@@ -91,7 +91,7 @@ fn find(context: &Context, request: &Request) -> Result<(ServerId, String), RunE
             Err(RunError::Usage(format!("'{shown}' is more than one server: {}", urls.join(", "))))
         }
         None => Err(RunError::Usage(format!(
-            "no server '{}' behind a URL is configured here; configured: {}; a URL will do as well",
+            "no remote server '{}' is configured here; configured: {}; a URL works too",
             escape::line(name),
             listed(known.keys().chain(&request.profiles))
         ))),
@@ -116,7 +116,7 @@ pub async fn logout(server: &str, policy: Option<String>) -> Result<(), RunError
     let meant: Vec<Grant> = all.iter().filter(is_meant).cloned().collect();
     if meant.is_empty() {
         return Err(RunError::Usage(format!(
-            "no login to '{}' is kept; kept: {}; `agentsh login --list` tells more of them",
+            "no login to '{}' is stored; stored: {}; see `agentsh login --list`",
             escape::line(server),
             listed(all.iter().map(|grant| &grant.name))
         )));
@@ -143,9 +143,10 @@ async fn log_out(session: &Rc<Session>, meant: Vec<Grant>) -> Result<(), RunErro
         let detail = match revoked {
             Ok(true) => "its tokens are revoked".to_owned(),
             Ok(false) => {
-                "its tokens stay good until their end: the authorization server revokes none".to_owned()
+                "its tokens stay valid until they expire: the authorization server has no revocation"
+                    .to_owned()
             }
-            Err(why) => format!("its tokens stay good until their end: {}", escape::line(&why)),
+            Err(why) => format!("its tokens stay valid until they expire: {}", escape::line(&why)),
         };
         session.record.announce(&format!("logged out of '{}': {detail}", escape::line(&grant.name)));
         record(&session.record, &id, &grant.url, LoginWord::LoggedOut, (Some(&grant.issuer), detail));

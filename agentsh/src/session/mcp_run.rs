@@ -125,7 +125,7 @@ pub async fn capture(request: Request) -> Result<Captured, RunError> {
     let answer = answer.unwrap_or_else(|| Err("interrupted".to_owned()));
     session.close(u8::from(answer.is_err())).await?;
     answer.map_err(|reason| {
-        let reason = format!("the server's interface cannot be had: {reason}");
+        let reason = format!("cannot get the server's interface: {reason}");
         if failure.get().is_some() { RunError::NotStarted(reason) } else { RunError::Refused(reason) }
     })
 }

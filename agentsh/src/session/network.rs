@@ -34,7 +34,7 @@ use unanswered::Unanswered;
 /// Which backend polices connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// The strongest that can be had here.
+    /// The strongest that is available here.
     #[default]
     Auto,
     Ebpf,
@@ -110,9 +110,9 @@ impl Network {
 pub fn learned(session: &Session) -> String {
     let lines = session.wanted_lines(usize::MAX);
     if lines.is_empty() {
-        return "nothing was refused that a rule of `network.allow` could let through".to_owned();
+        return "no refusal that a rule of `network.allow` could change".to_owned();
     }
-    format!("this would allow what was refused; allow what you know:\n  {}", lines.join("\n  "))
+    format!("these rules would allow what was refused; add only those you need:\n  {}", lines.join("\n  "))
 }
 
 /// The way out of one sandbox, before it is born.
@@ -157,7 +157,7 @@ pub async fn open(
         Ok(policed) => (Some(policed), None),
         Err(why) if backend == Backend::Ebpf && !session.facts.allow_degraded => {
             return Err(format!(
-                "the network cannot be policed by eBPF: {why}; `--network auto` takes what can be had here"
+                "cannot police the network with eBPF: {why}; `--network auto` uses what is available here"
             ));
         }
         Err(why) => (None, Some(why)),
@@ -185,7 +185,7 @@ pub async fn open(
     let proxy = proxy(&session.facts, &session.record, rules)?.map(Rc::new);
     if let (Some(proxy), false) = (&proxy, matches!(plan, plan::Network::Closed)) {
         let by = format!(
-            "; by the proxy '{}', which resolves names: what is not public is its to refuse",
+            "; through the proxy '{}', which resolves names and has to refuse private addresses itself",
             proxy.name()
         );
         enforcement.got.push_str(&by);
@@ -224,9 +224,7 @@ pub async fn open(
 /// Makes servers inside reachable from this machine.
 fn published(facts: &Facts, rules: &NetworkPolicy, asked: &[Asked]) -> Result<Vec<Published>, String> {
     if facts.context.tier == Tier::Container && !asked.is_empty() {
-        return Err(
-            "nothing can be published with `--tier container`: programs cannot listen there".to_owned()
-        );
+        return Err("cannot publish ports with `--tier container`: programs cannot listen there".to_owned());
     }
     let taken = Allowlist::new(rules).ports();
     let listen = |one: &Asked| {
@@ -272,10 +270,7 @@ impl net::ask::Ask for Learning {
 fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
     let ports = allow.ports();
     if ports.len() > MAX_PORTS {
-        return Err(format!(
-            "its network rules name {} ports; at most {MAX_PORTS} can be opened",
-            ports.len()
-        ));
+        return Err(format!("its network rules name {} ports; the maximum is {MAX_PORTS}", ports.len()));
     }
     if ports.is_empty() {
         return Ok(plan::Network::Closed);
@@ -298,7 +293,7 @@ pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Op
         Some((ProxyChoice::Environment, _)) | None => {
             Ok(Proxy::of_environment(variable).unwrap_or_else(|why| {
                 record.note_lack(&format!(
-                    "HTTPS_PROXY is not used: {why}; `network: {{proxy: off}}` says so for good"
+                    "HTTPS_PROXY is not used: {why}; to turn this message off: `network: {{proxy: off}}`"
                 ));
                 None
             }))
@@ -314,7 +309,7 @@ const WEAKER: &str = "the process behind a connection is not recorded";
 
 /// What connections that the session makes cannot give.
 const BY_THE_SESSION: &str =
-    "no UDP and no servers; names are resolved over TCP alone, by programs that use the C library";
+    "no UDP and no listening; names are resolved over TCP only, for programs that use the C library";
 
 /// What stands in the report about the network of one process. `missing`: why the kernel programs are not there.
 fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>) -> Enforcement {
@@ -402,7 +397,7 @@ impl Egress {
             Tier::Container => Origin::Told(net::egress_context::Told::default()),
         };
         let Some(policed) = &self.policed else { return Ok(Rc::new(make(origin))) };
-        let directory = cgroup.unified().ok_or("its control group cannot be made")?;
+        let directory = cgroup.unified().ok_or("cannot create its cgroup")?;
         policed.kernel.arm(directory, make).map_err(|error| error.to_string())
     }
 }
@@ -450,7 +445,7 @@ fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal)
             session.record.note_refusal(&line);
         }
         std::cmp::Ordering::Equal => {
-            session.record.note_refusal("more connections are refused; `agentsh report` lists them all");
+            session.record.note_refusal("more connections were refused; `agentsh report` lists them all");
         }
         std::cmp::Ordering::Greater => {}
     }

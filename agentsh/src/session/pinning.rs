@@ -48,9 +48,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
         && let Some(path) = installed::out_of_place(resolved, &session.facts.context)
     {
         return Err(refuse(format!(
-            "cannot start server '{id}': its command names {}, which is neither in the project nor an installed \
-             program, and the server came with the project; declare it in your own configuration of the agent to \
-             let it have that",
+            "cannot start server '{id}': its command names {}, which is neither in the project nor an installed program, and the server came with the project; to allow it, declare the server in your own configuration of the agent",
             path.display()
         )));
     }
@@ -68,8 +66,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
         (_, Action::PinAndProceed) => {
             if let Some(why) = session.live.unready.borrow().get(id) {
                 return Err(refuse(format!(
-                    "server '{id}' could not be pinned before the agent started ({why}), and what is there now may be \
-                     the agent's work; start the session again to use it"
+                    "cannot pin server '{id}': it was not there before the agent started ({why}), so the agent may have written it; restart the session to use it"
                 )));
             }
             let files = resolved.state().manifest.len() as u64;
@@ -96,7 +93,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
             if action == Action::Refuse {
                 commit(&session.record, event).await?;
                 return Err(recorded(format!(
-                    "server '{id}' is not pinned, and {} wants every server pinned first; look at it with \
+                    "server '{id}' is not pinned, and {} requires a pin; inspect it with \
                      `agentsh mcp pins diff --server {id}`, accept it with `agentsh mcp pins trust --server {id}`",
                     pinning.rule
                 )));
@@ -122,14 +119,18 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
                 let more = change.changed.len().saturating_sub(changed.len());
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 return Err(recorded(format!(
-                    "server '{id}' is not the program that was pinned: {}{more} changed; refused by {}; see \
+                    "server '{id}' differs from its pin: {}{more} changed; refused by {}; see \
                      `agentsh mcp pins diff --server {id}`, accept with `agentsh mcp pins trust --server {id}`",
                     changed.join(", "),
                     pinning.rule
                 )));
             }
             if action == Action::ProceedWithAlert {
-                session.record.note(&format!("server '{id}' is not the program that was pinned ({} files changed); started, because {} says so", change.changed.len(), pinning.rule));
+                session.record.note(&format!(
+                    "server '{id}' differs from its pin ({} files changed); started anyway, by {}",
+                    change.changed.len(),
+                    pinning.rule
+                ));
             }
             session.record.journal.record(event);
         }
@@ -177,7 +178,7 @@ async fn pin_now(
     let state = state(resolved, declaration, scope);
     let files = state.manifest.len() as u64;
     let stored = session.live.pins.trust(&state, &texts(resolved), TrustedBy::FirstUse).await;
-    stored.map_err(|error| format!("its pin cannot be stored: {error}"))?;
+    stored.map_err(|error| format!("cannot store its pin: {error}"))?;
     session.record.journal.record(Event::McpServerBinaryPinned {
         server_id: declaration.id.clone(),
         binary_path: resolved.program.display().to_string(),
@@ -238,7 +239,7 @@ async fn resolve_or_fetch(
             let is_missing = matches!(error, fetch::FetchError::Missing { .. });
             return Err((message, if is_missing { 127 } else { StartError::FAILED }));
         }
-        session.record.note(&format!("{message}; server '{id}' gets what was fetched before"));
+        session.record.note(&format!("{message}; server '{id}' uses the copy fetched before"));
     }
     resolve(session, command, Some(store)).await.map_err(told)
 }

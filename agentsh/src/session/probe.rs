@@ -73,7 +73,7 @@ pub enum Ended {
 pub enum ProbeError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    #[error("cannot talk to the throw-away sandbox: {0}")]
+    #[error("cannot talk to the test sandbox: {0}")]
     Io(#[from] io::Error),
 }
 

@@ -115,8 +115,7 @@ fn tell_withheld(facts: &Facts, record: &Record, declaration: &Declaration) {
     let place = declaration.place.as_deref().unwrap_or_default();
     let file = place.rsplit_once(':').map_or(place, |(file, _)| file);
     record.note(&format!(
-        "server '{id}' came with the project ({place}) and bears the name of an entry of your policy ({}): that entry \
-         takes away and gives nothing; to agree: {}",
+        "server '{id}' came with the project ({place}) and has the name of an entry in your policy ({}): that entry may only restrict it; to approve it: {}",
         entry.rule,
         crate::agent::agreement::command(Path::new(file))
     ));
@@ -144,7 +143,7 @@ fn find(
         && let Some(found) = &found
     {
         let why =
-            if inside { "its program lies in the project" } else { "the project adds code to its program" };
+            if inside { "its program is in the project" } else { "the project adds code to its program" };
         let (id, profile) = (&declaration.id, &found.name);
         record.note(&format!("server '{id}' does not get the profile {profile}: {why}"));
         return Ok((None, None));
@@ -229,7 +228,7 @@ fn open(
             if paths.home.starts_with(&path) || ["/tmp", "/var/tmp"].iter().any(|all| path == Path::new(all))
             {
                 record.note(&format!(
-                    "the directory of '{value}' is not opened: too much else lies in it; give the file a directory of its own"
+                    "the directory of '{value}' is not granted: it contains too much else; give the file its own directory"
                 ));
                 return;
             }
@@ -266,7 +265,7 @@ fn state_directory(facts: &Facts, declaration: &Declaration) -> Result<PathBuf, 
     }
     let directory = facts.context.state.join("servers").join(name);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        refuse(format!("cannot make the state directory {}: {error}", directory.display()))
+        refuse(format!("cannot create the state directory {}: {error}", directory.display()))
     })?;
     Ok(directory)
 }

@@ -139,7 +139,7 @@ impl Record {
         }
         match self.unheld.take() {
             0 => {}
-            more => say(&format!("agentsh: {more} further messages are not shown; see `agentsh mcp events`")),
+            more => say(&format!("agentsh: {more} more messages are hidden; see `agentsh mcp events`")),
         }
     }
 }

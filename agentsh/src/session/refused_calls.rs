@@ -24,37 +24,37 @@ pub struct Purpose {
 
 const NAMESPACES: Purpose = Purpose {
     what: "a namespace of its own",
-    why: "it would bring every capability back over fresh kernel surface",
-    instead: "run it outside, or have it do without (Chromium: `--no-sandbox`)",
+    why: "it would give all capabilities and expose more of the kernel",
+    instead: "run it outside, or turn it off (Chromium: `--no-sandbox`)",
 };
 const MOUNTS: Purpose = Purpose {
     what: "a mount",
-    why: "mounts are what keeps the sandbox apart",
-    instead: "mount it outside, and name the place under `filesystem.read` or `filesystem.write`",
+    why: "the sandbox is built from mounts",
+    instead: "mount it outside, and add the path to `filesystem.read` or `filesystem.write`",
 };
 const SET_ID: Purpose = Purpose {
     what: "a set-user-id or set-group-id bit",
-    why: "a file with one runs with the rights of its owner, outside as well",
-    instead: "leave the bit out, or set it outside by `chmod`",
+    why: "such a file runs with its owner's rights, also outside",
+    instead: "leave out the bit, or set it outside with `chmod`",
 };
 const KEYS: Purpose = Purpose {
     what: "keys of the kernel's keyring",
-    why: "they are those of the user who started agentsh",
-    instead: "name the secret under `credentials`",
+    why: "they belong to the user who started agentsh",
+    instead: "add the secret to `credentials`",
 };
 const OTHERS: Purpose = Purpose {
     what: "memory or descriptors of other processes",
-    why: "no debugger needs to take or move them",
+    why: "debuggers do not need this",
     instead: "run it outside",
 };
 const COUNTERS: Purpose = Purpose {
     what: "counters, programs or page faults of the kernel",
-    why: "they are rich attack surface, and tell of other processes",
+    why: "they expose much of the kernel, and other processes",
     instead: "run it outside",
 };
 const MACHINE: Purpose = Purpose {
     what: "a setting of the machine itself",
-    why: "the machine is not the sandbox's",
+    why: "it affects the whole machine",
     instead: "run it outside",
 };
 
@@ -150,11 +150,11 @@ fn tell(record: &Record, server: Option<&ServerId>, program: &str, purpose: &Pur
     let shown = escape::line(program);
     match number.cmp(&MAX_SHOWN) {
         std::cmp::Ordering::Less | std::cmp::Ordering::Equal => record.note(&format!(
-            "{what} is refused to '{shown}'{who}: {why}, by {}; no policy allows it: {instead}",
+            "refused {what} to '{shown}'{who}: {why}, by {}; no policy allows it: {instead}",
             rule()
         )),
         std::cmp::Ordering::Greater if number == MAX_SHOWN + 1 => {
-            record.note("more system calls are refused; `agentsh report` lists them all");
+            record.note("more system calls were refused; `agentsh report` lists them all");
         }
         std::cmp::Ordering::Greater => {}
     }
@@ -177,8 +177,8 @@ pub fn works_outside(program: &str) -> Option<&'static Purpose> {
     };
     const DAEMON: Purpose = Purpose {
         what: "a daemon that starts containers",
-        why: "who may speak to its socket has the whole machine",
-        instead: "run it outside; a database can be started inside as a program of its own",
+        why: "its socket gives access to the whole machine",
+        instead: "run it outside; a database can run inside as an ordinary program",
     };
     const SERVICES: Purpose = Purpose {
         what: "services of the machine",

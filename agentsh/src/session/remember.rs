@@ -115,13 +115,13 @@ pub fn keep(
             && let Err(error) = merge(facts, path, *format, &back)
         {
             let shown = crate::store::escape::line(&path.to_string_lossy()).into_owned();
-            record.note(&format!("{shown} does not remember what {} was told: {error}", kind.title()));
+            record.note(&format!("cannot store in {shown} what {} received: {error}", kind.title()));
         }
     }
     if kept != before
         && let Err(error) = write_kept(facts, kind, &kept)
     {
-        record.note(&format!("what {} was told in this project is not kept: {error}", kind.title()));
+        record.note(&format!("cannot store what {} received in this project: {error}", kind.title()));
     }
 }
 
@@ -173,7 +173,7 @@ fn users(path: &Path) -> std::io::Result<(String, Option<Stamp>)> {
     };
     let found = file.metadata()?;
     if !found.is_file() || found.len() > MAX_BYTES {
-        return Err(std::io::Error::other("it is not a regular file of a usual size"));
+        return Err(std::io::Error::other("it is not a regular file, or it is too large"));
     }
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text)?;
@@ -209,7 +209,7 @@ fn merge(facts: &Facts, path: &Path, format: Format, changes: &[(&Key, Value)]) 
             return write_anew(&real, text.as_bytes(), mode);
         }
     }
-    Err(std::io::Error::other("somebody else writes it all the time"))
+    Err(std::io::Error::other("another process keeps writing it"))
 }
 
 fn read(format: Format, text: &str) -> Option<Value> {

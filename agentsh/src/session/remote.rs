@@ -122,8 +122,8 @@ impl Remote {
                 return Err(wrong("is agentsh's own"));
             }
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is not a header name"))?;
-            let mut value =
-                HeaderValue::from_str(value).map_err(|_| wrong("has a value that no header can hold"))?;
+            let mut value = HeaderValue::from_str(value)
+                .map_err(|_| wrong("has a value that is not a valid header value"))?;
             value.set_sensitive(true);
             headers.append(name, value);
         }
@@ -175,7 +175,7 @@ impl Upstream for Remote {
 fn remedy(id: &ServerId, url: &str) -> String {
     let host = Url::parse(url).ok().and_then(|url| Some(url.host_str()?.to_owned())).unwrap_or_default();
     format!(
-        "a network of your own is allowed by `sandbox: {{mcp: {{servers: [{{id: {id}, network: {{allow: [{{host: {host}, \
+        "to allow your own network: `sandbox: {{mcp: {{servers: [{{id: {id}, network: {{allow: [{{host: {host}, \
          addresses: [NETWORK/PREFIX]}}]}}}}]}}}}`"
     )
 }

@@ -46,7 +46,8 @@ pub fn share(session: &Session, agent: &Process) -> Result<(), RunError> {
         namespaces.ok_or_else(|| RunError::Refused("cannot share the layer with servers".to_owned()))?;
     // It is set once: a session has one agent.
     let _ = session.live.layered.set(namespaces);
-    let got = "a copy-on-write layer, of servers too; nothing reaches it before `agentsh review --apply`";
+    let got =
+        "a copy-on-write layer, shared with servers; the project changes only with `agentsh review --apply`";
     session.record.enforcement(None, &[Enforcement::enforced("project", got)]);
     Ok(())
 }
@@ -59,7 +60,7 @@ pub fn tell(session: &Session) {
     match found.changes(context) {
         Ok((changes, _)) if changes.is_empty() => match found.discard() {
             Ok(()) if session.live.layered.get().is_none() => {}
-            Ok(()) => session.record.note("nothing was changed in the project"),
+            Ok(()) => session.record.note("no changes in the project"),
             Err(error) => session.record.note(&error.to_string()),
         },
         Ok((changes, _)) => {

@@ -45,7 +45,7 @@ pub struct Request {
     pub tier: crate::sandbox::Tier,
     pub backend: network::Backend,
     pub publish: Vec<Asked>,
-    /// Agree to the repositories beside the project that its git leads to.
+    /// Agree to the repositories next to the project that its git leads to.
     pub agree: bool,
     /// What is written to the project is kept apart, and applied afterwards.
     pub review: bool,
@@ -158,7 +158,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     for directory in &pinned.resolved.alone_in {
         let directory = crate::store::escape::line(&directory.display().to_string()).into_owned();
         session.record.note(&format!(
-            "of '{directory}' the script alone is shown, and nothing that it loads from there: name that by `--read PATH`"
+            "only the script in '{directory}' is visible, not what it loads from there: add that with `--read PATH`"
         ));
     }
     session.record.agent_starts();
@@ -224,7 +224,7 @@ async fn start_agent(
     let wants_broker = session.facts.policy.llm.credentials.as_ref();
     if let Some(word) = wants_broker.filter(|word| word.value == Credentials::Broker && model.is_none()) {
         return Err(RunError::Refused(format!(
-            "{}: keys can only stay outside where the model's channel is: add `enabled: true`",
+            "{}: keys can stay outside only with the model channel: add `enabled: true`",
             word.rule
         )));
     }
@@ -302,7 +302,7 @@ fn to_publish(facts: &Facts, asked: &[Asked]) -> Vec<Asked> {
     asked.iter().copied().chain(of_policy.filter(is_new)).collect()
 }
 
-const OUT_OF_MEMORY: &str = "the agent was ended: it used more memory than agent.limits.memory allows";
+const OUT_OF_MEMORY: &str = "agentsh killed the agent: it used more memory than agent.limits.memory allows";
 /// An agent that does not end when it is asked to so often is killed.
 const MAX_REQUESTS: u32 = 3;
 

@@ -102,19 +102,19 @@ impl Watch {
             }
             if still >= MAX_STILL || busy >= MAX_BUSY {
                 let seconds = POLL_INTERVAL.as_secs() * u64::from(still.max(busy));
-                return self.end(&format!("its thread for input and output did not answer for {seconds} s"));
+                return self.end(&format!("its I/O thread did not answer for {seconds} s"));
             }
             let memory = resident();
             if memory > self.most_memory {
                 let mebibytes = memory >> 20;
-                return self.end(&format!("agentsh itself held {mebibytes} MiB of memory"));
+                return self.end(&format!("agentsh itself used {mebibytes} MiB of memory"));
             }
         }
     }
 
     /// Nobody enforces or records any more: what is sandboxed ends first.
     fn end(self, why: &str) {
-        let message = format!("the session was ended with everything in it: {why}");
+        let message = format!("agentsh ended the session and all its processes: {why}");
         for child in children() {
             // It may be gone by now.
             let _ = kill(child, Signal::SIGKILL);

@@ -244,7 +244,7 @@ fn supervised(
         let Ended { cause, error } = process.finish(code, cause).await;
         if cause == ExitCause::MemoryLimit {
             session.record.note(&format!(
-                "server '{id}' was ended: it used more memory than its `limits.memory` allows"
+                "agentsh killed server '{id}': it used more memory than its `limits.memory` allows"
             ));
         }
         let said = tokio::time::timeout(DRAIN_TIMEOUT, said).await;

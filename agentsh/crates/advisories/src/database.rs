@@ -60,8 +60,7 @@ pub enum DatabaseError {
     #[error("deny list '{name}' is version {version}, and version {newest} was taken before")]
     Older { name: String, version: u64, newest: u64 },
     #[error(
-        "deny list '{0}' is signed by nobody whose key stands under sandbox.mcp.advisories.signers; its signatures are looked \
-         for in FILE.minisig beside it, inside an archive too"
+        "deny list '{0}' is not signed by a key in sandbox.mcp.advisories.signers; agentsh looks for signatures in FILE.minisig next to it, also inside an archive"
     )]
     Unsigned(String),
     #[error("deny list '{name}' expired at {at}")]

@@ -175,13 +175,13 @@ impl Client {
         let common = self.dialect.common(entry);
         let Some((command, args)) = words(&common) else {
             return Err(if common.get("url").is_some() || common.get("serverUrl").is_some() {
-                "it is behind a URL: see `agentsh client-config`"
+                "it is a remote server: see `agentsh client-config`"
             } else {
                 "it has no command"
             });
         };
         if behind(&command, &args).is_some() || is_agentsh(&command) {
-            return Err("it is behind agentsh already");
+            return Err("it already runs through agentsh");
         }
         let env = variables(&common);
         let mut all: Vec<String> = BEHIND.iter().map(|word| (*word).to_owned()).collect();
@@ -253,8 +253,8 @@ impl Client {
         // Only a comment makes the two differ in more than spaces for commas.
         if !empty && json::plain(text) != text {
             return Err(bad(
-                "it holds comments, which would be lost".to_owned(),
-                "take them out, or paste what this prints without --write",
+                "it has comments, which would be lost".to_owned(),
+                "remove them, or paste the output of this command without --write",
             ));
         }
         root.insert(self.key.to_owned(), Value::Object(list));

@@ -311,7 +311,7 @@ fn project_file(
             let line = declared.origin.line;
             if gathered.found.contains_key(&id) {
                 own.notes.push(format!(
-                    "{}:{line}: server {id} of the project has the name of one of your own, which is started in its place",
+                    "{}:{line}: server {id} of the project has the name of one of your own, which is started instead",
                     path.display()
                 ));
                 continue;
@@ -471,8 +471,7 @@ fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(
     }
     if launch.endpoints.is_empty() {
         launch.notes.push(format!(
-            "{} has no model that agentsh knows of: neither a key in your environment nor an address in its \
-             configuration; to open one: `--allow HOST`",
+            "agentsh knows no model host of {}: no key in your environment and no URL in its configuration; to allow one: `--allow HOST`",
             facts.title
         ));
     }

@@ -82,7 +82,7 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
         [one, other, ..] => {
             return Err(bad(
                 format!("both \"{}\" and \"{}\"", one.0, other.0),
-                "keep the one that the agent reads",
+                "keep only the one that the agent reads",
             ));
         }
     };
@@ -144,7 +144,7 @@ fn refuse_prompted(gathered: &mut Gathered) {
     for id in prompted {
         gathered.found.remove(&id);
         let reason =
-            "it uses ${input:...} or ${command:...}, which only the editor knows; write the value out";
+            "it uses ${input:...} or ${command:...}, which only the editor knows; write the value itself";
         gathered.refused.push((id, reason.to_owned()));
     }
 }

@@ -34,7 +34,7 @@ fn reason(text: &str, JsonError { kind, offset }: JsonError) -> String {
         JsonErrorKind::DuplicateKey => {
             let end = string_end(text.as_bytes(), offset.saturating_sub(1));
             let key = text.get(offset..end.saturating_sub(1)).unwrap_or_default();
-            format!("the key {:?} stands twice", unescape(key))
+            format!("duplicate key {:?}", unescape(key))
         }
         JsonErrorKind::TooDeep => format!("it is nested deeper than {MAX_DEPTH} levels"),
         JsonErrorKind::TooManyValues => format!("it holds more than {MAX_VALUES} values"),

@@ -100,7 +100,7 @@ fn scratch(context: &Context<'_>, launch: &mut Launch) {
                 path,
                 kind: StateKind::Dir,
                 access: Access::Scratch,
-                why: "its settings in the project, and what it puts beside them",
+                why: "its settings in the project, and files that it writes next to them",
             });
         }
     }

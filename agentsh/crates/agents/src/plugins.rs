@@ -47,7 +47,7 @@ pub(super) fn add(context: &Context<'_>, plugin: &Plugin, customs: &Customs<'_>,
     let project = std::fs::canonicalize(context.project).unwrap_or_else(|_| context.project.to_owned());
     if root.starts_with(project) && plugin.scope != Scope::CommandLine {
         return into.notes.push(format!(
-            "MCP servers of the plugin {shown} are not started: it lies in the project ({}), where anybody may have put it",
+            "MCP servers of the plugin {shown} are not started: it is in the project ({}), where the agent or a commit may have put it",
             root.display()
         ));
     }

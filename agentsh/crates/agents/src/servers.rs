@@ -14,7 +14,7 @@ use agentsh_base::types::ServerId;
 const MAX_SERVERS: usize = 256;
 const MAX_NAME: usize = 128;
 pub(super) const PROJECTS_REMOTE: &str =
-    "it came with the project and is behind a URL; declare it in your own configuration to have it asked";
+    "it came with the project and is a remote server; to use it, declare it in your own configuration";
 /// Transports behind a URL that agentsh does not speak.
 const NOT_SPOKEN: [&str; 4] = ["ws", "ws-ide", "sse-ide", "sdk"];
 /// The agent's own credentials: nothing that came with the project gets them by naming them.
@@ -110,9 +110,7 @@ impl Gathered {
                     launch.refused.push((id, PROJECTS_REMOTE.to_owned()));
                 }
                 Transport::Remote { kind: RemoteKind::Other, .. } => {
-                    launch
-                        .refused
-                        .push((id, "it is reached in a way that agentsh does not speak".to_owned()));
+                    launch.refused.push((id, "agentsh does not support its transport".to_owned()));
                 }
                 Transport::Remote { .. } | Transport::Stdio { .. } => {
                     options.insert(id.clone(), found.kept);
@@ -163,7 +161,7 @@ pub(super) fn bridge_entry(id: &ServerId, context: &Context<'_>) -> Map<String, 
 /// Complains about a variable that the project may not have.
 pub(super) fn credential_problem(lookups: &Lookups) -> Option<String> {
     let name = lookups.used.iter().find(|name| CREDENTIALS.contains(&name.as_str()))?;
-    Some(format!("it came with the project and asks for {name}, which is the agent's own credential"))
+    Some(format!("it came with the project and requests {name}, which is the agent's own credential"))
 }
 
 fn gather_one(
@@ -219,7 +217,7 @@ impl Gathered {
         let given: Vec<&str> = lookups.used.difference(&lacking).map(String::as_str).collect();
         if origin.scope == Scope::Project && !given.is_empty() {
             let names = given.join(", ");
-            self.notes.push(format!("{place}: server {id} came with the project and is given: {names}"));
+            self.notes.push(format!("{place}: server {id} came with the project and gets: {names}"));
         }
     }
 }
@@ -314,7 +312,7 @@ fn members(entry: &Value, kept: &[&str]) -> Map<String, Value> {
 /// What a server of the project asked for and does not get.
 pub(super) fn withheld(place: &str, id: &ServerId, names: &BTreeSet<String>, file: &Path) -> String {
     format!(
-        "{place}: server {id} came with the project and does not get: {}; to agree: {}",
+        "{place}: server {id} came with the project and does not get: {}; to approve it: {}",
         list(names),
         agreement::command(file)
     )

@@ -160,7 +160,7 @@ impl Content {
         labels.suspect(self.suspected.get(server).copied().unwrap_or_default())
     }
 
-    /// What becomes of a call in which something was found.
+    /// What happens to a call in which something was found.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         outcome_of(self.settings.mode)

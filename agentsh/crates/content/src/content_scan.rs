@@ -87,7 +87,7 @@ impl ContentScan {
         }
     }
 
-    /// What becomes of a definition, and by which rule: by how bad the worst finding is, where that was written.
+    /// What happens to a definition, and by which rule: by how bad the worst finding is, where that was written.
     fn of_definition(&self, scan: &Scan) -> (OnFinding, RuleRef) {
         let worst = scan.severity().unwrap_or(Severity::Low);
         if self.is_written(worst) {
@@ -218,7 +218,7 @@ impl ContentScan {
             context: format!("[{bytes} bytes]"),
             pointer,
             decoded: Vec::new(),
-            what: format!("{bytes} bytes that nobody is shown were taken out ({kind})"),
+            what: format!("removed {bytes} bytes of invisible text ({kind})"),
         }
     }
 
@@ -242,7 +242,7 @@ impl ContentScan {
             context: String::new(),
             pointer: String::new(),
             decoded: Vec::new(),
-            what: "servers may not ask for it".to_owned(),
+            what: "servers may not request it".to_owned(),
         });
         outcome == Outcome::Block
     }
@@ -333,7 +333,7 @@ fn tell(
 ) {
     let Some(outcome) = outcome(scan.verdict, action) else { return };
     let name = subject.matter.name();
-    let does = if what == "its argument" { "holds a command that does harm" } else { "speaks to the model" };
+    let does = if what == "its argument" { "contains a harmful command" } else { "speaks to the model" };
     for found in scan.findings.iter().take(MAX_COUNT) {
         report.find(Finding {
             verdict: Verdict::new(outcome, Reason::ContentSuspicious, rule.clone()),

@@ -192,7 +192,7 @@ impl State {
                 let what = ignored.difference(before, definition);
                 (
                     Reason::InterfaceChanged,
-                    format!("{what}, and was never shown to a client that can do this"),
+                    format!("{what}, and was never listed to a client with this capability"),
                 )
             }
             None if !pinning.auto_trust_first => {
@@ -277,7 +277,7 @@ impl State {
         if is_drifted {
             let is_asked = self.pinning.on_change == OnChange::Ask;
             let outcome = if is_asked { Outcome::Ask } else { Outcome::Block };
-            let what = "its definition is not the one that was trusted".to_owned();
+            let what = "its definition differs from the trusted one".to_owned();
             report.find(finding(outcome, Reason::InterfaceChanged, &self.pinning, what));
         }
     }

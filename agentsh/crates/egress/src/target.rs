@@ -56,7 +56,7 @@ pub enum Refused {
     NoUrl(String),
     #[error("other programs may read it otherwise: {0}")]
     Ambiguous(&'static str),
-    #[error("it holds a user name or a password, which belong into a header")]
+    #[error("it contains a user name or a password; put them into a header")]
     Credentials,
     #[error("'{0}:' is not https")]
     Scheme(String),

@@ -85,7 +85,7 @@ impl Batch {
         }
         let ids = rows.iter().map(|row| row.id);
         if ids.zip(after.id + 1..).any(|(id, expected)| id != expected) {
-            return Err(Unreadable::Line(1, "the rows do not stand one behind the other"));
+            return Err(Unreadable::Line(1, "the rows are not consecutive"));
         }
         Ok(Self { after, rows })
     }

@@ -209,7 +209,7 @@ fn agrees(headers: &HeaderMap, name: &str, wanted: Option<&str>) -> Result<(), S
         (Some(Some(found)), Some(wanted)) if found == wanted => Ok(()),
         (None, Some(_)) => Err(format!("the header {name} is missing")),
         (Some(_), None) if name.starts_with(PARAM) => {
-            Err(format!("the header {name} stands for an argument that is not in the body"))
+            Err(format!("the header {name} names an argument that is not in the body"))
         }
         _ => Err(format!("the header {name} does not say what the body says")),
     }

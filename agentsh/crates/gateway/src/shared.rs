@@ -70,7 +70,7 @@ impl Seat {
         };
         let id = id.clone();
         if message.is_initialize() {
-            let why = "one connection is shared: every request stands alone";
+            let why = "one connection is shared: every request is independent";
             return self.say(tree::error(&id.spelled, METHOD_NOT_FOUND, why)).await;
         }
         let message = self.connection.rename(message);

@@ -121,16 +121,15 @@ impl Verdict {
             }
             Reason::NobodyToAsk => {
                 "tell the user: this session has no terminal; `approvals: {headless: wait}` in sandbox.mcp lets it wait for \
-                 `agentsh approvals`, and an entry in `approved` allows it for good"
+                 `agentsh approvals`, and an entry in `approved` allows it permanently"
                     .to_owned()
             }
             Reason::InterfaceChanged | Reason::InterfaceNotPinned | Reason::InterfaceAdded => {
-                "tell the user, who can look at it with `agentsh mcp pins diff` and accept it with `agentsh mcp pins trust`"
+                "tell the user, who can inspect it with `agentsh mcp pins diff` and accept it with `agentsh mcp pins trust`"
                     .to_owned()
             }
             Reason::InterfaceNotVouched => {
-                "tell the user, who can look at it with `agentsh registry verify`, put it in force with `agentsh registry \
-                 approvals` or `register`, or let it through with an alert by `interface: {enforce: false}`"
+                "tell the user, who can inspect it with `agentsh registry verify`, accept it with `agentsh registry approvals` or `register`, or allow it with an alert by `interface: {enforce: false}`"
                     .to_owned()
             }
             Reason::PrivateToExternal => {
@@ -140,17 +139,16 @@ impl Verdict {
                 "list the tools again; to allow it, set sandbox.mcp.version_pinning.unlisted to `alert`".to_owned()
             }
             Reason::SecretFound => {
-                format!("to let it through, set {} to `audit`", self.rule.id)
+                format!("to allow it, set {} to `audit`", self.rule.id)
             }
-            Reason::TextCleaned => "to leave it as it is, set sandbox.mcp.content.sanitize to false".to_owned(),
+            Reason::TextCleaned => "to keep such text, set sandbox.mcp.content.sanitize to false".to_owned(),
             Reason::RequestNotAllowed => format!("to allow it, set {} to `allow`", self.rule.id),
-            Reason::ServerDenied => "to allow it, take the server out of denied_servers".to_owned(),
+            Reason::ServerDenied => "to allow it, remove the server from denied_servers".to_owned(),
             Reason::ServerNotAllowlisted => "to allow it, add the server to allowed_servers".to_owned(),
-            Reason::ToolDenied => "to allow it, take the tool out of denied_tools".to_owned(),
+            Reason::ToolDenied => "to allow it, remove the tool from denied_tools".to_owned(),
             Reason::ToolNotAllowlisted => "to allow it, add the tool to allowed_tools".to_owned(),
             Reason::UnknownTool => {
-                "with fail_closed a tool must have been listed by tools/list and stand in \
-                                    allowed_tools"
+                "with fail_closed a tool must have been listed by tools/list and be in allowed_tools"
                     .to_owned()
             }
             Reason::Tainted => {
@@ -163,14 +161,14 @@ impl Verdict {
             }
             Reason::ContentSuspicious => {
                 if self.rule.file == GATEWAY {
-                    return "no policy lets such a command pass here: leave it out".to_owned();
+                    return "no policy allows such a command here: leave it out".to_owned();
                 }
                 if self.rule.id.contains(".classifier") {
-                    return "to let it through with an alert, set sandbox.mcp.classifier.action to `alert`".to_owned();
+                    return "to allow it with an alert, set sandbox.mcp.classifier.action to `alert`".to_owned();
                 }
-                format!("to let it through with an alert, set {} to `alert`", self.rule.id)
+                format!("to allow it with an alert, set {} to `alert`", self.rule.id)
             }
-            Reason::ToolShadowed => "to allow it, take one of the two servers away, or set \
+            Reason::ToolShadowed => "to allow it, remove one of the two servers, or set \
                                      cross_server.shadow_tool.enabled to false"
                 .to_owned(),
             Reason::ServerNameSimilar => String::new(),
@@ -181,18 +179,18 @@ impl Verdict {
                 )
             }
             Reason::NotClassified => {
-                "try again; to let such texts pass, set sandbox.mcp.classifier.on_unavailable to `pass`".to_owned()
+                "try again; to allow such texts, set sandbox.mcp.classifier.on_unavailable to `pass`".to_owned()
             }
             Reason::Unusual => {
-                format!("ask the user; to let it through with an alert, set {} to `alert`", self.rule.id)
+                format!("ask the user; to allow it with an alert, set {} to `alert`", self.rule.id)
             }
             Reason::AuditFlagged => {
-                "to allow it, leave out what the auditor names, or change who is asked under `auditors`"
+                "to allow it, remove what the auditor names, or change `auditors`"
                     .to_owned()
             }
             Reason::AuditCancelled => "call again, and wait for the answer".to_owned(),
             Reason::AuditTimedOut | Reason::AuditFailed => {
-                "try again; to let calls pass without a verdict, set audit_timeout_action to `allow`"
+                "try again; to allow calls without a verdict, set audit_timeout_action to `allow`"
                     .to_owned()
             }
             Reason::RateLimited | Reason::Burst => self.retry_after.map_or_else(

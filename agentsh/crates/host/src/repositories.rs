@@ -50,10 +50,8 @@ pub fn contribution(context: &Context, agree: bool, review: bool) -> std::io::Re
             continue;
         }
         if review {
-            part.notices.push(format!(
-                "{} lies outside the project: with --review it may only be read",
-                path.display()
-            ));
+            part.notices
+                .push(format!("{} is outside the project: with --review it is read-only", path.display()));
         }
         let may_be_written = !review && what != SHARED_PART;
         let access = if may_be_written { Access::ReadWrite } else { Access::ReadOnly };

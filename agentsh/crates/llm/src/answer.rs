@@ -29,7 +29,7 @@ impl Answer {
         replacement: &str,
         judge: &mut dyn Judge,
     ) -> Result<Self, LlmError> {
-        let text = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
+        let text = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is not UTF-8"))?;
         let tree = parse(text)?;
         let form = whole(provider);
         let mut usage = Usage::default();

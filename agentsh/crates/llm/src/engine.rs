@@ -17,7 +17,7 @@ pub trait Judge {
     fn judge(&mut self, call: &Call) -> Ruling;
 }
 
-/// What becomes of a call.
+/// What happens to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
     Allow,
@@ -226,7 +226,7 @@ impl Stream {
             return if is_repeated || is_empty {
                 Ok(())
             } else {
-                Err(LlmError::Shape("a call goes on after its end"))
+                Err(LlmError::Shape("a call continues after its end"))
             };
         }
         let draft = self.drafts.entry(piece.key).or_insert_with(|| Call {

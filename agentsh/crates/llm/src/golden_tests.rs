@@ -1,4 +1,4 @@
-//! What becomes of answers and requests, byte by byte: inputs are shared with the fuzz target, and what is expected of each
+//! What happens to answers and requests, byte by byte: inputs are shared with the fuzz target, and what is expected of each
 //! stands under its name in `golden`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]

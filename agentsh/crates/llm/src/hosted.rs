@@ -123,7 +123,7 @@ pub fn read(provider: Provider, question: &Json<'_>) -> Vec<Hosted> {
 /// # Errors
 /// When it is not strict JSON.
 pub fn within_index(body: &[u8]) -> Result<String, LlmError> {
-    let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
+    let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is not UTF-8"))?;
     let tree = parse(body)?;
     let narrow = |tool: &Json<'_>| match word(tool, "type").as_deref().map(undated) {
         Some(SEARCH) => with(tool, &[(LIVE, Some("false".to_owned()))]),

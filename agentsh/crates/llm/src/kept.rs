@@ -78,7 +78,7 @@ fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
     if beside.try_fold(false, |found, (name, value)| {
         Ok::<_, LlmError>(found || holds_answer(value, *name == TURNS)?)
     })? {
-        return Err(LlmError::Shape("an answer stands within an answer"));
+        return Err(LlmError::Shape("an answer is nested in an answer"));
     }
     Ok(Some(provider))
 }

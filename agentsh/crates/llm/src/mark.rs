@@ -10,7 +10,7 @@ use crate::route::Provider;
 /// # Errors
 /// When it is not strict JSON.
 pub fn marked(provider: Provider, body: &[u8], sentence: &str) -> Result<String, LlmError> {
-    let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is no UTF-8"))?;
+    let body = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is not UTF-8"))?;
     // An answer that was kept is asked for by its name alone.
     if body.is_empty() {
         return Ok(String::new());

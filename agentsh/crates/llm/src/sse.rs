@@ -121,7 +121,7 @@ impl Framer {
     fn take(&mut self) -> Result<Frame, LlmError> {
         self.line = 0;
         let data = self.data.take().map(String::from_utf8).transpose();
-        let data = data.map_err(|_| LlmError::Shape("data that is no UTF-8"))?;
+        let data = data.map_err(|_| LlmError::Shape("data that is not UTF-8"))?;
         Ok(Frame { raw: std::mem::take(&mut self.raw), event: std::mem::take(&mut self.event), data })
     }
 

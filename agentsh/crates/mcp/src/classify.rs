@@ -20,7 +20,7 @@ pub trait Classify: Debug {
     /// Begins to ask; None where nothing is to be asked. Dropping the future ends the question.
     fn ask(&self, brought: &Brought<'_>) -> Option<Pin<Box<dyn Future<Output = Classified>>>>;
 
-    /// What becomes of an answer whose question broke.
+    /// What happens to an answer whose question broke.
     fn broken(&self, server: &ServerId, name: &str) -> Classified;
 }
 

@@ -278,7 +278,7 @@ impl<R: Recorder> Connection<R> {
         let settled = settled.map_err(|error| match is_broken {
             true => ErrorReply {
                 code: reply::INTERNAL_ERROR,
-                message: "the call was not forwarded: the auditors could not be asked".to_owned(),
+                message: "the call was not forwarded: cannot ask the auditors".to_owned(),
                 reason: Reason::AuditFailed.code(),
                 rule: None,
             },

@@ -170,7 +170,7 @@ impl<R: Recorder> Connection<R> {
             }
             if self.vouching.is_own(&key) {
                 self.from_client.give_up(&key);
-                self.fail_round("it does not list what it has in time");
+                self.fail_round("it did not list its tools in time");
                 continue;
             }
             let Some(timeout) = self.timeout() else { return };
@@ -188,7 +188,7 @@ impl<R: Recorder> Connection<R> {
             })
             .await;
             let message = format!(
-                "server '{}' did not answer '{}' within {after_ms} ms of its last sign of life; \
+                "server '{}' did not answer '{}' within {after_ms} ms after its last activity; \
                  sandbox.mcp.request_timeout sets the limit",
                 self.options.server, entry.method
             );

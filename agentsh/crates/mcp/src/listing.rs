@@ -203,10 +203,8 @@ impl<R: Recorder> Connection<R> {
         }
         self.listing.own = None;
         for (id, ..) in std::mem::take(&mut self.listing.waiting) {
-            let message = format!(
-                "the call was not forwarded, as the tools could not be listed first: {}",
-                error.message
-            );
+            let message =
+                format!("the call was not forwarded: cannot list the tools first: {}", error.message);
             client.error(Some(&id), &ErrorReply { message, ..error.clone() });
         }
     }

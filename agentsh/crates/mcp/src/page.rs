@@ -27,7 +27,7 @@ impl<R: Recorder> Connection<R> {
             return false;
         }
         let (key, spelled) = private_id(&mut self.serial, "approval", |key| self.shown.contains(key));
-        let about = format!("'{name}' waits for the answer of a person");
+        let about = format!("'{name}' is waiting for a person's answer");
         let message = format!(
             r#"{{"jsonrpc":"2.0","id":{spelled},"method":"elicitation/create","params":{{"mode":"url","elicitationId":"{}","url":"{}","message":"{}"}}}}"#,
             json::spell(&page.id),

@@ -59,9 +59,7 @@ impl Fault {
             detail: if *bytes > limit as u64 {
                 format!("a line of {bytes} bytes; at most {limit} are allowed (sandbox.mcp.max_line_bytes)")
             } else {
-                format!(
-                    "a line of {bytes} bytes, while other connections hold as much as may be held at a time"
-                )
+                format!("a line of {bytes} bytes, while other connections use all of the shared buffer")
             },
             bytes: *bytes,
             id,
@@ -127,7 +125,7 @@ impl<R: Recorder> Connection<R> {
         let more = match self.told_faults {
             ..MAX_TOLD => "",
             MAX_TOLD => {
-                "; what else it sends of that kind is only recorded: agentsh mcp events --type mcp_message_rejected"
+                "; more messages of that kind are only recorded: agentsh mcp events --type mcp_message_rejected"
             }
             _ => return,
         };
@@ -185,7 +183,7 @@ impl<R: Recorder> Connection<R> {
         let error = ErrorReply {
             code: reply::BAD_ANSWER,
             message: format!(
-                "the only answer that server '{}' gave while this request was running was not forwarded: {detail}",
+                "the answer of server '{}' to this request was not forwarded: {detail}",
                 self.options.server
             ),
             reason,

@@ -102,8 +102,7 @@ impl<R: Recorder> Connection<R> {
         let shown = |name: &str| name.chars().take(80).collect::<String>();
         if self.told_hidden.len() < MAX_TOLD && self.told_hidden.insert(format!("{server} {}", shown(tool))) {
             (self.options.note.0)(&format!(
-                "tool '{}' of server '{server}' passes for '{}' of server '{}', which was declared first: it is taken out of \
-                 what the agent is shown, and its calls are refused",
+                "tool '{}' of server '{server}' imitates '{}' of server '{}', which was declared first: it is hidden from the agent, and its calls are refused",
                 shown(tool),
                 shown(name),
                 self.options.server

@@ -296,7 +296,7 @@ impl<R: Recorder> Connection<R> {
             let error = ErrorReply {
                 code: reply::TOO_MANY_REQUESTS,
                 message: format!(
-                    "too much waits already until it is known what server '{}' offers",
+                    "too many messages wait until it is known what server '{}' offers",
                     self.options.server
                 ),
                 reason: "too-many-requests",
@@ -334,7 +334,7 @@ impl<R: Recorder> Connection<R> {
             (false, _) => self.list_from(0),
             // The newer protocol needs no opening.
             (true, false) => self.ask_own(None, "server/discover", 0, String::new()),
-            (true, true) => self.end_round(Err("it lists before it was opened".to_owned())),
+            (true, true) => self.end_round(Err("it sent a listing before it was initialized".to_owned())),
         }
     }
 
@@ -387,7 +387,7 @@ impl<R: Recorder> Connection<R> {
         };
         let text = answer.to_compact().into_bytes();
         let (Some(result), true) = (answer.member("result"), text.len() <= MAX_BYTES) else {
-            return self.end_round(Err("it does not list what it says it has".to_owned()));
+            return self.end_round(Err("it does not list what it announced".to_owned()));
         };
         let Some((at, (which, name))) = section.and_then(|at| Some((at, *LISTED.get(at)?))) else {
             self.vouching.opening.clone_from(&text);
@@ -472,7 +472,7 @@ impl<R: Recorder> Connection<R> {
         vouching.ticks += 1;
         for token in vouching.held.iter().filter_map(|held| held.token.as_ref()) {
             let message = format!(
-                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{},"progress":{},"message":"a person is asked whether server '{}' may offer this"}}}}"#,
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{},"progress":{},"message":"waiting for a person to approve what server '{}' offers"}}}}"#,
                 token.spelled,
                 vouching.ticks,
                 json::spell(&self.options.server.0)

@@ -71,7 +71,7 @@ pub(super) fn by_address<R: Recorder + 'static>(
     let host = match name {
         Some(name) => Host::Name(name),
         None if FakeIpPool::contains(address) => {
-            let detail = "an address that stands for no name here";
+            let detail = "an address that no name was given here";
             return Err(unruled(address.to_string(), port, Reason::AddressNotGiven, detail));
         }
         None => Host::Address(address),

@@ -155,7 +155,7 @@ fn other_interpreter(
             break;
         }
     }
-    context.note(format!("what {name} loads beside the program text it is given"));
+    context.note(format!("what {name} loads in addition to the program text it is given"));
     Ok(target)
 }
 
@@ -400,6 +400,6 @@ fn shell(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<
             }
         }
     }
-    context.note("what the shell is told on its standard input, or another descriptor");
+    context.note("what the shell reads from standard input or another descriptor");
     Ok(target)
 }

@@ -107,8 +107,7 @@ impl<'a> Context<'a> {
                     self.note(format!("{place} links to {what}, which is above it and is not pinned"));
                 } else if !self.is_followed(&root, directory) {
                     self.note(format!(
-                        "{place} links to {what}, which is neither shown nor pinned: who writes the link does not \
-                         decide what is seen; `filesystem: {{read: [\"{what}\"]}}` shows it"
+                        "{place} links to {what}, which is neither visible nor pinned; to allow it: `filesystem: {{read: [\"{what}\"]}}`"
                     ));
                 } else {
                     let same = Selection { code: tree.code(), ..Selection::default() };

@@ -23,14 +23,14 @@ pub enum PinError {
          move the program to a directory of its own", .root.display()
     )]
     TooLarge { root: PathBuf, limit: &'static str },
-    #[error("{}: is being written while it is read; try again when it is at rest", .path.display())]
+    #[error("{}: changes while it is read; try again", .path.display())]
     Changing { path: PathBuf },
     #[error("{}: changed after it was verified", .path.display())]
     ChangedSince { path: PathBuf },
     #[error("{package} is not installed: {instead}")]
     PackageNotInstalled { package: String, instead: String, wanted: Option<Box<super::Wanted>> },
     #[error(
-        "{}: is not what was fetched, files in it were changed; remove it, and start the server again to fetch it anew",
+        "{}: is not what was fetched, files in it were changed; remove it, and start the server again to fetch it again",
         .path.display()
     )]
     StoreChanged { path: PathBuf },
@@ -40,7 +40,7 @@ pub enum PinError {
     RemoteCode { what: String },
     #[error("{what} cannot be pinned: {instead}")]
     Unsupported { what: String, instead: String },
-    #[error("{}: more than {} interpreters stand between this script and a program", .path.display(), super::MAX_INTERPRETERS)]
+    #[error("{}: more than {} interpreters in a row before a program", .path.display(), super::MAX_INTERPRETERS)]
     TooManyInterpreters { path: PathBuf },
     #[error("{}: {why}", .path.display())]
     BadScript { path: PathBuf, why: &'static str },

@@ -159,7 +159,7 @@ impl Spec {
         let rest = rest.get(extras_end..).unwrap_or_default().trim();
         let bad = || PinError::Unsupported {
             what: format!("the package {text:?}"),
-            instead: "write a name, with `==VERSION` if one is meant".to_owned(),
+            instead: "write a name, with `==VERSION` for a fixed version".to_owned(),
         };
         if name.is_empty() || name.starts_with(['.', '-']) {
             return Err(bad());

@@ -8,7 +8,7 @@ pub enum Kind {
     Dir,
 }
 
-/// What becomes of what is written there.
+/// What happens to what is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
     /// Runs by itself, outside of any sandbox: guarded always.
@@ -462,17 +462,17 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
         ".envrc",
         Kind::File,
         &[".local/share/direnv", ".config/direnv"],
-        "runs in the shell of whoever enters",
+        "runs in every shell that enters the directory",
     ),
     runs_in(
         ".direnv",
         Kind::Dir,
         &[".local/share/direnv", ".config/direnv"],
-        "programs and settings in the shell of whoever enters",
+        "programs and settings for every shell that enters the directory",
     ),
-    runs(".rvmrc", Kind::File, "runs in the shell of whoever enters"),
-    runs(".autoenv.zsh", Kind::File, "runs in the shell of whoever enters"),
-    runs(".autoenv", Kind::File, "runs in the shell of whoever enters"),
+    runs(".rvmrc", Kind::File, "runs in every shell that enters the directory"),
+    runs(".autoenv.zsh", Kind::File, "runs in every shell that enters the directory"),
+    runs(".autoenv", Kind::File, "runs in every shell that enters the directory"),
     runs(".husky", Kind::Dir, "git runs them"),
     runs(".githooks", Kind::Dir, "git runs them"),
     runs(".devcontainer", Kind::Dir, "commands that the editor runs"),

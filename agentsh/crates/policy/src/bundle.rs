@@ -54,7 +54,7 @@ pub enum BundleError {
     Older { found: u64, kept: u64 },
     #[error("it is another version {0} than the one in force: a version is published once")]
     Changed(u64),
-    #[error("it opens {0}, which the version in force locks; whoever signs it says so under `widens`")]
+    #[error("it opens {0}, which the version in force locks; the signer has to list it under `widens`")]
     Widens(String),
     #[error("{0}")]
     Policy(String),

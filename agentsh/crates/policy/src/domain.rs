@@ -33,7 +33,7 @@ pub enum HostError {
     Url(String),
     #[error("`{0}` would allow too much: a wildcard needs at least two labels after it")]
     TooWide(String),
-    #[error("`{0}`: a wildcard stands alone as the first label, as `*.` or `**.`")]
+    #[error("`{0}`: a wildcard must be the whole first label: `*.` or `**.`")]
     Wildcard(String),
     #[error("`{0}` is this machine; open one of its ports with `loopback: [PORT]`")]
     Loopback(String),

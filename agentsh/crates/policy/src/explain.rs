@@ -38,7 +38,7 @@ impl Display for Answer {
             (_, Some(command)) => writeln!(f, "  {verb}: {command}"),
             (Some(change), None) => writeln!(f, "  {verb}, add: {change}"),
             (None, _) if self.rule.file.starts_with("built-in:") => {
-                writeln!(f, "  {verb}, write its list anew in a policy of your own: `{{replace: [...]}}`")
+                writeln!(f, "  {verb}, replace its list in your own policy: `{{replace: [...]}}`")
             }
             (None, _) if self.rule.line > 0 => {
                 writeln!(f, "  {verb}, take out line {} of {}", self.rule.line, self.rule.file)
@@ -464,8 +464,7 @@ pub fn beware(question: &Question, context: &PathContext) -> Option<String> {
     let name = wanted.last().map(|part| part.to_string()).unwrap_or_default();
     if POWERFUL_SOCKETS.contains(&name.as_str()) {
         return Some(format!(
-            "whoever may talk to `{name}` can have programs started outside of every sandbox, as root with most of \
-             them: it gives the whole machine away"
+            "a program that can talk to `{name}` can start programs outside every sandbox, with most of them as root: this gives away the whole machine"
         ));
     }
     let home = path::absolute("~", context);

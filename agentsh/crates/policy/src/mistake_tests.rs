@@ -243,14 +243,14 @@ fn lists_that_would_not_do_what_they_say_are_refused() {
       |
     3 |     deny: ["s[e]c/**", "{sec,x}/a", "s?e?c"]
       |            ^^^^^^^^^^
-      = help: write one line for each, with `*`, `?` and `**`; a `?` stands for such a sign in a name too
+      = help: write one line for each, with `*`, `?` and `**`; a `?` in a name also matches itself
 
     error: `{` is not a wildcard here, so that this would deny next to nothing
      --> policy.yaml:3:24
       |
     3 |     deny: ["s[e]c/**", "{sec,x}/a", "s?e?c"]
       |                        ^^^^^^^^^^^
-      = help: write one line for each, with `*`, `?` and `**`; a `?` stands for such a sign in a name too
+      = help: write one line for each, with `*`, `?` and `**`; a `?` in a name also matches itself
     "#);
 }
 

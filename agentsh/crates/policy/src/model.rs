@@ -174,9 +174,9 @@ pub struct ToolRule {
 pub struct ExfiltrationPolicy {
     /// Whether `run` and `mcp run` look into arguments and results. `proxy` always does.
     pub enabled: bool,
-    /// What becomes of a call in which something was found.
+    /// What happens to a call in which something was found.
     pub on_detection: OnFlow,
-    /// What becomes of a call that leaves after something private was read, with or without a match. None: told once for
+    /// What happens to a call that leaves after something private was read, with or without a match. None: told once for
     /// each pair of servers.
     pub on_private_to_external: Option<Ruled<OnFlow>>,
     /// Pairs of servers between which data may go.
@@ -185,9 +185,9 @@ pub struct ExfiltrationPolicy {
     pub pairs: Vec<Ruled<FlowRule>>,
     /// Refused flows from one server to another until nothing goes between them any more without a person.
     pub close_after: Option<Ruled<u64>>,
-    /// What becomes of bytes that nobody can read. None: an alert.
+    /// What happens to bytes that nobody can read. None: an alert.
     pub on_opaque: Option<Ruled<OnFlow>>,
-    /// Where the invisible marker stands in prose of results; None: no result is changed.
+    /// Where the invisible marker is put in prose of results; None: no result is changed.
     pub marker: Option<MarkerPlace>,
     /// Hosts that arguments may name; None: every one, as far as the network of the server goes.
     pub allowed_domains: Option<Ruled<Vec<Ruled<NetworkRule>>>>,
@@ -196,7 +196,7 @@ pub struct ExfiltrationPolicy {
     pub written: BTreeMap<&'static str, RuleRef>,
 }
 
-/// What becomes of a flow.
+/// What happens to a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFlow {
     Allow,
@@ -270,7 +270,7 @@ impl ExfiltrationPolicy {
         self.rule.line > 0
     }
 
-    /// What becomes of a finding in `run` and `mcp run`: an alert, unless the section is written.
+    /// What happens to a finding in `run` and `mcp run`: an alert, unless the section is written.
     #[must_use]
     pub fn in_run(&self) -> OnFlow {
         if self.is_written() { self.on_detection } else { OnFlow::Alert }
@@ -342,7 +342,7 @@ pub struct Pinning {
     pub on_change: OnChange,
     pub auto_trust_first: bool,
     pub pin_binary: bool,
-    /// What becomes of a call of a tool that its server did not list.
+    /// What happens to a call of a tool that its server did not list.
     pub unlisted: OnChange,
     /// Members of a definition that may change, as JSON pointers.
     pub ignore: Vec<String>,

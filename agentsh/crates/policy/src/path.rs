@@ -31,7 +31,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
         return Err("`..` is not allowed in a policy; start the path with `/`, `~` or the project".to_owned());
     }
     if text.split('/').any(|part| part.contains("**") && part != "**") {
-        return Err("`**` stands alone between two slashes".to_owned());
+        return Err("`**` must be alone between two slashes".to_owned());
     }
     Ok(())
 }

@@ -302,8 +302,8 @@ fn tool(reader: &mut Reader<'_>, here: &Here<'_>, ids: &[String]) -> Option<Vec<
     let written = reader.text(here)?;
     let (start, open) = written.strip_suffix('*').map_or((written.as_str(), false), |start| (start, true));
     if start.contains(['*', '?']) {
-        let help = "`*` stands alone or at the end: `files__*`, `files__read_*`, `*`".to_owned();
-        reader.problem(here, "a wildcard stands in the middle of this name", Some(help));
+        let help = "`*` must be alone or at the end: `files__*`, `files__read_*`, `*`".to_owned();
+        reader.problem(here, "this name has a wildcard in the middle", Some(help));
         return None;
     }
     let mut rules = Vec::new();

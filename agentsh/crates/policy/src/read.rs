@@ -51,7 +51,7 @@ const TOP: &[Key] = &[
         kind: Kind::Word(&["none", "default", "claude", "codex", "strict", "observe", "gateway"]),
         default: "the layers below",
         merge: "the highest layer that writes it decides; the layers below that one are left out",
-        about: "What the file starts from: a built-in policy, or `none`. After `none` a list stands in place of the default too.",
+        about: "What the file starts from: a built-in policy, or `none`. After `none`, a list also replaces the default.",
         example: "strict",
         ..KEY
     },
@@ -62,12 +62,7 @@ const TOP: &[Key] = &[
         ..KEY
     },
     Key { name: "sandbox", kind: Kind::Map(SANDBOX), about: "What agentsh documents for MCP.", ..KEY },
-    Key {
-        name: "mcp_rules",
-        kind: Kind::Mcp,
-        about: "Another place for what stands under `sandbox.mcp`.",
-        ..KEY
-    },
+    Key { name: "mcp_rules", kind: Kind::Mcp, about: "Another place for the keys of `sandbox.mcp`.", ..KEY },
 ];
 
 /// Every key at the top of a policy.

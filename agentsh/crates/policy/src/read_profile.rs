@@ -194,7 +194,7 @@ fn opened(
     }
     let Some(from) = places.pop().filter(|_| places.is_empty()) else {
         let help = "write one of `option`, `env` and `url`".to_owned();
-        reader.problem(here, "this entry does not say where the value stands", Some(help));
+        reader.problem(here, "this entry does not say where the value is", Some(help));
         return None;
     };
     required(reader, &fields, "opens", here)?;
@@ -251,7 +251,7 @@ fn reason(reader: &mut Reader<'_>, fields: &Fields<'_>, here: &Here<'_>) -> Opti
     match fields.find("why") {
         Some(why) => reader.text(&why),
         None => {
-            let help = "add `why:` with the reason, for whoever reads this profile".to_owned();
+            let help = "add `why:` with the reason, for readers of this profile".to_owned();
             reader.problem(here, "this does not say why", Some(help));
             None
         }

@@ -265,7 +265,7 @@ impl Builder<'_> {
             return;
         }
         if self.link_to(path).is_some() {
-            self.refuse(path, "it lies behind a link; name where it is");
+            self.refuse(path, "it is behind a symbolic link; name its real path");
             return;
         }
         match self.host.look(path) {

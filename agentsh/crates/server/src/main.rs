@@ -37,7 +37,7 @@ enum Verb {
 
 #[derive(Subcommand)]
 enum FleetVerb {
-    /// Serve: take the records of hosts, and answer questions about them
+    /// Serve: receive the records of hosts, and answer queries
     Serve(Box<FleetArgs>),
     /// Make a token in the server's database: it enrols one host, or gives one person a role; it can be used once
     Token(TokenArgs),

@@ -44,7 +44,7 @@ pub(crate) async fn fleet(args: FleetArgs, out: &mut dyn Write) -> Result<u8, Fa
     writeln!(out, "listening on {}://{}", server.scheme(), server.address())?;
     out.flush()?;
     let place = Surroundings::here()
-        .map_err(|error| Failure::Failed(format!("cannot tell the current directory: {error}")))?;
+        .map_err(|error| Failure::Failed(format!("cannot find the current directory: {error}")))?;
     let is_secure = server.scheme() == "https" || behind_proxy;
     let answers = server.answers().merge(beside.clone());
     let pages = pages::router(answers, place, is_secure, (identity, server.gate()));

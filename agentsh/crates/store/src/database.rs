@@ -234,7 +234,7 @@ fn begin_first(connection: &Connection, path: &Path) -> Result<(), StoreError> {
 fn first_error(path: &Path, error: &rusqlite::Error) -> StoreError {
     match StoreError::sql("writing for the first time", error) {
         StoreError::Sql { doing, message } if is_busy(error) => {
-            let message = format!("{message}: another program holds it; end that one first");
+            let message = format!("{message}: another program has it locked; end that program first");
             StoreError::Sql { doing, message }
         }
         StoreError::Damaged { .. } => open_error(path, error),
@@ -339,8 +339,7 @@ fn open_error(path: &Path, error: &rusqlite::Error) -> StoreError {
             StoreError::Damaged { message: format!("{}: {message}", path.display()) }
         }
         _ if is_full(error) && place::has_no_room(path) => {
-            let message =
-                "no space is left on its disk; free some, or set XDG_STATE_HOME to another directory";
+            let message = "no space left on its disk; free some, or set XDG_STATE_HOME to another directory";
             StoreError::Open { path: path.to_owned(), message: message.to_owned() }
         }
         _ => StoreError::Open { path: path.to_owned(), message: describe(error) },

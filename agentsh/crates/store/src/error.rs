@@ -22,18 +22,18 @@ pub enum StoreError {
     Sql { doing: &'static str, message: String },
     #[error("the event store {path} was removed or replaced while it was in use")]
     Moved { path: PathBuf },
-    #[error("the event journal cannot be written any more: {0}")]
+    #[error("cannot write the event journal any more: {0}")]
     Broken(String),
     #[error("no session is recorded")]
     NoSession,
     #[error("no session `{0}` is recorded; `latest` names the newest")]
     UnknownSession(String),
-    #[error("more than one session begins with `{0}`: give more of it")]
+    #[error("more than one session begins with `{0}`: type more characters")]
     AmbiguousSession(String),
     #[error("nothing refused is recorded for the server `{0}`, so there is nothing to trust")]
     NoCandidate(String),
     #[error(
-        "the refused state of the server `{server}` has the digest {found}, not {asked}: look at it again"
+        "the refused state of the server `{server}` has the digest {found}, not {asked}: inspect it again"
     )]
     OtherDigest { server: String, found: String, asked: String },
 }

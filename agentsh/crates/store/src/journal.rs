@@ -271,7 +271,7 @@ impl Shared {
         let time = Timestamp::now();
         let body = match bound::encode(event) {
             Ok(body) => body,
-            Err(error) => return Err(self.fail(&format!("an event cannot be written as JSON: {error}"))),
+            Err(error) => return Err(self.fail(&format!("cannot write an event as JSON: {error}"))),
         };
         let (urgent, is_first);
         {
@@ -287,7 +287,7 @@ impl Shared {
             let full = state.batch.events.len() >= MAX_QUEUED_EVENTS
                 || state.bytes.saturating_add(body.len()) > MAX_QUEUED_BYTES;
             if full {
-                let why = format!("{} events wait for a disk that is too slow", state.batch.events.len());
+                let why = format!("{} events are waiting: the disk is too slow", state.batch.events.len());
                 state.broken = Some(why.clone());
                 return Err(StoreError::Broken(why));
             }

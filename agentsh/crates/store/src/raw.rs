@@ -176,7 +176,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Raw> {
         seq: row.get::<_, i64>(2)?.try_into().map_err(|_| damaged("a negative place"))?,
         time: row.get(3)?,
         body: row.get(4)?,
-        hash: hash.try_into().map_err(|_| damaged("a hash that is not whole"))?,
+        hash: hash.try_into().map_err(|_| damaged("an incomplete hash"))?,
     })
 }
 

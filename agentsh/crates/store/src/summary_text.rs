@@ -49,8 +49,8 @@ impl Summary {
         let unknown = (self.unknown_events > 0).then(|| {
             format!("{} events were written by another version and are not counted here", self.unknown_events)
         });
-        let lost = (self.not_listed > 0)
-            .then(|| format!("{} more entries found no room in these lists", self.not_listed));
+        let lost =
+            (self.not_listed > 0).then(|| format!("{} more entries are not in these lists", self.not_listed));
         unknown.into_iter().chain(lost).collect()
     }
 
@@ -84,7 +84,7 @@ impl Summary {
                 lines.push(format!("ended      exit status {} after {duration} ms", exit_status(code)));
             }
             _ => lines.push(format!(
-                "ended      no: it runs, or it was killed (last event {})",
+                "ended      no: still running, or killed (last event {})",
                 time(&self.last_at)
             )),
         }
@@ -209,7 +209,7 @@ impl Summary {
     fn not_judged(&self) -> Vec<String> {
         let forgotten = self.forgotten.values().map(|found| {
             format!(
-                "copies of results of {} may not be found ({}, {}): {}",
+                "copies of results of {} may be missed ({}, {}): {}",
                 found.server_id.as_ref().map_or_else(|| "several servers".to_owned(), |id| owner(Some(id))),
                 found.reason,
                 count(found.results, "result"),

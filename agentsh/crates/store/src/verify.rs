@@ -169,7 +169,7 @@ impl Walk {
         }
         let position = u64::try_from(seq).unwrap_or_default();
         if hash != chain::hash(&prev, &session, position, &time, &body) {
-            let detail = "the row is not the one that was written".to_owned();
+            let detail = "the row was changed".to_owned();
             self.problem(ProblemKind::Edited, Some(&session), Some(seq), detail);
         }
         self.link(&session, seq, &prev);
@@ -213,7 +213,7 @@ impl Walk {
         };
         let (last, linked) = (progress.seq, progress.hash == prev);
         if seq <= last {
-            let detail = format!("event {seq} stands after event {last}");
+            let detail = format!("event {seq} follows event {last}");
             self.problem(ProblemKind::Reordered, Some(session), Some(seq), detail);
         } else if seq != last + 1 {
             let detail = format!("events {} to {} are missing", last + 1, seq - 1);

@@ -177,7 +177,7 @@ impl Writer {
             .map_err(|error| StoreError::sql("reading the newest event", &error))?;
         let Some(hash) = hash else { return Ok(chain::ZERO) };
         hash.try_into()
-            .map_err(|_| StoreError::Damaged { message: "the newest event has no whole hash".to_owned() })
+            .map_err(|_| StoreError::Damaged { message: "the newest event has no valid hash".to_owned() })
     }
 
     fn check_files(&mut self) -> Result<(), StoreError> {

@@ -64,7 +64,7 @@ pub(super) async fn opened(here: &Here, name: &str) -> Result<File, String> {
     let mut file = options.open(&path).map_err(|error| error.to_string())?;
     std::fs::remove_file(&path).map_err(|error| error.to_string())?;
     while let Some(piece) = answer.chunk().await.map_err(|error| error.to_string())? {
-        file.write_all(&piece).map_err(|error| format!("cannot keep what it answered: {error}"))?;
+        file.write_all(&piece).map_err(|error| format!("cannot store its answer: {error}"))?;
     }
     file.rewind().map_err(|error| error.to_string())?;
     Ok(file)

@@ -154,7 +154,7 @@ async fn perform() -> Result<Done, String> {
     let read = |name: &str| std::fs::read_to_string(place.root().join(name)).unwrap_or_default();
     let output = read("agent.out");
     let reports: Vec<Report> = output.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let unfinished = || format!("the run did not come to its end: {}", words.trim_end());
+    let unfinished = || format!("the run did not finish: {}", words.trim_end());
     let session = match serde_json::from_str::<Ended>(&read("ended.json")) {
         Ok(ended) => Ok(ended.session),
         Err(_) if reports.is_empty() => return Err(unfinished()),

@@ -79,7 +79,7 @@ impl Place {
         let leaked = output.contains(&self.secret);
         let check =
             |good: bool, found: &str, trace: String| if good { Ok(found.to_owned()) } else { Err(trace) };
-        let silent = || check(!leaked, "the key came out nowhere", "the planted secret came out".to_owned());
+        let silent = || check(!leaked, "the key appeared nowhere", "the planted secret leaked".to_owned());
         BTreeMap::from([
             (
                 "host-loopback",

@@ -122,7 +122,7 @@ pub fn rows(reports: &[Report], seen: &Seen) -> Vec<Row> {
                 attack: (*attack).to_owned(),
                 attempted: (*attempted).to_owned(),
                 outcome: Outcome::NotTried,
-                happened: "nothing was heard of it".to_owned(),
+                happened: "no answer".to_owned(),
                 refused_by: String::new(),
                 tries: report.map(|report| report.tries.clone()).unwrap_or_default(),
             };

@@ -39,7 +39,7 @@ const VERIFY_LIMIT: Duration = Duration::from_millis(1500);
 /// When it cannot be started.
 #[expect(clippy::disallowed_methods, reason = "agentsh itself, which is to be killed")]
 pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer> {
-    let (layer, asked) = ("parent-death", "nothing outlives a killed agentsh");
+    let (layer, asked) = ("parent-death", "no process survives a killed agentsh");
     let (mut held, inside) = crate::session::pipes::to_read()?;
     let mut supervisor = Command::new(&context.executable.0)
         .args([PROBE_VERB, SUPERVISE, &serde_json::to_string(facts)?])
@@ -70,7 +70,7 @@ pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer>
     }
     Ok(match (ready, gone) {
         (false, _) => Layer::new(layer, asked, "not tried", State::Absent)
-            .because("the throw-away supervisor could not start its sandbox"),
+            .because("the test supervisor could not start its sandbox"),
         (true, Some(after)) => {
             let after = after.as_secs_f64() * 1000.0;
             Layer::enforced(
@@ -99,16 +99,16 @@ pub async fn supervise(facts: Facts) -> u8 {
 
 /// The real store is opened and its chain checked; a throw-away one is written, checked, damaged and checked.
 pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
-    let (layer, asked) = ("event-store", "opens, and its hash chain holds");
+    let (layer, asked) = ("event-store", "opens, and its hash chain is valid");
     let broken =
         |why: String, remedy: String| Layer::new(layer, asked, "", State::Absent).because(why).remedy(remedy);
     match notices_damage(throw_away).await {
         Ok(true) => {}
         Ok(false) => {
-            return broken("a changed event was not noticed".to_owned(), "please report it".to_owned());
+            return broken("a changed event was not detected".to_owned(), "please report it".to_owned());
         }
         Err(error) => {
-            return broken(format!("a throw-away store: {error}"), "look for a full disk".to_owned());
+            return broken(format!("a throw-away store: {error}"), "check for a full disk".to_owned());
         }
     }
     let check = async {
@@ -120,12 +120,12 @@ pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
     };
     let place = state.display();
     match tokio::time::timeout(VERIFY_LIMIT, check).await {
-        Ok(Ok(None)) => Layer::enforced(layer, asked, format!("{place}: empty; damage is noticed")),
+        Ok(Ok(None)) => Layer::enforced(layer, asked, format!("{place}: empty; damage is detected")),
         Ok(Ok(Some(found))) if found.ok => Layer::enforced(
             layer,
             asked,
             format!(
-                "{place}: {} events in {} sessions; damage is noticed",
+                "{place}: {} events in {} sessions; damage is detected",
                 found.events,
                 found.sessions.len()
             ),
@@ -135,13 +135,13 @@ pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
             let why = format!("{} problems in {place}, first: {first}", found.problem_count);
             broken(
                 why,
-                "`agentsh events verify` shows them all; move the directory away to start anew".to_owned(),
+                "`agentsh events verify` shows them all; move the directory away to start over".to_owned(),
             )
         }
         Ok(Err(error)) => broken(error.to_string(), format!("agentsh must be able to write in {place}")),
         Err(_) => Layer::new(layer, asked, format!("{place}: opens"), State::Degraded)
-            .because("it is too large to be checked here")
-            .remedy("`agentsh events verify` reads it to its end"),
+            .because("it is too large to check here")
+            .remedy("run `agentsh events verify` to check all of it"),
     }
 }
 
@@ -183,13 +183,13 @@ pub fn below_windows() -> Option<Layer> {
         Wsl::Two => Layer::new(
             layer,
             asked,
-            "WSL 2: inside, programs of Windows do not start, and its drives may only be read",
+            "WSL 2: inside, Windows programs do not start and Windows drives are read-only",
             State::Found,
         ),
     })
 }
 
-const NO_KERNEL: &str = "WSL 1 has no kernel of Linux, and no namespaces";
+const NO_KERNEL: &str = "WSL 1 has no Linux kernel and no namespaces";
 const SECOND_KIND: &str = "in Windows: `wsl --set-version NAME 2`, with the name that `wsl --list` shows";
 
 /// Which agents are on PATH. None is executed; a hash is known if a run has computed it.
@@ -267,7 +267,7 @@ const IN_A_CONTAINER: &str = "start it with `docker run --security-opt seccomp=u
 
 fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: bool) -> String {
     if clone == "0" {
-        return "this system keeps user namespaces for root; allow them with \
+        return "this system allows user namespaces only for root; allow them with \
                 `sudo sysctl -w kernel.unprivileged_userns_clone=1`, or start agentsh as root"
             .to_owned();
     }
@@ -278,7 +278,7 @@ fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: b
         );
     }
     if apparmor == "1" {
-        return "AppArmor keeps user namespaces for programs with a profile; `sudo agentsh setup` gives agentsh one \
+        return "AppArmor allows user namespaces only for programs with a profile; `sudo agentsh setup` gives agentsh one \
                 (`agentsh setup --print` shows it), or start agentsh as root"
             .to_owned();
     }
@@ -288,7 +288,7 @@ fn remedies(message: &str, clone: &str, apparmor: &str, most: &str, container: b
     let mentioned = message.contains("clone3") || message.contains("uid_map");
     if mentioned {
         format!(
-            "allow user namespaces to this user (hardened kernels often refuse them), or start agentsh as root; in a \
+            "allow user namespaces for this user (hardened kernels often refuse them), or start agentsh as root; in a \
              container: {IN_A_CONTAINER}"
         )
     } else {

@@ -47,7 +47,7 @@ pub fn ordinary(answers: &Answers, enforcement: &[Enforcement], host: &Host) -> 
         landlock(answers.get("landlock"), enforcement),
         by_tries(
             "seccomp",
-            "calls that no program needs are refused",
+            "system system calls that no program needs are refused",
             answers.get("seccomp"),
             &["EPERM", "ENOSYS", "EPROTONOSUPPORT"],
         ),
@@ -55,7 +55,7 @@ pub fn ordinary(answers: &Answers, enforcement: &[Enforcement], host: &Host) -> 
         no_new_privileges(answers.get("no-new-privileges")),
         by_tries(
             "terminal-injection",
-            "nothing types into your terminal",
+            "programs inside cannot type into your terminal",
             answers.get("terminal"),
             &["EPERM"],
         ),
@@ -79,12 +79,12 @@ fn by_tries(layer: &str, asked: &str, answer: Option<&Answer>, errors: &[&str]) 
     let other = |attempt: &&Try| attempt.error.as_deref().is_some_and(|error| !errors.contains(&error));
     let elsewhere: Vec<&Try> = answer.forbidden.iter().filter(other).collect();
     if !elsewhere.is_empty() {
-        let why = format!("not by this layer: {}", list(&elsewhere));
+        let why = format!("not refused by this layer: {}", list(&elsewhere));
         return Layer::new(layer, asked, got, State::Degraded).because(why).remedy(REPORT);
     }
     let too_much: Vec<&Try> = answer.allowed.iter().filter(|attempt| attempt.is_refused()).collect();
     if !too_much.is_empty() {
-        let why = format!("it refuses too much: {}", list(&too_much));
+        let why = format!("it refuses calls that programs need: {}", list(&too_much));
         return Layer::new(layer, asked, got, State::Degraded).because(why).remedy(REPORT);
     }
     let mut distinct: Vec<&str> =
@@ -95,20 +95,20 @@ fn by_tries(layer: &str, asked: &str, answer: Option<&Answer>, errors: &[&str]) 
 }
 
 fn user_namespace(answer: Option<&Answer>) -> Layer {
-    let (layer, asked) = ("user-namespace", "an own one, without the host's root");
+    let (layer, asked) = ("user-namespace", "separate, without the host's root user");
     let Some(answer) = answer else { return by_tries(layer, asked, None, &[]) };
     let fact = |name: &str| answer.facts.get(name).map(String::as_str).unwrap_or_default();
     let map: Vec<&str> = fact("uid_map").split_whitespace().collect();
     match map.as_slice() {
         [_, host, "1"] if *host != "0" && fact("uid") != "0" => {
-            Layer::enforced(layer, asked, format!("one id inside, {host} on the host"))
+            Layer::enforced(layer, asked, format!("one user id inside, {host} on the host"))
         }
         _ => Layer::new(layer, asked, format!("id map `{}`", map.join(" ")), State::Absent).remedy(REPORT),
     }
 }
 
 fn mounts(answer: Option<&Answer>, host: &Host) -> Layer {
-    let asked = "an empty root, read-only, and on it what is granted";
+    let asked = "an empty read-only root that contains only what is granted";
     let row = by_tries("mount-tree", asked, answer, &["EROFS", "ENOENT"]);
     if row.state == State::Enforced && !host.hook_unchanged {
         return Layer::new("mount-tree", asked, row.got, State::Absent)
@@ -119,7 +119,7 @@ fn mounts(answer: Option<&Answer>, host: &Host) -> Layer {
 }
 
 fn processes(answer: Option<&Answer>, host: &Host) -> Layer {
-    let (layer, asked) = ("process-namespaces", "own pid, ipc, uts, cgroup and mount namespaces");
+    let (layer, asked) = ("process-namespaces", "separate pid, ipc, uts, cgroup and mount namespaces");
     let mut row = by_tries(layer, asked, answer, &["ESRCH", "ENOENT"]);
     let Some(answer) = answer else { return row };
     let shared: Vec<&str> = NAMESPACES
@@ -138,7 +138,7 @@ fn processes(answer: Option<&Answer>, host: &Host) -> Layer {
 }
 
 fn network(answer: Option<&Answer>, host: &Host) -> Layer {
-    let asked = "an own network namespace without a route";
+    let asked = "a separate network namespace without a route";
     let row = by_tries(
         "network-namespace",
         asked,
@@ -154,15 +154,15 @@ fn network(answer: Option<&Answer>, host: &Host) -> Layer {
 }
 
 fn identity(answer: Option<&Answer>, enforcement: &[Enforcement], host: &Host) -> Layer {
-    let (layer, asked) = ("id-mapped-mounts", "files of root usable without being root");
+    let (layer, asked) = ("id-mapped-mounts", "root's files are usable without being root");
     if host.uid != 0 {
         return Layer::new(layer, asked, "", State::NotNeeded)
-            .because("your files are your own inside as well");
+            .because("your files belong to you inside as well");
     }
     let less = enforcement.iter().find(|got| got.layer == "id map" && got.state != Got::Enforced);
     if let Some(less) = less {
         return Layer::new(layer, asked, &*less.got, State::Degraded).because(&*less.why).remedy(
-            "put the project on a file system that can be id-mapped (ext4, xfs, btrfs; tmpfs from Linux 6.3)",
+            "put the project on a file system with id-mapped mounts (ext4, xfs, btrfs; tmpfs from Linux 6.3)",
         );
     }
     let made = answer.is_some_and(|answer| {
@@ -184,11 +184,11 @@ fn identity(answer: Option<&Answer>, enforcement: &[Enforcement], host: &Host) -
 
 fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
     let applied = enforcement.iter().find(|got| got.layer == "landlock");
-    let asked = "the file rules once more, by a second mechanism";
+    let asked = "the file rules again, by a second mechanism";
     match applied {
         Some(applied) if applied.state == Got::Absent => Layer::new("landlock", asked, "", State::Absent)
             .because(&*applied.why)
-            .remedy("boot a kernel from 5.13 on with `landlock` among `lsm=`; until then: `agentsh run --allow-degraded`"),
+            .remedy("boot a kernel 5.13 or later with `landlock` in `lsm=`; until then: `agentsh run --allow-degraded`"),
         Some(applied) => {
             let row = by_tries("landlock", asked, answer, &["EACCES"]);
             if row.state != State::Enforced {
@@ -201,7 +201,7 @@ fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
                 Got::Enforced => Layer::enforced("landlock", asked, got),
                 _ => Layer::new("landlock", asked, got, State::Degraded)
                     .because(&*applied.why)
-                    .remedy("a kernel from 6.12 on has all of it"),
+                    .remedy("kernel 6.12 and later have all of it"),
             }
         }
         None => by_tries("landlock", asked, None, &[]),
@@ -209,7 +209,7 @@ fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
 }
 
 fn capabilities(answer: Option<&Answer>) -> Layer {
-    let mut row = by_tries("capabilities", "none, and none to be had", answer, &["EPERM", "EINVAL"]);
+    let mut row = by_tries("capabilities", "none, and none can be gained", answer, &["EPERM", "EINVAL"]);
     let Some(answer) = answer else { return row };
     let wanting: Vec<String> = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
         .into_iter()
@@ -239,7 +239,7 @@ fn capability_names(mut bits: u64) -> String {
 }
 
 fn no_new_privileges(answer: Option<&Answer>) -> Layer {
-    let mut row = by_tries("no-new-privs", "set, and not to be unset", answer, &["EINVAL"]);
+    let mut row = by_tries("no-new-privs", "set, and cannot be unset", answer, &["EINVAL"]);
     if answer.is_some_and(|answer| answer.facts.get("set").map(String::as_str) != Some("true")) {
         row.state = State::Absent;
         row.why = "it is not set inside".to_owned();
@@ -259,7 +259,7 @@ pub fn memory(probed: &Probed) -> Layer {
     let held_by_cgroup = probed.memory_in_cgroup && (ended > 0 || probed.exit_code == 137);
     match probed.ended {
         Ended::ByItself if held_by_cgroup => {
-            Layer::enforced(layer, &asked, "by cgroup: what went over it was ended")
+            Layer::enforced(layer, &asked, "by cgroup: a process above the limit was killed")
         }
         Ended::ByTheMemoryWatchdog => Layer::new(
             layer,
@@ -270,13 +270,13 @@ pub fn memory(probed: &Probed) -> Layer {
         .because(NO_CGROUP)
         .remedy(cgroup_remedy()),
         Ended::ByItself if ended > 0 => {
-            Layer::new(layer, &asked, "refused to each process alone", State::Degraded)
+            Layer::new(layer, &asked, "enforced for each process separately", State::Degraded)
                 .because(NO_CGROUP)
                 .remedy(cgroup_remedy())
         }
         _ => Layer::new(layer, &asked, "144 MiB were held", State::Absent)
             .because(if probed.memory_in_cgroup {
-                "the cgroup did not end anything; is there swap?"
+                "the cgroup killed nothing; is there swap?"
             } else {
                 "neither a cgroup nor the watchdog stopped it"
             })
@@ -305,7 +305,7 @@ pub fn cpu(probed: &Probed) -> Layer {
     let (layer, asked) = ("cpu-limit", format!("{CPU_PERCENT} % of one CPU"));
     match (probed.cpu_in_cgroup, probed.throttled) {
         (true, Some(times)) if times > 0 => {
-            Layer::enforced(layer, &asked, format!("by cgroup: a busy loop was made to wait {times} times"))
+            Layer::enforced(layer, &asked, format!("by cgroup: a busy loop was throttled {times} times"))
         }
         (true, _) => Layer::new(layer, &asked, "the quota was accepted", State::Degraded)
             .because("a busy loop was not slowed down")
@@ -318,7 +318,7 @@ pub fn cpu(probed: &Probed) -> Layer {
 /// which the answers tell was changed as well, after its bytes were copied.
 #[must_use]
 pub fn pinned(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
-    let (layer, asked) = ("pinned-execution", "changed bytes do not run; the checked ones do");
+    let (layer, asked) = ("pinned-execution", "changed bytes do not run; the checked bytes do");
     let row = by_tries(layer, asked, answers.get("pinned"), &["EROFS", "EACCES"]);
     if row.state != State::Enforced {
         return row;
@@ -338,12 +338,13 @@ pub fn pinned(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
     Layer::new(layer, asked, "", State::Absent).because(why).remedy(REPORT)
 }
 
-const NO_CGROUP: &str = "no such cgroup may be made here: it takes root, or one that was handed to this user";
+const NO_CGROUP: &str =
+    "agentsh cannot create such a cgroup here: that needs root, or a cgroup that is delegated to this user";
 
 /// Empty where nothing can be done: an ordinary user makes no cgroups.
 fn cgroup_remedy() -> &'static str {
     if rustix::process::geteuid().is_root() {
-        "start agentsh in a cgroup whose parent hands the controller down (see its cgroup.subtree_control)"
+        "start agentsh in a cgroup whose parent enables the controller (see its cgroup.subtree_control)"
     } else {
         ""
     }

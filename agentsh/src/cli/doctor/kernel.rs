@@ -17,7 +17,7 @@ const TRIES: u64 = 4;
 pub async fn examine(stage: &Stage) -> Layer {
     if let Err(error) = ebpf::permitted() {
         return Layer::new(LAYER, ASKED, "userns instead", State::NotNeeded)
-            .because(format!("{error}; names, TLS and HTTP hosts are checked without it"));
+            .because(format!("{error}; names, TLS and HTTP hosts are checked without eBPF"));
     }
     match refused(stage).await {
         Ok(refused) if refused >= TRIES => {
@@ -36,7 +36,7 @@ async fn refused(stage: &Stage) -> Result<u64, String> {
     let (below, parent) = context
         .hierarchies
         .below(&format!("agentsh-{}-doctor-net", std::process::id()))
-        .map_err(|error| format!("no control group of version 2 can be made here: {error}"))?;
+        .map_err(|error| format!("cannot create a cgroup (version 2) here: {error}"))?;
     let attached = loaded.attach(parent.as_fd()).map_err(|error| error.to_string())?;
     context.hierarchies = below;
     let arguments = stage::arguments(&stage.facts, &["network"]);

@@ -23,7 +23,7 @@ use super::{exit, fail};
 /// Where standard output is not a terminal: programs read `--json`.
 const COLUMNS: u16 = 100;
 
-const NO_SANDBOX: &str = "no sandbox can be started";
+const NO_SANDBOX: &str = "cannot start a sandbox";
 /// The hidden verb of the inside.
 pub const PROBE_VERB: &str = "__probe";
 

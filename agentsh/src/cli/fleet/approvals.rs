@@ -39,7 +39,7 @@ impl Asked {
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
             _ => Err(Failure::No(format!(
-                "no question '{}' waits; `agentsh approvals list --fleet URL` shows what does",
+                "no pending question '{}'; `agentsh approvals list --fleet URL` shows them",
                 escape::line(id)
             ))),
         }

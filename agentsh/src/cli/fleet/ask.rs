@@ -110,7 +110,7 @@ impl Fleet {
         let names = self.names().await?;
         let (listed, hosts) = match query {
             Query::Tools(_) => {
-                let why = "`mcp tools` is asked on the host itself; a fleet answers servers, calls, events and detections";
+                let why = "a fleet does not answer `mcp tools`: run it on the host; it answers servers, calls, events and detections";
                 return Err(Failure::Usage(why.to_owned()));
             }
             Query::Servers(_) => self.servers(query, filter, context).await?,
@@ -392,8 +392,7 @@ fn raws(rows: &[Row]) -> Result<Vec<Raw>, Failure> {
         })
     };
     let read: Option<Vec<Raw>> = rows.iter().map(raw).collect();
-    let mut raws =
-        read.ok_or_else(|| Failure::Failed("the server's answer has rows that are none".to_owned()))?;
+    let mut raws = read.ok_or_else(|| Failure::Failed("the server's answer has invalid rows".to_owned()))?;
     raws.sort_by_key(|raw| raw.id);
     raws.dedup_by_key(|raw| raw.id);
     Ok(raws)

@@ -55,7 +55,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> R
     let forwarder = if is_forwarding {
         "a process forwards"
     } else {
-        "no process forwards now; the next session starts one, or `agentsh fleet forward`"
+        "no process forwards now; the next session, or `agentsh fleet forward`, starts one"
     };
     looks.push(look(true, "forwarder", forwarder));
     if let Some((is_well, said)) = Surroundings::here().ok().and_then(|place| bundle::stands(&place)) {
@@ -79,7 +79,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> R
         looks.push(look(
             position.id == 0,
             "record",
-            format!("nothing is recorded, and {} events are there", position.id),
+            format!("nothing is recorded here, but the server has {} events", position.id),
         ));
         return Ok(());
     };
@@ -92,9 +92,9 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> R
         does_fit && lag < USUAL_LAG,
         "record",
         if does_fit {
-            format!("{} of {newest} events are there", position.id)
+            format!("the server has {} of {newest} events", position.id)
         } else {
-            format!("event {} is another one than the one that is there: the record was changed", position.id)
+            format!("event {} differs from the one on the server: the record was changed", position.id)
         },
     ));
     Ok(())
@@ -110,7 +110,7 @@ fn spool(state_dir: &Path, waiting: i64) -> Option<Look> {
     let disk = rustix::fs::statvfs(state_dir).ok()?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let detail = format!(
-        "{waiting} events wait in a journal of {} MiB; its disk has {} MiB left, and without room for the record no session runs",
+        "{waiting} events wait in a journal of {} MiB; its disk has {} MiB left, and without space for the record no session starts",
         taken >> 20,
         free >> 20
     );

@@ -20,23 +20,23 @@ pub struct EnrolArgs {
     /// The fleet server: https, or http on this machine
     #[arg(long)]
     url: String,
-    /// What `agentsh fleet token` printed; `-` reads it from standard input, where others do not see it
+    /// The output of `agentsh fleet token`; `-` reads it from standard input, where other users cannot see it
     #[arg(long)]
     token: String,
-    /// How people see this host; by default its name and the user's
+    /// Display name of this host; by default host name and user name
     #[arg(long)]
     name: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct ForwardArgs {
-    /// End when everything is sent that is on record now
+    /// Exit when all events recorded so far are sent
     #[arg(long)]
     once: bool,
-    /// End after a minute without anything new
+    /// Exit after a minute without new events
     #[arg(long, conflicts_with = "once")]
     until_idle: bool,
-    /// Compare the whole record with what was sent, which happens every six hours anyway
+    /// Compare the whole record with what was sent (this also happens every six hours)
     #[arg(long)]
     check: bool,
 }
@@ -80,7 +80,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
     // An enrolment that holds stays until there is a new one.
     let keep_at = if path.exists() { &pending } else { &path };
     place::write(keep_at, &file).map_err(unusable)?;
-    let key = HostKey::read(&file.key).ok_or_else(|| Failure::Failed("the key cannot be used".to_owned()))?;
+    let key = HostKey::read(&file.key).ok_or_else(|| Failure::Failed("cannot use the key".to_owned()))?;
     let asked = Enrol {
         token,
         name: file.name.clone(),

@@ -26,17 +26,17 @@ pub struct FleetArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Serve: take the records of hosts, and answer questions about them
+    /// Serve: receive the records of hosts, and answer queries
     Serve(Box<serve::ServeArgs>),
-    /// Make a token that enrols one host, or gives one person a role; it can be used once
+    /// Create a one-time token that enrols a host or gives a person a role
     Token(people::TokenArgs),
-    /// Enrol this host: its key stays here, and from then on it forwards its record
+    /// Enrol this host: it keeps its key and forwards its record from now on
     Enrol(host::EnrolArgs),
     /// Forward the record of this host; sessions of an enrolled host start it
     Forward(host::ForwardArgs),
-    /// Get a credential, to ask a fleet server
+    /// Get a credential for queries to a fleet server
     Login(people::LoginArgs),
-    /// List the hosts, and what does not fit to what they sent
+    /// List the hosts, and differences from what they sent
     Hosts {
         /// List the credentials of people instead
         #[arg(long)]
@@ -46,25 +46,25 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Go on with a host that is refused, after looking into it
+    /// Accept a refused host again, after an investigation
     Accept {
         /// Its id
         host: String,
         #[command(flatten)]
         at: people::At,
     },
-    /// Take nothing from a host any more, or nothing from a person
+    /// Revoke a host or a person
     Revoke {
         /// The id of the host
         #[arg(required_unless_present = "credential")]
         host: Option<String>,
-        /// The name that the credential of a person was made with
+        /// Name of the person's credential
         #[arg(long, value_name = "NAME", conflicts_with = "host")]
         credential: Option<String>,
         #[command(flatten)]
         at: people::At,
     },
-    /// Look whether this host forwards, and whether the server is well
+    /// Check whether this host forwards and the server works
     Doctor {
         #[command(flatten)]
         at: people::At,

@@ -28,13 +28,13 @@ pub struct At {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Role {
-    /// A host, which forwards its record
+    /// A host that forwards its record
     Host,
     /// Looks
     Viewer,
-    /// Also accepts what was found about a host
+    /// Also accepts differences of a host
     Approver,
-    /// Also makes tokens, and revokes
+    /// Also creates and revokes tokens
     Admin,
 }
 
@@ -43,13 +43,13 @@ pub struct TokenArgs {
     /// What the token is for
     #[arg(long, value_enum, default_value_t = Role::Host)]
     role: Role,
-    /// How the host or the person is called; a host says a name of its own without it
+    /// Name of the host or person; without it a host uses its own
     #[arg(long, default_value = "")]
     name: String,
-    /// For how many hours it can be used
+    /// Lifetime in hours
     #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8760))]
     valid_for: u32,
-    /// The id of a host that is enrolled again, with another key
+    /// Id of a host to enrol again with another key
     #[arg(long, value_name = "HOST")]
     again: Option<String>,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub struct LoginArgs {
     /// The fleet server: https, or http on this machine
     #[arg(long)]
     url: String,
-    /// What `agentsh fleet token` printed; `-` reads it from standard input, where others do not see it
+    /// The output of `agentsh fleet token`; `-` reads it from standard input, where other users cannot see it
     #[arg(long)]
     token: String,
 }
@@ -93,7 +93,7 @@ impl At {
             (Some(url), _) => url.clone(),
             (None, Some(known)) => known.url.clone(),
             (None, None) => {
-                let why = "no fleet server is known: name one with --fleet, or `agentsh fleet login`";
+                let why = "no fleet server: use --fleet URL, or `agentsh fleet login`";
                 return Err(Failure::Usage(why.to_owned()));
             }
         };
@@ -128,7 +128,7 @@ impl TokenArgs {
     /// When nothing can be written.
     pub fn print(&self, got: &GotToken, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
         writeln!(out, "{}", got.token)?;
-        writeln!(err, "it can be used once, until {}", crate::store::shown_time(&got.expires_at))?;
+        writeln!(err, "valid once, until {}", crate::store::shown_time(&got.expires_at))?;
         Ok(OK)
     }
 }
@@ -238,12 +238,7 @@ pub(super) async fn revoke(
 ) -> Result<u8, Failure> {
     let asked = RevokePeople { name: name.to_owned() };
     let done: Revoked = at.client(context)?.post("/v1/credentials/revoke", &asked).await.map_err(failure)?;
-    writeln!(
-        out,
-        "{} credentials of '{}' are revoked, and its unused tokens",
-        done.revoked,
-        escape::line(name)
-    )?;
+    writeln!(out, "revoked {} credentials of '{}', and its unused tokens", done.revoked, escape::line(name))?;
     Ok(OK)
 }
 

@@ -7,30 +7,30 @@ use clap::{Args, ValueEnum};
 
 #[derive(Clone, Debug, Args)]
 pub struct ServeArgs {
-    /// Where to listen: an address of the loopback, unless there is TLS
+    /// Address to listen on; without TLS a loopback address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8700")]
     pub listen: SocketAddr,
     #[command(flatten)]
     pub database: Place,
-    /// The server's certificate and those above it, as PEM
+    /// The server's certificate chain, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The key of the certificate, as PEM
+    /// The private key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// A proxy in front of the server ends TLS
+    /// A proxy in front of the server terminates TLS
     #[arg(long)]
     pub behind_proxy: bool,
-    /// Forget events this many days after they arrived; without it they stay
+    /// Delete events this many days after they arrived; without it they are kept
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub keep: Option<u32>,
-    /// A directory of signed policy bundles that hosts may fetch
+    /// Directory with signed policy bundles for the hosts
     #[arg(long, value_name = "DIRECTORY")]
     pub bundles: Option<PathBuf>,
-    /// Also serve a registry of interfaces below /registry: what nobody has registered is registered by approvers, or by hosts too
+    /// Also serve a registry of interfaces at /registry; says who may register new interfaces: approvers only, or hosts too
     #[arg(long, value_enum)]
     pub registry: Option<Registers>,
-    /// A request for approval of an interface that nobody answers ends after this many days
+    /// Days until an unanswered request for approval of an interface expires
     #[arg(long, value_name = "DAYS", default_value_t = 7, requires = "registry",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub answer_within: u32,
@@ -38,11 +38,10 @@ pub struct ServeArgs {
     pub oidc: OidcArgs,
 }
 
-/// Where the server keeps what it has.
+/// Database of the server.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// postgres://USER@HOST/NAME, or a file of SQLite; otherwise AGENTSH_FLEET_DATABASE, which shows no password to other
-    /// users, or a file in agentsh's state directory
+    /// postgres://USER@HOST/NAME, or a file of SQLite; default: AGENTSH_FLEET_DATABASE (other users cannot see its password), or a file in agentsh's state directory
     #[arg(long, value_name = "URL|FILE")]
     pub database: Option<String>,
 }
@@ -58,33 +57,33 @@ impl Place {
 
 #[derive(Clone, Debug, Args)]
 pub struct OidcArgs {
-    /// People also sign in to the pages at this OpenID provider: its issuer, as it spells itself
+    /// Issuer URL of an OpenID provider at which people sign in to the pages
     #[arg(long, value_name = "URL", requires_all = ["oidc_client", "public_url"])]
     pub oidc_issuer: Option<String>,
     /// The client id of this server there. A secret is read from AGENTSH_FLEET_OIDC_SECRET
     #[arg(long, value_name = "ID", requires = "oidc_issuer")]
     pub oidc_client: Option<String>,
-    /// Where browsers find the pages, such as https://fleet.example; `/sign-in/callback` below it is the redirect address
+    /// Public URL of the pages, such as https://fleet.example; `/sign-in/callback` below it is the redirect address
     #[arg(long, value_name = "URL", requires = "oidc_issuer")]
     pub public_url: Option<String>,
     /// The claim of the id token that gives roles; `a.b` is the member b of a
     #[arg(long, value_name = "CLAIM", default_value = "roles")]
     pub oidc_claim: String,
-    /// A role for a value of this claim, such as admin=security; without any, the values viewer, approver and admin count
+    /// Map a role to a value of this claim, such as admin=security; by default the values viewer, approver and admin
     #[arg(long, value_name = "ROLE=VALUE")]
     pub oidc_role: Vec<String>,
-    /// The claim that names people in records; the subject where it is missing
+    /// The claim with the person's name for records; by default the subject
     #[arg(long, value_name = "CLAIM", default_value = "preferred_username")]
     pub oidc_name: String,
-    /// A further scope that is asked for, such as groups
+    /// An additional scope to request, such as groups
     #[arg(long, value_name = "SCOPE")]
     pub oidc_scope: Vec<String>,
 }
 
-/// Who registers what nobody has registered.
+/// Who may register new interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Registers {
-    /// Approvers; hosts ask for it
+    /// Approvers only; hosts request approval
     Closed,
     /// Hosts too
     Open,

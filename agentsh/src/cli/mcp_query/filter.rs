@@ -24,20 +24,19 @@ pub struct Filter {
     /// Only events of this type, such as mcp_tool_changed (`events` alone)
     #[arg(long = "type", value_name = "TYPE")]
     pub kind: Option<String>,
-    /// Only what was decided like this: allow, alert or block; for calls also undelivered: allowed, and never taken by
-    /// the server
+    /// Only this decision: allow, alert or block; for calls also undelivered: allowed, but never received by the server
     #[arg(long, value_name = "ACTION")]
     pub action: Option<String>,
     /// Only this severity: low, medium, high or critical (`events` and `detections`)
     #[arg(long, value_name = "SEVERITY")]
     pub severity: Option<String>,
-    /// Only what is newer: 45s, 30m, 1h, 2d, 1w, or a time as in RFC 3339
+    /// Only newer entries: 45s, 30m, 1h, 2d, 1w, or an RFC 3339 time
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// At most this many, the newest ones
+    /// Maximum number of entries, newest first
     #[arg(long, value_name = "N", default_value_t = EventFilter::DEFAULT_LIMIT)]
     pub limit: u64,
-    /// Ask a fleet server, for all of its hosts (not `tools`)
+    /// Query a fleet server for all its hosts (not `tools`)
     #[arg(long, value_name = "URL")]
     pub fleet: Option<String>,
     /// Only this host of the fleet, by name or id
@@ -114,7 +113,7 @@ impl Filter {
         for ((option, value, verbs), has) in given.into_iter().zip(has) {
             if value.is_some() && !has {
                 return Err(Failure::Usage(format!(
-                    "`mcp {verb}` cannot be narrowed by {option}; it is for `mcp {}`",
+                    "`mcp {verb}` has no {option}; `mcp {}` has",
                     verbs.join("`, `mcp ")
                 )));
             }
@@ -152,7 +151,7 @@ fn known(server: &str, ids: &[String]) -> Result<(), Failure> {
     if ids.iter().any(|id| id == server) {
         return Ok(());
     }
-    Err(Failure::No(format!("no server '{server}' is on record; there {}", super::super::output::named(ids))))
+    Err(Failure::No(format!("no server '{server}' on record; there {}", super::super::output::named(ids))))
 }
 
 /// `1h` before `now`, or a point in time.

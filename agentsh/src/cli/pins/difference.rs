@@ -112,7 +112,7 @@ impl Difference {
                         writeln!(out, "    {}", line(text))?;
                     }
                 }
-                None => writeln!(out, "    (its content is not kept: binary, or too big)")?,
+                None => writeln!(out, "    (content not kept: binary or too large)")?,
             }
         }
         writeln!(

@@ -41,7 +41,7 @@ pub(super) async fn list(
         return json(out, &listed);
     }
     if listed.is_empty() {
-        writeln!(err, "nothing that a server offers is pinned; its first listing is")?;
+        writeln!(err, "no tools, prompts or resources are pinned; a server's first listing pins them")?;
     }
     let rows = listed.iter().map(|Listed { pin, refused_hash }| {
         let by = match pin.trusted_by {
@@ -79,7 +79,7 @@ pub(super) async fn trust(
         writeln!(out, "trusted {server}: {} {name} {}", pin.kind.as_str(), pin.hash)?;
     }
     if trusted.is_empty() && which.is_offered() {
-        return Err(Failure::No("nothing that it offers was refused".to_owned()));
+        return Err(Failure::No("none of its tools, prompts or resources was refused".to_owned()));
     }
     Ok(!trusted.is_empty())
 }
@@ -95,7 +95,9 @@ pub(super) async fn trust_hash(
     let (pins, changed) = store.interfaces(which.interface()).await?;
     if let Some(other) = changed.iter().find(|change| plain(&change.hash) != plain(asked)) {
         let (name, hash) = (escape::line(&other.name), &other.hash);
-        return Err(Failure::No(format!("'{name}' was offered with the hash {hash}, and not with that one")));
+        return Err(Failure::No(format!(
+            "'{name}' was offered with the hash {hash}, not with the given one"
+        )));
     }
     if !changed.is_empty() {
         return trust(store, which, true, out).await.map(|_| ());
@@ -107,7 +109,7 @@ pub(super) async fn trust_hash(
         } else {
             format!("pinned is {}", known.join(", "))
         };
-        return Err(Failure::No(format!("nothing with this hash was offered; {known}")));
+        return Err(Failure::No(format!("no offer has this hash; {known}")));
     };
     if which.json {
         return json(out, &[pin]);

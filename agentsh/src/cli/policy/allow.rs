@@ -27,16 +27,16 @@ pub struct AllowArgs {
     /// `.`, or a tool as SERVER/TOOL
     #[arg(value_name = "HOST|PATH|SERVER/TOOL", required_unless_present_any = ["tool", "env"])]
     words: Vec<String>,
-    /// The words are paths, and may be written as well
+    /// The arguments are paths, and may be written too
     #[arg(long)]
     write: bool,
-    /// A tool, whatever its name looks like
+    /// The argument is a tool, even if it looks like a host or path
     #[arg(long, value_name = "SERVER/TOOL")]
     tool: Vec<String>,
     /// An environment variable
     #[arg(long, value_name = "NAME")]
     env: Vec<String>,
-    /// For this MCP server instead of the agent
+    /// For this MCP server instead of for the agent
     #[arg(long, value_name = "ID")]
     server: Option<String>,
     /// The file to change; by default your own: ~/.config/agentsh/policy.yaml
@@ -97,7 +97,7 @@ pub(super) async fn allow(
         let line = if is_here { answer.rule.line } else { line };
         writeln!(out, "{}: {}:{line}", want.what, file.path.display())?;
     }
-    writeln!(err, "it holds for sessions that start from now on")?;
+    writeln!(err, "this applies to sessions that start from now on")?;
     Ok(OK)
 }
 
@@ -168,7 +168,7 @@ impl File {
             })?;
             text = more;
         }
-        Err(Failure::No(format!("nothing was written: {} still, whatever is added", want.what)))
+        Err(Failure::No(format!("nothing was written: {} even with the new rule", want.what)))
     }
 
     fn stays_closed(&self, want: &Want, answer: &Answer, policy: &Policy) -> Failure {
@@ -176,9 +176,9 @@ impl File {
         let other = project.filter(|file| Path::new(file) != self.path);
         let advice = match (&answer.change, other) {
             _ if answer.rule.line > 0 => {
-                format!("; take out line {} of {}", answer.rule.line, answer.rule.file)
+                format!("; remove line {} of {}", answer.rule.line, answer.rule.file)
             }
-            (Some(_), Some(file)) => format!("; {file} takes it away again: add `--file {file}`"),
+            (Some(_), Some(file)) => format!("; {file} overrides it: add `--file {file}`"),
             _ => String::new(),
         };
         Failure::No(format!(
@@ -206,7 +206,7 @@ fn check(want: &Want, piece: &str, place: &Surroundings) -> Result<(), Failure> 
     let own = OWN.iter().map(|own| place.home.join(own));
     if own.chain([place.state.clone(), place.config_home.join("agentsh")]).any(|own| path.starts_with(own)) {
         return Err(Failure::No(format!(
-            "{shown} is agentsh's own: no sandbox ever sees it; nothing was written"
+            "{shown} belongs to agentsh: no sandbox ever sees it; nothing was written"
         )));
     }
     let is_pattern = text.contains(['*', '?']);
@@ -277,7 +277,7 @@ fn tool(word: &str, from: Option<&ServerId>) -> Result<Want, String> {
         return Err(format!("'{shown}' is not a tool: its name has a control character"));
     }
     if from.is_some_and(|from| *from != server) {
-        return Err(format!("--server says another server than '{shown}'"));
+        return Err(format!("--server names a different server than '{shown}'"));
     }
     Ok(Want { what: format!("{shown} may be called"), from: Some(server), question, piece: None })
 }

@@ -25,9 +25,9 @@ pub(in crate::cli) struct BundleArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make a pair of keys without a password, in the format of minisign (whose own keys can be used as well)
+    /// Create a key pair without a password, in the format of minisign (minisign's keys work too)
     Keygen {
-        /// Gets the secret key; the public one goes beside it, with `.pub` behind its name
+        /// File for the secret key; the public key goes next to it, as the same name with `.pub`
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -40,19 +40,19 @@ enum Verb {
         /// The policy
         #[arg(value_name = "FILE")]
         policy: PathBuf,
-        /// What the organisation is called
+        /// Name of the organisation
         #[arg(long)]
         name: String,
-        /// Counts up: hosts refuse an older one
+        /// Version number; hosts refuse a lower one
         #[arg(long)]
         version: u32,
         /// Such as `90d`, or a time such as 2027-01-31T00:00:00Z
         #[arg(long, value_name = "DURATION|TIME")]
         expires: String,
-        /// A section that the layers above may only narrow, such as `agent.network`
+        /// Lock a section, such as `agent.network`: the layers above may only narrow it
         #[arg(long, value_name = "SECTION")]
         lock: Vec<String>,
-        /// A section that the version before locked, and that this one opens
+        /// Unlock a section that the previous version locked
         #[arg(long, value_name = "SECTION")]
         widen: Vec<String>,
         /// The secret key
@@ -62,28 +62,28 @@ enum Verb {
         #[arg(long, short, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Check a bundle, without taking it (exit 1: it is not good)
+    /// Verify a bundle without installing it (exit 1: not valid)
     Verify {
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
         keys: Keys,
     },
-    /// Fetch the bundle of the organisation that organisation.yaml names (exit 1: refused, the one in force stays)
+    /// Fetch and install the bundle of the organisation in organisation.yaml (exit 1: refused, the current one stays)
     Pull,
-    /// Say which organisation's policy is in force here
+    /// Show which organisation's policy is in force here
     Status {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Say what a bundle would have refused of what went through lately, beyond what is refused now (exit 1: something)
+    /// Show what a bundle would have refused of recent calls and connections that passed (exit 1: at least one)
     Try(attempt::Attempt),
 }
 
 #[derive(Debug, Args)]
 struct Keys {
-    /// A public key in place of those of organisation.yaml
+    /// A public key, instead of those in organisation.yaml
     #[arg(long = "public-key", value_name = "KEY")]
     public_key: Vec<String>,
 }
@@ -113,7 +113,7 @@ pub(super) async fn run(args: &BundleArgs, place: &Surroundings, out: &mut dyn W
 }
 
 fn keygen(file: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
-    let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("no key can be made: {why}"));
+    let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("cannot create a key: {why}"));
     let pair = KeyPair::generate_unencrypted_keypair().map_err(|error| failed(&error))?;
     let secret = pair.sk.to_box(None).map_err(|error| failed(&error))?.into_string();
     let public = pair.pk.to_box().map_err(|error| failed(&error))?.into_string();
@@ -128,7 +128,7 @@ fn keygen(file: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
 /// Never over what is there.
 fn create(file: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
-        Failure::Failed(format!("{} cannot be written: {error}", escape::line(&file.display().to_string())))
+        Failure::Failed(format!("cannot write {}: {error}", escape::line(&file.display().to_string())))
     };
     let mut made =
         std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(file).map_err(failed)?;
@@ -137,7 +137,7 @@ fn create(file: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
 
 fn text_of(file: &Path) -> Result<String, Failure> {
     let failed = |why: &dyn std::fmt::Display| {
-        Failure::Failed(format!("{} cannot be read: {why}", escape::line(&file.display().to_string())))
+        Failure::Failed(format!("cannot read {}: {why}", escape::line(&file.display().to_string())))
     };
     let mut text = String::new();
     let opened = std::fs::File::open(file).map_err(|error| failed(&error))?;
@@ -166,7 +166,7 @@ fn sign(
     output: &Path,
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("it cannot be signed: {why}"));
+    let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("cannot sign it: {why}"));
     let body = bundle::body(&manifest.to_string(), &text_of(policy)?).map_err(|error| failed(&error))?;
     let secret = SecretKeyBox::from_string(&text_of(key)?).map_err(|error| failed(&error))?;
     // One with a password asks for it on the terminal.
@@ -198,9 +198,7 @@ fn organisation(place: &Surroundings) -> Result<Option<Organisation>, Failure> {
 fn open(file: &Path, keys: &Keys, place: &Surroundings) -> Result<Bundle, Failure> {
     let keys = match (keys.public_key.as_slice(), organisation(place)?) {
         ([], None) => {
-            return Err(Failure::Usage(
-                "by whom it should be signed is not known: give --public-key KEY".to_owned(),
-            ));
+            return Err(Failure::Usage("the signer is not known: give --public-key KEY".to_owned()));
         }
         ([], Some(organisation)) => organisation.keys,
         (given, _) => given.to_vec(),
@@ -237,10 +235,10 @@ pub(super) fn standing(found: &InForce) -> String {
         text.push_str(&format!(", locked: {}", paths(&found.locks)));
     }
     if found.is_expired {
-        text.push_str("; expired, and in force until another one can be had");
+        text.push_str("; expired, in force until a new one is fetched");
     }
     if let Some(why) = &found.refused {
-        text.push_str(&format!("; another one was refused: {}", escape::line(why)));
+        text.push_str(&format!("; a newer one was refused: {}", escape::line(why)));
     }
     text
 }
@@ -272,7 +270,7 @@ pub(in crate::cli) async fn pull(place: &Surroundings, out: &mut dyn Write) -> R
     let organisation = organisation(place)?.ok_or_else(|| {
         let file = place.config_home.join("agentsh").join(policy::organisation::FILE);
         Failure::Failed(format!(
-            "no organisation is named; write {} with `name`, `source` and `keys`",
+            "no organisation is configured; write {} with `name`, `source` and `keys`",
             file.display()
         ))
     })?;
@@ -290,11 +288,7 @@ pub(in crate::cli) async fn pull(place: &Surroundings, out: &mut dyn Write) -> R
     };
     // Nobody answered: that says nothing about the one that is kept.
     let text = fetched.map_err(|why| {
-        Failure::Failed(format!(
-            "{} cannot be fetched: {}; {stays}",
-            escape::line(source),
-            escape::line(&why)
-        ))
+        Failure::Failed(format!("cannot fetch {}: {}; {stays}", escape::line(source), escape::line(&why)))
     })?;
     let now = Timestamp::now();
     match organisation.accept(&text, now) {
@@ -309,16 +303,16 @@ pub(in crate::cli) async fn pull(place: &Surroundings, out: &mut dyn Write) -> R
             let said =
                 write_beside(&organisation.refusal(), format!("{why} (offered at {now})\n").as_bytes());
             let unsaid =
-                said.err().map(|error| format!("; reports will not say so: {error}")).unwrap_or_default();
+                said.err().map(|error| format!("; this is not recorded: {error}")).unwrap_or_default();
             let from = escape::line(source);
-            Err(Failure::No(format!("the bundle of {from} is refused: {why}; {stays}{unsaid}")))
+            Err(Failure::No(format!("refused the bundle from {from}: {why}; {stays}{unsaid}")))
         }
     }
 }
 
 fn keep(organisation: &Organisation, bundle: &Bundle) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
-        Failure::Failed(format!("{} cannot be written: {error}", organisation.kept().display()))
+        Failure::Failed(format!("cannot write {}: {error}", organisation.kept().display()))
     };
     write_beside(&organisation.kept(), bundle.text.as_bytes()).map_err(failed)?;
     match std::fs::remove_file(organisation.refusal()) {
@@ -346,7 +340,7 @@ fn status(as_json: bool, place: &Surroundings, out: &mut dyn Write) -> Result<u8
     let Some(organisation) = organisation(place)? else {
         match as_json {
             true => writeln!(out, "{}", json!({"organisation": null}))?,
-            false => writeln!(out, "no organisation is named here")?,
+            false => writeln!(out, "no organisation is configured here")?,
         }
         return Ok(OK);
     };

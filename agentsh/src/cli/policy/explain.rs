@@ -19,13 +19,13 @@ use crate::store::escape;
 use crate::types::{RuleRef, ServerId};
 
 /// What no policy says, and what is therefore not in the answer.
-const FROM_COMMAND: &str = "paths that stand on the server's command line are opened when it starts, for writing too, and \
+const FROM_COMMAND: &str = "paths on the server's command line are granted when it starts, for writing too, and \
     so is what its profile takes from its arguments and variables; this answer is about the policy alone";
 
 /// Programs that look into others.
 const TRACERS: [&str; 7] = ["gdb", "gdbserver", "lldb", "strace", "ltrace", "perf", "rr"];
 const TRACING: &str =
-    "it reaches processes of its own sandbox alone: none of this machine, of another server or of the agent";
+    "it reaches only processes of its own sandbox, not those of this machine, other servers or the agent";
 
 /// An answer, and whose it is.
 pub(in crate::cli) struct Explained {
@@ -71,7 +71,7 @@ impl Explained {
         let mut answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
         if let (Some(server), Question::Tool(tool), true) = (&from, &question, answer.allow) {
             let arguments = arguments.map(|text| crate::json::read(text.as_bytes())).transpose();
-            let arguments = arguments.map_err(|why| format!("error: --arguments is no JSON: {why}\n"))?;
+            let arguments = arguments.map_err(|why| format!("error: --arguments is not JSON: {why}\n"))?;
             called(&policy, server, tool, arguments.as_ref(), &mut answer);
         }
         let beware = answer.change.as_ref().filter(|_| !answer.allow);
@@ -144,7 +144,7 @@ pub(super) async fn explain(
     if let Some(id) = explained.unknown.as_ref().filter(|_| server.is_some()) {
         writeln!(
             err,
-            "note: no server '{}' is pinned here or in the policy: this is the answer for any server like that",
+            "note: no server '{}' is pinned or in the policy: this is the answer for any unknown server",
             escape::line(&id.0)
         )?;
     }
@@ -246,7 +246,7 @@ fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>,
     if let Some(text) = &args.tool {
         return match (policy::tool(text), from) {
             (Some((named, _)), Some(from)) if named != from => {
-                Err(format!("--server says `{from}`, but --tool says `{named}`"))
+                Err(format!("--server is `{from}`, but --tool names `{named}`"))
             }
             (Some((named, question)), _) => Ok((Some(named), question)),
             (None, Some(from)) => Ok((Some(from), Question::Tool(text.clone()))),

@@ -67,7 +67,7 @@ pub(super) async fn explain(
     }
     let shown = |id: &ServerId| escape::line(&id.0).into_owned();
     writeln!(out, "from '{}': its results are {source} ({})", shown(&from.id), from.by)?;
-    writeln!(out, "to '{}': what it is told is {sink} ({})", shown(&to.id), to.by)?;
+    writeln!(out, "to '{}': data sent to it is {sink} ({})", shown(&to.id), to.by)?;
     // Prose and code may go without a word; a copy of a value is another thing.
     let is_shared = passes(&policy, from, to).is_none() && from.labels.shares_with(to.labels);
     let what = if is_shared { "a copy of a secret or personal data" } else { "a copy" };
@@ -75,7 +75,7 @@ pub(super) async fn explain(
         writeln!(out, "a call that carries a copy of prose or code: {} ({label_rule})", label.sentence())?;
     }
     writeln!(out, "a call that carries {what}: {} ({copy_rule})", copy.sentence())?;
-    writeln!(out, "a call without one, after something was read: {} ({label_rule})", label.sentence())?;
+    writeln!(out, "a call without a copy, after something was read: {} ({label_rule})", label.sentence())?;
     if code == NO {
         writeln!(
             out,
@@ -153,9 +153,9 @@ impl Strictness {
     fn sentence(self) -> &'static str {
         match self {
             Self::Passes => "goes on",
-            Self::Alert => "goes on, with an alert on record",
+            Self::Alert => "passes, with an alert on record",
             Self::AskOrAlert => {
-                "waits for a person once for this pair; where nobody can answer it goes on, with one alert"
+                "waits for a person once for this pair; if nobody can answer, it passes with one alert"
             }
             Self::Ask => "waits for a person",
             Self::Block => "is refused",
@@ -181,8 +181,8 @@ impl End {
         let by = match (written, &known.profile, &known.package) {
             (Some(rule), ..) => rule.to_string(),
             (None, Some(profile), _) => format!("profile {}", profile.file),
-            (None, None, Some(package)) => format!("what is known of {package}"),
-            (None, None, None) => "nothing is known of it: the strictest".to_owned(),
+            (None, None, Some(package)) => format!("known properties of {package}"),
+            (None, None, None) => "nothing is known: the strictest".to_owned(),
         };
         Ok(Self { id, labels, by })
     }

@@ -209,13 +209,13 @@ impl Observed {
 
     fn policy(&self, session: &str, paths: &PathContext, is_cut: bool) -> String {
         let mut text = format!(
-            "# What session {session} needed. Read it before you use it: put it in place of your own policy, or name it with\n\
+            "# What session {session} needed. Read it before you use it: replace your own policy with it, or pass it with\n\
              # `agentsh run --policy FILE`. Which files a program opened is not on record: `filesystem` has what was granted, and what\n\
              # was refused although no rule named it. Take out what it has no business with.\n"
         );
         if is_cut {
             let _infallible =
-                writeln!(text, "# The session was long: only its last {MAX_EVENTS} events were looked at.");
+                writeln!(text, "# The session was long: only its last {MAX_EVENTS} events were examined.");
         }
         text.push_str("version: 1\n");
         self.agent(paths, &mut text);

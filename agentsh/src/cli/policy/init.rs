@@ -25,7 +25,7 @@ pub(super) fn init(
             Ok(0)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            writeln!(err, "error: {} is there already and stays as it is", path.display())?;
+            writeln!(err, "error: {} already exists and is unchanged", path.display())?;
             Ok(FAILED)
         }
         Err(error) => {

@@ -62,7 +62,7 @@ fn process(
             if let Some(start) = start_of(value, context) {
                 if !start.exists() {
                     let text =
-                        format!("`{}` opens nothing: {} does not exist here", entry.value, start.display());
+                        format!("`{}` grants nothing: {} does not exist here", entry.value, start.display());
                     warn(&entry.rule, text);
                 }
                 continue;
@@ -71,7 +71,7 @@ fn process(
             if !answer.allow {
                 warn(&entry.rule, format!("`{}` opens nothing: {}", entry.value, answer.text));
             } else if !place::resolve(value, context).exists() {
-                let text = format!("`{}` does not exist here, so that it opens nothing", entry.value);
+                let text = format!("`{}` does not exist here, so it grants nothing", entry.value);
                 warn(&entry.rule, text);
             }
         }
@@ -79,7 +79,8 @@ fn process(
     for entry in own(&of.exec.allow) {
         let start = start_of(&entry.value, context).unwrap_or_else(|| place::resolve(&entry.value, context));
         if !start.exists() {
-            let text = format!("`{}` lets nothing run: {} does not exist here", entry.value, start.display());
+            let text =
+                format!("`{}` allows nothing to run: {} does not exist here", entry.value, start.display());
             warn(&entry.rule, text);
         }
     }
@@ -88,6 +89,6 @@ fn process(
     if let Some(why) = grants::contribution(files, context).err().filter(|_| !is_home) {
         let rule = files.write.first().or(files.read.first()).map(|entry| entry.rule.clone());
         let rule = rule.unwrap_or_else(|| RuleRef::default_rule("filesystem"));
-        warn(&rule, format!("nothing can be started: {why}"));
+        warn(&rule, format!("cannot start anything: {why}"));
     }
 }

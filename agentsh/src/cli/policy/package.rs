@@ -138,7 +138,7 @@ fn of_package(
 ) -> Result<Known, Unknown> {
     let found = profile::of_package(package, &place.config_home)?;
     let (profile, note) = match found {
-        Some(_) if in_project => (None, "its program lies in the project"),
+        Some(_) if in_project => (None, "its program is in the project"),
         Some(profile) => (Some(profile), note),
         None => (None, ""),
     };

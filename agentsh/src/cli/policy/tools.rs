@@ -40,7 +40,7 @@ pub(super) fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result
         listing.line(&format!("toolchain: {}", shown(hidden)), "hidden")?;
     }
     for cache in &tools.caches {
-        let comment = "a directory of the project's own stands there";
+        let comment = "the project has a directory of its own there";
         listing.line(&format!("cache: {}", shown(cache)), comment)?;
     }
     listing.aligned = aligned;

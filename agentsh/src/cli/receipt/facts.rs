@@ -48,9 +48,7 @@ async fn walk(
             }
             events += 1;
             if row.seq != events || row.hash_behind(&head) != row.hash {
-                return Err(Failure::No(format!(
-                    "event {events} of its record is not the one that was written"
-                )));
+                return Err(Failure::No(format!("event {events} of its record was changed")));
             }
             head = row.hash;
             visit(&row)?;
@@ -93,7 +91,10 @@ impl Fold {
             return Ok(());
         }
         let event = row.event().ok_or_else(|| {
-            Failure::Failed(format!("event {} of its record is none that this version knows", row.seq))
+            Failure::Failed(format!(
+                "event {} of its record has a type that this version does not know",
+                row.seq
+            ))
         })?;
         let time = row.time.parse().map_err(|_| Failure::No(format!("event {} has no time", row.seq)))?;
         self.event(event, time);
@@ -206,7 +207,7 @@ impl Fold {
 
     fn facts(self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
         let session = self.session.filter(|_| self.is_ended).ok_or_else(|| {
-            Failure::No(format!("session {id} has not ended, or was killed: its record is not whole"))
+            Failure::No(format!("session {id} has not ended, or was killed: its record is incomplete"))
         })?;
         let hosts = self.hosts.into_iter();
         let programs = self.programs.into_iter();

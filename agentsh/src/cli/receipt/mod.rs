@@ -30,41 +30,40 @@ pub struct ReceiptArgs {
     /// A session id, the beginning of one, or `latest`
     #[arg(default_value = "latest")]
     session: String,
-    /// A commit with the work of the session; without it all that the session made, by its record
+    /// A commit with the session's work; by default all commits that the session made
     #[arg(long, value_name = "REV")]
     commit: Option<String>,
     #[command(flatten)]
     key: Key,
-    /// A new file for the receipt, in place of standard output
+    /// A new file for the receipt, instead of standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
 struct Key {
-    /// An Ed25519 key of OpenSSH without a passphrase that signs; without it the key of this user and host, which is made at
-    /// first use
+    /// Signing key: an OpenSSH Ed25519 key without a passphrase; by default a key of this user and host, created at first use
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum Verb {
-    /// Check a receipt: its signature, its commit in the repository here, its record if that is here (exit 1: refused)
+    /// Verify a receipt: its signature, its commit in this repository, its record if it is here (exit 1: not valid)
     Verify {
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// The commit that it has to be about; without it HEAD, where there is a repository
+        /// The commit that the receipt must cover; by default HEAD, if there is a repository
         #[arg(long, value_name = "REV")]
         commit: Option<String>,
-        /// Who may have signed: a file of allowed signers, or a public key; without it the key of this user and host
+        /// Accepted signers: an allowed-signers file or a public key; by default the key of this user and host
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
-        /// What is required of it: layers, hosts, tools_denied, pins, approvals, commits
+        /// Requirements file with layers, hosts, tools_denied, pins, approvals, commits
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
     },
-    /// Print the public key that belongs to the receipts of this user and host, as `allowed signers` take it
+    /// Print the public key for receipts of this user and host, as a line of an allowed-signers file
     Key(Key),
 }
 
@@ -99,7 +98,7 @@ async fn answer(
                 Some(file) => {
                     let made = std::fs::File::options().write(true).create_new(true).open(file);
                     made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| {
-                        Failure::Failed(format!("{} cannot be written: {error}", file.display()))
+                        Failure::Failed(format!("cannot write {}: {error}", file.display()))
                     })?;
                     writeln!(err, "the receipt is in {}", escape::line(&file.display().to_string()))?;
                 }
@@ -112,7 +111,7 @@ async fn answer(
 /// The receipt of a session that has ended.
 ///
 /// # Errors
-/// When its record is not whole, when it has no commit, or the key cannot be used.
+/// When its record is not whole, when it has no commit, or cannot use the key.
 pub async fn of_session(
     state: &Path,
     session: &str,
@@ -135,7 +134,7 @@ pub async fn of_session(
     let commits = match commit {
         None if made.is_empty() => {
             return Err(Failure::No(format!(
-                "session {session} made no commit; name the one that its work is in: --commit REV"
+                "session {session} made no commit; name the commit with its work: --commit REV"
             )));
         }
         None => made,
@@ -157,7 +156,7 @@ pub async fn of_session(
     let commits: Vec<_> = commits.into_iter().map(|commit| (commit.id, commit.tree)).collect();
     predicate.issued = Timestamp::now();
     let statement = Statement::new(&commits, predicate);
-    let failed = |why| Failure::Failed(format!("no receipt can be written: {why}"));
+    let failed = |why| Failure::Failed(format!("cannot write a receipt: {why}"));
     sign(&statement, &signing_key(state, key)?).map_err(failed)
 }
 
@@ -165,7 +164,7 @@ pub async fn of_session(
 fn signing_key(state: &Path, file: Option<&Path>) -> Result<SigningKey, Failure> {
     let own = state.join(OWN_KEY);
     let failed = |file: &Path, why: &dyn std::fmt::Display| {
-        Failure::Failed(format!("the key {} cannot be used: {why}", file.display()))
+        Failure::Failed(format!("cannot use the key {}: {why}", file.display()))
     };
     if file.is_none() && own.symlink_metadata().is_err() {
         let text = SigningKey::make().map_err(|error| failed(&own, &error))?;
@@ -203,7 +202,7 @@ async fn verify(
             vec![Signer::of("this user and host", signing_key(&context.state_dir, None)?.public())]
         }
         None => {
-            let why = "by whom it should be signed is not known: give --key FILE";
+            let why = "the signer is not known: give --key FILE";
             return Err(Failure::Usage(why.to_owned()));
         }
     };
@@ -226,7 +225,7 @@ async fn verify(
             format!("commit {} is one of its {}", commit.id, statement.commits().count())
         }
         Err(_) if rev.is_none() && !here.is_one() => {
-            "its commits were not compared: there is no repository here".to_owned()
+            "its commits were not checked: no repository here".to_owned()
         }
         Err(why) => {
             refused.push(why.to_string());
@@ -234,7 +233,7 @@ async fn verify(
         }
     };
     let record = match compared(context, &statement).await {
-        Ok(true) => "its record is here, and is what it says",
+        Ok(true) => "its record is here and matches",
         Ok(false) => "its record is not here",
         Err(Failure::No(why)) => {
             refused.push(why);
@@ -285,7 +284,7 @@ async fn compared(context: &Context, statement: &Statement) -> Result<bool, Fail
     (here.issued, here.binding) = (predicate.issued, predicate.binding);
     // Another version may have put it in other words.
     if here != *predicate && here.agentsh == predicate.agentsh {
-        return Err(Failure::No("the record of its session says something else".to_owned()));
+        return Err(Failure::No("the record of its session differs".to_owned()));
     }
     Ok(true)
 }

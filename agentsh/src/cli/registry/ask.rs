@@ -17,7 +17,7 @@ use crate::registry::{Interface, difference};
 use crate::session::outgoing;
 use crate::store::escape;
 
-/// Which registry, and as whom.
+/// Registry and token.
 #[derive(Clone, Debug, Args)]
 pub struct At {
     /// The registry: https, or http on this machine, or `fleet`: that of the server of `agentsh fleet login`; otherwise KIJI_SAFEGUARD_REGISTRY, or http://127.0.0.1:8000
@@ -30,21 +30,21 @@ pub struct At {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Approvals {
-    /// List the requests that wait for a decision
+    /// List pending requests
     List {
         #[arg(long)]
         json: bool,
     },
     /// Show what would change
     Show { id: i64 },
-    /// Put the new interface in force; the old one is no longer
+    /// Accept the new interface; it replaces the old one
     Approve {
         id: i64,
         /// Why, for the log
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Refuse the new interface; asking again does not change that
+    /// Reject the new interface for good
     Reject {
         id: i64,
         /// Why, for the log
@@ -264,7 +264,7 @@ pub(super) async fn log(at: &At, as_json: bool, out: &mut dyn Write) -> Result<u
     };
     let head = ["entry", "time", "by", "action", "server", "interface", "detail"];
     output::list(out, context.width, &head, entries.into_iter().map(row).collect())?;
-    writeln!(out, "{} entries, the chain holds, head {tip}", count)?;
+    writeln!(out, "{} entries, hash chain valid, head {tip}", count)?;
     Ok(OK)
 }
 
@@ -272,7 +272,7 @@ fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Status { .. } => Failure::No(error.to_string()),
         ClientError::Http(HttpError::Connect { .. }) => Failure::Failed(format!(
-            "{error}; `agentsh registry serve` starts a registry on this machine, `--registry URL` names another one"
+            "{error}; `agentsh registry serve` starts a registry on this machine; `--registry URL` uses another one"
         )),
         ClientError::Address(_) | ClientError::Token => Failure::Usage(error.to_string()),
         ClientError::Http(_) | ClientError::TimedOut | ClientError::Answer(_) => {

@@ -35,7 +35,7 @@ pub(super) fn run(args: &ProjectArgs, out: &mut dyn Write) -> Result<u8, Failure
     if brings.is_cut {
         let path = directory.display();
         return Err(Failure::Usage(format!(
-            "'{path}' holds more than {MAX_COUNT} files or is nested too deeply; scan its parts"
+            "'{path}' has more than {MAX_COUNT} files or is nested too deeply; scan its parts"
         )));
     }
     let judged: Vec<(Brought, Scan)> = brings
@@ -70,7 +70,7 @@ fn kind(file: &Brought) -> &'static str {
 
 fn print(directory: &Path, judged: &[(Brought, Scan)], out: &mut dyn Write) -> std::io::Result<()> {
     if judged.is_empty() {
-        return writeln!(out, "'{}' brings nothing for agents", directory.display());
+        return writeln!(out, "'{}' contains nothing for agents", directory.display());
     }
     for (file, scan) in judged {
         writeln!(

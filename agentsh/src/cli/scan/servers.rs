@@ -18,16 +18,16 @@ use crate::types::ServerId;
 
 #[derive(Clone, Debug, Args)]
 pub struct ServersArgs {
-    /// These servers; without it, all that are configured here for agents. May be repeated
+    /// Scan this server; by default all configured servers. May be repeated
     #[arg(long, value_name = "ID")]
     pub server: Vec<String>,
     /// How to print
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// The policy that each of them obeys
+    /// Policy for the servers
     #[arg(long, value_name = "FILE|NAME")]
     pub policy: Option<String>,
-    /// Start although a layer of protection cannot be had
+    /// Start even if a layer of protection is not available
     #[arg(long)]
     pub allow_degraded: bool,
 }
@@ -131,7 +131,7 @@ fn as_json(id: &ServerId, judged: &Result<Judged, String>) -> Value {
 fn print(id: &ServerId, judged: &Result<Judged, String>, out: &mut dyn Write) -> std::io::Result<()> {
     let server = escape::line(&id.0);
     match judged {
-        Err(why) => writeln!(out, "{server}: cannot be looked at: {}", escape::line(why)),
+        Err(why) => writeln!(out, "cannot scan {server}: {}", escape::line(why)),
         Ok((count, rows)) => {
             let entries = if *count == 1 { "entry" } else { "entries" };
             writeln!(out, "{server}: {count} {entries}, {} with findings", rows.len())?;

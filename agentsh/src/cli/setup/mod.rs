@@ -48,7 +48,7 @@ pub fn run(args: &SetupArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
 fn setup(args: &SetupArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let executable = std::env::current_exe().and_then(|path| path.canonicalize());
     let executable =
-        executable.map_err(|error| Failure::Failed(format!("cannot tell where agentsh lies: {error}")))?;
+        executable.map_err(|error| Failure::Failed(format!("cannot find the agentsh program: {error}")))?;
     let live = args.root.is_none();
     let machine = Machine {
         root: args.root.clone().unwrap_or_else(|| PathBuf::from("/")),

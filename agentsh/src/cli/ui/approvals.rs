@@ -121,7 +121,7 @@ pub(super) async fn answer(
     match approvals::ask(path, &Asking::Answer { id: id.clone(), approve, scope }).await {
         Some(Ok(Said::Answered(true))) => {}
         Some(Ok(Said::Refused(why))) => return Err(Trouble(StatusCode::FORBIDDEN, why)),
-        Some(Err(error)) => return Err(failed(format!("the session cannot be asked: {error}"))),
+        Some(Err(error)) => return Err(failed(format!("cannot ask the session: {error}"))),
         Some(Ok(_)) | None => return Err(gone()),
     }
     let word = if approve { "Approved" } else { "Denied" };

@@ -68,7 +68,7 @@ async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> 
         Err(why) => {
             let is_needed = AdvisoryKind::ALL.iter().any(|kind| policy.on(*kind).value == OnAdvisory::Block);
             if is_needed {
-                let message = format!("server '{id}' is not started: the advisories cannot be read: {why}");
+                let message = format!("server '{id}' is not started: cannot read the advisories: {why}");
                 return Err(StartError {
                     message,
                     permanent: true,
@@ -77,7 +77,7 @@ async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> 
                     reason: StartError::NOT_STARTED,
                 });
             }
-            session.record.note(&format!("the advisories about server '{id}' cannot be read: {why}"));
+            session.record.note(&format!("cannot read the advisories about server '{id}': {why}"));
             return Ok(());
         }
     };
@@ -133,7 +133,7 @@ async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> 
     })
 }
 
-/// What becomes of a server by one advisory.
+/// What happens to a server by one advisory.
 fn verdict(policy: &AdvisoryPolicy, found: &Found) -> (Action, RuleRef) {
     let on = policy.on(found.kind);
     let is_refused = on.value == OnAdvisory::Block && found.severity >= policy.block_from();

@@ -55,7 +55,7 @@ impl Approvals {
             session.live.interfaces.confirm(&session.live.pins, &server, (entry, hash), for_good).await;
         let kept = kept.and_then(|()| match session.live.interfaces.accept(&server, entry, hash) {
             true => Ok(()),
-            false => Err("the server has changed it again since".to_owned()),
+            false => Err("the server changed it again".to_owned()),
         });
         if let Err(why) = kept {
             session.record.note(&format!(

@@ -47,7 +47,7 @@ impl Fleet {
         match client(facts) {
             Ok(client) => Some(Self(Rc::new(client))),
             Err(why) => {
-                record.note(&format!("the fleet is not asked, as {} wants: {why}", written.rule));
+                record.note(&format!("cannot ask the fleet, as {} requires: {why}", written.rule));
                 None
             }
         }
@@ -133,7 +133,7 @@ fn judge(ask: &Ask, said: Said) -> Result<Option<super::Answer>, String> {
         _ => return Err("it is over there".to_owned()),
     };
     if said.bound != keys::digest(ask.question.as_bytes()) {
-        return Err("its answer is about another question".to_owned());
+        return Err("its answer is for another question".to_owned());
     }
     let scope = match said.scope.as_str() {
         "session" => ApprovalScope::Session,

@@ -7,8 +7,7 @@ use crate::policy::{self, APPROVED_FILE};
 
 use super::Item;
 
-const HEAD: &str = "# What was approved for good, by `agentsh approvals approve --always` or on the page of `agentsh ui`. Take a line out \
-    to be asked again.
+const HEAD: &str = "# Approved permanently, by `agentsh approvals approve --always` or in `agentsh ui`. Remove an entry to be asked again.
 sandbox:
   mcp:
     approved:
@@ -67,12 +66,12 @@ pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
 /// When it is not on disk, or when the file says something else than approvals.
 pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<String, String> {
     if item.login.is_some() {
-        return Err("a login lasts by itself, and no line of a policy gives it; approve it once".to_owned());
+        return Err("a login is kept anyway and no policy rule can grant it; approve it once".to_owned());
     }
     if item.changed.is_some() {
         return Ok(format!("written by the session: {}", lasting_line(item, any_arguments)));
     }
-    let failed = |error: io::Error| format!("cannot write it down: {error}");
+    let failed = |error: io::Error| format!("cannot save it: {error}");
     let directory = config_home.join("agentsh");
     let file = directory.join(APPROVED_FILE);
     let before = match std::fs::read_to_string(&file) {

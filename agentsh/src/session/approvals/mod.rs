@@ -110,7 +110,7 @@ pub struct Item {
     /// The command that logs in with further rights: the question is about them, and a yes begins the login.
     #[serde(default)]
     pub login: Option<String>,
-    /// Something is not what was trusted, and nothing else is asked: a yes that lasts makes its new definition the pin.
+    /// Something is not the trusted version, and nothing else is asked: a yes that lasts makes its new definition the pin.
     #[serde(default)]
     pub is_change: bool,
     /// What that is.
@@ -294,7 +294,7 @@ impl Approvals {
                     self.0
                         .session
                         .record
-                        .note(&format!("nobody can be asked: cannot make the socket: {error}"));
+                        .note(&format!("cannot ask anybody: cannot create the socket: {error}"));
                     return None;
                 }
             }

@@ -32,7 +32,7 @@ impl Approvals {
         }
         let patience = self.0.session.facts.policy.mcp.approvals.wait();
         let now = since_1970();
-        let until = if *is_hidden { "; it is kept from the agent until you answer" } else { "" };
+        let until = if *is_hidden { "; hidden from the agent until you answer" } else { "" };
         let why = changes::with_hint(&format!("{what}{until}"), server);
         let put = self.put(|id| Item {
             id,

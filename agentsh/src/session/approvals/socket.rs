@@ -104,7 +104,7 @@ async fn converse(stream: UnixStream, approvals: &Approvals) -> std::io::Result<
         _ if !is_user(credentials.uid(), credentials.pid()) => Said::Refused(
             "only the user who started the session can answer, and not from a sandbox".to_owned(),
         ),
-        Err(error) => Said::Refused(format!("this cannot be read: {error}")),
+        Err(error) => Said::Refused(format!("cannot read this: {error}")),
         Ok(Asking::List) => Said::Waiting(approvals.items()),
         Ok(Asking::Answer { id, approve, scope }) => {
             let by = format!("uid {} (process {})", credentials.uid(), credentials.pid().unwrap_or_default());

@@ -24,7 +24,7 @@ pub fn what(item: &Item) -> String {
         Some(_) => format!("a connection of the agent to '{}'", escape::line(&item.name)),
         None => format!("'{}' of server '{}'", escape::line(&item.name), escape::line(&item.server)),
     };
-    let waits = if item.is_withheld() { " is not what was trusted, and" } else { "" };
+    let waits = if item.is_withheld() { " is not the trusted version, and" } else { "" };
     let why = if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) };
     format!("{who}{waits} waits for your answer{why}")
 }

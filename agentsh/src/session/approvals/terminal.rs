@@ -32,9 +32,9 @@ const MAX_CHARACTERS: usize = 400;
 /// Bytes of an answer.
 const MAX_TYPED: usize = 256;
 /// What is said again when an answer was none.
-const CHOICE: &str = "agentsh: y (once), s (for this session), a (always, writes that line), n (no)? ";
+const CHOICE: &str = "agentsh: y (once), s (for this session), a (always, writes that rule), n (no)? ";
 
-const RAN: &str = "agentsh: a process of the agent ran on meanwhile, so that answer does not count\n";
+const RAN: &str = "agentsh: a process of the agent kept running, so this answer does not count\n";
 /// The palette and the colours of text and background, as the person chose them.
 const COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
 /// Images lie above text in terminals that draw kitty's.
@@ -155,7 +155,7 @@ impl Terminal {
                         break Said::Yes(ApprovalScope::Always);
                     }
                     Err(why) => {
-                        let why = format!("agentsh: nothing is approved: {}\n", escape::line(&why));
+                        let why = format!("agentsh: nothing was approved: {}\n", escape::line(&why));
                         shown.say(&why).await.ok()?;
                     }
                 },
@@ -201,7 +201,7 @@ impl Drop for Shown {
     fn drop(&mut self) {
         if !self.is_over.get() {
             // A terminal that takes nothing more is nobody's fault here.
-            let _ = self.screen.try_write(b"\nagentsh: that question is over\n");
+            let _ = self.screen.try_write(b"\nagentsh: that question has expired\n");
         }
     }
 }
@@ -285,7 +285,7 @@ fn question(item: &Item, line: &str) -> String {
     let left = Duration::from_secs(item.expires_at.saturating_sub(since_1970().as_secs()));
     let mut text = format!("\nagentsh: {}\n  rule: {}\n", tell::what(item), escape::line(&item.rule));
     if let Some(from) = &item.from {
-        text.push_str(&format!("  carries what server '{}' gave\n", escape::line(from)));
+        text.push_str(&format!("  contains data from server '{}'\n", escape::line(from)));
     }
     for shown in item.arguments.lines().take(MAX_LINES) {
         text.push_str(&format!("  {}\n", escape::shorten(&escape::line(shown), MAX_CHARACTERS)));
@@ -296,7 +296,7 @@ fn question(item: &Item, line: &str) -> String {
         text.push_str(&format!("  ... `agentsh approvals show {}` has all of it\n", item.id));
     }
     text.push_str(&format!(
-        "  always would write: {}\n  the agent is stopped until you answer, for {} s at most\n",
+        "  always would write: {}\n  the agent is paused until you answer, at most {} s\n",
         escape::line(line),
         left.as_secs()
     ));

@@ -67,7 +67,7 @@ impl Hook {
         match Self::read(facts, &written.value) {
             Ok(hook) => Some(hook),
             Err(why) => {
-                record.note(&format!("nobody is asked by the webhook of {}: {why}", written.rule));
+                record.note(&format!("cannot use the webhook of {}: {why}", written.rule));
                 None
             }
         }
@@ -76,7 +76,7 @@ impl Hook {
     fn read(facts: &Facts, url: &str) -> Result<Self, String> {
         let url = Url::parse(url).map_err(|error| error.to_string())?;
         let name = facts.policy.mcp.approvals.webhook_secret_env.as_ref();
-        let name = &name.ok_or("`webhook_secret_env` does not say what signs")?.value;
+        let name = &name.ok_or("`webhook_secret_env` is missing, so answers cannot be verified")?.value;
         let secret = facts.context.env.get(name).filter(|secret| !secret.is_empty());
         let secret = secret.ok_or_else(|| format!("the variable {name} is not set"))?.clone().into_bytes();
         Ok(Self { url, secret, client: outgoing::client()? })
@@ -141,9 +141,9 @@ impl Hook {
     /// A reply counts when it is about this question and has the signature of who knows the secret.
     fn judge(&self, item: &Item, nonce: &str, body: &[u8]) -> Result<super::Answer, String> {
         let reply: Reply =
-            serde_json::from_slice(body).map_err(|error| format!("its reply is none: {error}"))?;
+            serde_json::from_slice(body).map_err(|error| format!("its reply is not valid: {error}"))?;
         if reply.nonce != nonce || reply.approval != item.id {
-            return Err("its reply is about another question".to_owned());
+            return Err("its reply is for another question".to_owned());
         }
         let signed = [nonce, &item.id, &reply.answer, &reply.scope, &reply.by].join("\n");
         if !is_signed(&self.secret, signed.as_bytes(), &reply.signature) {

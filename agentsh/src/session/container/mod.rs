@@ -60,11 +60,11 @@ impl Place {
             |message: String| SpawnError::Init { label: label.clone(), message, cause: Cause::Missing };
         if spec.paths.layer.is_some() {
             return Err(refused(
-                "`--review` mounts a layer, which `--tier container` cannot; leave one of them out".into(),
+                "`--review` mounts a layer, which `--tier container` cannot; use only one of them".into(),
             ));
         }
         let directory =
-            private().map_err(|error| refused(format!("cannot make a private directory: {error}")))?;
+            private().map_err(|error| refused(format!("cannot create a private directory: {error}")))?;
         let mut place = Self { directory, guarded: BTreeMap::new(), sockets: Vec::new(), connector: None };
         place.guard(layout, &spec.paths.unmasked).map_err(refused)?;
         let home = spec.environment.get("HOME").map(PathBuf::from);
@@ -97,8 +97,7 @@ impl Place {
             };
             if is_hidden {
                 return Err(format!(
-                    "the policy hides {}, and with `--tier container` nothing below a directory that is shown can be \
-                     hidden; move it out of there, or name it under `unmask`",
+                    "the policy hides {}, but `--tier container` cannot hide anything below a visible directory; move it elsewhere, or add it to `unmask`",
                     target.display()
                 ));
             }
@@ -126,8 +125,7 @@ impl Place {
         let copy = Copy::of(&path);
         if has_unread(&copy) {
             return Err(format!(
-                "{} cannot be copied, and with `--tier container` what is guarded is put back from a copy; name it under \
-                 `unmask` if the program may change it",
+                "cannot copy {}, and `--tier container` restores guarded files from a copy; add it to `unmask` if the program may change it",
                 path.display()
             ));
         }
@@ -227,8 +225,7 @@ impl Place {
             let (replaced, is) = free_the_way(path, was);
             for (there, name) in replaced {
                 let detail = format!(
-                    "{} was replaced on the way to {} by what ran, and is set aside as {}; look at it before anything \
-                     uses it",
+                    "the program replaced {} on the path to {}; agentsh moved it to {}: check it before you use it",
                     there.display(),
                     path.display(),
                     name.display()
@@ -244,13 +241,13 @@ impl Place {
                 Ok(()) => (
                     GuardChange::PutBack,
                     format!(
-                        "{shown} was changed by what ran, and is as it was; `agentsh undo {shown}` has the change"
+                        "restored {shown}, which the program changed; `agentsh undo {shown}` has the change"
                     ),
                 ),
                 Err(error) => (
                     GuardChange::NotPutBack,
                     format!(
-                        "{shown} was changed by what ran and cannot be put back: {error}; look at it before anything uses it"
+                        "cannot restore {shown}, which the program changed: {error}; check it before you use it"
                     ),
                 ),
             };

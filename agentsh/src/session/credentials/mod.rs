@@ -52,7 +52,7 @@ pub async fn read(facts: &Facts, record: &Record) -> Brokered {
     }
     let mut brokered = Brokered::default();
     let Ok(random) = agentsh_base::random::bytes::<8>() else {
-        record.note("no credential is used: the system gives no random numbers");
+        record.note("no credential is used: no random numbers from the system");
         return brokered;
     };
     let mark = format!("agentsh_{}_", agentsh_base::hex(&random));
@@ -68,7 +68,7 @@ pub async fn read(facts: &Facts, record: &Record) -> Brokered {
             Err(why) => {
                 let host = escape::line(&credential.host);
                 let why = escape::line(&why);
-                record.note(&format!("there is no credential for '{host}': {why}, by {}", ruled.rule));
+                record.note(&format!("no credential for '{host}': {why}, by {}", ruled.rule));
                 continue;
             }
         };
@@ -190,10 +190,10 @@ pub(super) fn private(path: &Path) -> Result<String, String> {
         return Err(format!("{shown} is not a plain file of at most 64 KiB"));
     }
     if found.mode() & 0o077 != 0 {
-        return Err(format!("others than its owner can use {shown}; `chmod 600 {shown}`"));
+        return Err(format!("other users can access {shown}; `chmod 600 {shown}`"));
     }
     if found.uid() != rustix::process::getuid().as_raw() {
-        return Err(format!("{shown} belongs to somebody else"));
+        return Err(format!("{shown} belongs to another user"));
     }
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(cannot)?;

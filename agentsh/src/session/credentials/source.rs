@@ -54,7 +54,7 @@ pub(super) async fn read(facts: &Facts, credential: &Credential) -> Result<Secre
                 let lines = said.lines().filter_map(|line| line.split_once('='));
                 lines.filter(|(name, _)| *name == key).map(|(_, value)| value.to_owned()).next()
             };
-            let secret = value("password").ok_or("git's credential helpers know no password for it")?;
+            let secret = value("password").ok_or("git's credential helpers have no password for it")?;
             Secret { user: value("username"), secret }
         }
         CredentialSource::Keyring => {
@@ -147,7 +147,7 @@ pub(in crate::session) fn run(
         std::thread::sleep(POLL_INTERVAL);
     }
     match reading.is_finished() {
-        true => reading.join().ok().flatten().ok_or_else(|| "what it says is not text".to_owned()),
-        false => Err(format!("no end of its answer within {} s", PROGRAM_TIMEOUT.as_secs())),
+        true => reading.join().ok().flatten().ok_or_else(|| "its output is not text".to_owned()),
+        false => Err(format!("its answer did not end within {} s", PROGRAM_TIMEOUT.as_secs())),
     }
 }

@@ -26,26 +26,25 @@ use super::{Session, approvals};
 /// Why a package could not be fetched. Every message fits after "cannot fetch PACKAGE: ".
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("the registry {registry} cannot be reached")]
+    #[error("cannot reach the registry {registry}")]
     Unreachable { registry: String },
     #[error("the registry {registry} has no such package or version")]
     Missing { registry: String },
-    #[error("what the registry {registry} sent is not what it announced (integrity mismatch)")]
+    #[error("the registry {registry} sent other content than it announced (integrity mismatch)")]
     Integrity { registry: String },
     #[error(
-        "there is no version that installs without running its build script; to let it run, without network but \
-         the registry, add to your policy: {line}"
+        "no version installs without running a build script; to let it run, with no network except the registry, add to your policy: {line}"
     )]
     NeedsScripts { line: String },
-    #[error("{tool} cannot be started: {why}")]
+    #[error("cannot start {tool}: {why}")]
     Tool { tool: &'static str, why: String },
     #[error("{tool} failed:\n{output}")]
     Failed { tool: &'static str, output: String },
-    #[error("{tool} was ended: it used more memory than {rule} allows")]
+    #[error("agentsh killed {tool}: it used more memory than {rule} allows")]
     Memory { tool: &'static str, rule: RuleRef },
-    #[error("{tool} was ended: it took longer than {} minutes", stage::LIMIT.as_secs() / 60)]
+    #[error("agentsh killed {tool}: it took longer than {} minutes", stage::LIMIT.as_secs() / 60)]
     Slow { tool: &'static str },
-    #[error("{tool} does not say which registry is configured")]
+    #[error("{tool} does not tell its configured registry")]
     NoRegistry { tool: &'static str },
     #[error("{doing}: {source}")]
     Io { doing: &'static str, source: std::io::Error },

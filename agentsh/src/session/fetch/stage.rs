@@ -121,7 +121,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         reports_to: Some((Rc::clone(session), Some(job.id.clone()))),
     };
     let lacks = |path: &Path, why: &str| {
-        session.record.note(&format!("{} is not shown to {}: {why}", path.display(), task.tool));
+        session.record.note(&format!("{} is not visible to {}: {why}", path.display(), task.tool));
     };
     let process = process::start(session, Some(job.id), &spec, handles, resolved, None, lacks)
         .await

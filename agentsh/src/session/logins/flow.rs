@@ -61,7 +61,7 @@ pub(in super::super) async fn log_in(
         Ok(Ok(grant)) => {
             let scopes = match grant.scopes.is_empty() {
                 true => String::new(),
-                false => format!(", with the rights {}", escape::line(&grant.scopes.join(" "))),
+                false => format!(", with the scopes {}", escape::line(&grant.scopes.join(" "))),
             };
             session.record.announce(&format!(
                 "logged in to '{}' by {}{scopes}",
@@ -72,7 +72,7 @@ pub(in super::super) async fn log_in(
                 let minutes = grant.expires_at.unwrap_or_default().saturating_sub(grant.obtained_at) / 60;
                 session
                     .record
-                    .announce(&format!("this login cannot be renewed: it is over in {minutes} minutes"));
+                    .announce(&format!("this login cannot be renewed: it expires in {minutes} minutes"));
             }
             record(
                 &session.record,
@@ -133,7 +133,7 @@ impl Write for Told<'_> {
         notice(
             &self.session.facts,
             &self.session.record,
-            &format!("log in to server '{server}' with further rights"),
+            &format!("log in to server '{server}' with more scopes"),
             &escape::line(&line),
         );
         Ok(())
@@ -148,7 +148,7 @@ async fn attempt(
     out: &mut dyn Write,
 ) -> Result<Result<Grant, RunError>, LoginError> {
     let clients = clients(session, id, url, true).map_err(LoginError::NoClient)?;
-    let server = Url::parse(url).map_err(|_| LoginError::NoClient("its URL cannot be read".to_owned()))?;
+    let server = Url::parse(url).map_err(|_| LoginError::NoClient("its URL is not valid".to_owned()))?;
     let shown = shown_url(url);
     let found = discovery::discover(&clients, &server).await?;
     let store = Store::of(&session.facts.context);

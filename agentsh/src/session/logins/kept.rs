@@ -98,7 +98,7 @@ impl Kept {
     async fn renewed(&self, token: &str) -> Result<Grant, Lacking> {
         let (inner, token) = (Rc::clone(&self.0), token.to_owned());
         let renewal = tokio::task::spawn_local(async move { inner.renewed(&token).await });
-        renewal.await.map_err(|error| Lacking::Now(format!("its login cannot be renewed now: {error}")))?
+        renewal.await.map_err(|error| Lacking::Now(format!("cannot renew its login now: {error}")))?
     }
 }
 
@@ -138,7 +138,7 @@ impl Inner {
     /// Another grant than one with this token, or why there is none.
     async fn renewed(&self, token: &str) -> Result<Grant, Lacking> {
         let _only = self.renewing.lock().await;
-        let broken = |error: std::io::Error| Lacking::Now(format!("cannot keep its login: {error}"));
+        let broken = |error: std::io::Error| Lacking::Now(format!("cannot store its login: {error}"));
         let (store, url) = (self.store.clone(), self.url.clone());
         let lock = tokio::task::spawn_blocking(move || store.lock(&url)).await;
         let lock = lock.map_err(std::io::Error::other).and_then(|lock| lock).map_err(broken)?;
@@ -164,12 +164,12 @@ impl Inner {
 
     fn not_renewed(&self, grant: &Grant, error: &LoginError) -> Lacking {
         let why = error.to_string();
-        self.record(LoginWord::Refused, Some(&grant.issuer), format!("the login is not renewed: {why}"));
+        self.record(LoginWord::Refused, Some(&grant.issuer), format!("the login was not renewed: {why}"));
         if error.is_final() {
             *self.dead.borrow_mut() = Some(grant.access_token.clone());
             return Lacking::Login;
         }
-        Lacking::Now(format!("its login cannot be renewed now: {why}"))
+        Lacking::Now(format!("cannot renew its login now: {why}"))
     }
 
     /// What the one who asked is told; the user hears it once.
@@ -179,15 +179,15 @@ impl Inner {
         if Logins::ask(&self.session, &format!("server '{server}' {what}"), &how) {
             self.record(LoginWord::Wanted, None, what.to_owned());
         }
-        format!("it {what}: the user has to call `{how}`; then ask again")
+        format!("it {what}: the user has to run `{how}`; then try again")
     }
 
     fn wants_login(&self, has_one: bool) -> String {
         if has_one {
-            return self.ask("takes the login no more (HTTP 401)", "");
+            return self.ask("no longer accepts the login (HTTP 401)", "");
         }
-        let said = self.ask("wants a login (HTTP 401)", "");
-        format!("{said}. A token of one's own goes into its headers: Authorization: Bearer ${{NAME}}")
+        let said = self.ask("requires a login (HTTP 401)", "");
+        format!("{said}. To use your own token, add to its headers: Authorization: Bearer ${{NAME}}")
     }
 
     /// A header with further rights. Where a person can be asked, the request waits for the login; after `is_last`, and where
@@ -201,7 +201,7 @@ impl Inner {
         } else {
             format!("'{}'", escape::line(&scopes))
         };
-        let what = format!("wants further rights (HTTP 403): {names}");
+        let what = format!("requires more scopes (HTTP 403): {names}");
         if !is_last && let Some(grant) = self.grant_with(challenge, used).await {
             return self.header(&grant);
         }
@@ -215,7 +215,7 @@ impl Inner {
         let wanted = FurtherRights {
             server: self.id.clone(),
             scopes,
-            why: format!("the server {what}; `{command}` answers too"),
+            why: format!("the server {what}; or run `{command}`"),
             command: command.clone(),
         };
         let logged_in = async {
@@ -235,7 +235,7 @@ impl Inner {
             },
             Err(why) => {
                 let why = escape::line(&why);
-                Err(format!("it {what}; {why}: the user can call `{command}`; then ask again"))
+                Err(format!("it {what}; {why}: the user can run `{command}`; then try again"))
             }
         }
     }
@@ -281,7 +281,7 @@ enum Lacking {
 
 fn header(grant: &Grant) -> Result<HeaderValue, String> {
     let value = HeaderValue::from_str(&format!("Bearer {}", grant.access_token));
-    let mut value = value.map_err(|_| "its login holds a token that no header can hold".to_owned())?;
+    let mut value = value.map_err(|_| "its login has a token that is not a valid header value".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -324,8 +324,7 @@ impl Credentials for Kept {
             if is_last {
                 let said = self.0.wants_login(true);
                 return Err(format!(
-                    "{said}. A token that was given out just now was refused, too: the clocks of the server and of its \
-                     authorization server may differ"
+                    "{said}. A token issued just now was refused too: the clocks of the server and its authorization server may differ"
                 ));
             }
             if used.is_none() && self.0.grant().await?.is_none() {

@@ -102,11 +102,11 @@ impl Store {
             return Ok(None);
         }
         if in_keyring {
-            let gone = "the desktop's store of secrets has its tokens and is not there";
+            let gone = "its tokens are in the desktop's secret store, which is not available";
             let keyring = self.keyring.as_ref().ok_or_else(|| gone.to_owned())?;
             let text = keyring.find(&name(url))?;
             let secrets: Secrets = serde_json::from_str(text.trim()).map_err(|_| {
-                "what the desktop's store of secrets has is not a login; `agentsh logout` forgets it"
+                "the entry in the desktop's secret store is not a login; `agentsh logout` removes it"
                     .to_owned()
             })?;
             secrets.into(&mut grant);

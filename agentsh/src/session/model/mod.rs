@@ -212,7 +212,7 @@ impl Model {
         {
             Ok(body) => body,
             Err(error) => {
-                return refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}"));
+                return refuse(StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}"));
             }
         };
         hop_by_hop(&mut head.headers);
@@ -252,7 +252,7 @@ impl Model {
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match kind.as_str() {
             "text/event-stream" if !is_plain => {
-                refuse("the model's stream is compressed, though nobody asked for that")
+                refuse("the model's stream is compressed, which the client did not request")
             }
             "text/event-stream" => {
                 head.headers.remove(CONTENT_LENGTH);
@@ -311,7 +311,7 @@ impl Model {
         match request::read(provider, head.uri.path(), &body) {
             Ok(asked) if !upstream.to().is_one || !asked.model.is_empty() => Ok((Some(asked), body)),
             Err(error) if !upstream.to().is_one => {
-                Err(refuse(StatusCode::BAD_REQUEST, &format!("the request cannot be read: {error}")))
+                Err(refuse(StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}")))
             }
             _ => Ok((None, body)),
         }
@@ -381,7 +381,11 @@ impl Model {
             self.remember_own(own);
         }
         let Ok(searched) = searched.map(|(searched, _)| searched) else {
-            return Err(self.withheld(provider, StatusCode::BAD_GATEWAY, "the search for secrets failed"));
+            return Err(self.withheld(
+                provider,
+                StatusCode::BAD_GATEWAY,
+                "cannot search the request for secrets",
+            ));
         };
         let Some(searched) = searched else { return Ok(body) };
         let action = match searched.action {
@@ -402,9 +406,8 @@ impl Model {
             });
         }
         if action == Action::Block {
-            let why = format!(
-                "the request holds what must not leave ({kinds}); `llm: {{secrets: log}}` lets it pass"
-            );
+            let why =
+                format!("the request contains secrets ({kinds}); to allow them: `llm: {{secrets: log}}`");
             return Err(self.withheld(provider, StatusCode::FORBIDDEN, &why));
         }
         Ok(searched.body.map_or(body, Bytes::from))

@@ -54,12 +54,13 @@ pub fn told(session: &Session, endpoints: &[Endpoint]) -> Option<Enforcement> {
         }
     }
     if is_everywhere && !judged.is_empty() {
-        judged.push("what else is asked without TLS".to_owned());
+        judged.push("other requests without TLS".to_owned());
     }
     let unread = unread.join(", ");
     // Who switched it off knows it.
     let is_off = llm.enabled.as_ref().is_some_and(|enabled| !enabled.value);
-    let why = || format!("nobody reads what goes to {unread}; to judge it: `llm: {{enabled: true}}`");
+    let why =
+        || format!("agentsh does not read requests to {unread}; to judge them: `llm: {{enabled: true}}`");
     match (judged.is_empty(), unread.is_empty()) {
         _ if is_off => None,
         (true, true) if is_everywhere => Some(Enforcement::less(
@@ -67,15 +68,14 @@ pub fn told(session: &Session, endpoints: &[Endpoint]) -> Option<Enforcement> {
             ASKED,
             "judged without TLS",
             State::Degraded,
-            "nobody knows where the models of this agent are: what it asks in TLS, in a batch, or in another API than those of \
-             Anthropic, OpenAI and Google is not read",
+            "the model hosts of this agent are not known: requests over TLS, batches, and APIs other than those of Anthropic, OpenAI and Google are not read",
         )),
         (true, true) if *llm != LlmPolicy::default() => Some(Enforcement::less(
             LAYER,
             ASKED,
             "not judged",
             State::Absent,
-            "nobody knows where the models of this agent are; to judge those that it asks without TLS: `llm: {enabled: true}`",
+            "the model hosts of this agent are not known; to judge requests without TLS: `llm: {enabled: true}`",
         )),
         (true, true) => None,
         (true, false) => Some(Enforcement::less(LAYER, ASKED, "not judged", State::Absent, why())),

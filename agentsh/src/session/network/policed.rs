@@ -71,7 +71,7 @@ impl Loading {
     pub async fn policed(&self) -> Result<Rc<Policed>, String> {
         let settle = async {
             let pending = self.pending.borrow_mut().take().ok_or("they were not loaded")?;
-            let attempt = pending.await.map_err(|_| "the thread that loads them ended".to_owned())?;
+            let attempt = pending.await.map_err(|_| "the thread that loads them exited".to_owned())?;
             let (loaded, attached, hierarchies, parent) = attempt?;
             let kernel = Kernel::new(loaded).map_err(|error| error.to_string())?;
             Ok(Rc::new(Policed { kernel, hierarchies, hold: RefCell::new(Some((attached, parent))) }))
@@ -84,7 +84,7 @@ fn attempt(hierarchies: &Hierarchies) -> Attempt {
     let loaded = Loaded::load().map_err(|error| error.to_string())?;
     let (below, parent) = hierarchies
         .below(&format!("agentsh-{}-net", std::process::id()))
-        .map_err(|error| format!("no control group of version 2 can be made here: {error}"))?;
+        .map_err(|error| format!("cannot create a cgroup (version 2) here: {error}"))?;
     let attached = loaded.attach(parent.as_fd()).map_err(|error| error.to_string())?;
     Ok((loaded, attached, below, parent))
 }

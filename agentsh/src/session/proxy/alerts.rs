@@ -27,7 +27,7 @@ pub fn start(
     let Some(address) = settings.webhook.as_ref().filter(|_| mode != OnFlow::Allow) else {
         return Ok(None);
     };
-    let refused = |why: String| RunError::Refused(format!("CANARY_MCP_ALERT_WEBHOOK cannot be used: {why}"));
+    let refused = |why: String| RunError::Refused(format!("cannot use CANARY_MCP_ALERT_WEBHOOK: {why}"));
     let url = url::Url::parse(address).map_err(|error| refused(error.to_string()))?;
     let secret = settings.webhook_secret.as_ref().map(|Secret(secret)| secret.clone().into_bytes());
     let client = client().map_err(refused)?;

@@ -66,7 +66,7 @@ impl Report {
         let tool = json!({
             "name": name,
             "title": "Report of this session",
-            "description": "What this session remembers and what was about to leave. For the operator.",
+            "description": "What this session remembers and what tried to leave. For the operator.",
             "inputSchema": {"type": "object", "properties": properties, "required": required},
             "annotations": {"readOnlyHint": true, "openWorldHint": false},
         });

@@ -51,7 +51,7 @@ impl Own for Standalone {
         vec![
             tool(
                 "wrap_content",
-                "Mark content and remember it, so that it can be found when it leaves",
+                "Mark content and remember it, to detect it when it leaves",
                 json!({
                     "content": text("Content to mark, at most 10 MiB"),
                     "source_type": {"type": "string", "enum": KINDS},
@@ -63,7 +63,7 @@ impl Own for Standalone {
             ),
             tool(
                 "check_leakage",
-                "Ask whether one marked content stands in a text",
+                "Ask whether a text contains one marked content",
                 json!({
                     "token_id": text("From wrap_content"),
                     "output": text("Text to look into, at most 10 MiB"),
@@ -74,7 +74,7 @@ impl Own for Standalone {
             ),
             tool(
                 "scan_outbound",
-                "Search data for everything that is remembered, before it is sent",
+                "Search data for all remembered content before it is sent",
                 json!({
                     "data": text("Data about to be sent, at most 50 MiB"),
                     "target_server": text("Server that receives it"),

@@ -102,7 +102,7 @@ impl Inner {
             Err(why) => {
                 let interface = Interface { name: String::new(), components: Vec::new() };
                 let none = Offered { interface, seen: BTreeSet::new() };
-                self.settle(&server, &none, InterfaceWord::Invalid, format!("there is no hash of it: {why}"));
+                self.settle(&server, &none, InterfaceWord::Invalid, format!("it has no hash: {why}"));
                 return VerificationOutcome::Decided;
             }
         };
@@ -149,14 +149,13 @@ impl Inner {
             && mode != RegistryMode::Register
         {
             let what = format!(
-                "it calls itself '{name}' and stood in the registry as '{}'; `interface: {{names: {{{server}: NAME}}}}` says \
-                 which one is meant",
+                "it calls itself '{name}' and was registered as '{}'; `interface: {{names: {{{server}: NAME}}}}` says which of the two it is",
                 escape::line(&expected)
             );
             return Ok(Next::Stands(InterfaceWord::Changed, what));
         }
         if interface.name.is_empty() {
-            return Ok(Next::Stands(InterfaceWord::Invalid, "it does not say how it is called".to_owned()));
+            return Ok(Next::Stands(InterfaceWord::Invalid, "it does not tell its name".to_owned()));
         }
         if mode == RegistryMode::Register {
             client.register(interface).await?;
@@ -173,8 +172,9 @@ impl Inner {
             }
             Verdict::Changed { recorded, components } => {
                 if self.may_differ(server, &components, &recorded, interface) {
-                    let what =
-                        format!("but for what may change, it is what is registered with hash {recorded}");
+                    let what = format!(
+                        "it matches the registered hash {recorded}, except for parts that may change"
+                    );
                     return Ok(Next::Stands(InterfaceWord::Same, what));
                 }
                 let hash = interface.hash();
@@ -232,7 +232,7 @@ impl Inner {
         let Settings { base, wait, host, .. } = &self.settings;
         let base = if host.is_some() { FLEET_REGISTRY } else { base.as_str() };
         self.session.record.announce(&format!(
-            "server '{server}' waits until a person decides about what it offers, for {} s at most: {why}\n{}  `agentsh \
+            "server '{server}' waits at most {} s for a decision about what it offers: {why}\n{}  `agentsh \
              registry approvals approve {} --registry {base}`, or `reject`",
             wait.as_secs(),
             shown(diff),
@@ -249,7 +249,7 @@ impl Inner {
                 // One that cannot be asked now may be asked later.
                 let Ok(now) = client.approval(id).await else { continue };
                 if now.name != offered.interface.name || now.hash != hash {
-                    let what = format!("the registry's request {id} is about something else now");
+                    let what = format!("the registry's request {id} has changed");
                     return self.settle(&server, &offered, InterfaceWord::Invalid, what);
                 }
                 match now.status.as_str() {
@@ -264,7 +264,7 @@ impl Inner {
                     }
                 }
             }
-            let what = format!("nobody decided about request {id} within {} s", self.settings.wait.as_secs());
+            let what = format!("no decision about request {id} within {} s", self.settings.wait.as_secs());
             self.settle(&server, &offered, InterfaceWord::TimedOut, what);
         }))
     }
@@ -295,7 +295,7 @@ impl Inner {
                 }
                 Some(_) => {
                     let days = MAX_AGE.as_secs() / 86_400;
-                    let why = format!("{why}; what the registry said last is older than {days} days");
+                    let why = format!("{why}; the registry's last answer is older than {days} days");
                     self.settle(server, offered, InterfaceWord::Unreachable, why);
                 }
                 None => self.settle(server, offered, InterfaceWord::Unreachable, why.to_owned()),
@@ -304,7 +304,7 @@ impl Inner {
                 self.known.note(server, &offered.seen, Standing::Good);
                 self.record(server, &offered.interface, InterfaceWord::Unreachable, why);
                 self.session.record.note(&format!(
-                    "nobody vouches for what server '{server}' offers: {}",
+                    "no registry vouches for what server '{server}' offers: {}",
                     escape::line(why)
                 ));
             }
@@ -331,7 +331,7 @@ impl Inner {
             if let Err(error) = kept {
                 self.session
                     .record
-                    .note(&format!("what the registry said of server '{server}' cannot be kept: {error}"));
+                    .note(&format!("cannot store the registry's answer about server '{server}': {error}"));
             }
             if word == New {
                 self.session.record.note(&format!(
@@ -344,11 +344,8 @@ impl Inner {
             return;
         }
         let refused = self.settings.enforce || word == Rejected;
-        let then = if refused {
-            "is refused: the agent sees nothing of what it offers"
-        } else {
-            "is not vouched for"
-        };
+        let then =
+            if refused { "is refused: the agent sees nothing that it offers" } else { "is not vouched for" };
         self.session.record.note(&format!(
             "server '{server}' {then}: {} ({})",
             shown(&what).trim_end(),

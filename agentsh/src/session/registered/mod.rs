@@ -107,12 +107,12 @@ impl Check for Registered {
         let what = match &known.standing {
             Standing::Good => match entry {
                 Some(hash) if !known.seen.contains(hash) => {
-                    "the server showed something else when the registry was asked".to_owned()
+                    "the server's offer changed while the registry was asked".to_owned()
                 }
                 _ => return,
             },
-            Standing::NotAsked => "the registry was not asked about this server yet".to_owned(),
-            Standing::Waiting => "a person is still asked whether the server may offer this".to_owned(),
+            Standing::NotAsked => "the registry has not been asked about this server yet".to_owned(),
+            Standing::Waiting => "a person has to approve what the server offers".to_owned(),
             Standing::Bad { why, .. } => why.clone(),
         };
         let always = matches!(known.standing, Standing::Bad { always: true, .. });

@@ -35,11 +35,11 @@ pub struct Settings {
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SettingsError {
-    #[error("{name} says '{value}', which is not a mode; write auto, verify, register, approval or off")]
+    #[error("{name} is '{value}', which is not a mode; write auto, verify, register, approval or off")]
     Mode { name: String, value: String },
-    #[error("{name} says '{value}', which is not a number of seconds between 0 and 86400")]
+    #[error("{name} is '{value}'; it must be a number of seconds from 0 to 86400")]
     Seconds { name: &'static str, value: String },
-    #[error("{name} says '{value}', which is no URL of the web")]
+    #[error("{name} is '{value}', which is not an http or https URL")]
     Url { name: String, value: String },
     #[error("{rule} names the variable {name}, which is not set")]
     Token { rule: String, name: String },
@@ -47,7 +47,7 @@ pub enum SettingsError {
         "{0} asks the registry of the fleet, and this host is not enrolled: `agentsh fleet enrol`, or name another registry"
     )]
     NotEnrolled(String),
-    #[error("{0} asks the registry of the fleet, which takes no token: take `token_env` out")]
+    #[error("{0} asks the registry of the fleet, which uses no token: remove `token_env`")]
     FleetToken(String),
 }
 

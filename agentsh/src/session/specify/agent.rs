@@ -39,7 +39,7 @@ pub struct Agent<'a> {
     pub brokered: &'a Brokered,
     pub keys: &'a ssh::Given,
     pub model: Option<&'a Model>,
-    /// The user agrees to repositories beside the project.
+    /// The user agrees to repositories next to the project.
     pub agree: bool,
     /// The layer that takes what is written to the project.
     pub layer: Option<PathBuf>,
@@ -62,8 +62,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     parts.extend([
         grants::contribution(&policy.filesystem, &session.facts.paths()).map_err(RunError::Refused)?,
         toolchains.contribution(),
-        repositories::contribution(context, agent.agree, agent.review)
-            .map_err(io("remember what was agreed to"))?,
+        repositories::contribution(context, agent.agree, agent.review).map_err(io("store approvals"))?,
         agent_home::contribution(&session.facts, agent.kind, agent.launch)?,
         of_adapter(agent.kind, agent.launch, agent.socket),
         of_program(agent.pinned.resolved.worded.clone().into_iter().chain(agent.pinned.resolved.env.clone())),

@@ -83,7 +83,10 @@ impl Holders {
             return Ok(holder);
         }
         if !private.is_file() {
-            return Err(format!("{} is not there, and your ssh agent does not hold it", private.display()));
+            return Err(format!(
+                "{} does not exist, and your ssh agent does not have the key",
+                private.display()
+            ));
         }
         let holder = Holder(self.directory.join("ssh-keys"));
         if self.own.is_none() {
@@ -101,11 +104,11 @@ impl Holders {
         let added = tokio::task::spawn_blocking(added).await.map_err(|error| error.to_string())?;
         let shown = private.display();
         added.map_err(|_| {
-            format!("it wants a passphrase, or cannot be read; `ssh-add {shown}` before you start")
+            format!("it needs a passphrase, or cannot be read; run `ssh-add {shown}` before you start")
         })?;
         match holder.ask(&[&[wire::REQUEST_IDENTITIES]]).await.ok().and_then(|said| wire::identities(&said)) {
             Some(keys) if keys.iter().any(|(known, _)| known == public) => Ok(holder),
-            _ => Err(format!("{shown}.pub is not its public half")),
+            _ => Err(format!("{shown}.pub is not its public key")),
         }
     }
 

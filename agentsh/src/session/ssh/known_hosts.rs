@@ -31,7 +31,7 @@ pub(super) async fn of(
         if lines.is_empty() {
             let shown = escape::line(&name);
             record.note(&format!(
-                "no ssh key is used for '{shown}': your known_hosts has no host key of it, by {}; connect to it once outside",
+                "no ssh key is used for '{shown}': your known_hosts has no host key for it, by {}; connect once outside",
                 entry.rule
             ));
         }

@@ -153,13 +153,13 @@ async fn find(facts: &Facts, holders: &mut Holders, text: &str) -> Result<(Holde
     if text.starts_with("SHA256:") {
         let found = holders.of_user(|public| fingerprint(public) == text);
         return found
-            .ok_or_else(|| "your ssh agent does not hold it; `ssh-add -l` lists what it holds".to_owned());
+            .ok_or_else(|| "your ssh agent does not have it; `ssh-add -l` lists its keys".to_owned());
     }
     let path = policy::place::resolve(text, &facts.paths());
     let path = path.to_string_lossy();
     let private = PathBuf::from(path.strip_suffix(".pub").unwrap_or(&path));
     if private.starts_with(&facts.context.project) {
-        return Err("a key inside the project is the agent's own".to_owned());
+        return Err("a key inside the project is readable by the agent".to_owned());
     }
     let beside = PathBuf::from(format!("{}.pub", private.display()));
     let line = std::fs::read_to_string(&beside)

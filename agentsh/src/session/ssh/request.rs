@@ -90,13 +90,13 @@ pub fn judge(key: &Key, data: &[u8], flags: u32, bound: Option<&Bound>) -> Resul
     {
         return refuse(
             "weak-signature",
-            "a signature with SHA-1 is asked for, which can be forged; OpenSSH asks for SHA-2 from 7.2 on",
+            "the request is for a SHA-1 signature, which can be forged; OpenSSH 7.2 and later use SHA-2",
         );
     }
     if let Some(rest) = data.strip_prefix(b"SSHSIG") {
         let rule = key.nearest(|entry| !entry.sign.is_empty());
         let Some(namespace) = namespace(rest) else {
-            let detail = "what is to be signed cannot be read".to_owned();
+            let detail = "cannot parse the data to sign".to_owned();
             return Err(Refusal { reason: "malformed-request", detail, change: None, rule });
         };
         if let Some(rule) = key.signs(&namespace) {
@@ -104,31 +104,31 @@ pub fn judge(key: &Key, data: &[u8], flags: u32, bound: Option<&Bound>) -> Resul
         }
         return Err(Refusal {
             reason: "namespace-not-allowed",
-            detail: format!("it signs nothing of the namespace '{namespace}'"),
+            detail: format!("signing for the namespace '{namespace}' is not allowed"),
             change: Some(format!("sign: [{namespace}]")),
             rule,
         });
     }
     let Some(login) = login(data) else {
-        return refuse("malformed-request", "what is to be signed is neither a login nor a file");
+        return refuse("malformed-request", "the data to sign is neither a login nor a file");
     };
     if login.key != key.public {
-        return refuse("malformed-request", "the login names another key");
+        return refuse("malformed-request", "the login is for another key");
     }
     let Some(bound) = bound else {
-        let detail = "the program does not say which server it speaks with (OpenSSH does, from 8.9 on)";
+        let detail = "the program does not tell the server it talks to (OpenSSH 8.9 and later do)";
         return refuse("server-not-proven", detail);
     };
     let is_same_host = login.host_key.is_none_or(|host| host == bound.host_key);
     if login.session != bound.session || !is_same_host {
-        return refuse("server-not-proven", "the login is for another session than the one that was shown");
+        return refuse("server-not-proven", "the login is for another session than the announced one");
     }
     match key.hosts.get(&bound.host_key) {
         Some(Ruled { value: host, rule }) => {
             let value = Purpose::Login { host: host.clone(), user: login.user.to_owned() };
             Ok(Ruled { value, rule: rule.clone() })
         }
-        None => refuse("host-not-allowed", "the server's host key is none of those that the policy allows"),
+        None => refuse("host-not-allowed", "the policy does not allow the server's host key"),
     }
 }
 

@@ -150,7 +150,7 @@ pub(super) fn agents_value(
                     .is_some_and(|other| other.declared.transport != found.declared.transport)
                 {
                     return Err(bad(format!(
-                        "--agents declares the MCP server {id}, and so does another place"
+                        "--agents declares the MCP server {id}, which is also declared elsewhere"
                     )));
                 }
                 let other =
@@ -195,9 +195,7 @@ fn project_servers(
     }
     for (id, Found { declared, kept }) in project.found {
         if settings.disables(&id) {
-            project
-                .notes
-                .push(format!("server {id} of the project is switched off in Claude Code's settings"));
+            project.notes.push(format!("server {id} of the project is disabled in Claude Code's settings"));
             continue;
         }
         let runs = matches!(declared.transport, Transport::Stdio { .. });
@@ -206,7 +204,7 @@ fn project_servers(
         // What the policy says of that name was meant for the user's own.
         if !is_approved && gathered.found.contains_key(&id) {
             project.notes.push(format!(
-                "{}:{line}: server {id} of the project has the name of one of your own, which is started in its place; \
+                "{}:{line}: server {id} of the project has the name of one of your own, which is started instead; \
                  approve it in Claude Code to start the project's",
                 file.display()
             ));

@@ -97,7 +97,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         && parsed.appended_file
     {
         launch.notes.push(
-            "Claude Code is not told about its sandbox: --append-system-prompt-file leaves no place for it"
+            "Claude Code gets no briefing about its sandbox: --append-system-prompt-file is already used"
                 .to_owned(),
         );
     }
@@ -106,7 +106,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         launch.notes.push(if is_off {
             "Claude Code's own sandbox is off, because agentsh is the sandbox".to_owned()
         } else {
-            "Claude Code's own sandbox cannot start inside agentsh: its commands may fail; take `sandbox` out of --settings"
+            "Claude Code's own sandbox cannot start inside agentsh: its commands may fail; remove `sandbox` from --settings"
                 .to_owned()
         });
     }
@@ -131,7 +131,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         for path in &sources.mcp_json {
             launch.replaced.push((path.clone(), render(&json!({"mcpServers": {}}))?));
         }
-        launch.notes.push("changes that `claude` makes to its configuration here are thrown away".to_owned());
+        launch.notes.push("changes that `claude` makes to its configuration here are discarded".to_owned());
     }
     let usual = plain_subcommand.then_some(&servers);
     if let Some(file) = home::state_copy(&sources, usual)? {

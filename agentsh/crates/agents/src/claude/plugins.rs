@@ -59,7 +59,7 @@ pub(super) fn servers(
         add(context, &Plugin { name, root, scope: Scope::CommandLine }, &CUSTOMS, into);
     }
     if parsed.plugin_urls {
-        into.notes.push("MCP servers of plugins behind a URL (--plugin-url) are not started".to_owned());
+        into.notes.push("MCP servers of plugins from a URL (--plugin-url) are not started".to_owned());
     }
 }
 
@@ -114,7 +114,7 @@ fn installed(
             Some(root) => plugins.push(Plugin { name, root: PathBuf::from(root), scope: Scope::User }),
             None if places.iter().any(|place| place.get("projectPath").is_some()) => {}
             None => into.notes.push(format!(
-                "{}: where the plugin {} lies is not said; its MCP servers are not started",
+                "{}: the plugin {} has no path; its MCP servers are not started",
                 path.display(),
                 agentsh_base::escape::line(&name)
             )),

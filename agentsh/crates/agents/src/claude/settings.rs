@@ -133,7 +133,7 @@ impl Settings {
     }
 
     fn unknown(&mut self, error: &AgentError) {
-        self.notes.push(format!("{error}; its settings are not known to agentsh"));
+        self.notes.push(format!("{error}; agentsh does not know its settings"));
     }
 
     /// A file that came with the project: it may take something away, and the agent gets it without the rest.
@@ -143,7 +143,7 @@ impl Settings {
             Ok(Some(text)) => text,
             Ok(None) => return,
             Err(error) => {
-                self.notes.push(format!("{error}; the agent gets empty settings in its place"));
+                self.notes.push(format!("{error}; the agent gets empty settings instead"));
                 return self.cover(project, path, b"{}\n".to_vec());
             }
         };
@@ -155,7 +155,7 @@ impl Settings {
             Ok(value) => value,
             // What two readers may understand differently is not passed on.
             Err(error) => {
-                self.notes.push(format!("{error}; the agent gets empty settings in its place"));
+                self.notes.push(format!("{error}; the agent gets empty settings instead"));
                 return self.cover(project, path, b"{}\n".to_vec());
             }
         };
@@ -170,8 +170,7 @@ impl Settings {
         let names = names.join(", ");
         let names = agentsh_base::escape::line(&names);
         self.notes.push(format!(
-            "{}: ignored {names}, which came with the project; to use it, move it to \
-             ~/.claude/settings.json, or agree to the file: {}",
+            "{}: ignored {names}, which came with the project; to use it, move it to ~/.claude/settings.json, or approve the file: {}",
             path.display(),
             agreement::command(path)
         ));

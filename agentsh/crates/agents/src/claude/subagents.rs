@@ -64,7 +64,7 @@ impl Subagents {
 
     fn hide(&mut self, folder: PathBuf, why: &str) {
         let shown = agentsh_base::escape::line(&folder.display().to_string()).into_owned();
-        self.notes.push(format!("nothing of {shown} is passed to Claude Code: {why}"));
+        self.notes.push(format!("{shown} is not passed to Claude Code: {why}"));
         self.hidden.push(folder);
     }
 
@@ -74,7 +74,7 @@ impl Subagents {
             Ok(None) => return,
             // What cannot be read here may be readable inside.
             Err(error) => {
-                self.notes.push(format!("{error}; the agent gets an empty file in its place"));
+                self.notes.push(format!("{error}; the agent gets an empty file instead"));
                 return self.covered.push((path, Vec::new()));
             }
         };
@@ -117,8 +117,7 @@ impl Subagents {
             files => format!(" and {} more", files - 1),
         };
         self.notes.push(format!(
-            "{first}{more} came with the project: {} is not passed to Claude Code; what you allow stands in \
-             ~/.claude/settings.json",
+            "{first}{more} came with the project: {} is not passed to Claude Code; write what you want to allow into ~/.claude/settings.json",
             keys.join(", ")
         ));
     }

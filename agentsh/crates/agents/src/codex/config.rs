@@ -107,7 +107,7 @@ pub(super) fn layers(
         match read_layer(&path, Scope::Project, context.agreed) {
             Ok(layer) => layers.project.extend(layer),
             Err(error) => {
-                layers.notes.push(format!("{error}; Codex gets an empty file in its place"));
+                layers.notes.push(format!("{error}; Codex gets an empty file instead"));
                 layers.unreadable.push(path);
             }
         }
@@ -389,7 +389,7 @@ fn env(
         }
         if !env.is_empty() {
             let names = env.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            notes.push(format!("{file}:{line}: server {id} came with the project and is given: {names}"));
+            notes.push(format!("{file}:{line}: server {id} came with the project and gets: {names}"));
         }
     }
     if let Some(own) = entry.get("env") {

@@ -75,7 +75,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     match parsed.sandbox.as_deref() {
         Some("danger-full-access") => {}
         Some(chosen) => launch.notes.push(format!(
-            "Codex's own sandbox ({chosen}) cannot start inside agentsh: its commands may fail; leave the choice out"
+            "Codex's own sandbox ({chosen}) cannot start inside agentsh: its commands may fail; remove that option"
         )),
         None => {
             front.extend(["-c".to_owned(), "sandbox_mode=\"danger-full-access\"".to_owned()]);
@@ -95,7 +95,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     }
     launch.argv = program.into_iter().chain(front).chain(rest).collect();
     if matches!(parsed.subcommand.as_deref(), Some("mcp" | "plugin" | "features" | "login" | "logout")) {
-        launch.notes.push("changes that `codex` makes to its configuration here are thrown away".to_owned());
+        launch.notes.push("changes that `codex` makes to its configuration here are discarded".to_owned());
     }
     if !parsed.ignore_user_config {
         launch.remembered.push(home::remembered(context, &codex_home));
@@ -176,8 +176,7 @@ fn cover_other_layers(
             let names = taken.join(", ");
             let names = agentsh_base::escape::line(&names);
             launch.notes.push(format!(
-                "{}: ignored {names}, which came with the project; to use it, move it to {}, or agree to the \
-                 file: {}",
+                "{}: ignored {names}, which came with the project; to use it, move it to {}, or approve the file: {}",
                 layer.path.display(),
                 own.display(),
                 super::agreement::command(&layer.path)
@@ -269,13 +268,15 @@ fn cover_roles(
                 let had_servers = layer.table.remove("mcp_servers").is_some();
                 let taken = if layer.agreed { Vec::new() } else { take_out(&mut layer.table, OF_A_ROLE) };
                 if !taken.is_empty() || had_servers {
-                    launch.notes.push(format!("{}: only what instructs of this role counts", path.display()));
+                    launch
+                        .notes
+                        .push(format!("{}: only the instructions of this role are used", path.display()));
                     launch.replaced.push((path, render(&layer.table)?));
                 }
             }
             Ok(None) => {}
             Err(error) => {
-                launch.notes.push(format!("{error}; Codex gets an empty file in its place"));
+                launch.notes.push(format!("{error}; Codex gets an empty file instead"));
                 launch.replaced.push((path, Vec::new()));
             }
         }
@@ -307,7 +308,7 @@ fn found_files(directory: &Path, extension: &str, what: &str, launch: &mut Launc
     super::walk::files(directory, extension).unwrap_or_else(|why| {
         let shown = directory.display().to_string();
         let shown = agentsh_base::escape::line(&shown);
-        launch.notes.push(format!("no {what} of {shown} is passed to Codex: {why}"));
+        launch.notes.push(format!("{what} of {shown} are not passed to Codex: {why}"));
         launch.hidden.push(std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned()));
         BTreeSet::new()
     })

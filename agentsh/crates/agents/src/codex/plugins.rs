@@ -35,7 +35,7 @@ pub(super) fn servers(context: &Context<'_>, effective: &Table, codex_home: &Pat
                 add(context, &Plugin { name: name.to_owned(), root, scope: Scope::User }, &CUSTOMS, into);
             }
             None => into.notes.push(format!(
-                "the plugin {} is not installed in {}; MCP servers that it brings are not started",
+                "the plugin {} is not installed in {}; its MCP servers are not started",
                 agentsh_base::escape::line(key),
                 codex_home.join("plugins/cache").display()
             )),

@@ -29,7 +29,7 @@ pub(super) fn of_settings(path: &Path, text: &str) -> Vec<String> {
         Ok(value) => walk(&value, "", DEPTH, &mut acts),
         Err(error) => {
             let first = error.lines().next().unwrap_or_default().to_owned();
-            acts.push(format!("cannot be read, so that nobody knows what it starts: {first}"));
+            acts.push(format!("cannot be read, so its effects are unknown: {first}"));
         }
     }
     acts.truncate(MAX_COUNT);
@@ -111,7 +111,7 @@ fn of_member(name: &str, value: &Value, around: &Value) -> Option<String> {
         ("url" | "httpurl" | "serverurl", Value::String(url)) => Some(format!("connects to {}", shown(url))),
         ("env", _) => Some(format!("sets variables: {}", names())),
         ("allow" | "allowedtools" | "autoapprove" | "alwaysallow", Value::Array(_)) => {
-            Some(format!("lets the agent do without asking: {}", names()))
+            Some(format!("allows the agent without a question: {}", names()))
         }
         ("defaultmode" | "approval_policy" | "sandbox_mode", Value::String(mode)) => {
             Some(format!("sets '{name}' to {}", shown(mode)))

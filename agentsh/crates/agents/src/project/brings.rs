@@ -129,7 +129,7 @@ fn brought(project: &Path, path: PathBuf, agent: &'static str, starts: bool, is_
         Ok(None) => of(Vec::new(), String::new(), None),
         Err(error) => {
             let length = whole.metadata().map_or(0, |file| file.len());
-            of(vec![format!("cannot be looked at: {error}")], hex(&length.to_le_bytes()), None)
+            of(vec![format!("cannot be read: {error}")], hex(&length.to_le_bytes()), None)
         }
     }
 }

@@ -73,8 +73,7 @@ fn cover_one(context: &Context<'_>, path: &Path, launch: &mut Launch) {
         Err(error) => Some(error.to_string()),
     };
     launch.notes.push(format!(
-        "{}{shown} came with the project and may name servers, programs and the model's address: the agent gets it empty; \
-         to agree: {}",
+        "{}{shown} came with the project and may set servers, programs and the model's URL: the agent sees an empty file; to approve it: {}",
         text.map(|error| error + "; ").unwrap_or_default(),
         agreement::command(path)
     ));

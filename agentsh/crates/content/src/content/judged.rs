@@ -43,8 +43,7 @@ impl Content {
         let rule = rule.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_opaque"));
         let source = &flowed.origin.server;
         let what = format!(
-            "it carries bytes that nobody can read, after '{}' of server '{source}' gave something private; {}, and \
-             `exfiltration: {{on_opaque: allow}}` lets such bytes go everywhere",
+            "it carries unreadable bytes after '{}' of server '{source}' returned something private; {}, and `exfiltration: {{on_opaque: allow}}` allows such bytes everywhere",
             escape::line(&flowed.origin.tool),
             way_of_value(policy, source, server)
         );
@@ -82,7 +81,7 @@ impl Content {
             severity: finding.severity,
             // How it was found and decoded is for the record: who is refused would learn how to hide it better.
             what: format!(
-                "it carries something out of a result of '{}' of server '{}'; {}",
+                "it carries data from a result of '{}' of server '{}'; {}",
                 escape::line(&origin.tool),
                 origin.server,
                 match pairs::is_prose(finding.category) {

@@ -39,7 +39,7 @@ impl Content {
             let before = self.evicted;
             self.evicted += evicted.results;
             if before == 0 || before / EVICTED != self.evicted / EVICTED {
-                let kept = if evicted.kept > 0 { "; of some the secrets are" } else { "" };
+                let kept = if evicted.kept > 0 { "; of some only the secrets are" } else { "" };
                 let whose: Vec<String> =
                     evicted.by_server.keys().map(|server| format!("'{server}'")).collect();
                 let detail = format!(
@@ -51,7 +51,7 @@ impl Content {
             }
         }
         if truncated {
-            let detail = "the end of a result is not remembered".to_owned();
+            let detail = "the end of a long result is not remembered".to_owned();
             self.forgotten(Some(server), ForgotReason::TooLong, 1, detail);
         }
         id
@@ -153,7 +153,9 @@ impl Content {
                 server_id: server.clone(),
                 tool_name: tool.to_owned(),
                 hint: "openWorldHint".to_owned(),
-                detail: "what this server is told counts as leaving, though it was labelled local".to_owned(),
+                detail:
+                    "data sent to this server counts as leaving the machine, although it is labelled local"
+                        .to_owned(),
             });
         }
     }

@@ -45,11 +45,11 @@ pub struct Settings {
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
     /// What the policy says of pairs of servers.
     pub policy: ExfiltrationPolicy,
-    /// What becomes of a call after a private read where the policy says nothing of it. None: it goes.
+    /// What happens to a call after a private read where the policy says nothing of it. None: it goes.
     pub unwritten: Option<Unwritten>,
 }
 
-/// What becomes of a call after a private read where nobody wrote anything.
+/// What happens to a call after a private read where nobody wrote anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwritten {
     /// A person is asked, who is there.

@@ -82,7 +82,7 @@ impl Found<'_> {
             pointer: self.pointer.clone(),
             decoded: Vec::new(),
             what: format!(
-                "{what} fits the pattern '{}' ({}, {})",
+                "{what} matches the pattern '{}' ({}, {})",
                 self.pattern.name,
                 self.pattern.category,
                 self.severity.as_str()

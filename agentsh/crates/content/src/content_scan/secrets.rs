@@ -1,4 +1,4 @@
-//! What becomes of secrets and of what is personal in a text. The record has the kind, the place and a keyed hash by which
+//! What happens to secrets and of what is personal in a text. The record has the kind, the place and a keyed hash by which
 //! the same value is known again within a session; never the value.
 
 use std::collections::BTreeMap;
@@ -158,7 +158,7 @@ fn finding(subject: &Subject<'_>, kind: &str, seen: Seen, text: &Text<'_>) -> Fi
         context: format!("[REDACTED {kind}]{}{count}", seen.hash),
         pointer: seen.pointer,
         decoded: Vec::new(),
-        what: format!("{} holds something of the kind {kind}", text.what),
+        what: format!("{} contains {kind}", text.what),
     }
 }
 

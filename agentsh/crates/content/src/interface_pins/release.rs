@@ -21,7 +21,7 @@ const MAX_ASKED: usize = 16;
 /// Of one server: entries that it changes without end take no place from another one's.
 const MAX_OF_ONE: usize = 4;
 
-/// Something that is not what was trusted, and that nobody calls before it is shown.
+/// Something that is not the trusted version, and that nobody calls before it is shown.
 #[derive(Clone, Debug)]
 pub struct Withheld {
     pub server: ServerId,
@@ -168,7 +168,7 @@ impl InterfacePins {
         ((kind, name), hash): ((Offered, &str), &str),
         for_good: bool,
     ) -> Result<(), String> {
-        const OTHERS: &str = "the server offers another definition of that name too";
+        const OTHERS: &str = "the server also offers another definition with that name";
         let failed = |error: StoreError| error.to_string();
         let scope = self.0.borrow().servers.get(server).map(|known| known.scope.clone());
         let Some(scope) = scope else { return Err("the server has gone".to_owned()) };

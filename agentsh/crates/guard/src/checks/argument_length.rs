@@ -36,7 +36,7 @@ impl Check for ArgumentLength {
                 pointer: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
                 decoded: Vec::new(),
                 what: format!(
-                    "the argument '{}' has {bytes} bytes, of {} that may be",
+                    "the argument '{}' has {bytes} bytes; the maximum is {}",
                     name.escape_debug(),
                     most.value
                 ),

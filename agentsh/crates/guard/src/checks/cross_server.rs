@@ -207,7 +207,7 @@ impl CrossServer {
         if let Some(known) = self.resembled(server) {
             let verdict =
                 Verdict::new(Outcome::Alert, Reason::ServerNameSimilar, self.policy.place("shadow_tool"));
-            let what = format!("the server's name is nearly that of '{known}'");
+            let what = format!("the server's name is similar to '{known}'");
             let other = ToolId { server: known, tool: String::new() };
             let found = finding(verdict, "name-similarity", "name_similarity", Some(other), what);
             report.find(Finding { severity: Severity::High, ..found });
@@ -384,8 +384,10 @@ impl Check for CrossServer {
 fn passes_for(first: &ToolId, name: &str) -> String {
     let ToolId { server, tool } = first;
     match tool == name {
-        true => format!("it passes for '{tool}' of server '{server}': of tools with one name none is used"),
-        false => format!("it passes for '{tool}' of server '{server}', which was there first"),
+        true => {
+            format!("it has the name of '{tool}' of server '{server}': tools with the same name are not used")
+        }
+        false => format!("it imitates '{tool}' of server '{server}', which was declared first"),
     }
 }
 

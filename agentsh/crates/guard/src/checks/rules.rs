@@ -59,7 +59,7 @@ impl Rules {
                 source: None,
                 destination: None,
                 context: String::new(),
-                what: rule.reason.clone().unwrap_or_else(|| format!("the rule '{detector}' names it")),
+                what: rule.reason.clone().unwrap_or_else(|| format!("the rule '{detector}' matches")),
                 detector,
                 pointer,
                 decoded: Vec::new(),

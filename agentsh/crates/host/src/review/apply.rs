@@ -27,7 +27,7 @@ pub const BATCH: usize = 64;
 const SYNCING: usize = 16;
 
 /// Why something is not applied that stands in the layer otherwise than it was shown.
-pub(super) const NOT_SHOWN: &str = "it is not what `agentsh review` showed last: look at it anew";
+pub(super) const NOT_SHOWN: &str = "it changed after `agentsh review` showed it: review it again";
 
 /// One step.
 #[derive(Clone, Debug)]

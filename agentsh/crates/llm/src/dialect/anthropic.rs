@@ -47,7 +47,7 @@ impl Anthropic {
     fn begin(&mut self, index: u64) -> Result<u64, LlmError> {
         let place = self.blocks;
         if self.begun.insert(index, place).is_some() {
-            return Err(LlmError::Shape("a block begins in another one"));
+            return Err(LlmError::Shape("a block starts inside another one"));
         }
         self.blocks += 1;
         self.is_ambiguous |= place != index;
@@ -56,7 +56,7 @@ impl Anthropic {
 
     /// The block that an index means now.
     fn place(&self, index: u64) -> Result<u64, LlmError> {
-        self.begun.get(&index).copied().ok_or(LlmError::Shape("a block goes on that did not begin"))
+        self.begun.get(&index).copied().ok_or(LlmError::Shape("a block continues that did not start"))
     }
 }
 

@@ -134,7 +134,7 @@ fn page(board: &InFlight, list: List, params: Option<&Json<'_>>) -> Route {
         Some(cursor) => {
             let more = cursor.as_text().and_then(|text| names::read_cursor(&text, board.ids.len()));
             let Some(more) = more else {
-                let why = "the cursor is none that this proxy gave".to_owned();
+                let why = "this proxy did not issue that cursor".to_owned();
                 return Route::Nobody { why, unknown_method: false };
             };
             let servers = more.iter().map(|(server, _)| *server).collect();

@@ -55,8 +55,7 @@ fn a_denied_call_is_on_disk_before_it_is_refused_and_never_arrives() {
         assert_eq!(error["error"]["code"], -32001);
         assert_eq!(
             error["error"]["message"],
-            "agentsh: tool 'write' of server 'fs' refused by policy.yaml:12 (sandbox.mcp.denied_tools[0]); to allow \
-             it, take the tool out of denied_tools"
+            "agentsh: tool 'write' of server 'fs' refused by policy.yaml:12 (sandbox.mcp.denied_tools[0]); to allow it, remove the tool from denied_tools"
         );
         assert_eq!(
             error["error"]["data"],

@@ -140,7 +140,7 @@ fn hook(name: &str, section: &ProgramSection) -> Result<Hook, EbpfError> {
         ProgramSection::SockOps => {
             (bpf_prog_type::BPF_PROG_TYPE_SOCK_OPS, bpf_attach_type::BPF_CGROUP_SOCK_OPS)
         }
-        other => return Err(EbpfError::Object(format!("{name} stands in the section {other:?}"))),
+        other => return Err(EbpfError::Object(format!("{name} is in the section {other:?}"))),
     };
     Ok(Hook { program_type: program_type as u32, attach_type: attach_type as u32 })
 }

@@ -10,7 +10,7 @@ use crate::sections::McpPolicy;
 use crate::sections::detection::Level;
 use crate::types::RuleRef;
 
-/// What becomes of a server that an advisory is about. From the mildest to the strictest.
+/// What happens to a server that an advisory is about. From the mildest to the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnAdvisory {
     /// It is not looked for.
@@ -99,7 +99,7 @@ const QUORUM: u64 = 3;
 const MAX_ERROR_RATE: u64 = 500;
 
 impl AdvisoryPolicy {
-    /// What becomes of a server by this kind of advisory, and by which rule.
+    /// What happens to a server by this kind of advisory, and by which rule.
     #[must_use]
     pub fn on(&self, kind: AdvisoryKind) -> Ruled<OnAdvisory> {
         let written = self.slot(kind).clone();
@@ -166,7 +166,7 @@ const STATUS: &[Key] = &[
     Key {
         name: "servers",
         kind: Kind::List(&Kind::Text),
-        about: "Names of the servers that stand on that service.",
+        about: "Names of the servers that depend on that service.",
         example: "[search]",
         ..KEY
     },
@@ -174,23 +174,22 @@ const STATUS: &[Key] = &[
 const ADVISORIES: &[Key] = &[
     Key {
         name: "dependency",
-        about: "What becomes of a server whose package, or one that lies in its tree, has a record of a vulnerability (OSV) in \
-            this version. `block` does not start it.",
+        about: "What happens to a server whose package, or one of its dependencies, has a known vulnerability (OSV) in this version. `block` does not start it.",
         ..ACTION
     },
     Key {
         name: "vendor",
-        about: "What becomes of it where that vulnerability is on a list of those that are attacked (KEV).",
+        about: "What happens to it where that vulnerability is on the list of exploited ones (KEV).",
         ..ACTION
     },
     Key {
         name: "community",
-        about: "What becomes of a server whose package or host stands on deny lists that enough `signers` signed.",
+        about: "What happens to a server whose package or host is on deny lists that enough `signers` signed.",
         ..ACTION
     },
     Key {
         name: "availability",
-        about: "What becomes of a server of which more than `max_error_rate` of the calls of the last day failed, or whose \
+        about: "What happens to a server of which more than `max_error_rate` of the calls of the last day failed, or whose \
             status page says that it is down.",
         ..ACTION
     },

@@ -177,7 +177,7 @@ impl Section<McpPolicy> for Anomaly {
         };
         let mode = fields.find("mode");
         if let Some(here) = mode.as_ref().filter(|_| fields.find("on_detection").is_some()) {
-            reader.problem(here, "`mode` is another name of `on_detection`, which stands here too", None);
+            reader.problem(here, "`mode` is an alias of `on_detection`, which is also set here", None);
         }
         let written = AnomalyPolicy {
             on_detection: reader.word(fields.find("on_detection").or(mode), &OnAnomaly::WORDS),

@@ -88,7 +88,7 @@ const APPROVALS: &[Key] = &[
         name: "headless",
         kind: Kind::Word(&["deny", "wait"]),
         default: "deny",
-        about: "What becomes of a question where the session has no terminal: refused at once, or it waits for \
+        about: "What happens to a question where the session has no terminal: refused at once, or it waits for \
             `agentsh approvals`.",
         example: "wait",
         ..KEY
@@ -155,8 +155,8 @@ impl Section<McpPolicy> for Approvals {
             name: "approved",
             kind: Kind::List(&Kind::Map(APPROVED)),
             default: "empty",
-            about: "What a person allowed for good: a question about exactly this is answered with yes. `agentsh approvals \
-                approve ID --always` writes it into `approved.yaml` beside the user's policy.",
+            about: "What a person allowed for good: a question about exactly this is approved without asking. `agentsh approvals \
+                approve ID --always` writes it into `approved.yaml` next to the user's policy.",
             example: "[{server: github, tool: create_issue}]",
             ..KEY
         },

@@ -18,8 +18,7 @@ impl Section<AgentPolicy> for Briefing {
         name: "tell_sandbox",
         kind: Kind::Flag,
         default: "true",
-        about: "Whether the agent is told, in its own context, what it can read, write and reach, and how to ask why \
-            something is refused. Claude Code and Codex have a place for it.",
+        about: "Whether agentsh puts into the agent's context what it can read, write and reach, and how to ask why something was refused. Supported for Claude Code and Codex.",
         example: "false",
         ..KEY
     }];

@@ -19,7 +19,7 @@ pub enum ClassifierFormat {
     OpenAi,
 }
 
-/// What becomes of a text that could not be classified.
+/// What happens to a text that could not be classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnUnavailable {
     Pass,
@@ -183,7 +183,7 @@ const CLASSIFIER: &[Key] = &[
         name: "action",
         kind: Kind::Word(&["block", "advise", "alert"]),
         default: "advise",
-        about: "What becomes of a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and \
+        about: "What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and \
             leaves what has such a definition out of its listing.",
         example: "block",
         ..KEY
@@ -192,7 +192,7 @@ const CLASSIFIER: &[Key] = &[
         name: "on_unavailable",
         kind: Kind::Word(&["pass", "block"]),
         default: "pass",
-        about: "What becomes of a text where the endpoint gives no answer that counts.",
+        about: "What happens to a text when the endpoint gives no usable answer.",
         example: "block",
         ..KEY
     },

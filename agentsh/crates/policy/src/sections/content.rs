@@ -14,7 +14,7 @@ use crate::types::RuleRef;
 /// The file of rules that the gateway has whatever a policy says.
 pub const GATEWAY: &str = "gateway";
 
-/// What becomes of a text in which something was found. From the mildest to the strictest.
+/// What happens to a text in which something was found. From the mildest to the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnFinding {
     /// It is not looked for.
@@ -137,8 +137,7 @@ const CONTENT: &[Key] = &[
         name: "definitions",
         kind: Kind::Word(&["block", "alert", "off"]),
         default: "alert",
-        about: "What becomes of a tool whose definition gives orders to the model. Hidden characters in one hide the tool \
-            unless this is `off`.",
+        about: "What happens to a tool whose definition gives orders to the model. Hidden characters in a definition hide the tool unless this is `off`.",
         example: "block",
         ..KEY
     },
@@ -146,7 +145,7 @@ const CONTENT: &[Key] = &[
         name: "results",
         kind: Kind::Word(&["block", "advise", "alert", "off"]),
         default: "advise",
-        about: "What becomes of a result that gives orders to the model; `advise` puts a sentence in front of it.",
+        about: "What happens to a result that gives orders to the model; `advise` puts a sentence in front of it.",
         example: "block",
         ..KEY
     },
@@ -154,7 +153,7 @@ const CONTENT: &[Key] = &[
         name: "requests",
         kind: Kind::Word(&["block", "alert", "off"]),
         default: "block",
-        about: "What becomes of a request of a server (sampling, elicitation) that does.",
+        about: "What happens to a request of a server (sampling, elicitation) that does.",
         example: "alert",
         ..KEY
     },
@@ -162,7 +161,7 @@ const CONTENT: &[Key] = &[
         name: "arguments",
         kind: Kind::Word(&["block", "alert", "off"]),
         default: "alert",
-        about: "What becomes of a call whose arguments hold a command that does harm, such as a reverse shell.",
+        about: "What happens to a call whose arguments hold a command that does harm, such as a reverse shell.",
         example: "block",
         ..KEY
     },

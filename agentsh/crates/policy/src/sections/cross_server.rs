@@ -114,7 +114,7 @@ impl CrossServerPolicy {
         wanted.then(|| (calls, window(self.burst_window_ms.as_ref(), 5)))
     }
 
-    /// What becomes of a call after a read elsewhere.
+    /// What happens to a call after a read elsewhere.
     #[must_use]
     pub fn on_flow(&self) -> OnFlow {
         self.on_flow.as_ref().map_or(OnFlow::Block, |on_flow| on_flow.value)
@@ -158,7 +158,7 @@ const SHADOW_TOOL: &[Key] = &[
         name: "similarity_check",
         kind: Kind::Flag,
         default: "true",
-        about: "Whether names of servers that are alike are told.",
+        about: "Whether similar names of servers are reported.",
         example: "true",
         ..KEY
     },
@@ -203,9 +203,7 @@ const CROSS_SERVER: &[Key] = &[
         name: "shadow_tool",
         kind: Kind::Map(SHADOW_TOOL),
         default: "on",
-        about: "A tool with the name of another server's: both are hidden and refused. Without the section, and with `enabled: \
-            false`, they are told of, and refused is a name that looks the same and is spelled in other letters: that cannot \
-            be switched off.",
+        about: "A tool with the name of another server's: both are hidden and refused. Without the section, and with `enabled: false`, they are only reported. A name that looks the same but is spelled with other letters is always refused.",
         ..KEY
     },
     Key {
@@ -233,8 +231,7 @@ const CROSS_SERVER: &[Key] = &[
         name: "on_flow",
         kind: Kind::Word(&["block", "ask", "alert"]),
         default: "block",
-        about: "What becomes of such a call when no data of the read is seen in it. Data that is seen is the affair of \
-            `exfiltration`, at any distance in time.",
+        about: "What happens to such a call when it carries no visible data of the read. Visible data is judged by `exfiltration`, at any distance in time.",
         example: "ask",
         ..KEY
     },
@@ -242,7 +239,7 @@ const CROSS_SERVER: &[Key] = &[
         name: "kinds",
         kind: Kind::Names(&Kind::Word(&["read", "write", "send", "compute"])),
         default: "the verb in a tool's name, and what its annotations add",
-        about: "What tools do, by name or `SERVER/TOOL`; `*` stands for any text.",
+        about: "What tools do, by name or `SERVER/TOOL`; `*` matches any text.",
         example: "{\"mail/compose\": send}",
         ..KEY
     },

@@ -51,7 +51,7 @@ const REQUESTS: [(&str, OnRequest); 3] =
 /// What is in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DetectionPolicy {
-    /// What becomes of a definition with such a finding, where it was written.
+    /// What happens to a definition with such a finding, where it was written.
     pub actions: BTreeMap<Level, Ruled<OnFinding>>,
     pub patterns: Vec<Ruled<CustomPattern>>,
     /// Sections that have `enabled: true`: with one of them the pattern set of the page is used beside the built-in scan.
@@ -80,7 +80,7 @@ const SEVERITY: Kind = Kind::Word(&["low", "medium", "high", "critical"]);
 const ACTION: Key = Key {
     kind: Kind::Word(&["off", "alert", "hide", "block"]),
     default: "what `content.definitions` says",
-    about: "What becomes of a tool whose definition has a finding this bad; `hide` and `block` leave it out and refuse its calls.",
+    about: "What happens to a tool whose definition has a finding this bad; `hide` and `block` leave it out and refuse its calls.",
     ..KEY
 };
 const PATTERN: &[Key] = &[
@@ -115,7 +115,7 @@ const DETECTION: &[Key] = &[
         name: "actions",
         kind: Kind::Map(LEVEL_KEYS),
         default: "none",
-        about: "What becomes of a tool by how bad the worst finding is.",
+        about: "What happens to a tool by how bad the worst finding is.",
         ..KEY
     },
     Key {
@@ -257,7 +257,7 @@ const OUTPUT_INSPECTION: &[Key] = &[
         name: "on_detection",
         kind: Kind::Word(&["block", "advise", "alert", "allow"]),
         default: "`content.results`",
-        about: "What becomes of a result in which something was found; another way to write `content.results`.",
+        about: "What happens to a result in which something was found; another way to write `content.results`.",
         example: "block",
         ..KEY
     },
@@ -322,7 +322,7 @@ const SAMPLING: &[Key] = &[
         name: "policy",
         kind: REQUEST,
         default: "a scan decides: see `content.requests`",
-        about: "What becomes of every request of a server for its client's model or user.",
+        about: "What happens to every request of a server for its client's model or user.",
         example: "block",
         ..KEY
     },

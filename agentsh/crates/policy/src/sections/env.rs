@@ -140,7 +140,7 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
     let found: Vec<Here<'_>> = spellings.iter().filter_map(|key| fields.find(key)).collect();
     if let [_, second, ..] = found.as_slice() {
         let help = format!("`{}` means the same; keep one of them", spellings.first().unwrap_or(&""));
-        reader.problem(second, "this list stands here twice", Some(help));
+        reader.problem(second, "this list is given twice", Some(help));
     }
     reader.adding(found.into_iter().next(), variable)
 }
@@ -148,7 +148,7 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
 pub fn variable(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let name = reader.text(here)?;
     if name.contains('=') || name.contains(char::is_whitespace) {
-        let help = "write the name alone; values stand in a server's `env:` map".to_owned();
+        let help = "write the name alone; values belong in a server's `env:` map".to_owned();
         reader.problem(here, "this is not the name of a variable", Some(help));
         return None;
     }

@@ -18,7 +18,7 @@ const EXEC: &[Key] = &[Key {
     name: "allow",
     kind: Kind::List(&Kind::Text),
     default: "every program that can be read",
-    about: "Programs that may be executed, by absolute path or pattern; nothing else is then.",
+    about: "The only programs that may be executed, by absolute path or pattern.",
     example: "[\"/usr/**\", \"**/target/debug/*\"]",
     ..KEY
 }];

@@ -40,8 +40,8 @@ const EXFILTRATION: &[Key] = &[
     Key {
         name: "on_detection",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "block where the section stands, else alert",
-        about: "What becomes of a call in which something was found. `ask`: it waits for a person, see docs/approvals.md.",
+        default: "block if the section is present, else alert",
+        about: "What happens to a call in which something was found. `ask`: it waits for a person, see docs/approvals.md.",
         example: "ask",
         ..KEY
     },
@@ -49,7 +49,7 @@ const EXFILTRATION: &[Key] = &[
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "ask where a person can answer, else alert once for each pair of servers",
-        about: "What becomes of a call to a server that leaves, after something private was read from another one: with or \
+        about: "What happens to a call to a server that leaves, after something private was read from another one: with or \
             without a copy in it. A call that says only a few numbers, yes or no, or words that a public server said passes: \
             48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody \
             offered.",
@@ -85,7 +85,7 @@ const EXFILTRATION: &[Key] = &[
         name: "on_opaque",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "alert",
-        about: "What becomes of a call to a server that leaves, after something private was read from another one, when it \
+        about: "What happens to a call to a server that leaves, after something private was read from another one, when it \
             carries 256 bytes or more that nobody can read: encrypted, or packed in a way that is not opened.",
         example: "ask",
         ..KEY
@@ -93,8 +93,8 @@ const EXFILTRATION: &[Key] = &[
     Key {
         name: "marker",
         kind: Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
-        default: "suffix where the section stands, else off",
-        about: "Where the invisible marker stands in prose of results; `off` changes no result.",
+        default: "suffix if the section is present, else off",
+        about: "Where the invisible marker is put in prose of results; `off` changes no result.",
         example: "suffix",
         ..KEY
     },
@@ -130,7 +130,7 @@ const RULE: &[Key] = &[
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "that of the section",
-        about: "As the key of the section. `allow` lets what carries no copy pass.",
+        about: "As the key of the same name in the section. `allow` passes calls that carry no copy.",
         ..KEY
     },
     Key {
@@ -157,7 +157,7 @@ pub const FLOW: &[Key] = &[
         name: "sink",
         kind: Kind::Word(&["local", "external"]),
         default: "what its profile says, else external",
-        about: "Where what it is told can end up.",
+        about: "Where data that is sent to it can end up.",
         example: "local",
         ..KEY
     },

@@ -27,8 +27,7 @@ const FILESYSTEM: &[Key] = &[
         name: "read",
         kind: Kind::List(&Kind::Text),
         default: "the agent: nothing more than it may write; a server: the project",
-        about: "Paths that can be read, with everything below. `~` is the home, a path without `/` or `~` in front lies in \
-            the project. `/usr`, `/bin`, `/lib*`, `/opt` and a few files of `/etc` can always be read.",
+        about: "Paths that can be read, with everything below. `~` is the home, a path that does not start with `/` or `~` is relative to the project. `/usr`, `/bin`, `/lib*`, `/opt` and a few files of `/etc` can always be read.",
         example: "[~/src/library]",
         ..KEY
     },
@@ -72,7 +71,7 @@ impl Section<ProcessPolicy> for Filesystem {
     const KEYS: &'static [Key] = &[Key {
         name: "filesystem",
         kind: Kind::Map(FILESYSTEM),
-        about: "What of this machine's files is there. Nothing else is visible.",
+        about: "Which files of this machine are visible. All others are not.",
         ..KEY
     }];
 
@@ -214,8 +213,8 @@ pub fn denied_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
     let Some(sign) = text.chars().find(|sign| matches!(sign, '[' | ']' | '{' | '}')) else {
         return Some(text);
     };
-    let help = "write one line for each, with `*`, `?` and `**`; a `?` stands for such a sign in a name too"
-        .to_owned();
+    let help =
+        "write one line for each, with `*`, `?` and `**`; a `?` in a name also matches itself".to_owned();
     reader.problem(
         here,
         format!("`{sign}` is not a wildcard here, so that this would deny next to nothing"),

@@ -142,7 +142,7 @@ const INTERFACE: &[Key] = &[
         name: "names",
         kind: Kind::Names(&Kind::Text),
         default: "the name that the server gave itself when it was first verified",
-        about: "Under which name a server stands in the registry. One that calls itself something else fails.",
+        about: "Name of a server in the registry. One that calls itself something else fails.",
         example: "{github: github-mcp-server}",
         ..KEY
     },
@@ -152,7 +152,7 @@ impl Section<Policy> for Interface {
     const KEYS: &'static [Key] = &[Key {
         name: "interface",
         kind: Kind::Map(INTERFACE),
-        about: "The registry in which it stands what servers offer. See docs/registry.md.",
+        about: "The registry that records what servers offer. See docs/registry.md.",
         example: "{registry: \"https://registry.example\", mode: verify}",
         ..KEY
     }];

@@ -30,7 +30,7 @@ pub struct LlmPolicy {
     pub timeout_ms: Option<Ruled<u64>>,
     /// Requests to the model's host that go on though agentsh knows no such route of a model.
     pub allow: Vec<Ruled<RequestRule>>,
-    /// What becomes of a request in which secrets stand; None: it is recorded.
+    /// What happens to a request in which secrets stand; None: it is recorded.
     pub secrets: Option<Ruled<OnSecret>>,
     /// The same for one kind, by the name in its tag (`EMAIL`).
     pub secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
@@ -39,7 +39,7 @@ pub struct LlmPolicy {
     pub prices: Vec<Ruled<Price>>,
 }
 
-/// What becomes of an answer that gives the system prompt away. Strictest last.
+/// What happens to an answer that gives the system prompt away. Strictest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnLeak {
     /// It is not looked for.
@@ -60,7 +60,7 @@ pub enum Sentences {
     Every,
 }
 
-/// What becomes of secrets in a request to the model. Strictest last.
+/// What happens to secrets in a request to the model. Strictest last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnSecret {
     Off,
@@ -115,7 +115,7 @@ impl Price {
 }
 
 impl LlmPolicy {
-    /// What becomes of a secret of this kind.
+    /// What happens to a secret of this kind.
     #[must_use]
     pub fn on_secret(&self, kind: &str) -> OnSecret {
         let of_kind = self.secret_kinds.get(kind).map(|word| word.value);
@@ -246,7 +246,7 @@ const LLM: &[Key] = &[
         name: "canary",
         kind: Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]),
         default: "false",
-        about: "What becomes of an answer that holds the first telling sentence (30 to 240 bytes) of the system prompt. `replace`, \
+        about: "What happens to an answer that holds the first telling sentence (30 to 240 bytes) of the system prompt. `replace`, \
             also written `true`: text is streamed, and from the sentence on the answer is replaced. `hold`: no text is streamed before \
             the whole of it was looked through, so that the agent never has the beginning of such an answer. `false`: nothing is \
             looked for.",
@@ -308,7 +308,7 @@ const LLM: &[Key] = &[
         name: "secrets",
         kind: Kind::Word(&["off", "log", "redact", "block"]),
         default: "log",
-        about: "What becomes of a request to the model in which keys, passwords or tokens stand: it is recorded by their \
+        about: "What happens to a request to the model that contains keys, passwords or tokens: it is recorded by their \
             kinds, they are replaced by `[REDACTED KIND]`, or it is refused.",
         example: "redact",
         ..KEY
@@ -317,7 +317,7 @@ const LLM: &[Key] = &[
         name: "secret_kinds",
         kind: Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
         default: "`EMAIL` and `PHONE` are off, every other kind is as `secrets` says",
-        about: "The same for single kinds, by the name that stands in the tag.",
+        about: "The same for single kinds, by the name in the tag.",
         example: "{EMAIL: redact, PASSWORD: block}",
         ..KEY
     },

@@ -95,7 +95,7 @@ const NETWORK: &[Key] = &[
         name: "unknown",
         kind: Kind::Word(&["ask", "deny"]),
         default: "ask, for the agent, where a person can answer and the policy does not list what may run",
-        about: "What becomes of a connection to a host that no rule names, on port 443 or 80: a person is asked \
+        about: "What happens to a connection to a host that no rule names, on port 443 or 80: a person is asked \
             (`agentsh approvals`) and it waits at most 30 s, or it is refused. Servers never ask.",
         example: "deny",
         ..KEY
@@ -353,7 +353,7 @@ fn contradictions(reader: &mut Reader<'_>, rules: &[Ruled<NetworkRule>]) {
                 && !earlier.value.has_conditions_of(&later.value)
         };
         if let Some(earlier) = rules.iter().take(at).find(is_same) {
-            let message = format!("`{}` stands here twice, with other conditions", later.value.host);
+            let message = format!("`{}` is given twice, with different conditions", later.value.host);
             let help = format!("the rule in line {} decides; make one rule of the two", earlier.rule.line);
             reader.problem_of_rule(&later.rule, message, Some(help));
         }

@@ -13,7 +13,7 @@ use crate::sections::McpPolicy;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::RuleRef;
 
-/// What becomes of a value. From the mildest to the strictest.
+/// What happens to a value. From the mildest to the strictest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnSecret {
     /// It is not looked for.
@@ -81,7 +81,7 @@ pub struct SecretPolicy {
 }
 
 impl SecretPolicy {
-    /// What becomes of a value of this kind, and where that is written.
+    /// What happens to a value of this kind, and where that is written.
     #[must_use]
     pub fn action(&self, kind: &str, is_argument: bool) -> (OnSecret, RuleRef) {
         let (key, all) = match is_argument {
@@ -126,7 +126,7 @@ const CUSTOM: &[Key] = &[
         about: "A regular expression (of the crate `regex`: linear time, without look-around).",
         ..KEY
     },
-    Key { name: "action", kind: WORD, default: "redact", about: "What becomes of what fits.", ..KEY },
+    Key { name: "action", kind: WORD, default: "redact", about: "What happens to a match.", ..KEY },
 ];
 
 const SECRETS: &[Key] = &[
@@ -134,7 +134,7 @@ const SECRETS: &[Key] = &[
         name: "arguments",
         kind: WORD,
         default: "audit",
-        about: "What becomes of a secret in what an agent sends to a server.",
+        about: "What happens to a secret in what an agent sends to a server.",
         example: "redact",
         ..KEY
     },
@@ -142,7 +142,7 @@ const SECRETS: &[Key] = &[
         name: "results",
         kind: WORD,
         default: "audit",
-        about: "What becomes of one in what a server sends; `redact` puts `[REDACTED KIND]` in its place.",
+        about: "What happens to a secret in what a server sends; `redact` puts `[REDACTED KIND]` in its place.",
         example: "redact",
         ..KEY
     },

@@ -72,7 +72,7 @@ const SERVER: &[Key] = &[
         name: "headers",
         kind: Kind::Names(&Kind::Text),
         default: "none",
-        merge: "key by key; a layer that writes a `url` begins anew",
+        merge: "key by key; a layer that sets a `url` starts from nothing",
         about: "Sent to its `url` with every request. `${NAME}` is a variable of your environment, which the session fills in: no sandbox sees it.",
         ..KEY
     },
@@ -115,7 +115,7 @@ impl Section<McpPolicy> for Servers {
         let read = reader.list(fields.find("servers"), server).map(|list| list.value).unwrap_or_default();
         for Ruled { value: (id, server), rule } in read {
             if let Some((_, first)) = entries.iter().find(|(known, _)| *known == id) {
-                let help = format!("the first one stands in line {}", first.rule.line);
+                let help = format!("the first one is in line {}", first.rule.line);
                 reader.problem_of_rule(&rule, format!("there are two servers `{id}`"), Some(help));
                 continue;
             }
@@ -309,7 +309,7 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     if let Some(text) = &id_text
         && text.contains(['*', '?', '/'])
     {
-        let help = "patterns belong into `allowed_servers` and `denied_servers`".to_owned();
+        let help = "patterns belong in `allowed_servers` and `denied_servers`".to_owned();
         reader.problem(&id, "a server has one plain name", Some(help));
     }
     let single = |reader: &mut Reader<'_>, key: &str| {
@@ -324,7 +324,7 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     }
     let headers = fields.find("headers").and_then(|here| headers(reader, &here));
     if let (Some(headers), Some(_)) = (&headers, &command) {
-        let help = "variables of a command stand in `env`".to_owned();
+        let help = "variables of a command belong in `env`".to_owned();
         reader.problem_of_rule(&headers.rule, "a command is sent no headers", Some(help));
     }
     let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
@@ -370,7 +370,7 @@ pub fn judge_url(reader: &mut Reader<'_>, url: &Ruled<String>) {
         || url.value.contains(char::is_whitespace)
     {
         let help =
-            "write `https://mcp.example.com/mcp`; a secret belongs into `headers`, as `${NAME}`".to_owned();
+            "write `https://mcp.example.com/mcp`; a secret belongs in `headers`, as `${NAME}`".to_owned();
         reader.problem_of_rule(&url.rule, "this is not the address of a server", Some(help));
     }
 }

@@ -86,7 +86,7 @@ const SSH: &[Key] = &[
         name: "keys",
         kind: Kind::Whole(&Kind::Text),
         default: "none: it has to be there",
-        about: "The keys: files (`~/.ssh/id_ed25519`, its public half lies beside it) or fingerprints (`SHA256:...`) of keys in \
+        about: "The keys: files (`~/.ssh/id_ed25519`, with its public half next to it) or fingerprints (`SHA256:...`) of keys in \
             the user's own ssh agent.",
         ..KEY
     },

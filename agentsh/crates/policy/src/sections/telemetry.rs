@@ -175,7 +175,7 @@ impl Section<Policy> for Telemetry {
     const KEYS: &'static [Key] = &[Key {
         name: "telemetry",
         kind: Kind::Map(TELEMETRY),
-        about: "Who is told of a session while it runs, beside the journal.",
+        about: "Who receives a session's events while it runs, in addition to the journal.",
         example: "{file: \"~/agentsh-events.jsonl\"}",
         ..KEY
     }];
@@ -223,7 +223,7 @@ impl Section<Policy> for Telemetry {
             self.webhooks.as_ref().map(|list| &list.rule),
         ];
         for rule in written.into_iter().flatten().chain(self.headers.values().map(|value| &value.rule)) {
-            narrowing.refuse(rule, "who is told of a session is the user's choice");
+            narrowing.refuse(rule, "only the user decides who receives a session's events");
         }
     }
 

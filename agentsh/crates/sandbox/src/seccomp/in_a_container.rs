@@ -34,7 +34,7 @@ pub const IN_A_CONTAINER: &[Rule] = &[
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 2, forbidden: CONNECTS }),
     },
     Rule {
-        why: "whoever listens here is reached by the neighbours of the container",
+        why: "a listener here is reachable from the container's neighbours",
         calls: &[SYS_listen],
         verdict: Verdict::Refuse,
     },

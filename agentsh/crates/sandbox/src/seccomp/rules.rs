@@ -212,7 +212,7 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Check(ArgumentCheck::NewFile { flags: 2, mode: 3, forbidden: SET_ID }),
     },
     Rule {
-        why: "its mode stands behind a pointer where no filter can see it; libraries fall back to openat",
+        why: "its mode is behind a pointer, where no filter can see it; libraries fall back to openat",
         calls: &[SYS_openat2],
         verdict: Verdict::Missing,
     },
@@ -452,12 +452,12 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Check(ArgumentCheck::NoBits { argument: 0, forbidden: NAMESPACES_AND_TIME }),
     },
     Rule {
-        why: "its flags stand behind a pointer where no filter can see them; libraries fall back to clone",
+        why: "its flags are behind a pointer, where no filter can see them; libraries fall back to clone",
         calls: &[SYS_clone3],
         verdict: Verdict::Missing,
     },
     Rule {
-        why: "hold up whoever opens a file on the host, for as long as the kernel lets a lease be",
+        why: "block programs of the host that open a file, for as long as the kernel lets a lease last",
         calls: &[SYS_fcntl],
         verdict: Verdict::Check(ArgumentCheck::NotOneOf { argument: 1, values: LEASES }),
     },

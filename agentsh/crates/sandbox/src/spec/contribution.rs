@@ -75,7 +75,7 @@ impl Feature {
             Self::Profile => "profile",
             Self::Declaration => "command line of the server",
             Self::Toolchains => "toolchains",
-            Self::Repositories => "repositories beside the project",
+            Self::Repositories => "repositories next to the project",
             Self::Caches => "caches",
             Self::AgentHome => "the agent's own files",
             Self::Adapter => "agent",

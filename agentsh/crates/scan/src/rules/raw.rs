@@ -14,7 +14,7 @@ pub enum PatternError {
     NoConcept { rule: String, concept: String },
     #[error("rule '{0}' matches nothing: it has neither sequence, together nor says")]
     Empty(String),
-    #[error("rule '{0}' stands there twice")]
+    #[error("duplicate rule '{0}'")]
     Twice(String),
 }
 

@@ -32,13 +32,13 @@ pub(super) struct Attempt {
     days: u16,
     #[command(flatten)]
     keys: Keys,
-    /// On the hosts of this fleet server instead of here; policies of their own users are not known there
+    /// On the hosts of this fleet server instead of here; their users' own policies are not considered
     #[arg(long, value_name = "URL")]
     fleet: Option<String>,
-    /// What is in force on the hosts, in place of the bundle that is kept here; `none`: no bundle is
+    /// The bundle to compare with, instead of the one stored here; `none`: no bundle
     #[arg(long, value_name = "FILE|none", requires = "fleet")]
     against: Option<PathBuf>,
-    /// On this host of the fleet alone
+    /// Only on this host of the fleet
     #[arg(long, value_name = "NAME", requires = "fleet")]
     host: Option<String>,
     /// Print JSON
@@ -133,7 +133,7 @@ impl Looked {
                 "{on}would be refused: {who}: {what}, {times} times in {sessions} sessions, by {rule}"
             )?;
         }
-        let cut = if self.is_cut { "; there is more, which was not looked at" } else { "" };
+        let cut = if self.is_cut { "; more was not examined" } else { "" };
         writeln!(
             out,
             "{host}: of {} calls and connections in {} sessions of {} days, {} kinds would be refused that are not now{cut}",
@@ -169,15 +169,15 @@ impl Against {
         }
         let unknown = |why: &str| {
             Failure::Usage(format!(
-                "what is in force on the hosts is not known: {why}; give that bundle as `--against FILE`, or `--against none` \
+                "the bundle in force on the hosts is not known: {why}; give that bundle as `--against FILE`, or `--against none` \
                  where none is in force"
             ))
         };
-        let named = named.ok_or_else(|| unknown("no organisation is named here"))?;
+        let named = named.ok_or_else(|| unknown("no organisation is configured here"))?;
         if named.name != bundle.name {
             let (here, other) = (escape::line(&named.name), escape::line(&bundle.name));
             return Err(unknown(&format!(
-                "the organisation here is '{here}', and the bundle is of '{other}'"
+                "the organisation here is '{here}', but the bundle is for '{other}'"
             )));
         }
         let kept = named.bundle().map_err(failed)?;

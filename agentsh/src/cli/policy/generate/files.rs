@@ -38,7 +38,7 @@ pub(super) struct Files {
     asked: BTreeSet<(FileWord, String)>,
 }
 
-/// What becomes of it in a policy.
+/// What happens to it in a policy.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     /// Whether the lists are all that there was, so that they stand in place of others.
@@ -113,7 +113,7 @@ impl Files {
             for path in gathered(wanted.into_iter().map(|(path, _)| path), paths) {
                 let text = shown(&path, &paths.home);
                 let why = match is_exact(&text) {
-                    false => Some("its name is none that a policy can hold as it is".to_owned()),
+                    false => Some("a policy cannot contain this name".to_owned()),
                     true => closed(word, &text, &deny, paths),
                 };
                 let is_covered = list.iter().any(|(entry, _)| covers(entry, &path, paths));
@@ -133,7 +133,8 @@ impl Files {
             out.lists.push((FileWord::Deny, denied));
         }
         for grant in granted.iter().filter(|grant| grant.word == FileWord::Unmask) {
-            let why = format!("lifted by {}; what is guarded or secret is for you to lift", grant.rule);
+            let why =
+                format!("allowed by {}; guarded and secret paths have to be allowed by you", grant.rule);
             out.comment(FileWord::Unmask, &grant.path, &why);
         }
         if who.is_none() {
@@ -145,7 +146,7 @@ impl Files {
                     let text = shown(Path::new(about), &paths.home);
                     let why = closed(*word, &text, &[], paths);
                     let why = why.unwrap_or_else(|| "no rule named it".to_owned());
-                    out.comment(*word, &text, &format!("asked for by `agentsh why`: {why}"));
+                    out.comment(*word, &text, &format!("requested with `agentsh why`: {why}"));
                 }
             }
         }
@@ -253,10 +254,10 @@ fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, paths: &PathContext) ->
 fn only_looked_for(access: &str) -> Option<&'static str> {
     let all = |is: fn(&str) -> bool| access.split(", ").all(is);
     if all(|right| right == "read_dir") {
-        return Some("a directory that was only looked at; name it if everything in it may be read");
+        return Some("a directory that was only listed; add it if everything in it may be read");
     }
     all(|right| right.starts_with("make_"))
-        .then_some("it was to be made; name its directory if everything in that may be written")
+        .then_some("it was to be created; add its directory if everything in there may be written")
 }
 
 /// Why a directory is none that an entry names because something was looked for in it.
@@ -265,7 +266,7 @@ fn shared(path: &Path, paths: &PathContext) -> Option<&'static str> {
     let is_shared = in_home
         || SHARED.iter().any(|shared| path == Path::new(shared))
         || [&paths.home, &paths.project].iter().any(|below| path != **below && below.starts_with(path));
-    is_shared.then_some("many programs have files in it; name what is needed in it")
+    is_shared.then_some("many programs keep files in it; add only what is needed")
 }
 
 /// `~` for the home, as people write it.
