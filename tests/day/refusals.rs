@@ -90,20 +90,17 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--tell-files", "--", "sh", "-c", script]))
             .expect_code(3);
         for said in [
-            "/.envrc' is refused to the agent (write_file): `.envrc` stays read-only: ",
+            "/.envrc (write_file: `.envrc` stays read-only: ",
             "to allow it: `agentsh policy allow --write .envrc`",
             ".mcp.json was made during the run and set aside (names programs that agents start)",
-            "/data/a' is refused to the agent (read_file): nothing grants it",
+            "/data/a (read_file: nothing grants it",
             ", 2 files refused",
             "agentsh policy allow ~/data/a\n",
         ] {
             let said = said.replace("~/data/a", &place.home.join("data/a").display().to_string());
             assert!(outcome.stderr.contains(&said), "{mode:?} {said}: {outcome}");
         }
-        assert!(
-            !outcome.stderr.contains("nowhere' is refused") && place.project.join("made").exists(),
-            "{outcome}"
-        );
+        assert!(!outcome.stderr.contains("/nowhere (") && place.project.join("made").exists(), "{outcome}");
         assert_eq!(place.events("file_refused").len(), 2);
         let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
         let report = report.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -217,7 +217,7 @@ fn no_other_server_and_no_other_signature() {
             assert_eq!((*here, *signed), ("in", "unsigned"), "{outcome}");
             assert!(there.contains("Permission denied"), "{outcome}");
             assert!(!other.log().contains("Accepted publickey"), "{}", other.log());
-            assert!(outcome.stderr.contains("none of those that the policy allows"), "{outcome}");
+            assert!(outcome.stderr.contains("the policy does not allow the server's host key"), "{outcome}");
             assert!(outcome.stderr.contains("to allow it: `sign: [file]`"), "{outcome}");
             let refused = place.events("ssh_key_refused");
             let reasons: Vec<_> = refused.iter().filter_map(|event| event["reason"].as_str()).collect();
@@ -309,10 +309,13 @@ fn a_key_of_the_users_own_agent() {
         // Without the agent it cannot be had, and the message says what to do.
         let outcome = run(&place, &ssh);
         assert_ne!(outcome.code, 0, "{outcome}");
-        assert!(outcome.stderr.contains("it wants a passphrase, or cannot be read; `ssh-add "), "{outcome}");
+        assert!(
+            outcome.stderr.contains("it needs a passphrase, or cannot be read; run `ssh-add "),
+            "{outcome}"
+        );
         // A fingerprint finds it only there too.
         place.user_policy("agent:\n  ssh: {keys: [\"SHA256:none\"], sign: [git]}\n");
         let outcome = run(&place, "ssh-add -l");
-        assert!(outcome.stderr.contains("your ssh agent does not hold it"), "{outcome}");
+        assert!(outcome.stderr.contains("your ssh agent does not have"), "{outcome}");
     }
 }

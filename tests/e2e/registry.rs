@@ -139,5 +139,5 @@ pub fn serves_the_client_of_kiji(starter: Starter) {
     // A rejection sticks: nobody is asked a second time.
     blocked(&kiji(&place, &registry, "approval"), "was rejected");
     let log = ours(&place, &registry, &["log"]);
-    assert!(log.status == Some(0) && log.stdout.contains("the chain holds"), "{log:?}");
+    assert!(log.status == Some(0) && log.stdout.contains("hash chain valid"), "{log:?}");
 }

@@ -183,7 +183,7 @@ fn plugins_of_the_user_are_bridged_and_others_are_not_started() {
         );
         assert!(said.contains("plugin_tools_asks") && said.contains("declare it yourself"), "{said}");
 
-        // One that lies in the project, where anybody may have put it.
+        // One that is in the project, where anybody may have put it.
         let inside = place.project.join("deep/er/and/tools");
         plugin(&place, &inside);
         installed(&place, &inside, &own, true);
@@ -195,7 +195,7 @@ fn plugins_of_the_user_are_bridged_and_others_are_not_started() {
         assert_eq!(answers.json, [json!([])], "{mode:?} {}", answers.outcome);
         let said = &answers.outcome.stderr;
         assert!(
-            said.contains("lies in the project") && said.contains("this plugin came with the project"),
+            said.contains("is in the project") && said.contains("this plugin came with the project"),
             "{said}"
         );
     }

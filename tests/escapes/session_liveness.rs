@@ -40,7 +40,7 @@ fn connections_with_one_server_are_bounded() {
     }
 }
 
-/// Names that nobody declared are counted, not kept.
+/// Names that no server with that name is configured are counted, not kept.
 #[test]
 fn invented_names_are_counted() {
     let place = with_server(Mode::Invoker);
@@ -48,7 +48,7 @@ fn invented_names_are_counted() {
         script(&place, &json!([{"attempt": "bridge-names 300"}, {"attempt": "bridge-many files 1"}]));
     assert_eq!(answers.json, [json!("DONE"), json!("DONE")], "{}", answers.outcome);
     let refused = place.events("mcp_server_refused");
-    let told = answers.outcome.stderr.matches("nobody declared").count();
+    let told = answers.outcome.stderr.matches("no server with that name is configured").count();
     assert!((16..=30).contains(&told) && (16..=31).contains(&refused.len()), "{told} {refused:?}");
     assert!(answers.outcome.stderr.contains("(128 times, last)"), "{}", answers.outcome);
     let further = refused.iter().any(|event| event["detail"] == "44 further connections");

@@ -222,7 +222,7 @@ fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
         archive(round + 1, Some(round + 1), filled).expect_code(0);
         // Another list than the signed one, and none: what was taken before stays.
         let changed = archive(round + 2, Some(round + 1), filled).expect_code(125);
-        assert!(changed.stdout.contains("inside an archive too"), "{changed}");
+        assert!(changed.stdout.contains("also inside an archive"), "{changed}");
         let unsigned = archive(round + 2, None, filled).expect_code(125);
         let told = match filled {
             0 => "'watch' has no signatures in FILE.minisig beside it inside the archive, and",

@@ -87,7 +87,7 @@ fn an_enrolled_host_fetches_its_policy_by_itself() {
         assert!(said.stderr.contains("version 2 stays in force"), "{said}");
         assert_eq!(version(), 2);
         let doctor = Outcome::of(&mut host.agentsh(&["fleet", "doctor"])).expect_code(1);
-        assert!(doctor.stdout.contains("another one was refused"), "{doctor}");
+        assert!(doctor.stdout.contains("a newer one was refused"), "{doctor}");
     }
     assert!(is_refused("add", serde_json::json!({"a": 1, "b": 2})), "the last good one is in force");
 

@@ -47,7 +47,7 @@ fn a_login_with_further_rights_lets_the_waiting_call_go_on() {
     assert!(page.contains("login files:write") && page.contains("Approve once"), "{page}");
     assert!(!page.contains("Approve always") && !page.contains("always would write"), "{page}");
     let always = Outcome::of(&mut place.agentsh(&["approvals", "approve", &question, "--always"]));
-    assert!(always.code != 0 && always.stderr.contains("a login lasts by itself"), "{always}");
+    assert!(always.code != 0 && always.stderr.contains("a login is kept anyway"), "{always}");
 
     log_in(&place, &[&authority.mcp.url(), "--scope", "files:write"]).expect_code(0);
     let answer = peer.answer(&id);

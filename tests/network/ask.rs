@@ -96,7 +96,7 @@ fn nobody_is_asked_where_nobody_is_and_where_the_policy_says_so() {
             let began = std::time::Instant::now();
             let (out, err) = ended(agent(&place, &format!("{GET} get other.test")));
             assert!(began.elapsed() < Duration::from_secs(15), "{err}");
-            assert!(out == "000\n" && err.contains("the name 'other.test' is refused"), "{out}{err}");
+            assert!(out == "000\n" && err.contains("refused: the agent -> other.test ("), "{out}{err}");
         }
         // Nobody answers in time.
         place.user_policy("sandbox: {mcp: {approvals: {wait: 1s, headless: wait}}}\n");

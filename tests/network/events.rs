@@ -87,7 +87,7 @@ fn the_user_hears_once_how_to_allow_it_and_learning_gives_the_command() {
         let outcome = Outcome::of(command.arg(&probe).args(attempts)).expect_code(0);
         assert!(!outcome.stdout.contains("DONE"), "{outcome}");
         let told =
-            outcome.stderr.lines().filter(|line| line.contains("the name 'one.test' is refused")).count();
+            outcome.stderr.lines().filter(|line| line.contains("refused: the agent -> one.test (")).count();
         assert_eq!(told, 1, "{outcome}");
         let line = "to allow it: `agentsh policy allow one.test`";
         assert!(outcome.stderr.contains(line), "{outcome}");

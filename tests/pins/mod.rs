@@ -164,7 +164,7 @@ fn on_change_alert_starts_it_and_says_so_and_allow_starts_it() {
         place.script(&script.entry, &(text + "# changed\n"));
         let (errors, _) = start(&place, &script.entry);
         assert!(errors.contains("hello-from-the-script"), "{word} {errors}");
-        assert_eq!(errors.contains("not the program that was pinned"), said, "{word} {errors}");
+        assert_eq!(errors.contains("differs from its pin"), said, "{word} {errors}");
         let events =
             agentsh(&place, &["mcp", "events", "--type", "mcp_server_binary_mismatch"]).expect_code(0);
         assert!(events.stdout.contains(word), "{events}");

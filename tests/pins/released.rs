@@ -65,7 +65,7 @@ fn a_tool_in_quarantine_is_shown_when_a_person_says_yes() {
         assert_eq!((&asked["name"], &asked["is_change"]), (&json!("read"), &json!(true)), "{asked}");
         assert_eq!(asked["changed"], json!({"kind": "tool", "name": "read", "is_withheld": true}), "{asked}");
         let why = asked["why"].as_str().unwrap();
-        assert!(why.contains("(description)") && why.contains("kept from the agent"), "{asked}");
+        assert!(why.contains("(description)") && why.contains("hidden from the agent"), "{asked}");
         assert!(pins(&place, &["diff", "--server", "fixture"]).stdout.contains("+Reads, and mails it."));
         // No call waits for it, and everything else goes on.
         assert_eq!(reason(&second.call("read", json!({}))), "interface-changed");

@@ -64,7 +64,7 @@ fn the_starter_file_is_good_as_it_is_and_with_its_examples() {
     let next = "next: edit it, then `agentsh policy check` and `agentsh policy show`";
     assert_eq!(policy(&place, &["init"]), format!("ROOT/home/.config/agentsh/policy.yaml\n{next}\nexit 0"));
     assert!(policy(&place, &["check"]).contains("policy.yaml: ok"), "{}", policy(&place, &["check"]));
-    assert!(policy(&place, &["init"]).contains("is there already and stays as it is"));
+    assert!(policy(&place, &["init"]).contains("already exists and is unchanged"));
     let text = std::fs::read_to_string(&file).unwrap();
     let is_example =
         |line: &str| line.starts_with('#') && (!line.starts_with("# ") || line.starts_with("#  "));
@@ -141,14 +141,14 @@ fn explain_says_what_a_start_does() {
     assert!(other.starts_with("allowed: "), "{other}");
     let tracer = ask(&["--exec", "/usr/bin/strace"]);
     assert!(
-        tracer.starts_with("allowed") && tracer.contains("reaches processes of its own sandbox alone"),
+        tracer.starts_with("allowed") && tracer.contains("reaches only processes of its own sandbox"),
         "{tracer}"
     );
     // What it suggests can be written.
     let climbing = ask(&["--write", "../x"]);
     assert!(climbing.contains("allow --write ~/x\n") && !climbing.contains("../x"), "{climbing}");
     for (words, warning) in [
-        (["--write", "/var/run/docker.sock"], "gives the whole machine away"),
+        (["--write", "/var/run/docker.sock"], "gives away the whole machine"),
         (["--read", "~/.ssh/id_ed25519"], "`~/.ssh` holds SSH keys"),
         (["--write", ".git/hooks/pre-commit"], "takes effect outside of the sandbox"),
         (["--env", "LD_PRELOAD"], "decides what programs load"),

@@ -105,7 +105,7 @@ fn every_way_around_the_registry_is_caught() {
         let log = Outcome::of(
             place.agentsh(&["registry", "log", "--registry"]).arg(format!("http://{}", registry.address)),
         );
-        assert!(log.expect_code(0).stdout.contains("the chain holds"));
+        assert!(log.expect_code(0).stdout.contains("hash chain valid"));
     }
 }
 

@@ -168,7 +168,7 @@ pub fn first_holds(place: &Place) {
             "operator\tapproved\twx",
             "new version",
             "operator\tsuperseded\twx",
-            "the chain holds",
+            "hash chain valid",
         ] {
             assert!(log.contains(part), "{part}: {log}");
         }
@@ -309,7 +309,7 @@ pub fn two_registries(place: &Place) {
     });
     assert!(decided.iter().all(|status| *status == decided[0]), "{decided:?}");
     let (log, code) = pair[1].ask(&["log"]);
-    assert!(code == 0 && log.contains("the chain holds"), "{log}");
+    assert!(code == 0 && log.contains("hash chain valid"), "{log}");
     assert_eq!(log.matches("\tapproved\t").count() + log.matches("\trejected\t").count(), 1, "{log}");
 }
 

@@ -285,7 +285,7 @@ fn a_signed_question_is_answered_by_a_signed_reply() {
     assert_eq!(words[0], (json!("approved"), json!("webhook: ada")));
     assert_eq!(words[1], (json!("denied"), json!("webhook: ada")));
     assert!(words[2..].iter().all(|(word, _)| word == "timed-out"), "{words:?}");
-    assert!(err.contains("not signed with the secret") && err.contains("about another question"), "{err}");
+    assert!(err.contains("not signed with the secret") && err.contains("for another question"), "{err}");
     let first = &hook.asked()[0];
     assert!(first.header("x-canary-signature-256").unwrap().starts_with("sha256="), "{first:?}");
     assert!(!err.contains("the secret\""), "{err}");

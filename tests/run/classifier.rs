@@ -158,7 +158,7 @@ fn a_slow_one_is_left_alone_and_told() {
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     assert!(server.asked().len() <= 6, "{}", server.asked().len());
     let errors = peer.errors();
-    assert_eq!(errors.matches("the classifier gives no answer").count(), 1, "{errors}");
+    assert_eq!(errors.matches("the classifier does not answer").count(), 1, "{errors}");
     peer.finish();
     let events = place.events("mcp_classifier_unavailable");
     assert!(events.len() >= 12, "{events:?}");
@@ -236,7 +236,7 @@ fn what_is_too_long_to_be_seen_is_not_called_seen() {
     peer.finish();
     let events = place.events("mcp_classifier_unavailable");
     let detail = events.last().unwrap()["detail"].as_str().unwrap();
-    assert!(detail.contains("more than is looked at"), "{events:?}");
+    assert!(detail.contains("exceed the limit and are not scanned"), "{events:?}");
     policy(&place, &server, ", on_unavailable: block");
     let mut peer = Peer::ready(&place, &[]);
     let refused = peer.call("echo", json!({ "text": long }));

@@ -141,7 +141,7 @@ fn what_would_be_hidden_keeps_it_from_starting() {
     place.user_policy("version: 1\nagent:\n  filesystem: {deny: [\"secrets/**\"]}\n");
     let outcome = run(&place, &[], "echo started").expect_code(127);
     assert!(!outcome.stdout.contains("started"), "{outcome}");
-    assert!(outcome.stderr.contains("secrets") && outcome.stderr.contains("move it out"), "{outcome}");
+    assert!(outcome.stderr.contains("secrets") && outcome.stderr.contains("move it elsewhere"), "{outcome}");
 }
 
 /// A server of this machine that counts who comes.

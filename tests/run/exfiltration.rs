@@ -276,7 +276,7 @@ fn policy_show_says_the_labels_whoever_gave_them() {
         found.unwrap_or_else(|| panic!("{start}: {shown}")).to_owned()
     };
     assert!(line("servers.wiki.flow.source: public").contains("policy.yaml:2"));
-    assert!(line("servers.wiki.flow.sink: external").contains("nothing is known of it"));
+    assert!(line("servers.wiki.flow.sink: external").contains("nothing is known"));
     if std::process::Command::new("npx").arg("--version").output().is_err() {
         return crate::support::skip("the profile of a package: npx is not installed");
     }

@@ -59,7 +59,7 @@ fn empty_lists_say_so() {
         (&["mcp", "tools"], "nothing is recorded"),
         (&["mcp", "events"], "nothing is recorded"),
         (&["mcp", "calls"], "nothing is recorded"),
-        (&["mcp", "detections"], "no detections are recorded; "),
+        (&["mcp", "detections"], "no detections recorded; "),
         (&["mcp", "pins", "list"], "no server is pinned; the first start pins a server"),
         (&["mcp", "inventory"], "no tools recorded yet"),
         (&["approvals", "list"], "no pending approvals"),

@@ -154,7 +154,7 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
         let calls = place.listed(&["mcp", "calls", "--json"]);
         assert_eq!((calls.len(), calls[0]["action"].as_str()), (1, Some("block")), "{calls:?}");
         assert!(
-            report.contains("nobody knows where the models of this agent are: what it asks in TLS"),
+            report.contains("the model hosts of this agent are not known: requests over TLS"),
             "{report}"
         );
         // The same call where it is not denied, and where nobody asked for it to be judged.
@@ -162,10 +162,7 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
         assert_eq!(seen[1], format!("200 {said}"), "{mode:?}");
         let (seen, report) = run("", "send_mail");
         assert_eq!((&seen[1], &seen[4]), (&format!("200 {said}"), &seen[1]), "{mode:?}");
-        assert!(
-            report.contains("to judge those that it asks without TLS: `llm: {enabled: true}`"),
-            "{report}"
-        );
+        assert!(report.contains("to judge requests without TLS: `llm: {enabled: true}`"), "{report}");
     }
 }
 

@@ -186,7 +186,7 @@ fn a_script_above_the_project_is_shown_alone() {
             assert_eq!(std::fs::read_to_string(project.join("made")).unwrap(), "x", "{outcome}");
             std::fs::remove_file(project.join("made")).unwrap();
             let is_alone = !["../tools/x.js", "../dir/main.py"].contains(&word);
-            assert_eq!(outcome.stderr.contains("the script alone is shown"), is_alone, "{word} {outcome}");
+            assert_eq!(outcome.stderr.contains("only the script in"), is_alone, "{word} {outcome}");
             std::fs::remove_file(project.join(word)).unwrap();
         }
     }

@@ -145,7 +145,7 @@ fn a_question_that_is_over_leaves_the_terminal() {
     let items: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
     Outcome::of(&mut place.agentsh(&["approvals", "approve", items[0]["id"].as_str().unwrap()]))
         .expect_code(0);
-    terminal.expect("that question is over");
+    terminal.expect("that question has expired");
     terminal.expect("status 0");
     assert_eq!(terminal.wait(), 0);
     let mut terminal = Pty::start(agent(&place, &add(2), &["-p", "task"]));
@@ -201,7 +201,7 @@ fn a_process_that_will_not_stand_still_makes_no_answer_count() {
             assert!(how == "wakes" || !has_run, "{mode:?} {}", terminal.text());
             terminal.write("s\n");
             if has_run {
-                terminal.expect("that answer does not count");
+                terminal.expect("this answer does not count");
                 assert!(decided(&place).is_empty(), "{mode:?}");
                 let listed = Outcome::of(&mut place.agentsh(&["approvals", "list", "--json"])).expect_code(0);
                 let items: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();

@@ -341,17 +341,17 @@ fn a_refusal_is_told_while_the_agent_draws() {
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
     terminal.expect(": the agent -> refused.example (");
     let text = terminal.text();
-    let notice = text.find("\x1b]9;agentsh: the name 'refused.example' is refused").expect("told beside");
+    let notice = text.find("\x1b]9;agentsh: refused: the agent -> refused.example (").expect("told beside");
     assert!(notice < text.find("drawn").unwrap(), "{text:?}");
     let after = &text[text.find("drawn").unwrap()..];
     // Once: in the summary, or as a message where there is none.
-    assert!(!after.contains("is refused to the agent"), "{text:?}");
+    assert!(!after.contains("agentsh: refused: "), "{text:?}");
     assert!(after.contains(": the agent -> refused.example ("), "{text:?}");
     let mut terminal = Pty::start(place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]));
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
     let text = terminal.text();
     let after = &text[text.find("drawn").unwrap()..];
-    assert!(after.contains("agentsh: the name 'refused.example' is refused"), "{text:?}");
+    assert!(after.contains("agentsh: refused: the agent -> refused.example ("), "{text:?}");
 }
 
 /// Modes that an agent switches on, keys of the kitty protocol, reports of the mouse and pasted text go both ways as they

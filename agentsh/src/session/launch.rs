@@ -339,7 +339,9 @@ pub(super) fn map_owned(
     }
     for source in sources {
         let Source::Path { path, expect, no_links } = source else { continue };
-        if crate::sandbox::layout::is_system(path) || path.starts_with("/dev") {
+        // No id map is possible for files of the kernel, and nobody inside needs to own them.
+        let is_of_kernel = path.starts_with("/dev") || path.starts_with("/sys");
+        if crate::sandbox::layout::is_system(path) || is_of_kernel {
             continue;
         }
         let Some((uid, gid)) = maps.owner(path) else { continue };

@@ -453,12 +453,9 @@ fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal)
 fn line(server: Option<&ServerId>, refusal: &Refusal, behind: Option<&str>) -> String {
     let who = server.map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));
     let host = escape::line(&refusal.host);
-    let what = match refusal.port {
-        0 => format!("the name '{host}'"),
-        port => format!("a connection to '{host}' port {port}"),
-    };
-    let detail = if refusal.detail.is_empty() { refusal.reason.code() } else { &refusal.detail };
-    let detail = escape::line(detail);
+    let port = if refusal.port == 0 { String::new() } else { format!(":{}", refusal.port) };
+    let reason = refusal.reason.code().replace('-', " ");
+    let detail = if refusal.detail.is_empty() { reason } else { escape::line(&refusal.detail).into_owned() };
     let change = refusal.change.as_deref();
     // Which port the program wants, nobody knows yet.
     let ports = if refusal.port == 0 { PORTS_UNKNOWN } else { "" };
@@ -467,5 +464,5 @@ fn line(server: Option<&ServerId>, refusal: &Refusal, behind: Option<&str>) -> S
         (None, Some(change)) => format!("; to allow it: {}{ports}", escape::line(&remedy::shown(change))),
         (None, None) => String::new(),
     };
-    format!("{what} is refused to {who}: {detail}, by {}{change}", refusal.rule)
+    format!("refused: {who} -> {host}{port} ({detail}, by {}){change}", refusal.rule)
 }

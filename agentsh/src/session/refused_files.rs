@@ -165,7 +165,7 @@ pub fn tell(session: &Session, refusal: &Refusal) {
             format!("; to allow it: {}", escape::line(&session.facts.remedy(change)))
         });
         session.record.note(&format!(
-            "'{path}' is refused to {who} ({}): {why}, by {}{to_allow}",
+            "refused: {who} -> {path} ({}: {why}, by {}){to_allow}",
             escape::line(&what),
             answer.rule
         ));

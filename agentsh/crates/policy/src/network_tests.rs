@@ -80,7 +80,7 @@ fn mistakes_have_a_place() {
         ("      - a.test\n      - host: a.test\n        inspect: true\n", "line 5 decides"),
         (
             "      - host: a.test\n        ports: [443, 8443]\n      - host: a.test\n        port: 443\n        protocol: tcp\n",
-            "stands here twice",
+            "is given twice",
         ),
     ] {
         let text = mistake(allow);

@@ -117,7 +117,7 @@ fn what_cannot_be_meant_is_refused() {
         ),
         (one(",\"allowed_tools\":\"fs__*\""), "must be a list"),
         (one(",\"allowed_tools\":[\"sf__*\"]"), "not a tool of any server"),
-        (one(",\"allowed_tools\":[\"fs__*_x\"]"), "wildcard stands in the middle"),
+        (one(",\"allowed_tools\":[\"fs__*_x\"]"), "has a wildcard in the middle"),
         (one(",\"allowed_domains\":[\"https://a.example\"]"), "is a URL"),
         (one(",\"allowed_domains\":[\"*\"]"), "would allow too much"),
         (one(",\"audit_timeout_action\":\"alow\""), "did you mean `allow`?"),

@@ -28,7 +28,7 @@ fn what_a_machine_lacks_is_told_once() {
         asked: "4096 MiB together".to_owned(),
         got: "a watchdog over all".to_owned(),
         state: crate::words::LayerState::Degraded,
-        why: "no memory cgroup may be made here".to_owned(),
+        why: "cannot create a memory cgroup here".to_owned(),
     };
     let all = [None, Some("fs"), Some("git")];
     let events: Vec<_> =

@@ -78,7 +78,7 @@ fn what_cannot_be_rewritten_is_an_error() {
         ("{\"mcpServers\": {}, \"servers\": {}}", "both"),
         ("[]", "not a JSON object"),
         ("{\"mcpServers\": []}", "not an object"),
-        ("{\"mcpServers\": {\"a\": {\"command\": \"x\"}, \"a\": {\"command\": \"y\"}}}", "stands twice"),
+        ("{\"mcpServers\": {\"a\": {\"command\": \"x\"}, \"a\": {\"command\": \"y\"}}}", "duplicate key"),
         ("{", "not valid JSON"),
         ("", "not valid JSON"),
     ] {
