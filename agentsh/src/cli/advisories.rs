@@ -19,7 +19,7 @@ use crate::advisories::archive::is_zip;
 use crate::advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
 use crate::advisories::{self, Database, DatabaseError, Found, Package, deny};
 use crate::policy::AdvisoryPolicy;
-use crate::session::advisories::known::{self, Asked, Places};
+use crate::session::advisories::known::{self, Places, ServerPackages};
 use crate::session::advisories::package_of;
 use crate::store::escape;
 use crate::store::pins::PinStore;
@@ -222,7 +222,7 @@ pub(super) async fn of_server(
     let all = inventory(&places).await?;
     let packages = all.into_iter().filter(|((server, _), _)| server == id).flat_map(|(_, packages)| packages);
     let server = ServerId(id.to_owned());
-    let asked = Asked { server, scope: String::new(), packages: packages.collect(), host: None };
+    let asked = ServerPackages { server, scope: String::new(), packages: packages.collect(), host: None };
     known::of(&places, policy, asked).await
 }
 
@@ -240,7 +240,8 @@ async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Resul
     };
     let mut found = ByServer::new();
     for ((server, scope), packages) in inventory(&here.places).await? {
-        let asked = Asked { server: ServerId(server.clone()), scope: scope.clone(), packages, host: None };
+        let asked =
+            ServerPackages { server: ServerId(server.clone()), scope: scope.clone(), packages, host: None };
         let about = known::of(&here.places, &here.policy, asked).await?;
         found.insert((server, scope), about);
     }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::fleet::Asked;
 use super::output::{Context, Failure, OK, finish, json, table};
-use crate::session::approvals::{self, Asking, Item, Said};
+use crate::session::approvals::{self, Asking, Item, SocketReply};
 use crate::store::escape;
 use crate::store::words::ApprovalScope;
 
@@ -195,11 +195,11 @@ async fn waiting(state: &Path, err: &mut dyn Write) -> Result<Vec<(PathBuf, Item
     for path in approvals::sockets(state) {
         match approvals::ask(&path, &Asking::List).await {
             None => {}
-            Some(Ok(Said::Waiting(items))) => {
+            Some(Ok(SocketReply::Waiting(items))) => {
                 found.extend(items.into_iter().map(|item| (path.clone(), item)));
             }
-            Some(Ok(Said::Refused(why))) => return Err(Failure::Failed(why)),
-            Some(Ok(Said::Answered(_))) => {}
+            Some(Ok(SocketReply::Refused(why))) => return Err(Failure::Failed(why)),
+            Some(Ok(SocketReply::Answered(_))) => {}
             // Another session may be fine.
             Some(Err(error)) => writeln!(err, "cannot ask a session ({}): {error}", path.display())?,
         }
@@ -220,8 +220,8 @@ fn find<'w>(waiting: &'w [(PathBuf, Item)], id: &str) -> Result<(&'w Path, &'w I
 async fn decide(path: &Path, item: &Item, approve: bool, scope: ApprovalScope) -> Result<(), Failure> {
     let asking = Asking::Answer { id: item.id.clone(), approve, scope };
     match approvals::ask(path, &asking).await {
-        Some(Ok(Said::Answered(true))) => Ok(()),
-        Some(Ok(Said::Refused(why))) => Err(Failure::Failed(why)),
+        Some(Ok(SocketReply::Answered(true))) => Ok(()),
+        Some(Ok(SocketReply::Refused(why))) => Err(Failure::Failed(why)),
         Some(Err(error)) => Err(Failure::Failed(format!("cannot ask the session: {error}"))),
         Some(Ok(_)) | None => Err(Failure::No(format!("'{}' is no longer pending", item.id))),
     }

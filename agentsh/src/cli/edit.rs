@@ -43,7 +43,7 @@ pub(super) fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) 
 
 /// Writes the file, with what it was beside it. Gives the name of that copy, if there was something.
 pub(super) fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option<PathBuf>, Failure> {
-    let Place { real, mode } = place(path, mode)?;
+    let FileLocation { real, mode } = place(path, mode)?;
     let backup = (!before.is_empty()).then(|| backup_of(&real));
     if let Some(backup) = &backup {
         write_anew(backup, before.as_bytes(), mode).map_err(|error| failed(path, &error))?;
@@ -54,7 +54,7 @@ pub(super) fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result
 
 /// Writes the file in one step, where it still says what it said before. Links are followed, and its mode is kept.
 pub(super) fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), Failure> {
-    let Place { real, mode } = place(path, mode)?;
+    let FileLocation { real, mode } = place(path, mode)?;
     // Somebody else may have written it since it was read.
     if read(&real)? != before {
         return Err(Failure::Failed(format!("{} was changed meanwhile: try again", path.display())));
@@ -63,20 +63,20 @@ pub(super) fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Resu
 }
 
 /// Where a file is, and its mode.
-struct Place {
+struct FileLocation {
     real: PathBuf,
     mode: u32,
 }
 
 /// Its directory is made where there is none.
-fn place(path: &Path, mode: u32) -> Result<Place, Failure> {
+fn place(path: &Path, mode: u32) -> Result<FileLocation, Failure> {
     use std::os::unix::fs::PermissionsExt;
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mode = real.metadata().map_or(mode, |found| found.permissions().mode() & 0o777);
     if let Some(directory) = real.parent() {
         std::fs::create_dir_all(directory).map_err(|error| failed(path, &error))?;
     }
-    Ok(Place { real, mode })
+    Ok(FileLocation { real, mode })
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Failure {

@@ -10,7 +10,7 @@ use super::output::{self, Context, Failure, OK, finish, table};
 use crate::guard::anomaly::{ListedTool, Tool};
 use crate::json;
 use crate::policy::risk::{Names, Risk, of_name};
-use crate::session::inventory::{Kept, all};
+use crate::session::inventory::{InventoryEntry, all};
 use crate::store::{InterfacePin, Offered, PinStore, WhichInterface};
 
 #[derive(Clone, Debug, Args)]
@@ -34,7 +34,7 @@ pub async fn run(args: &InventoryArgs, out: &mut dyn Write, err: &mut dyn Write)
 
 /// One tool of the inventory, with what the pins say of it.
 struct Row<'a> {
-    kept: &'a Kept,
+    kept: &'a InventoryEntry,
     name: &'a str,
     tool: &'a Tool,
     /// As it was offered last, whether it was shown or not.
@@ -91,7 +91,7 @@ async fn answer(
 
 /// Of several pins and changes, for clients that can do different things, the newest counts.
 fn row<'a>(
-    kept: &'a Kept,
+    kept: &'a InventoryEntry,
     name: &'a str,
     tool: &'a Tool,
     pins: &'a [InterfacePin],

@@ -88,8 +88,8 @@ pub async fn run(args: McpArgs) -> u8 {
                 backend: args.network.into(),
                 learn: args.network_learn,
                 what: match args.url {
-                    Some(url) => mcp_run::What::Url { url, headers: args.header },
-                    None => mcp_run::What::Command(args.command),
+                    Some(url) => mcp_run::ServerSource::Url { url, headers: args.header },
+                    None => mcp_run::ServerSource::Command(args.command),
                 },
             };
             match mcp_run::run(request).await {

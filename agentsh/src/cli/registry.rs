@@ -302,9 +302,11 @@ impl Live {
             backend: Network::Auto.into(),
             learn: false,
             what: match (&self.url, &self.server) {
-                (Some(url), _) => mcp_run::What::Url { url: url.clone(), headers: self.header.clone() },
-                (None, Some(id)) => mcp_run::What::Configured(ServerId(id.clone())),
-                (None, None) => mcp_run::What::Command(self.command.clone()),
+                (Some(url), _) => {
+                    mcp_run::ServerSource::Url { url: url.clone(), headers: self.header.clone() }
+                }
+                (None, Some(id)) => mcp_run::ServerSource::Configured(ServerId(id.clone())),
+                (None, None) => mcp_run::ServerSource::Command(self.command.clone()),
             },
         }
     }

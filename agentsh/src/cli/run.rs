@@ -11,12 +11,12 @@ use clap::{Args, ValueEnum};
 use crate::agent::Kind;
 use crate::sandbox::Tier;
 use crate::session::Session;
-use crate::session::given::Given;
+use crate::session::given::CommandLine;
 use crate::session::network::{self, Backend};
 use crate::session::run::{Outcome, Request, run as run_session};
 use crate::session::run_error::{RunError, exit_code_of};
 use crate::store::Reader;
-use agentsh_host::publish::Asked;
+use agentsh_host::publish::PublishedPort;
 
 use super::flags::FlagArgs;
 use super::policy::generate;
@@ -44,7 +44,7 @@ pub struct RunArgs {
     tell_files: bool,
     /// Publish a server's port inside at 127.0.0.1:HOSTPORT; default: the same port, 0: any free port
     #[arg(long, value_name = "PORT[:HOSTPORT]")]
-    publish: Vec<Asked>,
+    publish: Vec<PublishedPort>,
     /// Show the repositories next to the project that its git leads to (the main one of a linked working tree, remotes on
     /// this machine), now and from now on in this project
     #[arg(long)]
@@ -118,11 +118,11 @@ impl From<Network> for Backend {
 
 /// Descriptors that the command line names are looked up at once, before anything is opened.
 pub fn run(mut args: RunArgs) -> impl Future<Output = u8> {
-    let given = Given::take(std::mem::take(&mut args.agent));
+    let given = CommandLine::take(std::mem::take(&mut args.agent));
     run_given(args, given)
 }
 
-async fn run_given(args: RunArgs, given: Given) -> u8 {
+async fn run_given(args: RunArgs, given: CommandLine) -> u8 {
     let open =
         |file: &Option<PathBuf>, what| file.as_deref().map(|file| Target::open(file, what)).transpose();
     let (target, receipt) = match (open(&args.report_json, "report"), open(&args.receipt, "receipt")) {

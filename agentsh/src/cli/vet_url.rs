@@ -37,13 +37,13 @@ struct Line {
     id: Value,
     url: String,
     #[serde(flatten)]
-    given: Given,
+    given: ResolverAnswers,
     redirect: Option<Redirect>,
 }
 
 /// What a resolver would say; the same for every name of the line.
 #[derive(Clone, Debug, Default, Deserialize)]
-struct Given {
+struct ResolverAnswers {
     dns: Option<Records>,
     #[serde(default)]
     cname: Vec<String>,
@@ -79,7 +79,7 @@ pub async fn run(args: VetUrlArgs, out: &mut impl Write, err: &mut impl Write) -
 }
 
 async fn one(url: &str, rules: &Rules, out: &mut impl Write) -> std::io::Result<u8> {
-    match judge(url, &[], &Given::default(), rules).await {
+    match judge(url, &[], &ResolverAnswers::default(), rules).await {
         Ok(addresses) => {
             let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             writeln!(out, "allow: it leads to {}", shown.join(", "))?;
@@ -129,7 +129,12 @@ async fn lines(file: &str, rules: &Rules, out: &mut impl Write) -> std::io::Resu
 }
 
 /// A URL is allowed when each connection is that asking for it leads to.
-async fn judge(url: &str, hops: &[String], given: &Given, rules: &Rules) -> Result<Vec<IpAddr>, Refused> {
+async fn judge(
+    url: &str,
+    hops: &[String],
+    given: &ResolverAnswers,
+    rules: &Rules,
+) -> Result<Vec<IpAddr>, Refused> {
     let mut target = Target::parse(url, rules)?;
     let mut addresses = connections(&target, given, rules).await?;
     for (before, location) in hops.iter().enumerate() {
@@ -139,7 +144,11 @@ async fn judge(url: &str, hops: &[String], given: &Given, rules: &Rules) -> Resu
     Ok(addresses)
 }
 
-async fn connections(target: &Target, given: &Given, rules: &Rules) -> Result<Vec<IpAddr>, Refused> {
+async fn connections(
+    target: &Target,
+    given: &ResolverAnswers,
+    rules: &Rules,
+) -> Result<Vec<IpAddr>, Refused> {
     let answers: Vec<&Records> = given.dns.iter().chain(given.dns_seq.iter().flatten()).collect();
     if answers.is_empty() && target.literal().is_none() {
         let lookup = Resolver::system_lookup()

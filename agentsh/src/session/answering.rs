@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use super::draining::{Next, serve};
 use super::guarded_names::Guarded;
 use super::{Session, refused_calls};
-use crate::sandbox::seccomp::Wanted;
+use crate::sandbox::seccomp::MissingFile;
 use crate::sandbox::seccomp::listener::{Listener, Refused};
 use crate::sandbox::spawn;
 use crate::types::ServerId;
@@ -25,7 +25,7 @@ impl Drop for Answering {
 }
 
 /// Hears of a file that a process looked for.
-pub type Hear = fn(&Session, Option<&ServerId>, u32, &Wanted);
+pub type Hear = fn(&Session, Option<&ServerId>, u32, &MissingFile);
 
 impl Answering {
     /// `told`: who hears of it, and whose sandbox it is. `guarded`: what renames are decided about. `hear`: of files, where the

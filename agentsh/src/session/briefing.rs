@@ -6,7 +6,7 @@ use crate::sandbox::layout::OWN_DIRECTORY;
 use crate::sandbox::spec::{Contribution, Feature, network_rules};
 use crate::store::escape;
 
-use super::project_sources::Known;
+use super::project_sources::ApprovedSources;
 use super::{credentials, registries, remotes, ssh};
 use crate::session::Facts;
 
@@ -39,7 +39,7 @@ pub fn text(facts: &Facts) -> Option<String> {
     }];
     parts.push(ssh::hosts(&facts.policy.agent_only.ssh));
     if !super::facts::lists_programs(process) {
-        let known = Known::load(&facts.context);
+        let known = ApprovedSources::load(&facts.context);
         parts.extend([
             registries::contribution(&facts.context, &[], &known),
             remotes::contribution(&facts.context, &known),

@@ -13,7 +13,7 @@ use crate::egress::client::{Limits, whole};
 use crate::egress::resolve::Resolver;
 use crate::egress::target::Rules;
 
-use super::registries::{self, Found};
+use super::registries::{self, RegistryAddress};
 use super::{host_programs, network};
 use crate::session::{Facts, Record};
 
@@ -29,16 +29,16 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ANSWER: usize = 64 << 10;
 
 /// The index that the installed cargo has built in, and where that says its packages are. Empty where cargo has a registry.
-pub async fn of_new_cargo(facts: &Facts, record: &Record) -> Vec<Found> {
+pub async fn of_new_cargo(facts: &Facts, record: &Record) -> Vec<RegistryAddress> {
     if !registries::cargo_is_new(&facts.context) {
         return Vec::new();
     }
     let known = cargos(facts).into_iter().find_map(|program| Some((built_in(&program)?, program)));
     let Some((host, program)) = known else { return Vec::new() };
     let index = format!("https://{host}/");
-    let mut found = vec![Found { url: index.clone(), said_by: program.display().to_string() }];
+    let mut found = vec![RegistryAddress { url: index.clone(), said_by: program.display().to_string() }];
     match packages(facts, record, &index).await {
-        Ok(url) => found.push(Found { url, said_by: format!("{index}config.json") }),
+        Ok(url) => found.push(RegistryAddress { url, said_by: format!("{index}config.json") }),
         Err(why) => record.note(&format!("the package host of {host} is not known: {why}")),
     }
     found

@@ -21,7 +21,7 @@ const MAX_NAMED_DESCRIPTOR: u32 = 255;
 
 /// A command line as it was given.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
+pub struct CommandLine {
     /// Everything reads these: what is not text stands for itself with replacement characters.
     pub words: Vec<String>,
     /// What those that are no text really are.
@@ -29,7 +29,7 @@ pub struct Given {
     descriptors: Rc<Vec<(u32, OwnedFd)>>,
 }
 
-impl Given {
+impl CommandLine {
     /// Before this process opens anything of its own: a number on the command line would name that.
     #[must_use]
     pub fn take(arguments: Vec<OsString>) -> Self {
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn arguments_of_any_bytes_come_back_as_they_were() {
         let odd = [b"a\xff".to_vec(), b"a\xfe".to_vec(), b"a".to_vec()].map(OsString::from_vec);
-        let given = Given::take(odd.to_vec());
+        let given = CommandLine::take(odd.to_vec());
         assert_eq!(given.words.len(), 3);
         let back: Vec<OsString> = given.words.iter().map(|word| given.argument(word.into())).collect();
         assert_eq!(back, odd);

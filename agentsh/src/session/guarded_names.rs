@@ -25,9 +25,9 @@ use crate::sandbox::git_config::{entries, is_plain, not_harmless};
 use crate::sandbox::layout::Layout;
 use crate::sandbox::mount_calls::open_without_links;
 use crate::sandbox::placeholders;
-use crate::sandbox::plan::{Access, Kind, Source, What};
+use crate::sandbox::plan::{Access, Kind, NodeContent, Source};
 use crate::sandbox::seccomp::listener::{Listener, Refused};
-use crate::sandbox::seccomp::{Renamed, Wanted};
+use crate::sandbox::seccomp::{MissingFile, Renamed};
 use crate::store::words::GuardChange;
 use crate::store::{Event, escape, redact};
 use crate::types::ServerId;
@@ -84,7 +84,7 @@ impl Guarded {
             let is_itself = |source: &Source| {
                 matches!(source, Source::Path { path, .. } if *path == mount.target)
             };
-            matches!(&mount.what, What::Bind { source, access: Access::ReadOnly, kind: Kind::File } if is_itself(source))
+            matches!(&mount.what, NodeContent::Bind { source, access: Access::ReadOnly, kind: Kind::File } if is_itself(source))
         });
         let files: BTreeSet<PathBuf> = files.map(|mount| mount.target.clone()).collect();
         let names = files.iter().filter_map(|path| path.file_name()).map(OsStr::to_owned).collect();
@@ -104,7 +104,7 @@ impl Guarded {
         session: &Session,
         server: Option<&ServerId>,
     ) -> bool {
-        let matters = |to: &Wanted| to.path.file_name().is_some_and(|name| self.names.contains(name));
+        let matters = |to: &MissingFile| to.path.file_name().is_some_and(|name| self.names.contains(name));
         let Some(renamed) = listener.renamed(heard, matters) else { return false };
         let places = renamed.and_then(|Renamed { from, to }| {
             let to = missing_files::absolute(heard.pid, &to).filter(|to| self.files.contains(to))?;

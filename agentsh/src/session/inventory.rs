@@ -28,7 +28,7 @@ const MAX_FILES: usize = 4_096;
 
 /// One server of one project.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Kept {
+pub struct InventoryEntry {
     pub server: String,
     pub project: String,
     /// How long it is only learned, in seconds, by the policy that was in force last.
@@ -87,7 +87,7 @@ impl Inventory {
         let check = self.check.borrow();
         let known = check.profiles().iter().filter(|(_, profile)| !profile.tools.is_empty());
         for (server, profile) in known {
-            let kept = Kept {
+            let kept = InventoryEntry {
                 server: server.0.clone(),
                 project: self.project.clone(),
                 learning_s: self.learning_s,
@@ -108,17 +108,17 @@ impl Inventory {
 
 /// All that is kept, by server and project.
 #[must_use]
-pub fn all(state: &Path) -> Vec<Kept> {
+pub fn all(state: &Path) -> Vec<InventoryEntry> {
     let entries = fs::read_dir(state.join(NAME)).into_iter().flatten().flatten();
     let is_json = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
     let files = entries.map(|entry| entry.path()).filter(is_json).take(MAX_FILES);
-    let mut all: Vec<Kept> = files.filter_map(|path| read(&path)).collect();
+    let mut all: Vec<InventoryEntry> = files.filter_map(|path| read(&path)).collect();
     all.sort_by(|one, other| (&one.server, &one.project).cmp(&(&other.server, &other.project)));
     all
 }
 
 /// A file that cannot be read is none: what is usual is learned again.
-fn read(file: &Path) -> Option<Kept> {
+fn read(file: &Path) -> Option<InventoryEntry> {
     let mut text = Vec::new();
     fs::File::open(file).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()

@@ -14,14 +14,14 @@ use crate::sandbox::layout::{Layout, layout};
 use crate::sandbox::mend::Namespaces;
 use crate::sandbox::mount_calls::file_key;
 use crate::sandbox::placeholders::{self, Placeholders};
-use crate::sandbox::plan::{self, Access, Plan, Program, Source, What};
+use crate::sandbox::plan::{self, Access, NodeContent, Plan, Program, Source};
 use crate::sandbox::spec::{ProcessKind, SandboxSpec};
 use crate::sandbox::zygote;
 use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
 use crate::types::ServerId;
 
 use super::answering::Answering;
-use super::container::{self, Place};
+use super::container::{self, ContainerFiles};
 use super::guarded_names::Guarded;
 use super::layer::borrow;
 use super::network::{self, Egress};
@@ -54,7 +54,7 @@ pub struct Running {
     /// Carries connections to its published ports while it lives.
     pub published: tokio::task::JoinSet<()>,
     /// What the weaker tier has in place of a root of its own.
-    pub place: Option<Place>,
+    pub place: Option<ContainerFiles>,
     /// Answers the calls that its filter refuses.
     pub refused_calls: Option<Answering>,
     /// Keeps what it sees of `/etc`.
@@ -84,7 +84,7 @@ pub async fn assemble<T, E: From<SpawnError>>(
     };
     let place = match context.tier {
         Tier::Namespaces => None,
-        Tier::Container => Some(Place::make(spec, &mut program, &mut layout)?),
+        Tier::Container => Some(ContainerFiles::make(spec, &mut program, &mut layout)?),
     };
     if let Some(lender) = handles.lender {
         borrow(context, lender, &mut layout, &mut handles.descriptors).map_err(|why| SpawnError::Init {
@@ -161,7 +161,7 @@ async fn finish(
     handles: Handles<'_>,
     program: Program,
     mut layout: Layout,
-    mut place: Option<Place>,
+    mut place: Option<ContainerFiles>,
 ) -> Result<Running, SpawnError> {
     let Begun { ordered, mut cgroup, egress, quota } = begun;
     let process = &spec.process;
@@ -331,9 +331,9 @@ pub(super) fn map_owned(
     let mut sources: Vec<&mut Source> = Vec::new();
     for mount in mounts {
         match &mut mount.what {
-            What::Bind { access: Access::Device, .. } => {}
-            What::Bind { source, .. } => sources.push(source),
-            What::Overlay { lower, layer, .. } => sources.extend([lower, layer]),
+            NodeContent::Bind { access: Access::Device, .. } => {}
+            NodeContent::Bind { source, .. } => sources.push(source),
+            NodeContent::Overlay { lower, layer, .. } => sources.extend([lower, layer]),
             _ => {}
         }
     }

@@ -44,7 +44,7 @@ pub struct Request {
     pub backend: Backend,
     /// Print at the end what would have to be allowed.
     pub learn: bool,
-    pub what: What,
+    pub what: ServerSource,
 }
 
 /// Whose built-in policy lies below: that of no agent in particular.
@@ -52,7 +52,7 @@ const AGENT: &str = "generic";
 
 /// Which server.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum ServerSource {
     Command(Vec<String>),
     Url {
         url: String,
@@ -282,7 +282,7 @@ async fn serve(
 fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Declared, RunError> {
     let id = id.clone();
     match &request.what {
-        What::Command(command) => Ok(Declared::Command(Declaration {
+        ServerSource::Command(command) => Ok(Declared::Command(Declaration {
             id,
             command: command.first().cloned().unwrap_or_default(),
             args: command.iter().skip(1).cloned().collect(),
@@ -292,7 +292,7 @@ fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Decla
             agreed: false,
             place: None,
         })),
-        What::Url { url, headers } => Ok(Declared::Url(remote::Declaration {
+        ServerSource::Url { url, headers } => Ok(Declared::Url(remote::Declaration {
             id,
             url: url.clone(),
             headers: headers.iter().map(|line| remote::header(line, &context.env)).collect(),
@@ -300,7 +300,7 @@ fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Decla
             place: None,
             is_configured: false,
         })),
-        What::Configured(wanted) => {
+        ServerSource::Configured(wanted) => {
             let mut configured = configured_here(context, request, &id)?;
             configured.remove(wanted).ok_or_else(|| not_configured(&configured, wanted))
         }
@@ -328,7 +328,7 @@ fn not_configured(configured: &BTreeMap<ServerId, Declared>, wanted: &ServerId) 
     ))
 }
 
-impl What {
+impl ServerSource {
     fn program(&self) -> Option<String> {
         match self {
             Self::Command(command) => command.first().cloned(),

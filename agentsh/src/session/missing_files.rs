@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use super::refused_files::{self, Refusal};
 use super::{Session, why};
 use crate::policy::Question;
-use crate::sandbox::seccomp::Wanted;
+use crate::sandbox::seccomp::MissingFile;
 use crate::types::ServerId;
 
 /// Of their own in every sandbox, or shown to everybody.
@@ -43,7 +43,7 @@ impl LookedFor {
 }
 
 /// A call looked for a file and goes on.
-pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Wanted) {
+pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &MissingFile) {
     let Some(path) = absolute(pid, wanted) else { return };
     if OTHERS.iter().any(|other| path.starts_with(other)) {
         return;
@@ -104,7 +104,7 @@ fn missing(
 }
 
 /// By its letters; None for what cannot be known.
-pub(super) fn absolute(pid: u32, wanted: &Wanted) -> Option<PathBuf> {
+pub(super) fn absolute(pid: u32, wanted: &MissingFile) -> Option<PathBuf> {
     if wanted.path.as_os_str().is_empty() {
         return None;
     }

@@ -168,7 +168,7 @@ pub struct Live {
     /// What results of a server carry of what others warn about it, as JSON.
     pub advised: RefCell<BTreeMap<ServerId, Rc<str>>>,
     /// What would have to be allowed.
-    pub wanted: wanted::Wanted,
+    pub wanted: wanted::SuggestedRules,
     /// Files that Landlock refused.
     pub refused_files: refused_files::Files,
     /// System calls that no policy allows.
@@ -316,7 +316,7 @@ impl Session {
             logins: logins::Logins::default(),
             approvals_page: OnceCell::new(),
             advised: RefCell::default(),
-            wanted: wanted::Wanted::default(),
+            wanted: wanted::SuggestedRules::default(),
             refused_files: refused_files::Files::default(),
             refused_calls: refused_calls::Calls::default(),
             listeners: listeners::Listeners::default(),

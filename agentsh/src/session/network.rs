@@ -26,7 +26,7 @@ use crate::types::{RuleRef, ServerId};
 
 use super::Session;
 use super::approvals::Hosts;
-use super::publish::{Asked, Published};
+use super::publish::{Published, PublishedPort};
 use crate::session::{Facts, Record};
 use policed::{Loading, Policed};
 use unanswered::Unanswered;
@@ -137,7 +137,7 @@ pub struct OfAgent {
     pub broker: Option<Rc<net::credentials::Broker>>,
     /// Speaks with the model in the relay's place.
     pub channel: Option<Rc<dyn net::channel::Channel>>,
-    pub publish: Vec<Asked>,
+    pub publish: Vec<PublishedPort>,
 }
 
 /// Opens the way out of one sandbox, under the rules of its specification and no others: chooses the backend, and what the
@@ -222,12 +222,16 @@ pub async fn open(
 }
 
 /// Makes servers inside reachable from this machine.
-fn published(facts: &Facts, rules: &NetworkPolicy, asked: &[Asked]) -> Result<Vec<Published>, String> {
+fn published(
+    facts: &Facts,
+    rules: &NetworkPolicy,
+    asked: &[PublishedPort],
+) -> Result<Vec<Published>, String> {
     if facts.context.tier == Tier::Container && !asked.is_empty() {
         return Err("cannot publish ports with `--tier container`: programs cannot listen there".to_owned());
     }
     let taken = Allowlist::new(rules).ports();
-    let listen = |one: &Asked| {
+    let listen = |one: &PublishedPort| {
         let port = one.port;
         // What listens there inside is the way out: who comes from outside would leave by it.
         if taken.contains(&port) {
@@ -394,7 +398,7 @@ impl Egress {
         };
         let origin = match self.session.facts.context.tier {
             Tier::Namespaces => Origin::Arrival,
-            Tier::Container => Origin::Told(net::egress_context::Told::default()),
+            Tier::Container => Origin::Told(net::egress_context::AnnouncedConnections::default()),
         };
         let Some(policed) = &self.policed else { return Ok(Rc::new(make(origin))) };
         let directory = cgroup.unified().ok_or("cannot create its cgroup")?;

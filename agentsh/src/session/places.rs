@@ -52,7 +52,7 @@ impl Places {
     }
 
     /// A place for one more connection, or why there is none.
-    pub fn take(self: &Rc<Self>, id: &ServerId) -> Result<Place, String> {
+    pub fn take(self: &Rc<Self>, id: &ServerId) -> Result<ConnectionSlot, String> {
         let mut live = self.live.borrow_mut();
         let all: usize = live.values().sum();
         let own = live.entry(id.clone()).or_default();
@@ -65,7 +65,7 @@ impl Places {
             return Err(format!("{MAX_COUNT} servers are running in this session; close a connection first"));
         }
         *own += 1;
-        Ok(Place { places: Rc::clone(self), id: id.clone() })
+        Ok(ConnectionSlot { places: Rc::clone(self), id: id.clone() })
     }
 
     /// While it lives, a refused connection is told why.
@@ -78,12 +78,12 @@ impl Places {
 }
 
 /// One live connection.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     places: Rc<Places>,
     id: ServerId,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if let Some(own) = self.places.live.borrow_mut().get_mut(&self.id) {
             *own = own.saturating_sub(1);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::agent::{Endpoint, Judged, Scheme};
 use crate::policy::{self, PathContext, Policy, Ruled, builtin};
 use crate::sandbox::layout::{Layout, layout};
-use crate::sandbox::plan::{Access, LandlockAccess, Terminal, What};
+use crate::sandbox::plan::{Access, LandlockAccess, NodeContent, Terminal};
 use crate::sandbox::spec::{
     CacheLayer, Contribution, Elsewhere, EnvChange, Feature, File, Grant, PathRules, ProcessKind,
     ProjectLayer, Rules, SandboxSpec, merge,
@@ -278,20 +278,20 @@ fn told(layout: &Layout) -> String {
     let mut lines: Vec<String> = Vec::new();
     for mount in &layout.mounts {
         let what = match &mount.what {
-            What::Directory { mode } => format!("directory {mode:o}"),
-            What::File { mode: 0, .. } => "hidden".to_owned(),
-            What::File { content, mode } => format!("file of {} bytes, {mode:o}", content.len()),
-            What::Symlink { to } => format!("-> {}", to.display()),
-            What::Tmpfs { mode: 0o555, .. } => "hidden".to_owned(),
-            What::Tmpfs { bytes, mode } => format!("private, {} MiB, {mode:o}", bytes >> 20),
-            What::Bind { access: Access::ReadOnly, .. } => "read".to_owned(),
-            What::Bind { access: Access::ReadWrite, .. } => "write".to_owned(),
-            What::Bind { access: Access::Device, .. } => "device".to_owned(),
-            What::Overlay { .. } => "layer".to_owned(),
-            What::Copy { .. } => "copy".to_owned(),
-            What::Proc => "proc".to_owned(),
-            What::Mqueue => "message queues".to_owned(),
-            What::Devpts => "terminals".to_owned(),
+            NodeContent::Directory { mode } => format!("directory {mode:o}"),
+            NodeContent::File { mode: 0, .. } => "hidden".to_owned(),
+            NodeContent::File { content, mode } => format!("file of {} bytes, {mode:o}", content.len()),
+            NodeContent::Symlink { to } => format!("-> {}", to.display()),
+            NodeContent::Tmpfs { mode: 0o555, .. } => "hidden".to_owned(),
+            NodeContent::Tmpfs { bytes, mode } => format!("private, {} MiB, {mode:o}", bytes >> 20),
+            NodeContent::Bind { access: Access::ReadOnly, .. } => "read".to_owned(),
+            NodeContent::Bind { access: Access::ReadWrite, .. } => "write".to_owned(),
+            NodeContent::Bind { access: Access::Device, .. } => "device".to_owned(),
+            NodeContent::Overlay { .. } => "layer".to_owned(),
+            NodeContent::Copy { .. } => "copy".to_owned(),
+            NodeContent::Proc => "proc".to_owned(),
+            NodeContent::Mqueue => "message queues".to_owned(),
+            NodeContent::Devpts => "terminals".to_owned(),
         };
         lines.push(format!("{}: {what}", mount.target.display()));
     }

@@ -23,7 +23,7 @@ use crate::session::{Facts, Record};
 
 /// What one server may touch, all of its policies taken together.
 #[derive(Debug, Default)]
-pub struct Given {
+pub struct ServerGrants {
     pub profile: Option<ServerProfile>,
     pub process: ProcessPolicy,
     pub grants: Vec<Grant>,
@@ -37,7 +37,11 @@ pub struct Given {
 ///
 /// # Errors
 /// A profile of the user that cannot be used; a state directory that cannot be made.
-pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) -> Result<Given, StartError> {
+pub fn apply(
+    session: &Session,
+    declaration: &Declaration,
+    resolved: &Resolved,
+) -> Result<ServerGrants, StartError> {
     let id = &declaration.id;
     let mcp = &session.facts.policy.mcp;
     let (package, found) = find(&session.facts, &session.record, declaration, resolved)?;
@@ -55,7 +59,7 @@ pub fn apply(session: &Session, declaration: &Declaration, resolved: &Resolved) 
         }
         process
     };
-    let mut given = Given { process, ..Given::default() };
+    let mut given = ServerGrants { process, ..ServerGrants::default() };
     let Some(profile) = found else { return Ok(given) };
     let entry = mcp.servers.get(id);
     if declaration.users_word {
@@ -196,7 +200,7 @@ fn open(
     entry: Option<&ServerPolicy>,
     opened: &Ruled<Opened>,
     value: &str,
-    given: &mut Given,
+    given: &mut ServerGrants,
 ) {
     // A list that somebody wrote in place of others is the whole list.
     let is_written = |key: &str| entry.is_some_and(|entry| entry.is_whole(key));

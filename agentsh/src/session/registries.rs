@@ -13,7 +13,7 @@ use crate::policy::{HostRule, NetworkPolicy, NetworkRule, Precedence, RequestRul
 use crate::sandbox::spec::{Contribution, Feature};
 use crate::types::RuleRef;
 
-use super::project_sources::Known;
+use super::project_sources::ApprovedSources;
 use super::{Context, apt, go_modules, host_programs, network};
 
 /// Of one configuration file.
@@ -32,12 +32,12 @@ const ASKING: [(&str, &str); 3] = [
 struct Ecosystem {
     id: &'static str,
     files: &'static [&'static str],
-    hosts: fn(&Context) -> Vec<Found>,
+    hosts: fn(&Context) -> Vec<RegistryAddress>,
 }
 
 /// The address of a registry, and the file or variable that says so.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Found {
+pub struct RegistryAddress {
     pub url: String,
     pub said_by: String,
 }
@@ -86,7 +86,11 @@ const ECOSYSTEMS: &[Ecosystem] = &[
 /// The registries of the project's ecosystems, and those that a tool without a configuration of its own has built in
 /// ([`super::first_index`]).
 #[must_use]
-pub fn contribution(context: &Context, first: &[Found], known_sources: &Known) -> Contribution {
+pub fn contribution(
+    context: &Context,
+    first: &[RegistryAddress],
+    known_sources: &ApprovedSources,
+) -> Contribution {
     let mut part = Contribution::new(Feature::Registries);
     let mut known = BTreeSet::new();
     // Read once: a look for each name costs more.
@@ -137,8 +141,8 @@ pub fn uses_java(rules: &NetworkPolicy) -> bool {
     rules.allow.iter().any(|rule| rule.rule.id == "registry of maven")
 }
 
-fn debian() -> Vec<Found> {
-    apt::archives(read).into_iter().map(|(url, said_by)| Found { url, said_by }).collect()
+fn debian() -> Vec<RegistryAddress> {
+    apt::archives(read).into_iter().map(|(url, said_by)| RegistryAddress { url, said_by }).collect()
 }
 
 /// A rule that lets a registry be read.
@@ -157,7 +161,7 @@ fn reading(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
 }
 
 /// The user's own configuration first: `registry=` and `@scope:registry=`. Without a `registry` what npm has built in.
-fn npm(context: &Context) -> Vec<Found> {
+fn npm(context: &Context) -> Vec<RegistryAddress> {
     let mut found = variables(context, &["npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_REGISTRY"]);
     let mut has_default = !found.is_empty();
     for file in [context.home.join(".npmrc"), "/etc/npmrc".into(), "/usr/etc/npmrc".into()] {
@@ -166,7 +170,7 @@ fn npm(context: &Context) -> Vec<Found> {
             let key = key.trim();
             if key == "registry" || key.starts_with('@') && key.ends_with(":registry") {
                 has_default |= key == "registry";
-                found.push(Found { url: unquoted(value), said_by: file.display().to_string() });
+                found.push(RegistryAddress { url: unquoted(value), said_by: file.display().to_string() });
             }
         }
     }
@@ -177,7 +181,9 @@ fn npm(context: &Context) -> Vec<Found> {
         let file = package.join(definitions);
         let text = read(&file);
         let default = text.split("('registry', {").nth(1).and_then(|rest| rest.split("default:").nth(1));
-        found.extend(default.and_then(quoted).map(|url| Found { url, said_by: file.display().to_string() }));
+        found.extend(
+            default.and_then(quoted).map(|url| RegistryAddress { url, said_by: file.display().to_string() }),
+        );
     }
     found
 }
@@ -220,7 +226,7 @@ pub fn cargo_is_new(context: &Context) -> bool {
 }
 
 /// Every registry that the user's cargo has an index of, and where its packages are.
-fn cargo(context: &Context) -> Vec<Found> {
+fn cargo(context: &Context) -> Vec<RegistryAddress> {
     let home = context.env.get("CARGO_HOME").map_or_else(|| context.home.join(".cargo"), PathBuf::from);
     let mut found = Vec::new();
     for config in ["config.toml", "config"].map(|name| home.join(name)) {
@@ -230,9 +236,10 @@ fn cargo(context: &Context) -> Vec<Found> {
             for entry in entries.into_iter().flat_map(|table| table.values()) {
                 let address = entry.get("index").or_else(|| entry.get("registry"));
                 let address = address.and_then(toml::Value::as_str);
-                found.extend(
-                    address.map(|url| Found { url: url.to_owned(), said_by: config.display().to_string() }),
-                );
+                found.extend(address.map(|url| RegistryAddress {
+                    url: url.to_owned(),
+                    said_by: config.display().to_string(),
+                }));
             }
         }
     }
@@ -243,16 +250,16 @@ fn cargo(context: &Context) -> Vec<Found> {
         let Some((host, _)) = name.rsplit_once('-') else { continue };
         let file = index.path().join("config.json");
         let said_by = file.display().to_string();
-        found.push(Found { url: format!("https://{host}/"), said_by: said_by.clone() });
+        found.push(RegistryAddress { url: format!("https://{host}/"), said_by: said_by.clone() });
         let config = serde_json::from_str::<serde_json::Value>(&read(&file)).unwrap_or_default();
         let packages = config.get("dl").and_then(serde_json::Value::as_str);
-        found.extend(packages.map(|url| Found { url: url.to_owned(), said_by }));
+        found.extend(packages.map(|url| RegistryAddress { url: url.to_owned(), said_by }));
     }
     found
 }
 
 /// `index-url` of pip and uv, else what pip has built in.
-fn python(context: &Context) -> Vec<Found> {
+fn python(context: &Context) -> Vec<RegistryAddress> {
     let mut found = variables(
         context,
         &["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"],
@@ -268,7 +275,7 @@ fn python(context: &Context) -> Vec<Found> {
         for line in read(&file).lines() {
             let Some((key, value)) = line.split_once('=') else { continue };
             if ["index-url", "extra-index-url", "index_url", "extra_index_url", "url"].contains(&key.trim()) {
-                found.push(Found { url: unquoted(value), said_by: file.display().to_string() });
+                found.push(RegistryAddress { url: unquoted(value), said_by: file.display().to_string() });
             }
         }
     }
@@ -279,8 +286,8 @@ fn python(context: &Context) -> Vec<Found> {
         let default = text.split("PackageIndex(").find(|rest| rest.trim_start().starts_with(['"', '\'']));
         let said_by = file.display().to_string();
         let domain = default.and_then(|rest| rest.split("file_storage_domain=").nth(1)).and_then(quoted);
-        found.extend(default.and_then(quoted).map(|url| Found { url, said_by: said_by.clone() }));
-        found.extend(domain.map(|domain| Found { url: format!("https://{domain}/"), said_by }));
+        found.extend(default.and_then(quoted).map(|url| RegistryAddress { url, said_by: said_by.clone() }));
+        found.extend(domain.map(|domain| RegistryAddress { url: format!("https://{domain}/"), said_by }));
     }
     found
 }
@@ -302,10 +309,12 @@ fn pip(context: &Context) -> Option<PathBuf> {
 }
 
 /// `GOPROXY`, else what the installed Go has built in.
-fn go(context: &Context) -> Vec<Found> {
-    let listed = |text: &str, said_by: &str| -> Vec<Found> {
+fn go(context: &Context) -> Vec<RegistryAddress> {
+    let listed = |text: &str, said_by: &str| -> Vec<RegistryAddress> {
         let addresses = text.split([',', '|']).filter(|address| address.contains("://"));
-        addresses.map(|url| Found { url: url.trim().to_owned(), said_by: said_by.to_owned() }).collect()
+        addresses
+            .map(|url| RegistryAddress { url: url.trim().to_owned(), said_by: said_by.to_owned() })
+            .collect()
     };
     let mut found = Vec::new();
     for variable in ["GOPROXY", "GOSUMDB"] {
@@ -322,7 +331,7 @@ fn go(context: &Context) -> Vec<Found> {
                 Some(("GOPROXY", value)) => found.extend(listed(value, &file.display().to_string())),
                 Some(("GOSUMDB", name)) if !name.contains("://") && name.contains('.') => {
                     let url = format!("https://{}/", name.trim());
-                    found.push(Found { url, said_by: file.display().to_string() });
+                    found.push(RegistryAddress { url, said_by: file.display().to_string() });
                 }
                 _ => {}
             }
@@ -332,13 +341,13 @@ fn go(context: &Context) -> Vec<Found> {
 }
 
 /// `:sources:` of the user's gem configuration, and the mirrors of his bundler.
-fn ruby(context: &Context) -> Vec<Found> {
+fn ruby(context: &Context) -> Vec<RegistryAddress> {
     let mut found = Vec::new();
     for file in [context.home.join(".gemrc"), "/etc/gemrc".into(), context.home.join(".bundle/config")] {
         for word in read(&file).split_whitespace() {
             let url = unquoted(word.trim_start_matches('-'));
             if url.starts_with("https://") {
-                found.push(Found { url, said_by: file.display().to_string() });
+                found.push(RegistryAddress { url, said_by: file.display().to_string() });
             }
         }
     }
@@ -349,19 +358,19 @@ fn ruby(context: &Context) -> Vec<Found> {
         let text = file.as_deref().map(read).unwrap_or_default();
         let default = text.split("DEFAULT_HOST").nth(1).and_then(quoted);
         let said_by = file.map(|file| file.display().to_string()).unwrap_or_default();
-        found.extend(default.map(|url| Found { url, said_by }));
+        found.extend(default.map(|url| RegistryAddress { url, said_by }));
     }
     found
 }
 
 /// Mirrors and repositories of the user's settings, else what the installed Maven has built in.
-fn maven(context: &Context) -> Vec<Found> {
+fn maven(context: &Context) -> Vec<RegistryAddress> {
     let mut found = Vec::new();
     for file in [context.home.join(".m2/settings.xml"), "/etc/maven/settings.xml".into()] {
         let text = without_comments(&read(&file));
         // Proxies and servers have no address of this kind.
         for url in text.split("<url>").skip(1).filter_map(|rest| rest.split_once("</url>")) {
-            found.push(Found { url: url.0.trim().to_owned(), said_by: file.display().to_string() });
+            found.push(RegistryAddress { url: url.0.trim().to_owned(), said_by: file.display().to_string() });
         }
     }
     if found.is_empty() {
@@ -373,7 +382,7 @@ fn maven(context: &Context) -> Vec<Found> {
 }
 
 /// The repository that stands in every project's model.
-fn super_pom(libraries: &Path) -> Option<Found> {
+fn super_pom(libraries: &Path) -> Option<RegistryAddress> {
     const LARGEST_JAR: u64 = 4 << 20;
     const MODEL: &str = "org/apache/maven/model/pom-4.0.0.xml";
     let files = std::fs::read_dir(libraries).ok()?.flatten().map(|entry| entry.path());
@@ -391,7 +400,7 @@ fn super_pom(libraries: &Path) -> Option<Found> {
     };
     crate::advisories::archive::each(&bytes.as_slice(), 64 << 20, take).ok()?;
     let (url, _) = model.split_once("<url>")?.1.split_once("</url>")?;
-    Some(Found { url: url.to_owned(), said_by: jar.display().to_string() })
+    Some(RegistryAddress { url: url.to_owned(), said_by: jar.display().to_string() })
 }
 
 fn without_comments(xml: &str) -> String {
@@ -400,12 +409,14 @@ fn without_comments(xml: &str) -> String {
     pieces.filter_map(|piece| piece.split_once("-->")).fold(first, |text, (_, rest)| text + rest)
 }
 
-fn variables(context: &Context, names: &[&str]) -> Vec<Found> {
+fn variables(context: &Context, names: &[&str]) -> Vec<RegistryAddress> {
     let values = names.iter().filter_map(|name| Some((name, context.env.get(*name)?)));
     values
         .flat_map(|(name, value)| {
             let said_by = format!("the variable {name}");
-            value.split_whitespace().map(move |url| Found { url: url.to_owned(), said_by: said_by.clone() })
+            value
+                .split_whitespace()
+                .map(move |url| RegistryAddress { url: url.to_owned(), said_by: said_by.clone() })
         })
         .collect()
 }

@@ -34,9 +34,9 @@ const NAME: &str = "remembered.json";
 
 /// The files as the agent was given them.
 #[derive(Debug, Default)]
-pub struct Given(Vec<(Remembered, Value)>);
+pub struct RememberedFiles(Vec<(Remembered, Value)>);
 
-impl Given {
+impl RememberedFiles {
     /// Where they are.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().map(|(remembered, _)| remembered.path.as_path())
@@ -45,7 +45,7 @@ impl Given {
 
 /// Puts what was kept of earlier runs into the agent's copies.
 #[must_use]
-pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> Given {
+pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> RememberedFiles {
     let kept = kept(facts, kind);
     let mut given = Vec::new();
     for remembered in std::mem::take(&mut launch.remembered) {
@@ -77,7 +77,7 @@ pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> Given {
         let document = read(remembered.format, with.as_deref().unwrap_or(&text)).unwrap_or(Value::Null);
         given.push((remembered, document));
     }
-    Given(given)
+    RememberedFiles(given)
 }
 
 /// Keeps what the agent changed. What is not possible is told: it costs a question the next time.
@@ -86,7 +86,7 @@ pub fn keep(
     record: &Record,
     kind: Kind,
     launch: &Launch,
-    given: &Given,
+    given: &RememberedFiles,
     inside: Option<&Namespaces>,
 ) {
     let mut kept = kept(facts, kind);
@@ -126,14 +126,16 @@ pub fn keep(
 }
 
 /// By file, and by the name of the key.
-type Kept = BTreeMap<String, BTreeMap<String, Value>>;
+type RememberedValues = BTreeMap<String, BTreeMap<String, Value>>;
 
-fn kept(facts: &Facts, kind: Kind) -> Kept {
-    let Ok((text, _)) = users(&agent_home::of_project(facts, kind).join(NAME)) else { return Kept::new() };
+fn kept(facts: &Facts, kind: Kind) -> RememberedValues {
+    let Ok((text, _)) = users(&agent_home::of_project(facts, kind).join(NAME)) else {
+        return RememberedValues::new();
+    };
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-fn write_kept(facts: &Facts, kind: Kind, kept: &Kept) -> std::io::Result<()> {
+fn write_kept(facts: &Facts, kind: Kind, kept: &RememberedValues) -> std::io::Result<()> {
     let directory = agent_home::of_project(facts, kind);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     write_anew(&directory.join(NAME), &serde_json::to_vec_pretty(kept)?, 0o600)

@@ -17,7 +17,7 @@ use crate::types::{RuleRef, ServerId};
 
 use super::Session;
 use super::address::shown_url;
-use super::logins::{self, Kept};
+use super::logins::{self, StoredLogin};
 use super::remote_addresses::rules;
 
 /// Set for each message by agentsh itself.
@@ -110,7 +110,12 @@ impl Remote {
         }
         let clients = logins::clients(&self.session, id, url, true)?;
         let name = if *is_configured { id.0.clone() } else { shown_url(url) };
-        Ok(Some(Rc::new(Kept::new(Rc::clone(&self.session), id.clone(), (url.clone(), name), clients))))
+        Ok(Some(Rc::new(StoredLogin::new(
+            Rc::clone(&self.session),
+            id.clone(),
+            (url.clone(), name),
+            clients,
+        ))))
     }
 
     fn headers(&self) -> Result<HeaderMap, String> {
@@ -143,7 +148,7 @@ impl Upstream for Remote {
         };
         let origin = Url::parse(url).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
         let pins = self.session.live.interfaces.expect(&self.session.live.pins, id, &scope, &origin).await;
-        let what = super::advisories::What::Url(url);
+        let what = super::advisories::Launch::Url(url);
         if let Err(error) = super::advisories::check(&self.session, id, &scope, what).await {
             self.session.record.note(&error.message);
             return Err(error);

@@ -49,9 +49,9 @@ pub async fn resolve(
     let mut cache = Cache::new(session);
     let path = OsString::from(command.env.get("PATH").cloned().unwrap_or_default());
     let place = match std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-        false => Place::Nowhere,
-        true if session.record.agent_draws() => Place::Beside,
-        true => Place::Line,
+        false => ProgressOutput::Nowhere,
+        true if session.record.agent_draws() => ProgressOutput::Beside,
+        true => ProgressOutput::Line,
     };
     let (resolved, cache) = tokio::task::spawn_blocking(move || {
         let request = pin::Request {
@@ -175,11 +175,11 @@ impl pin::DigestCache for Cache {
 struct Progress {
     started: std::time::Instant,
     shown: bool,
-    place: Place,
+    place: ProgressOutput,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ProgressOutput {
     Nowhere,
     /// One line of the terminal, again and again.
     Line,
@@ -188,13 +188,13 @@ enum Place {
 }
 
 impl Progress {
-    fn new(place: Place) -> Self {
+    fn new(place: ProgressOutput) -> Self {
         Self { started: std::time::Instant::now(), shown: false, place }
     }
 
     fn show(&mut self, step: &pin::Progress<'_>) {
         use std::io::Write;
-        if self.place == Place::Nowhere || self.started.elapsed().as_millis() < 1000 {
+        if self.place == ProgressOutput::Nowhere || self.started.elapsed().as_millis() < 1000 {
             return;
         }
         let first = !std::mem::replace(&mut self.shown, true);
@@ -202,20 +202,20 @@ impl Progress {
         let name = step.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let name = crate::store::escape::line(&name);
         match self.place {
-            Place::Nowhere => {}
-            Place::Line => {
+            ProgressOutput::Nowhere => {}
+            ProgressOutput::Line => {
                 let _ = write!(std::io::stderr(), "\r\x1b[Kchecking {name} ({percent} %)");
             }
-            Place::Beside if first => {
+            ProgressOutput::Beside if first => {
                 super::approvals::beside(&format!("checking what a server runs ({name} and more)"), "");
             }
-            Place::Beside => {}
+            ProgressOutput::Beside => {}
         }
     }
 
     fn clear(&self) {
         use std::io::Write;
-        if self.shown && self.place == Place::Line {
+        if self.shown && self.place == ProgressOutput::Line {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }

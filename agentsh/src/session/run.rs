@@ -14,14 +14,14 @@ use crate::store::words::ExitCause;
 use super::approvals::{self, Approvals};
 use super::bridges::{self, Bridges};
 use super::context::Context;
-use super::given::Given;
+use super::given::CommandLine;
 use super::guarded_terminal::GuardedTerminal;
 use super::launch::Handles;
 use super::model::hosted::Reachable;
 use super::model::{Model, Wire};
 use super::network::OfAgent;
 use super::process::{self, Process};
-use super::publish::Asked;
+use super::publish::PublishedPort;
 use super::resolving::{self, Command, Pinned};
 use super::review_mode::Layers;
 use super::run_error::{RunError, exit_code_of};
@@ -44,7 +44,7 @@ pub struct Request {
     /// What sandboxes are made of.
     pub tier: crate::sandbox::Tier,
     pub backend: network::Backend,
-    pub publish: Vec<Asked>,
+    pub publish: Vec<PublishedPort>,
     /// Agree to the repositories next to the project that its git leads to.
     pub agree: bool,
     /// What is written to the project is kept apart, and applied afterwards.
@@ -55,7 +55,7 @@ pub struct Request {
     pub tells_files: bool,
     /// A summary follows the run, and says what was refused.
     pub summarised: bool,
-    pub agent: Given,
+    pub agent: CommandLine,
     /// `run`, or `demo`.
     pub verb: &'static str,
 }
@@ -171,7 +171,8 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         terminal.ready();
     }
     let asked = (request, bridges.approvals(), bridges.guard());
-    let Kept { process, layers, keys } = start_agent(session, kind, &launch, pinned, &socket, asked).await?;
+    let AgentResources { process, layers, keys } =
+        start_agent(session, kind, &launch, pinned, &socket, asked).await?;
     let inside = process.namespaces();
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let approvals = bridges.approvals();
@@ -201,10 +202,10 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
 }
 
 /// What the agent uses while it runs, and what has to end with it.
-struct Kept {
+struct AgentResources {
     process: Process,
     layers: Layers,
-    keys: ssh::Given,
+    keys: ssh::SshGrants,
 }
 
 async fn start_agent(
@@ -214,7 +215,7 @@ async fn start_agent(
     pinned: Pinned,
     socket: &Path,
     (request, approvals, guard): (&Request, Approvals, Wire),
-) -> Result<Kept, RunError> {
+) -> Result<AgentResources, RunError> {
     let brokered = credentials::read(&session.facts, &session.record).await;
     let keys = ssh::open(session, socket.parent().unwrap_or(socket))
         .await
@@ -291,14 +292,14 @@ async fn start_agent(
     }
     // While the agent loads there is time, which a short one would have to wait for at the end.
     session.record.journal.flush_now();
-    Ok(Kept { process, layers: Layers::new(layer, caches), keys })
+    Ok(AgentResources { process, layers: Layers::new(layer, caches), keys })
 }
 
 /// What the command line says of a port goes before what the policy says.
-fn to_publish(facts: &Facts, asked: &[Asked]) -> Vec<Asked> {
+fn to_publish(facts: &Facts, asked: &[PublishedPort]) -> Vec<PublishedPort> {
     let of_policy = facts.policy.agent_only.publish.iter().map(|port| port.value);
-    let of_policy = of_policy.map(|port| Asked { port, host_port: port });
-    let is_new = |one: &Asked| !asked.iter().any(|other| other.port == one.port);
+    let of_policy = of_policy.map(|port| PublishedPort { port, host_port: port });
+    let is_new = |one: &PublishedPort| !asked.iter().any(|other| other.port == one.port);
     asked.iter().copied().chain(of_policy.filter(is_new)).collect()
 }
 

@@ -110,7 +110,7 @@ impl Server {
         let id = &self.declaration.id;
         let Pinned { resolved, files, descriptors } = self.pinned().await?;
         let scope = pinning::scope(&session.facts, &self.declaration);
-        advisories::check(&session, id, &scope, advisories::What::Command(&resolved)).await?;
+        advisories::check(&session, id, &scope, advisories::Launch::Command(&resolved)).await?;
         // Other arguments make another server: what it offers may follow from them.
         let basis = interface_pins::basis(&resolved.digest, &self.declaration.args);
         session

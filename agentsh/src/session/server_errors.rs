@@ -23,7 +23,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Reads until the end and gives the last lines. They are shown on the way where there is a `name` for them.
 pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -> String {
-    let mut shown = name.map(|name| Shown::new(&name));
+    let mut shown = name.map(|name| StderrLines::new(&name));
     let mut kept = Vec::new();
     let mut buffer = [0; 16 << 10];
     while let Ok(read) = stderr.read(&mut buffer).await {
@@ -54,7 +54,7 @@ pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -
 }
 
 /// One server's lines on the way to whoever started agentsh.
-struct Shown {
+struct StderrLines {
     prefix: String,
     line: Vec<u8>,
     second: Instant,
@@ -63,7 +63,7 @@ struct Shown {
     left_out: usize,
 }
 
-impl Shown {
+impl StderrLines {
     fn new(name: &ServerId) -> Self {
         let prefix = format!("[{}] ", escape::line(&name.0));
         Self { prefix, line: Vec::new(), second: Instant::now(), bytes: 0, left_out: 0 }
@@ -136,8 +136,8 @@ impl Shown {
 mod tests {
     use super::*;
 
-    fn shown() -> Shown {
-        Shown::new(&ServerId("fx".to_owned()))
+    fn shown() -> StderrLines {
+        StderrLines::new(&ServerId("fx".to_owned()))
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_counted_and_kept_short() {
-        let mut shown = Shown { bytes: SHOWN_BYTES, ..shown() };
+        let mut shown = StderrLines { bytes: SHOWN_BYTES, ..shown() };
         for _ in 0..1000 {
             shown.add(&[b'x'; 1000]);
             assert!(shown.line.is_empty());

@@ -18,9 +18,9 @@ enum Wish {
 
 /// What would have to be allowed, and how often it was refused.
 #[derive(Debug, Default)]
-pub struct Wanted(RefCell<BTreeMap<Wish, u32>>);
+pub struct SuggestedRules(RefCell<BTreeMap<Wish, u32>>);
 
-impl Wanted {
+impl SuggestedRules {
     /// Something was refused that this piece of policy allows.
     pub fn add(&self, facts: &Facts, change: &str) {
         self.note(facts.allowing(change), change);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_most_frequent_words_of_each_command() {
-        let wanted = Wanted::default();
+        let wanted = SuggestedRules::default();
         let add = |change: &str| wanted.note(remedy::parse(change), change);
         assert_eq!(wanted.lines(9, "f"), Vec::<String>::new());
         for host in ["b.example", "a.example", "c.example", "c.example", "*.example"] {

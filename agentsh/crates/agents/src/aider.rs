@@ -3,7 +3,8 @@
 use super::StateKind;
 use super::adapter::Adapter;
 use super::facts::{
-    self, Facts, Models, Own, Told, no_others, nothing_remembered, nothing_to_settle, per_project, private,
+    self, BriefingPlace, Facts, Models, Own, no_others, nothing_remembered, nothing_to_settle, per_project,
+    private,
 };
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -48,6 +49,6 @@ const FACTS: Facts = Facts {
     models: Models { any: true, logins: None, others: no_others },
     set: &[("AIDER_CHECK_UPDATE", "false"), ("AIDER_ANALYTICS", "false")],
     settle: nothing_to_settle,
-    told: Told::File("--read"),
+    told: BriefingPlace::File("--read"),
     remembered: nothing_remembered,
 };

@@ -4,7 +4,7 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, Facts, List, Models, Own, Told, Whose, Written, login, moved_or, nothing_remembered,
+    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, moved_or, nothing_remembered,
     nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
@@ -19,14 +19,14 @@ pub(super) const ADAPTER: Adapter = Adapter {
     adapt: |context, _| facts::adapt(context, &FACTS),
 };
 
-const fn list(whose: Whose, path: &'static str) -> List {
+const fn list(whose: ConfigScope, path: &'static str) -> List {
     List { whose, path, format: Written::Json, key: "amp.mcpServers", dialect: Dialect::Common }
 }
 
 const FACTS: Facts = Facts {
     title: "Amp",
     own: Own { variable: "", below: "", default: "$config/amp" },
-    lists: &[list(Whose::User, "$own/settings.json"), list(Whose::Project, ".amp/settings.json")],
+    lists: &[list(ConfigScope::User, "$own/settings.json"), list(ConfigScope::Project, ".amp/settings.json")],
     shown: &[
         login("$data/amp/secrets.json"),
         private("$data/amp/session.json", StateKind::File),
@@ -39,7 +39,7 @@ const FACTS: Facts = Facts {
     models: Models { any: false, logins: None, others: models },
     set: &[("AMP_SKIP_UPDATE_CHECK", "1")],
     settle: nothing_to_settle,
-    told: Told::Instructions("$own/AGENTS.md"),
+    told: BriefingPlace::Instructions("$own/AGENTS.md"),
     remembered: nothing_remembered,
 };
 

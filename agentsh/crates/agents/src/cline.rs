@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, Facts, List, Models, Own, Told, Whose, Written, login, nothing_remembered, nothing_to_settle,
-    per_project, private, read_only,
+    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, nothing_remembered,
+    nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint, json, providers, read};
 
@@ -35,7 +35,7 @@ const FACTS: Facts = Facts {
     title: "Cline",
     own: Own { variable: "CLINE_DIR", below: "", default: ".cline" },
     lists: &[List {
-        whose: Whose::User,
+        whose: ConfigScope::User,
         path: "$own/data/settings/cline_mcp_settings.json",
         format: Written::Json,
         key: "mcpServers",
@@ -56,7 +56,7 @@ const FACTS: Facts = Facts {
     // Its daemon on this machine would be out of reach, or the user's own, outside.
     set: &[("CLINE_SESSION_BACKEND_MODE", "local")],
     settle: nothing_to_settle,
-    told: Told::Instructions("$own/rules/agentsh.md"),
+    told: BriefingPlace::Instructions("$own/rules/agentsh.md"),
     remembered: nothing_remembered,
 };
 

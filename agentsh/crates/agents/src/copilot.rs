@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, Facts, List, Models, Own, Told, Whose, Written, moved_or, nothing_remembered, nothing_to_settle,
-    per_project, private, read_only,
+    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, moved_or, nothing_remembered,
+    nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
 
@@ -19,7 +19,13 @@ pub(super) const ADAPTER: Adapter = Adapter {
 };
 
 const fn of_project(path: &'static str) -> List {
-    List { whose: Whose::Project, path, format: Written::Json, key: "mcpServers", dialect: Dialect::Copilot }
+    List {
+        whose: ConfigScope::Project,
+        path,
+        format: Written::Json,
+        key: "mcpServers",
+        dialect: Dialect::Copilot,
+    }
 }
 
 const FACTS: Facts = Facts {
@@ -27,7 +33,7 @@ const FACTS: Facts = Facts {
     own: Own { variable: "COPILOT_HOME", below: "", default: ".copilot" },
     lists: &[
         List {
-            whose: Whose::User,
+            whose: ConfigScope::User,
             path: "$own/mcp-config.json",
             format: Written::Json,
             key: "mcpServers",
@@ -50,7 +56,7 @@ const FACTS: Facts = Facts {
     models: Models { any: false, logins: None, others: models },
     set: &[("COPILOT_AUTO_UPDATE", "false")],
     settle: nothing_to_settle,
-    told: Told::Instructions("$own/copilot-instructions.md"),
+    told: BriefingPlace::Instructions("$own/copilot-instructions.md"),
     remembered: nothing_remembered,
 };
 

@@ -3,7 +3,7 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, Facts, List, Models, Own, Told, Whose, Written, login, moved_or, nothing_remembered,
+    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, moved_or, nothing_remembered,
     nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
@@ -18,14 +18,14 @@ pub(super) const ADAPTER: Adapter = Adapter {
     adapt: |context, _| facts::adapt(context, &FACTS),
 };
 
-const fn list(whose: Whose, path: &'static str) -> List {
+const fn list(whose: ConfigScope, path: &'static str) -> List {
     List { whose, path, format: Written::Json, key: "mcpServers", dialect: Dialect::Common }
 }
 
 const FACTS: Facts = Facts {
     title: "Cursor",
     own: Own { variable: "CURSOR_CONFIG_DIR", below: "", default: ".cursor" },
-    lists: &[list(Whose::User, "$own/mcp.json"), list(Whose::Project, ".cursor/mcp.json")],
+    lists: &[list(ConfigScope::User, "$own/mcp.json"), list(ConfigScope::Project, ".cursor/mcp.json")],
     shown: &[
         login("$config/cursor/auth.json"),
         private("$own/cli-config.json", StateKind::File),
@@ -38,7 +38,7 @@ const FACTS: Facts = Facts {
     models: Models { any: false, logins: None, others: models },
     set: &[],
     settle: nothing_to_settle,
-    told: Told::Nowhere,
+    told: BriefingPlace::Nowhere,
     remembered: nothing_remembered,
 };
 

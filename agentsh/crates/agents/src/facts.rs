@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::dialect::{Dialect, Start};
-use super::servers::{Found, Gathered, Place, gather};
+use super::servers::{EntrySource, FoundServer, Gathered, gather};
 use super::{
     Access, AgentError, Context, Endpoint, HomeState, InjectedFile, Key, Launch, Remembered, Scope,
     StateKind, Transport, agreement, endpoint, json, project, providers, read,
@@ -21,13 +21,13 @@ pub(super) struct Facts {
     pub(super) own: Own,
     /// Lowest precedence first. The last one of the user is where the bridges stand.
     pub(super) lists: &'static [List],
-    pub(super) shown: &'static [Shown],
+    pub(super) shown: &'static [HomeEntry],
     pub(super) models: Models,
     /// Variables that are set unless the user has set them.
     pub(super) set: &'static [(&'static str, &'static str)],
     /// What is changed in the private copy of the user's last file: the agent's own sandbox goes off.
     pub(super) settle: fn(&mut Map<String, Value>),
-    pub(super) told: Told,
+    pub(super) told: BriefingPlace,
     /// Keys of files that are kept when the agent has ended.
     pub(super) remembered: fn(&Context<'_>) -> Vec<Kept>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Own {
 
 /// A file that declares servers.
 pub(super) struct List {
-    pub(super) whose: Whose,
+    pub(super) whose: ConfigScope,
     pub(super) path: &'static str,
     pub(super) format: Written,
     /// The key under which they stand.
@@ -56,7 +56,7 @@ pub(super) struct List {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum ConfigScope {
     User,
     /// Below every directory from the project down to where the agent starts.
     Project,
@@ -71,7 +71,7 @@ pub(super) enum Written {
 }
 
 /// A part of the home.
-pub(super) struct Shown {
+pub(super) struct HomeEntry {
     pub(super) path: &'static str,
     pub(super) kind: StateKind,
     pub(super) access: Access,
@@ -80,7 +80,7 @@ pub(super) struct Shown {
 
 /// How the agent is told about its sandbox.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told {
+pub(super) enum BriefingPlace {
     /// In a private copy of the user's own instructions.
     Instructions(&'static str),
     /// By the name of a file, in a list of its configuration.
@@ -100,12 +100,12 @@ pub(super) struct Models {
     pub(super) others: fn(&Context<'_>, &Facts) -> Result<Vec<Endpoint>, AgentError>,
 }
 
-pub(super) const fn read_only(path: &'static str, kind: StateKind) -> Shown {
-    Shown { path, kind, access: Access::ReadOnly, why: "behaviour that the user configured" }
+pub(super) const fn read_only(path: &'static str, kind: StateKind) -> HomeEntry {
+    HomeEntry { path, kind, access: Access::ReadOnly, why: "behaviour that the user configured" }
 }
 
-pub(super) const fn login(path: &'static str) -> Shown {
-    Shown {
+pub(super) const fn login(path: &'static str) -> HomeEntry {
+    HomeEntry {
         path,
         kind: StateKind::File,
         access: Access::ReadWrite,
@@ -113,12 +113,12 @@ pub(super) const fn login(path: &'static str) -> Shown {
     }
 }
 
-pub(super) const fn private(path: &'static str, kind: StateKind) -> Shown {
-    Shown { path, kind, access: Access::Private, why: "state of the agent" }
+pub(super) const fn private(path: &'static str, kind: StateKind) -> HomeEntry {
+    HomeEntry { path, kind, access: Access::Private, why: "state of the agent" }
 }
 
-pub(super) const fn per_project(path: &'static str, kind: StateKind) -> Shown {
-    Shown { path, kind, access: Access::PerProject, why: "what sessions leave behind for later ones" }
+pub(super) const fn per_project(path: &'static str, kind: StateKind) -> HomeEntry {
+    HomeEntry { path, kind, access: Access::PerProject, why: "what sessions leave behind for later ones" }
 }
 
 pub(super) fn nothing_to_settle(_: &mut Map<String, Value>) {}
@@ -170,7 +170,7 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
     let mut launch = Launch { argv: context.argv.to_vec(), ..Launch::default() };
     let mut gathered = Gathered::default();
     let mut users: Vec<Users<'_>> = Vec::new();
-    for list in facts.lists.iter().filter(|list| list.whose == Whose::User) {
+    for list in facts.lists.iter().filter(|list| list.whose == ConfigScope::User) {
         let own = users_file(context, facts, list, &mut gathered)?;
         let documents = [Value::Object(own.document.clone())];
         for document in &documents {
@@ -178,13 +178,13 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
         }
         users.push(own);
     }
-    for list in facts.lists.iter().filter(|list| list.whose == Whose::Project) {
+    for list in facts.lists.iter().filter(|list| list.whose == ConfigScope::Project) {
         for path in of_project(context, list.path) {
             project_file(context, facts, list, &path, &mut gathered, &mut launch)?;
         }
     }
     // What the adapter does not read itself.
-    let lists = facts.lists.iter().filter(|list| list.whose == Whose::Project);
+    let lists = facts.lists.iter().filter(|list| list.whose == ConfigScope::Project);
     let own: Vec<PathBuf> =
         lists.flat_map(|list| of_project(context, list.path)).map(|path| real(&path)).collect();
     super::project::cover(context, &own, &mut launch);
@@ -225,7 +225,7 @@ fn users_file<'f>(
     };
     if let Some(entries) = document.get(list.key) {
         let lines = lines(list, &text);
-        let place = Place { file: &path, scope: Scope::User, agreed: false, lines };
+        let place = EntrySource { file: &path, scope: Scope::User, agreed: false, lines };
         gather_in(context, list, entries, &place, gathered)?;
     }
     Ok(Users { list, path, document, exists: true })
@@ -255,7 +255,7 @@ fn gather_in(
     context: &Context<'_>,
     list: &List,
     entries: &Value,
-    place: &Place<'_>,
+    place: &EntrySource<'_>,
     into: &mut Gathered,
 ) -> Result<(), AgentError> {
     let common = match entries {
@@ -304,10 +304,10 @@ fn project_file(
     let entries = document.as_object_mut().and_then(|members| members.shift_remove(list.key));
     if let Some(entries) = &entries {
         let agreed = agreement::is_agreed(context.agreed, path, &text);
-        let place = Place { file: path, scope: Scope::Project, agreed, lines: lines(list, &text) };
+        let place = EntrySource { file: path, scope: Scope::Project, agreed, lines: lines(list, &text) };
         let mut own = Gathered::default();
         gather_in(context, list, entries, &place, &mut own)?;
-        for (id, Found { declared, kept }) in own.found {
+        for (id, FoundServer { declared, kept }) in own.found {
             let line = declared.origin.line;
             if gathered.found.contains_key(&id) {
                 own.notes.push(format!(
@@ -322,7 +322,7 @@ fn project_file(
                     path.display()
                 ));
             }
-            gathered.found.insert(id, Found { declared, kept });
+            gathered.found.insert(id, FoundServer { declared, kept });
         }
         gathered.refused.extend(own.refused);
         gathered.notes.extend(own.notes);
@@ -359,15 +359,15 @@ fn tell(
     let brief =
         || InjectedFile { path: file.clone(), content: format!("{text}\n").into_bytes(), mode: 0o444 };
     match facts.told {
-        Told::Nowhere => {}
-        Told::Instructions(path) => {
+        BriefingPlace::Nowhere => {}
+        BriefingPlace::Instructions(path) => {
             let path = facts.place(context, path);
             let own = read::text(&path, read::LIMIT)?.unwrap_or_default();
             let whole =
                 if own.is_empty() { format!("{text}\n") } else { format!("{}\n\n{text}\n", own.trim_end()) };
             launch.files.push(InjectedFile { path, content: whole.into_bytes(), mode: 0o600 });
         }
-        Told::Listed(key) => {
+        BriefingPlace::Listed(key) => {
             let Some(own) = users.last_mut() else { return Ok(()) };
             let list = own.document.entry(key).or_insert_with(|| Value::Array(Vec::new()));
             if let Value::Array(list) = list {
@@ -375,7 +375,7 @@ fn tell(
                 launch.files.push(brief());
             }
         }
-        Told::File(option) => {
+        BriefingPlace::File(option) => {
             launch.files.push(brief());
             launch.argv.extend([option.to_owned(), file.to_string_lossy().into_owned()]);
         }
@@ -445,7 +445,7 @@ fn show(context: &Context<'_>, facts: &Facts, launch: &mut Launch) {
         let made = shown.access == Access::PerProject
             || (shown.access == Access::ReadWrite && shown.kind == StateKind::Dir);
         if exists || made {
-            let Shown { kind, access, why, .. } = *shown;
+            let HomeEntry { kind, access, why, .. } = *shown;
             launch.home_state.push(HomeState { path, kind, access, why });
         }
     }

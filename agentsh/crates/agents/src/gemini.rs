@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, Facts, List, Models, Own, Shown, Told, Whose, Written, login, moved_or, per_project, private,
-    read_only,
+    self, BriefingPlace, ConfigScope, Facts, HomeEntry, List, Models, Own, Written, login, moved_or,
+    per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, Key, Shape, StateKind, endpoint};
 
@@ -36,7 +36,7 @@ const FACTS: Facts = family(
     SHOWN,
     Models { any: false, logins: None, others: models },
     &[("GEMINI_SANDBOX", "false")],
-    Told::Instructions("$own/GEMINI.md"),
+    BriefingPlace::Instructions("$own/GEMINI.md"),
 );
 
 const LISTS: [List; 2] = lists(".gemini/settings.json");
@@ -47,20 +47,20 @@ pub(super) const fn family(
     title: &'static str,
     own: Own,
     lists: &'static [List],
-    shown: &'static [Shown],
+    shown: &'static [HomeEntry],
     models: Models,
     set: &'static [(&'static str, &'static str)],
-    told: Told,
+    told: BriefingPlace,
 ) -> Facts {
     Facts { title, own, lists, shown, models, set, settle: quiet, told, remembered }
 }
 
 /// The user's settings, and those of the project at that path.
 pub(super) const fn lists(project: &'static str) -> [List; 2] {
-    [list(Whose::User, "$own/settings.json"), list(Whose::Project, project)]
+    [list(ConfigScope::User, "$own/settings.json"), list(ConfigScope::Project, project)]
 }
 
-const fn list(whose: Whose, path: &'static str) -> List {
+const fn list(whose: ConfigScope, path: &'static str) -> List {
     List { whose, path, format: Written::Json, key: "mcpServers", dialect: Dialect::Gemini }
 }
 
@@ -69,7 +69,7 @@ fn remembered(context: &Context<'_>) -> Vec<facts::Kept> {
 }
 
 /// Not among them: `extensions`, which bring servers of their own.
-const SHOWN: &[Shown] = &[
+const SHOWN: &[HomeEntry] = &[
     login("$own/oauth_creds.json"),
     login("$own/gemini-credentials.json"),
     private("$own/google_accounts.json", StateKind::File),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::adapter::Adapter;
 use super::dialect::{Dialect, Start};
-use super::servers::{Gathered, Place, gather};
+use super::servers::{EntrySource, Gathered, gather};
 use super::{AgentError, Context, Launch, Scope, agreement, json, read};
 use agentsh_base::types::ServerId;
 
@@ -90,7 +90,8 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let entries = root.get(key).cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let mut gathered = Gathered::default();
     let agreed = scope == Scope::Project && agreement::is_agreed(context.agreed, path, &text);
-    let place = Place { file: path, scope, agreed, lines: json::key_lines(&json::plain(&text), &[key]) };
+    let place =
+        EntrySource { file: path, scope, agreed, lines: json::key_lines(&json::plain(&text), &[key]) };
     let common = match &entries {
         Value::Object(entries) => entries
             .iter()

@@ -4,8 +4,8 @@ use super::StateKind;
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, Facts, List, Models, Own, Told, Whose, Written, no_others, nothing_remembered, nothing_to_settle,
-    per_project, private, read_only,
+    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, no_others, nothing_remembered,
+    nothing_to_settle, per_project, private, read_only,
 };
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -35,7 +35,7 @@ const FACTS: Facts = Facts {
     title: "Goose",
     own: Own { variable: "", below: "", default: "$config/goose" },
     lists: &[List {
-        whose: Whose::User,
+        whose: ConfigScope::User,
         path: "$own/config.yaml",
         format: Written::Yaml,
         key: "extensions",
@@ -52,6 +52,6 @@ const FACTS: Facts = Facts {
     // The keyring is not visible, and asking it is an error.
     set: &[("GOOSE_DISABLE_KEYRING", "1")],
     settle: nothing_to_settle,
-    told: Told::Instructions("$own/.goosehints"),
+    told: BriefingPlace::Instructions("$own/.goosehints"),
     remembered: nothing_remembered,
 };

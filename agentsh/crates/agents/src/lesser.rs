@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, Facts, List, Models, Own, Told, Whose, Written, login, no_others, nothing_remembered,
-    nothing_to_settle, per_project, private, read_only,
+    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, no_others,
+    nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
 
@@ -18,7 +18,7 @@ macro_rules! environment {
     };
 }
 
-const fn servers(whose: Whose, path: &'static str, key: &'static str, dialect: Dialect) -> List {
+const fn servers(whose: ConfigScope, path: &'static str, key: &'static str, dialect: Dialect) -> List {
     List { whose, path, format: Written::Json, key, dialect }
 }
 
@@ -51,7 +51,7 @@ const PI_FACTS: Facts = Facts {
     models: Models { any: true, logins: Some("$own/auth.json"), others: no_others },
     set: &[],
     settle: nothing_to_settle,
-    told: Told::Nowhere,
+    told: BriefingPlace::Nowhere,
     remembered: nothing_remembered,
 };
 
@@ -69,8 +69,8 @@ const DROID_FACTS: Facts = Facts {
     title: "Droid",
     own: Own { variable: "", below: "", default: ".factory" },
     lists: &[
-        servers(Whose::User, "$own/mcp.json", "mcpServers", Dialect::Common),
-        servers(Whose::Project, ".factory/mcp.json", "mcpServers", Dialect::Common),
+        servers(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common),
+        servers(ConfigScope::Project, ".factory/mcp.json", "mcpServers", Dialect::Common),
     ],
     shown: &[
         login("$own/auth.json"),
@@ -89,7 +89,7 @@ const DROID_FACTS: Facts = Facts {
     models: Models { any: true, logins: None, others: factory },
     set: &[],
     settle: nothing_to_settle,
-    told: Told::Nowhere,
+    told: BriefingPlace::Nowhere,
     remembered: nothing_remembered,
 };
 
@@ -111,9 +111,9 @@ const CRUSH_FACTS: Facts = Facts {
     title: "Crush",
     own: Own { variable: "", below: "", default: "$config/crush" },
     lists: &[
-        servers(Whose::User, "$own/crush.json", "mcp", Dialect::Typed),
-        servers(Whose::Project, "crush.json", "mcp", Dialect::Typed),
-        servers(Whose::Project, ".crush.json", "mcp", Dialect::Typed),
+        servers(ConfigScope::User, "$own/crush.json", "mcp", Dialect::Typed),
+        servers(ConfigScope::Project, "crush.json", "mcp", Dialect::Typed),
+        servers(ConfigScope::Project, ".crush.json", "mcp", Dialect::Typed),
     ],
     shown: &[
         login("$data/crush/crush.json"),
@@ -124,7 +124,7 @@ const CRUSH_FACTS: Facts = Facts {
     models: Models { any: true, logins: None, others: no_others },
     set: &[("CRUSH_DISABLE_METRICS", "1"), ("CRUSH_DISABLE_PROVIDER_AUTO_UPDATE", "1")],
     settle: nothing_to_settle,
-    told: Told::Nowhere,
+    told: BriefingPlace::Nowhere,
     remembered: nothing_remembered,
 };
 
@@ -141,9 +141,9 @@ pub(super) const KIMI: Adapter = Adapter {
 const KIMI_FACTS: Facts = Facts {
     title: "Kimi CLI",
     own: Own { variable: "KIMI_SHARE_DIR", below: "", default: ".kimi" },
-    lists: &[servers(Whose::User, "$own/mcp.json", "mcpServers", Dialect::Common)],
+    lists: &[servers(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common)],
     shown: &[
-        facts::Shown {
+        facts::HomeEntry {
             path: "$own/credentials",
             kind: StateKind::Dir,
             access: super::Access::ReadWrite,
@@ -159,7 +159,7 @@ const KIMI_FACTS: Facts = Facts {
     models: Models { any: true, logins: None, others: moonshot },
     set: &[],
     settle: nothing_to_settle,
-    told: Told::Nowhere,
+    told: BriefingPlace::Nowhere,
     remembered: nothing_remembered,
 };
 
@@ -194,7 +194,7 @@ const VIBE_FACTS: Facts = Facts {
     models: Models { any: true, logins: None, others: mistral },
     set: &[("VIBE_ENABLE_UPDATE_CHECKS", "false")],
     settle: nothing_to_settle,
-    told: Told::Nowhere,
+    told: BriefingPlace::Nowhere,
     remembered: nothing_remembered,
 };
 

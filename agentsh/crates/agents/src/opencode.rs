@@ -4,8 +4,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, Facts, List, Models, Own, Told, Whose, Written, login, no_others, nothing_remembered,
-    nothing_to_settle, per_project, read_only,
+    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, no_others,
+    nothing_remembered, nothing_to_settle, per_project, read_only,
 };
 use super::{Access, Context, HomeState, Launch, StateKind};
 
@@ -46,11 +46,11 @@ const ENVIRONMENT: &[&str] = &[
 ];
 
 const fn users(path: &'static str) -> List {
-    List { whose: Whose::User, path, format: Written::Json, key: "mcp", dialect: Dialect::OpenCode }
+    List { whose: ConfigScope::User, path, format: Written::Json, key: "mcp", dialect: Dialect::OpenCode }
 }
 
 const fn of_project(path: &'static str) -> List {
-    List { whose: Whose::Project, ..users(path) }
+    List { whose: ConfigScope::Project, ..users(path) }
 }
 
 const FACTS: Facts = Facts {
@@ -86,7 +86,7 @@ const FACTS: Facts = Facts {
         ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
     ],
     settle: nothing_to_settle,
-    told: Told::Listed("instructions"),
+    told: BriefingPlace::Listed("instructions"),
     remembered: nothing_remembered,
 };
 

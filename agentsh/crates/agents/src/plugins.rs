@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::servers::{Gathered, Place, gather};
+use super::servers::{EntrySource, Gathered, gather};
 use super::{AgentError, Context, Scope, Transport, expand, json, read};
 use agentsh_base::types::ServerId;
 
@@ -155,7 +155,7 @@ fn entries_of(
         env.insert((*name).to_owned(), root.to_string_lossy().into_owned());
     }
     env.insert("CLAUDE_PROJECT_DIR".to_owned(), context.project.to_string_lossy().into_owned());
-    let place = Place { file, scope, agreed: false, lines: Default::default() };
+    let place = EntrySource { file, scope, agreed: false, lines: Default::default() };
     gather(entries, &place, customs.kept, |text, lookups| expand::braces(text, &env, lookups), into)
 }
 

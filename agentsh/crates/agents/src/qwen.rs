@@ -1,7 +1,7 @@
 //! Qwen Code, which grew out of Gemini CLI: the same settings, other models.
 
 use super::adapter::Adapter;
-use super::facts::{self, Facts, List, Models, Own, Told, login, per_project, private, read_only};
+use super::facts::{self, BriefingPlace, Facts, List, Models, Own, login, per_project, private, read_only};
 use super::{AgentError, Context, Endpoint, StateKind, endpoint, gemini, providers};
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -41,7 +41,7 @@ const FACTS: Facts = gemini::family(
     ],
     Models { any: true, logins: None, others: models },
     &[("QWEN_SANDBOX", "false")],
-    Told::Instructions("$own/QWEN.md"),
+    BriefingPlace::Instructions("$own/QWEN.md"),
 );
 
 const LISTS: [List; 2] = gemini::lists(".qwen/settings.json");

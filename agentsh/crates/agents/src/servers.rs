@@ -29,7 +29,7 @@ const CREDENTIALS: &[&str] = &[
 
 /// A server, and those members of its entry that have nothing to do with launching it.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundServer {
     pub(super) declared: Declared,
     pub(super) kept: Map<String, Value>,
 }
@@ -37,14 +37,14 @@ pub(super) struct Found {
 /// What an adapter has gathered so far; a later declaration of a name replaces an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
-    pub(super) found: BTreeMap<ServerId, Found>,
+    pub(super) found: BTreeMap<ServerId, FoundServer>,
     pub(super) refused: Vec<(ServerId, String)>,
     pub(super) notes: Vec<String>,
 }
 
 /// Where a group of entries stands.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct EntrySource<'a> {
     pub(super) file: &'a Path,
     pub(super) scope: Scope,
     /// The user has agreed to this file of the project.
@@ -59,7 +59,7 @@ pub(super) struct Place<'a> {
 /// For a bad entry, unless it came with the project: those are refused one by one.
 pub(super) fn gather(
     entries: &Value,
-    place: &Place<'_>,
+    place: &EntrySource<'_>,
     kept: &[&str],
     mut expand: impl FnMut(&str, &mut Lookups) -> String,
     into: &mut Gathered,
@@ -100,7 +100,7 @@ impl Gathered {
         for (id, declared) in context.extra {
             let kept = self.found.remove(id).map(|found| found.kept).unwrap_or_default();
             self.refused.retain(|(refused, _)| refused != id);
-            self.found.insert(id.clone(), Found { declared: declared.clone(), kept });
+            self.found.insert(id.clone(), FoundServer { declared: declared.clone(), kept });
         }
         let mut options = BTreeMap::new();
         for (id, found) in self.found {
@@ -167,7 +167,7 @@ pub(super) fn credential_problem(lookups: &Lookups) -> Option<String> {
 fn gather_one(
     (nth, name): (usize, &str),
     entry: &Value,
-    place: &Place<'_>,
+    place: &EntrySource<'_>,
     kept: &[&str],
     expand: &mut impl FnMut(&str, &mut Lookups) -> String,
     into: &mut Gathered,
@@ -188,7 +188,7 @@ fn gather_one(
                 into.note_lookups(&id, &origin, &lookups);
             }
             let kept = members(entry, kept);
-            into.found.insert(id.clone(), Found { declared: Declared { id, transport, origin }, kept });
+            into.found.insert(id.clone(), FoundServer { declared: Declared { id, transport, origin }, kept });
         }
         (Err(problem), _) | (Ok(_), Some(problem)) => {
             if place.scope != Scope::Project {
@@ -322,7 +322,7 @@ fn list(names: &BTreeSet<String>) -> String {
     names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn config_error(place: &Place<'_>, line: u64, what: String, fix: &str) -> AgentError {
+fn config_error(place: &EntrySource<'_>, line: u64, what: String, fix: &str) -> AgentError {
     if place.scope == Scope::CommandLine && place.file == Path::new(COMMAND_LINE) {
         return AgentError::CommandLine { what, fix: fix.to_owned() };
     }

@@ -32,14 +32,14 @@ const SHOWN: redact::Bounds = redact::Bounds { bytes: 16 << 10, chars: 4000 };
 
 /// The pair.
 pub struct Auditors {
-    pair: [Asked; 2],
+    pair: [ReadyAuditor; 2],
     on_failure: AuditTimeout,
     client: Client,
 }
 
 /// One of them, ready to be asked.
-struct Asked {
-    who: Who,
+struct ReadyAuditor {
+    who: AuditorName,
     auditor: Auditor,
     url: Url,
     /// Marked as sensitive, so that nothing prints it.
@@ -48,7 +48,7 @@ struct Asked {
 
 /// One auditor, as messages and events name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct AuditorName {
     /// `openai/MODEL`
     pub name: String,
     /// Where it is configured.
@@ -61,14 +61,14 @@ pub enum Audit {
     Clean,
     /// `why` is what a model wrote: escaped, redacted, at most 200 characters.
     Flagged {
-        by: Who,
+        by: AuditorName,
         why: String,
     },
     TimedOut {
-        by: Who,
+        by: AuditorName,
     },
     Failed {
-        by: Who,
+        by: AuditorName,
         why: String,
     },
 }
@@ -130,7 +130,7 @@ impl Auditors {
         }
     }
 
-    async fn ask(&self, asked: &Asked, data: &Value) -> Audit {
+    async fn ask(&self, asked: &ReadyAuditor, data: &Value) -> Audit {
         let by = asked.who.clone();
         let Some(question) = Question::new(data) else {
             return Audit::Failed { by, why: "no random numbers can be had".to_owned() };
@@ -209,7 +209,7 @@ fn nameless_text(text: &str) -> String {
 fn asked(
     Ruled { value: auditor, rule }: &Ruled<Auditor>,
     env: &BTreeMap<String, String>,
-) -> Result<Asked, AuditorError> {
+) -> Result<ReadyAuditor, AuditorError> {
     let who_rule = rule.clone();
     let rule = rule.to_string();
     let name = format!("{}/{}", provider::word(auditor.provider), auditor.model);
@@ -231,10 +231,10 @@ fn asked(
             Some(value)
         }
     };
-    Ok(Asked { who: Who { name, rule: who_rule }, auditor: auditor.clone(), url, key })
+    Ok(ReadyAuditor { who: AuditorName { name, rule: who_rule }, auditor: auditor.clone(), url, key })
 }
 
-impl std::fmt::Debug for Asked {
+impl std::fmt::Debug for ReadyAuditor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Asked").field("who", &self.who).finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use url::Url;
 use agentsh_egress::Post;
 use agentsh_policy::proxy_file::{Auditor, Provider};
 
-use super::Asked;
+use super::ReadyAuditor;
 use super::request::Question;
 
 /// Longest answer, in bytes.
@@ -58,7 +58,7 @@ pub fn key(provider: Provider, key: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-pub fn post(asked: &Asked, question: &Question) -> Post {
+pub fn post(asked: &ReadyAuditor, question: &Question) -> Post {
     let (rules, data, model) = (&question.rules, &question.data, &asked.auditor.model);
     let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     let (key, body) = match asked.auditor.provider {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINKS: usize = 40;
 
 #[derive(Clone, Debug)]
-enum Said {
+enum LinkTarget {
     Link(PathBuf),
     Other,
     /// Nothing stands there, or nobody may look.
@@ -18,14 +18,14 @@ enum Said {
 
 /// What was said of links. For a short time: they may change.
 #[derive(Debug, Default)]
-pub struct RealPaths(RefCell<HashMap<PathBuf, Said>>);
+pub struct RealPaths(RefCell<HashMap<PathBuf, LinkTarget>>);
 
 impl RealPaths {
-    fn said(&self, path: &Path) -> Said {
+    fn said(&self, path: &Path) -> LinkTarget {
         let ask = || match std::fs::read_link(path) {
-            Ok(to) => Said::Link(to),
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Said::Other,
-            Err(_) => Said::Nothing,
+            Ok(to) => LinkTarget::Link(to),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => LinkTarget::Other,
+            Err(_) => LinkTarget::Nothing,
         };
         self.0.borrow_mut().entry(path.to_owned()).or_insert_with(ask).clone()
     }
@@ -34,15 +34,15 @@ impl RealPaths {
     #[must_use]
     pub fn link(&self, path: &Path) -> Option<PathBuf> {
         match self.said(path) {
-            Said::Link(to) => Some(to),
-            Said::Other | Said::Nothing => None,
+            LinkTarget::Link(to) => Some(to),
+            LinkTarget::Other | LinkTarget::Nothing => None,
         }
     }
 
     /// Whether something stands at a path of which no part but the last may be a link.
     #[must_use]
     pub fn is_there(&self, path: &Path) -> bool {
-        !matches!(self.said(path), Said::Nothing)
+        !matches!(self.said(path), LinkTarget::Nothing)
     }
 
     /// The absolute path with all its links followed; None where nothing stands there.
@@ -64,10 +64,10 @@ impl RealPaths {
             }
             let next = at.join(part);
             match self.said(&next) {
-                Said::Nothing => return None,
-                Said::Other => at = next,
-                Said::Link(_) if followed == MAX_LINKS => return None,
-                Said::Link(to) => {
+                LinkTarget::Nothing => return None,
+                LinkTarget::Other => at = next,
+                LinkTarget::Link(_) if followed == MAX_LINKS => return None,
+                LinkTarget::Link(to) => {
                     followed += 1;
                     rest.extend(parts(&to));
                 }

@@ -2,7 +2,7 @@
 
 /// What a browser says of where a request goes to and comes from.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked<'a> {
+pub struct BrowserRequest<'a> {
     /// It only reads: GET or HEAD.
     pub only_reads: bool,
     /// The header of this name; None where there is none or it is not text.
@@ -17,7 +17,7 @@ pub struct Asked<'a> {
 ///
 /// # Errors
 /// For a name that was rebound to this address, and for pages of other sites.
-pub fn same_site(asked: &Asked<'_>, hosts: &[String]) -> Result<(), &'static str> {
+pub fn same_site(asked: &BrowserRequest<'_>, hosts: &[String]) -> Result<(), &'static str> {
     let host = asked.host.ok_or("a request names its host")?;
     if !hosts.iter().any(|ours| ours.eq_ignore_ascii_case(bare(host))) {
         return Err("this server is not known by that host name");

@@ -8,7 +8,7 @@ use postgres::config::SslMode;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, Config, NoTls, Statement};
 
-use super::postgres_tls::Asked;
+use super::postgres_tls::TlsOptions;
 use super::{Connection, DbError, Row, Value};
 
 /// Statements that are kept prepared; their texts are put together from a few pieces.
@@ -24,7 +24,7 @@ pub(super) struct Postgres {
 
 fn open(url: &str) -> Result<Client, DbError> {
     let failed = |error: postgres::Error| DbError(format!("cannot reach the database: {}", cause(&error)));
-    let asked = Asked::read(url)?;
+    let asked = TlsOptions::read(url)?;
     let mut config: Config = asked.url.parse().map_err(failed)?;
     let mut client = if asked.tls {
         // Never without it, whatever the server says.

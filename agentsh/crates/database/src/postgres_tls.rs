@@ -20,7 +20,7 @@ use super::DbError;
 
 /// What the URL says about TLS, and the rest of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct TlsOptions {
     /// Without the words that are read here.
     pub url: String,
     pub tls: bool,
@@ -28,7 +28,7 @@ pub(super) struct Asked {
     roots: Option<String>,
 }
 
-impl Asked {
+impl TlsOptions {
     /// # Errors
     /// A word that is not known, and plain text for another machine that nobody asked for.
     pub fn read(url: &str) -> Result<Self, DbError> {
@@ -220,7 +220,7 @@ mod tests {
             "postgres://a@%2Frun%2Fpostgresql/x",
             "postgres:///x?host=/run/postgresql",
         ] {
-            assert!(!Asked::read(near).unwrap().tls, "{near}");
+            assert!(!TlsOptions::read(near).unwrap().tls, "{near}");
         }
         for far in [
             "postgres://a@db.example/x",
@@ -228,12 +228,12 @@ mod tests {
             "postgres:///x?host=db.example",
             "postgres://a@db.example/x?sslmode=prefer",
         ] {
-            assert!(Asked::read(far).is_err(), "{far}");
+            assert!(TlsOptions::read(far).is_err(), "{far}");
         }
         let asked = "postgres://a@db.example/x?sslmode=verify-full&connect_timeout=3&sslrootcert=/a%20b";
-        let asked = Asked::read(asked).unwrap();
+        let asked = TlsOptions::read(asked).unwrap();
         assert_eq!((asked.url.as_str(), asked.tls), ("postgres://a@db.example/x?connect_timeout=3", true));
         assert_eq!(asked.roots.as_deref(), Some("/a b"));
-        assert!(!Asked::read("postgres://a@db.example/x?sslmode=disable").unwrap().tls);
+        assert!(!TlsOptions::read("postgres://a@db.example/x?sslmode=disable").unwrap().tls);
     }
 }

@@ -25,18 +25,18 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server that can be asked.
 pub struct Client {
-    way: Way,
+    way: Transport,
     base: String,
-    who: Who,
+    who: Signature,
 }
 
-enum Way {
+enum Transport {
     Http(Box<Http>),
     /// The server of this process.
     Inside(Router),
 }
 
-enum Who {
+enum Signature {
     Anyone,
     Person(String),
     Host(Signer),
@@ -117,26 +117,30 @@ impl Client {
     /// `base` is https, or http on this machine.
     #[must_use]
     pub fn anyone(http: Http, base: &str) -> Self {
-        Self { way: Way::Http(Box::new(http)), base: base.trim_end_matches('/').to_owned(), who: Who::Anyone }
+        Self {
+            way: Transport::Http(Box::new(http)),
+            base: base.trim_end_matches('/').to_owned(),
+            who: Signature::Anyone,
+        }
     }
 
     /// Asks the server of this process as somebody with a credential does; without one as anybody. The answers are those
     /// that go over the wire: what a role may is decided in one place.
     #[must_use]
     pub fn inside(server: Router, credential: Option<String>) -> Self {
-        let who = credential.map_or(Who::Anyone, Who::Person);
-        Self { way: Way::Inside(server), base: String::new(), who }
+        let who = credential.map_or(Signature::Anyone, Signature::Person);
+        Self { way: Transport::Inside(server), base: String::new(), who }
     }
 
     #[must_use]
     pub fn person(http: Http, base: &str, credential: String) -> Self {
-        Self { who: Who::Person(credential), ..Self::anyone(http, base) }
+        Self { who: Signature::Person(credential), ..Self::anyone(http, base) }
     }
 
     /// # Errors
     /// A key that is none.
     pub fn host(http: Http, file: &HostFile) -> Result<Self, ClientError> {
-        Ok(Self { who: Who::Host(Signer::of(file)?), ..Self::anyone(http, &file.url) })
+        Ok(Self { who: Signature::Host(Signer::of(file)?), ..Self::anyone(http, &file.url) })
     }
 
     /// # Errors
@@ -184,19 +188,19 @@ impl Client {
         kind: &'static str,
     ) -> Result<Vec<u8>, ClientError> {
         let http = match &self.way {
-            Way::Http(http) => http,
-            Way::Inside(server) => return self.within(server, method, path, body, kind).await,
+            Transport::Http(http) => http,
+            Transport::Inside(server) => return self.within(server, method, path, body, kind).await,
         };
         let target = http.target(&format!("{}{path}", self.base))?;
         let (mut headers, mut credentials) = (HeaderMap::new(), HeaderMap::new());
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         match &self.who {
-            Who::Anyone => {}
-            Who::Person(credential) => {
+            Signature::Anyone => {}
+            Signature::Person(credential) => {
                 let value = HeaderValue::from_str(&format!("Bearer {credential}"));
                 credentials.insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Credential)?);
             }
-            Who::Host(signer) => {
+            Signature::Host(signer) => {
                 // As the server sees it: below a path of its own, if the address has one.
                 credentials
                     .extend(signer.lines(&method, target.url(), &body).ok_or(ClientError::Credential)?);
@@ -223,7 +227,7 @@ impl Client {
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|_| ClientError::Answer)?;
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        if let Who::Person(credential) = &self.who {
+        if let Signature::Person(credential) = &self.who {
             let value = HeaderValue::from_str(&format!("Bearer {credential}"));
             request.headers_mut().insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Credential)?);
         }

@@ -50,7 +50,7 @@ impl Copy {
     /// Of what stands at a path now; no link on the way is followed.
     #[must_use]
     pub fn of(path: &Path) -> Self {
-        match Place::of(path) {
+        match DirectoryEntry::of(path) {
             Ok(place) => Self::at(&place.path(), &mut { MAX_ENTRIES }),
             Err(Errno::NOENT) => Self::Absent,
             Err(_) => {
@@ -133,7 +133,7 @@ impl Copy {
     /// # Errors
     /// What was not kept, or may not be made.
     pub fn put_back(&self, path: &Path) -> io::Result<()> {
-        let place = Place::of(path)?;
+        let place = DirectoryEntry::of(path)?;
         let path = place.path();
         let stands = fs::symlink_metadata(&path);
         if stands.as_ref().is_ok_and(fs::Metadata::is_dir) {
@@ -150,7 +150,7 @@ impl Copy {
     /// # Errors
     /// When that is not possible.
     pub fn renew(&self, path: &Path) -> io::Result<()> {
-        let place = Place::of(path).map_err(|_| io::ErrorKind::NotFound)?;
+        let place = DirectoryEntry::of(path).map_err(|_| io::ErrorKind::NotFound)?;
         self.renew_at(&place.path())
     }
 
@@ -184,12 +184,12 @@ impl Copy {
 }
 
 /// A directory that was reached without a link, and a name in it.
-struct Place<'p> {
+struct DirectoryEntry<'p> {
     directory: OwnedFd,
     name: &'p OsStr,
 }
 
-impl<'p> Place<'p> {
+impl<'p> DirectoryEntry<'p> {
     fn of(path: &'p Path) -> Result<Self, Errno> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::NOENT) };
         let directory = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
@@ -206,7 +206,7 @@ impl<'p> Place<'p> {
 /// # Errors
 /// When it cannot be renamed.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let place = Place::of(path)?;
+    let place = DirectoryEntry::of(path)?;
     for number in 0..MAX_NAMES {
         let mut name = place.name.to_owned();
         name.push(".set-aside");
@@ -235,12 +235,12 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
 /// When one cannot be made.
 pub fn make_directories_above(path: &Path) -> io::Result<()> {
     let Some(above) = path.parent() else { return Ok(()) };
-    match Place::of(path) {
+    match DirectoryEntry::of(path) {
         Ok(_) => return Ok(()),
         Err(Errno::NOENT) => make_directories_above(above)?,
         Err(error) => return Err(error.into()),
     }
-    let place = Place::of(above)?;
+    let place = DirectoryEntry::of(above)?;
     fs::create_dir(place.path())?;
     own_as_above(&place.path())
 }

@@ -33,7 +33,7 @@ pub struct Answers<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct CachedAnswer {
     surroundings: String,
     read: Vec<(PathBuf, Option<FileKey>)>,
     said: Settings,
@@ -57,7 +57,7 @@ impl<'a> Answers<'a> {
     #[must_use]
     pub fn kept(&self) -> Option<Settings> {
         let text = self.may_be_kept.then(|| small_file::read(&self.file, MAX_BYTES).ok()).flatten()??;
-        let kept: Kept = serde_json::from_slice(&text).ok()?;
+        let kept: CachedAnswer = serde_json::from_slice(&text).ok()?;
         let is_same = kept.surroundings == self.surroundings()
             && kept.read.first().is_some_and(|(program, _)| program == self.program)
             && kept.read.iter().all(|(path, key)| look(path).is_some_and(|now| now == *key));
@@ -86,7 +86,7 @@ impl<'a> Answers<'a> {
         let is_settled = |(_, key): &(PathBuf, Option<FileKey>)| key.is_none_or(|key| key.is_settled(now));
         let Some(read) = read.filter(|read| read.iter().all(is_settled)) else { return };
         let said = said.iter().map(|(scope, setting)| (scope.clone(), harmless(setting))).collect();
-        let kept = Kept { surroundings: self.surroundings(), read, said };
+        let kept = CachedAnswer { surroundings: self.surroundings(), read, said };
         // Asked again, then.
         let _ = serde_json::to_vec(&kept)
             .map_err(Into::into)

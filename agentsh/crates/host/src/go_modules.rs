@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use url::Url;
 
 use super::Context;
-use super::project_sources::Known;
+use super::project_sources::ApprovedSources;
 use agentsh_policy::RequestRule;
 
 /// As [`super::project_sources`] knows them.
@@ -45,7 +45,7 @@ pub fn named_sources(context: &Context) -> Vec<(&'static str, String)> {
 
 /// The requests for those of them that are known, to a proxy or a checksum database at this address.
 #[must_use]
-pub fn requests(context: &Context, address: &str, known: &Known) -> Vec<RequestRule> {
+pub fn requests(context: &Context, address: &str, known: &ApprovedSources) -> Vec<RequestRule> {
     let base = Url::parse(address).map(|url| url.path().trim_end_matches('/').to_owned()).unwrap_or_default();
     let modules = named(context).into_iter().filter(|module| known.holds(KIND, module));
     let fixed = ["supported", "latest", "tile/**"].into_iter();

@@ -94,7 +94,7 @@ fn usable(context: &Context) -> &[Usable] {
     context.usable_path.get_or_init(|| {
         let writable = writable(context);
         let path = context.env.get("PATH").map(String::as_str).unwrap_or_default();
-        let looks = Looks::default();
+        let looks = PathChecks::default();
         usable_of(path, &looks.paths, &|path| !looks.is_writable_inside(path, &writable))
     })
 }
@@ -132,17 +132,17 @@ fn all_in<'f>(
 
 /// Whether a sandbox, of this session or of another one, may be able to write what lies at a path.
 fn is_writable_inside(path: &Path, writable: &[&Path]) -> bool {
-    Looks::default().is_writable_inside(path, writable)
+    PathChecks::default().is_writable_inside(path, writable)
 }
 
 /// What was seen of directories, each looked at once: those of PATH have most of theirs in common.
 #[derive(Default)]
-struct Looks {
+struct PathChecks {
     paths: RealPaths,
     by_others: RefCell<BTreeMap<PathBuf, bool>>,
 }
 
-impl Looks {
+impl PathChecks {
     fn is_writable_inside(&self, path: &Path, writable: &[&Path]) -> bool {
         let Some(real) = self.paths.canonical(path) else { return true };
         if writable.iter().any(|root| real.starts_with(root) || path.starts_with(root)) {

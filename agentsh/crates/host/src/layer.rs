@@ -7,7 +7,7 @@ use super::Context;
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::lend::lend;
 use agentsh_sandbox::mend::Namespaces;
-use agentsh_sandbox::plan::{Mount, Source, What};
+use agentsh_sandbox::plan::{Mount, NodeContent, Source};
 
 /// Puts mounts of the agent's layer where a layout shows parts of it. They go to the end of `descriptors`.
 ///
@@ -33,7 +33,7 @@ pub fn borrow(
 }
 
 fn part(mount: &mut Mount) -> Option<(&mut Source, PathBuf)> {
-    let What::Bind { source, .. } = &mut mount.what else { return None };
+    let NodeContent::Bind { source, .. } = &mut mount.what else { return None };
     let Source::Layer { below } = source else { return None };
     let below = below.clone();
     Some((source, below))

@@ -17,12 +17,12 @@ const MAX_BYTES: u64 = 4 << 20;
 const MAX_TOLD: usize = 5;
 
 /// What the user has agreed to, by being there first or by word.
-pub struct Known {
+pub struct ApprovedSources {
     project: String,
     hashes: BTreeSet<String>,
 }
 
-impl Known {
+impl ApprovedSources {
     /// What is known of this project. Nothing, where no run was here before.
     #[must_use]
     pub fn load(context: &Context) -> Self {

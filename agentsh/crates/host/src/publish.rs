@@ -25,12 +25,12 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// `PORT` or `PORT:HOSTPORT`; 0 for the latter is any free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct PublishedPort {
     pub port: u16,
     pub host_port: u16,
 }
 
-impl FromStr for Asked {
+impl FromStr for PublishedPort {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -56,7 +56,7 @@ pub struct Published {
 impl Published {
     /// # Errors
     /// When the port of this machine is taken.
-    pub fn listen(asked: Asked) -> Result<Self, String> {
+    pub fn listen(asked: PublishedPort) -> Result<Self, String> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, asked.host_port));
         let listener = std::net::TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;

@@ -8,7 +8,7 @@ use agentsh_policy::domain::{self, Host};
 use agentsh_policy::{HostRule, NetworkRule, Precedence, RequestRule, Ruled};
 use agentsh_sandbox::spec::{Contribution, Feature};
 
-use super::project_sources::Known;
+use super::project_sources::ApprovedSources;
 use super::{Context, repositories};
 
 /// As [`super::project_sources`] knows them.
@@ -18,7 +18,7 @@ pub const KIND: &str = "the remote";
 ///
 /// A remote in a private network needs a rule of the policy: a configuration of git may have come with the project.
 #[must_use]
-pub fn contribution(context: &Context, known: &Known) -> Contribution {
+pub fn contribution(context: &Context, known: &ApprovedSources) -> Contribution {
     let mut part = Contribution::new(Feature::Remotes);
     let addresses = repositories::addresses(context).into_iter();
     for (address, config) in addresses.filter(|(address, _)| known.holds(KIND, address)) {

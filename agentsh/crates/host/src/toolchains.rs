@@ -43,7 +43,7 @@ pub struct Toolchains {
 
 /// Where to look.
 #[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
+pub struct SearchContext<'a> {
     pub home: &'a Path,
     pub project: &'a Path,
     pub env: &'a BTreeMap<String, String>,
@@ -51,7 +51,7 @@ pub struct Around<'a> {
     pub own: [&'a Path; 3],
 }
 
-impl<'a> From<&'a Context> for Around<'a> {
+impl<'a> From<&'a Context> for SearchContext<'a> {
     fn from(context: &'a Context) -> Self {
         let own = [&context.state, &context.data, &context.config].map(PathBuf::as_path);
         Self { home: &context.home, project: &context.project, env: &context.env, own }
@@ -73,7 +73,7 @@ impl Toolchains {
 
 /// Looks at what is there. Starts nothing.
 #[must_use]
-pub fn find<'a>(around: impl Into<Around<'a>>) -> Toolchains {
+pub fn find<'a>(around: impl Into<SearchContext<'a>>) -> Toolchains {
     let around = around.into();
     let home = around.home.display().to_string();
     let mut out = Toolchains::default();
@@ -143,7 +143,7 @@ fn holds_token(file: &Path) -> bool {
 }
 
 /// Directories of PATH, each once, with their links followed.
-fn program_directories(around: &Around<'_>, paths: &RealPaths) -> BTreeSet<PathBuf> {
+fn program_directories(around: &SearchContext<'_>, paths: &RealPaths) -> BTreeSet<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let directories = path.split(':').map(Path::new).filter(|directory| directory.is_absolute());
     let others = directories.filter(|directory| !directory.starts_with(around.project));
@@ -152,7 +152,7 @@ fn program_directories(around: &Around<'_>, paths: &RealPaths) -> BTreeSet<PathB
 
 /// Directories of PATH that no table knows: shown as they are, with what is installed around a `bin`, and with the packages whose
 /// programs a `.bin` of npm names.
-fn on_path(around: &Around<'_>, paths: &RealPaths) -> Vec<PathBuf> {
+fn on_path(around: &SearchContext<'_>, paths: &RealPaths) -> Vec<PathBuf> {
     let path = around.env.get("PATH").map(String::as_str).unwrap_or_default();
     let mut found = Vec::new();
     for directory in path.split(':').map(PathBuf::from) {
@@ -188,7 +188,7 @@ const MARKERS: &[(&str, &[&str])] = &[
 
 /// What is installed around a `bin`: only where the whole is laid out as installations are. Anything else may be a directory in
 /// which somebody keeps what belongs to nobody else (`~/dotfiles/bin`), and of it the `bin` alone is shown.
-fn installed_around(directory: &Path, around: &Around<'_>) -> Vec<PathBuf> {
+fn installed_around(directory: &Path, around: &SearchContext<'_>) -> Vec<PathBuf> {
     let above = directory.parent().filter(|_| directory.ends_with("bin"));
     let is_own = |above: &&Path| {
         !is_system(above)
@@ -230,7 +230,7 @@ fn installed_in(root: &Path) -> Vec<PathBuf> {
 const PRIVATE: [&str; 7] = ["/tmp", "/var", "/run", "/proc", "/sys", "/dev", "/etc"];
 
 /// Never the home or something that holds it, the project, or what everybody sees anyway.
-fn may_be_shown(path: &Path, around: &Around<'_>) -> bool {
+fn may_be_shown(path: &Path, around: &SearchContext<'_>) -> bool {
     is_plain(path)
         && path.exists()
         && !around.home.starts_with(path)
@@ -242,7 +242,7 @@ fn may_be_shown(path: &Path, around: &Around<'_>) -> bool {
 }
 
 /// Below the home alone: what lies elsewhere is shared with others.
-fn may_hold_cache(path: &Path, around: &Around<'_>) -> bool {
+fn may_hold_cache(path: &Path, around: &SearchContext<'_>) -> bool {
     is_plain(path) && path.starts_with(around.home) && !path.starts_with(around.project)
 }
 

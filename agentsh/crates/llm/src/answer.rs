@@ -5,14 +5,14 @@ use crate::dialect::{Rulings, parse, whole};
 use crate::engine::{in_arguments, judge_one};
 use crate::route::Provider;
 use crate::usage::Usage;
-use crate::{Judge, LlmError, Ruling, Told};
+use crate::{EngineEvent, Judge, LlmError, Ruling};
 
 /// What the agent gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// None: the answer as it came.
     pub body: Option<String>,
-    pub told: Vec<Told>,
+    pub told: Vec<EngineEvent>,
     /// As the provider counts it.
     pub usage: Usage,
 }
@@ -44,7 +44,7 @@ impl Answer {
         if leaks {
             return Ok(Self {
                 body: Some(form.replaced(&tree, replacement)),
-                told: vec![Told::Leaked],
+                told: vec![EngineEvent::Leaked],
                 usage,
             });
         }
@@ -52,7 +52,7 @@ impl Answer {
         for (key, call) in calls {
             let ruling = judge_one(judge, &call);
             if let Ruling::Block(reason) = &ruling {
-                told.push(Told::Blocked { call: call.clone(), reason: reason.clone() });
+                told.push(EngineEvent::Blocked { call: call.clone(), reason: reason.clone() });
             }
             rulings.insert(key, (call, ruling));
         }

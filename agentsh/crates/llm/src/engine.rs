@@ -27,7 +27,7 @@ pub enum Ruling {
 
 /// What happened on the way, for the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum EngineEvent {
     Blocked {
         call: Call,
         reason: String,
@@ -56,7 +56,7 @@ pub struct Stream {
     searches: BTreeMap<Channel, Search>,
     /// What was said, where the whole has to be known.
     said: BTreeMap<Channel, String>,
-    told: Vec<Told>,
+    told: Vec<EngineEvent>,
     usage: Usage,
     /// The last event of the answer has come.
     is_over: bool,
@@ -129,7 +129,7 @@ impl Stream {
     }
 
     /// What happened since this was asked last.
-    pub fn told(&mut self) -> Vec<Told> {
+    pub fn told(&mut self) -> Vec<EngineEvent> {
         std::mem::take(&mut self.told)
     }
 
@@ -267,7 +267,7 @@ impl Stream {
         }
         let ruling = judge_one(judge, &call);
         if let Ruling::Block(reason) = &ruling {
-            self.told.push(Told::Blocked { call: call.clone(), reason: reason.clone() });
+            self.told.push(EngineEvent::Blocked { call: call.clone(), reason: reason.clone() });
         }
         self.rulings.insert(key, (call, ruling));
     }
@@ -319,7 +319,7 @@ impl Stream {
     }
 
     fn leak(&mut self, out: &mut Vec<u8>) -> Result<(), LlmError> {
-        self.told.push(Told::Leaked);
+        self.told.push(EngineEvent::Leaked);
         self.ended = true;
         self.slots.clear();
         self.drafts.clear();

@@ -111,7 +111,7 @@ const OPAQUE: [&str; 12] = [
 /// Everything that a question makes the provider do, each once. Time is linear in the question.
 #[must_use]
 pub fn read(provider: Provider, question: &Json<'_>) -> Vec<Hosted> {
-    let mut found = Found { provider, all: Vec::new() };
+    let mut found = HostedTools { provider, all: Vec::new() };
     found.walk(question, None);
     found.all.sort_unstable();
     found.all.dedup();
@@ -143,12 +143,12 @@ pub fn has_index(provider: Provider, hosted: &Hosted) -> bool {
 /// Says of OpenAI's search whether it opens pages.
 const LIVE: &str = "external_web_access";
 
-struct Found {
+struct HostedTools {
     provider: Provider,
     all: Vec<Hosted>,
 }
 
-impl Found {
+impl HostedTools {
     fn add(&mut self, tool: &str, written: &str, reach: Reach) {
         self.all.push(Hosted { tool: tool.to_owned(), written: written.to_owned(), reach });
     }

@@ -3,24 +3,24 @@
 use crate::dialect::whole;
 use crate::json::{self, Json};
 use crate::route::Provider;
-use crate::{Answer, Judge, LlmError, MAX_DEPTH, Told};
+use crate::{Answer, EngineEvent, Judge, LlmError, MAX_DEPTH};
 
 /// What the agent gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct FilteredAnswer {
     /// None: as it came.
     pub body: Option<Vec<u8>>,
-    pub told: Vec<Told>,
+    pub told: Vec<EngineEvent>,
 }
 
 /// Judges the calls of every answer in it. Text that is not JSON, such as a document that was uploaded, holds no answer.
 ///
 /// # Errors
 /// When it begins as JSON and cannot be read, or an answer in it has another shape than its API says: it is withheld.
-pub fn judge(body: &[u8], judge: &mut dyn Judge) -> Result<Kept, LlmError> {
+pub fn judge(body: &[u8], judge: &mut dyn Judge) -> Result<FilteredAnswer, LlmError> {
     let start = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
     if !start.starts_with(b"{") && !start.starts_with(b"[") {
-        return Ok(Kept::default());
+        return Ok(FilteredAnswer::default());
     }
     let (mut out, mut told) = (Vec::with_capacity(body.len()), Vec::new());
     match json::read_to_depth(start, MAX_DEPTH) {
@@ -35,7 +35,7 @@ pub fn judge(body: &[u8], judge: &mut dyn Judge) -> Result<Kept, LlmError> {
         }
     }
     let body = (!told.is_empty()).then_some(out);
-    Ok(Kept { body, told })
+    Ok(FilteredAnswer { body, told })
 }
 
 /// Where the calls of an answer stand, API by API.
@@ -104,7 +104,7 @@ fn write(
     tree: &Json<'_>,
     turns: bool,
     judge: &mut dyn Judge,
-    told: &mut Vec<Told>,
+    told: &mut Vec<EngineEvent>,
     out: &mut Vec<u8>,
 ) -> Result<(), LlmError> {
     if let Some(provider) = speaks(tree, turns)? {
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    fn judged(body: &str) -> Result<Kept, LlmError> {
+    fn judged(body: &str) -> Result<FilteredAnswer, LlmError> {
         judge(body.as_bytes(), &mut Denies("bad"))
     }
 
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(first, good);
             assert!(second.contains("[agentsh] Tool 'bad' blocked by policy: r"), "{second}");
             assert!(!second.contains("\"name\":\"bad\""), "{second}");
-            assert_eq!(judged(&format!("{good}\n{good}")).unwrap(), Kept::default());
+            assert_eq!(judged(&format!("{good}\n{good}")).unwrap(), FilteredAnswer::default());
             // As one value too.
             assert_eq!(judged(&format!("[{good},{bad}]")).unwrap().told.len(), 1);
         }
@@ -215,7 +215,7 @@ mod tests {
             r#"{"choices":[{"message":"bad"}],"output":[{"type":"message"}],"content":[{"type":"text"}]}"#
                 .to_owned(),
         ] {
-            assert_eq!(judged(&asked), Ok(Kept::default()), "{asked}");
+            assert_eq!(judged(&asked), Ok(FilteredAnswer::default()), "{asked}");
         }
         let marked =
             format!(r#"{{"messages":[{{"type":"message","stop_reason":null,"content":[{call}]}}]}}"#);
@@ -254,7 +254,7 @@ mod tests {
                 candidates.replace("\"args\":{}", "\"args\":{\"candidates\":[]}").replace("bad", "good")
             ),
         ] {
-            assert_eq!(judged(&form), Ok(Kept::default()), "{form}");
+            assert_eq!(judged(&form), Ok(FilteredAnswer::default()), "{form}");
         }
     }
 
@@ -263,9 +263,9 @@ mod tests {
         let bad = ANTHROPIC.replace("NAME", "bad");
         assert!(judged(&format!("{bad}\n{{\"a\":1,\"a\":2}}\n")).is_err());
         assert!(judged(&format!("{{\"a\":\n{bad}")).is_err());
-        assert_eq!(judged("a document, {not} JSON").unwrap(), Kept::default());
-        assert_eq!(judged(r#"{"id":"b","status":"completed"}"#).unwrap(), Kept::default());
-        assert_eq!(judged("").unwrap(), Kept::default());
+        assert_eq!(judged("a document, {not} JSON").unwrap(), FilteredAnswer::default());
+        assert_eq!(judged(r#"{"id":"b","status":"completed"}"#).unwrap(), FilteredAnswer::default());
+        assert_eq!(judged("").unwrap(), FilteredAnswer::default());
         assert_eq!(judged(&format!("\u{feff} \n{bad}")).unwrap().told.len(), 1);
     }
 }

@@ -25,10 +25,10 @@ mod golden_tests;
 #[cfg(test)]
 mod tests;
 
-pub use engine::{Judge, Ruling, Stream, Told};
+pub use engine::{EngineEvent, Judge, Ruling, Stream};
 pub use mark::marked;
 pub use route::{Later, Provider, Route, route};
-pub use turn::{Said, Turns};
+pub use turn::{Conversation, Turns};
 pub use usage::Usage;
 
 /// JSON may be nested this deep: schemas of tools are.

@@ -16,7 +16,7 @@ const OF_SERVERS: &str = "mcp";
 pub fn read(provider: Provider, body: &[u8]) -> Vec<(String, String)> {
     let Ok(tree) = json::read_to_depth(body, MAX_DEPTH) else { return Vec::new() };
     let messages = |name: &str| tree.member(name).and_then(Json::as_array).unwrap_or_default();
-    let mut found = Found::default();
+    let mut found = OwnCalls::default();
     match provider {
         Provider::Anthropic => {
             for block in messages("messages").iter().flat_map(|message| items(message.member("content"))) {
@@ -69,13 +69,13 @@ pub fn read(provider: Provider, body: &[u8]) -> Vec<(String, String)> {
 }
 
 #[derive(Default)]
-struct Found {
+struct OwnCalls {
     /// Names of calls by their ids; none of a server's.
     own: BTreeMap<String, String>,
     texts: Vec<(String, String)>,
 }
 
-impl Found {
+impl OwnCalls {
     fn call(&mut self, id: Option<&Json<'_>>, name: Option<&Json<'_>>, is_of_server: bool) {
         let id = id.and_then(Json::as_text);
         let name = name.and_then(Json::as_text).unwrap_or(Cow::Borrowed("shell"));

@@ -5,18 +5,18 @@ use std::borrow::Cow;
 use crate::hosted::{self, Hosted};
 use crate::json::{self, Json};
 use crate::route::Provider;
-use crate::turn::{self, Said};
+use crate::turn::{self, Conversation};
 use crate::{LlmError, MAX_DEPTH};
 
 /// The parts of a request that decide how its answer is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ModelRequest {
     pub model: String,
     pub stream: bool,
     /// The system prompt as the model gets it, its parts with newlines between.
     pub system: String,
     /// By which its turn is known.
-    pub said: Option<Said>,
+    pub said: Option<Conversation>,
     /// What the provider is to do.
     pub hosted: Vec<Hosted>,
 }
@@ -25,10 +25,10 @@ pub struct Asked {
 ///
 /// # Errors
 /// When it is not strict JSON object.
-pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<Asked, LlmError> {
+pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest, LlmError> {
     // An answer that was kept is asked for by its name alone.
     if body.is_empty() {
-        return Ok(Asked::default());
+        return Ok(ModelRequest::default());
     }
     let tree = json::read_to_depth(body, MAX_DEPTH)?;
     if tree.as_object().is_none() {
@@ -48,7 +48,7 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<Asked, LlmErr
             texts(instruction.and_then(|content| content.member("parts")), &mut system);
         }
     }
-    Ok(Asked {
+    Ok(ModelRequest {
         model: text("model").or_else(|| named(path)).unwrap_or_default(),
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
         system: system.join("\n"),

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::canary::{Needle, REPLACEMENT};
-use crate::{Answer, Call, Judge, LlmError, MAX_HELD, Provider, Ruling, Stream, Told};
+use crate::{Answer, Call, EngineEvent, Judge, LlmError, MAX_HELD, Provider, Ruling, Stream};
 
 /// Refuses tools whose name says so, and arguments that hold a word.
 struct Strict;
@@ -18,7 +18,7 @@ impl Judge for Strict {
     }
 }
 
-fn cut(provider: Provider, text: &str, cuts: &[usize], needle: Option<Needle>) -> (String, Vec<Told>) {
+fn cut(provider: Provider, text: &str, cuts: &[usize], needle: Option<Needle>) -> (String, Vec<EngineEvent>) {
     let mut stream = Stream::new(provider, needle, REPLACEMENT);
     let (mut out, mut at) = (Vec::new(), 0);
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
@@ -32,7 +32,7 @@ fn cut(provider: Provider, text: &str, cuts: &[usize], needle: Option<Needle>) -
     (String::from_utf8(out).unwrap(), stream.told())
 }
 
-fn through(provider: Provider, text: &str) -> (String, Vec<Told>) {
+fn through(provider: Provider, text: &str) -> (String, Vec<EngineEvent>) {
     cut(provider, text, &[], None)
 }
 
@@ -90,7 +90,7 @@ fn a_refused_block_becomes_a_text_block() {
     assert!(!out.contains("\"t1\"") && out.contains("\"t2\"") && !out.contains("\"x\""), "{out}");
     assert!(out.contains(r#""stop_reason":"tool_use""#), "{out}");
     assert!(
-        matches!(&told[..], [Told::Blocked { call, .. }] if call.name == "send_mail" && call.arguments == "{\"to\":\"x\"}")
+        matches!(&told[..], [EngineEvent::Blocked { call, .. }] if call.name == "send_mail" && call.arguments == "{\"to\":\"x\"}")
     );
     // No call is left: the turn has ended. Other members stay.
     let (out, _) = through(Provider::Anthropic, &anthropic(&[("read", &["{\"a\":\"sec", "ret\"}"])]));
@@ -127,7 +127,7 @@ fn a_call_at_the_provider_takes_its_result_along() {
     let (out, told) = through(Provider::Anthropic, &events(&lines));
     assert!(!out.contains("hidden") && !out.contains("mcp_tool"), "{out}");
     assert!(
-        matches!(&told[..], [Told::Blocked { call, .. }] if call.at_provider && call.namespace.as_deref() == Some("s"))
+        matches!(&told[..], [EngineEvent::Blocked { call, .. }] if call.at_provider && call.namespace.as_deref() == Some("s"))
     );
 }
 
@@ -371,7 +371,7 @@ fn an_item_that_is_refused_becomes_a_message() {
     assert!(!out.contains("\"c1\"") && out.contains("\"c2\""), "{out}");
     assert_eq!(out.matches("Tool 'send' blocked by policy").count(), 5, "{out}");
     assert!(
-        matches!(&told[..], [Told::Blocked { call, .. }] if call.namespace.as_deref() == Some("mcp__fs"))
+        matches!(&told[..], [EngineEvent::Blocked { call, .. }] if call.namespace.as_deref() == Some("mcp__fs"))
     );
     let allowed = events(&ITEMS).replace("send", "look");
     assert_eq!(through(Provider::OpenAiResponses, &allowed).0, allowed);
@@ -401,7 +401,10 @@ fn what_only_the_end_of_an_answer_says_is_judged() {
     for line in [&done, &last] {
         let text = events(&[ITEMS[0], &line.replace("LEAK", PROMPT)]);
         let (out, told) = cut(Provider::OpenAiResponses, &text, &[], Needle::arm(PROMPT));
-        assert!(told == [Told::Leaked] && !out.contains("oracle") && out.contains(REPLACEMENT), "{out}");
+        assert!(
+            told == [EngineEvent::Leaked] && !out.contains("oracle") && out.contains(REPLACEMENT),
+            "{out}"
+        );
     }
 }
 
@@ -424,7 +427,7 @@ fn a_call_of_a_candidate_becomes_a_text() {
         r#"{"candidates":[{"content":{"parts":[{"text":" of Example Corp. More"}]}}]}"#,
     ]);
     let (out, told) = cut(Provider::Google, &leaking, &[], Needle::arm(PROMPT));
-    assert!(told == [Told::Leaked] && !out.contains("oracle") && out.contains(REPLACEMENT), "{out}");
+    assert!(told == [EngineEvent::Leaked] && !out.contains("oracle") && out.contains(REPLACEMENT), "{out}");
     // Without `alt=sse` the stream is one list.
     for body in [format!("[{}]", CANDIDATES.join(",")), CANDIDATES[1].to_owned()] {
         let answer = Answer::of(Provider::Google, body.as_bytes(), None, REPLACEMENT, &mut Strict).unwrap();
@@ -486,7 +489,7 @@ fn no_byte_of_the_needle_is_released() {
     let needle = Needle::arm(PROMPT);
     let text = said(&["Sure: ", "You ARE the ", "internal\n pricing oracle", " of Example", " Corp. More"]);
     let (out, told) = cut(Provider::Anthropic, &text, &[], needle.clone());
-    assert_eq!(told, [Told::Leaked]);
+    assert_eq!(told, [EngineEvent::Leaked]);
     assert!(
         out.contains("Sure")
             && out.contains(REPLACEMENT)
@@ -500,13 +503,16 @@ fn no_byte_of_the_needle_is_released() {
     let in_arguments =
         anthropic(&[("read", &["{\"a\":\"you are the internal\\npricing oracle of example corp.\"}"])]);
     let (out, told) = cut(Provider::Anthropic, &in_arguments, &[], needle.clone());
-    assert!(told == [Told::Leaked] && !out.contains("oracle"), "{out}");
+    assert!(told == [EngineEvent::Leaked] && !out.contains("oracle"), "{out}");
     let spoken = chat(&[
         r#"{"index":0,"delta":{"role":"assistant","content":"you are the internal "},"finish_reason":null}"#,
         r#"{"index":0,"delta":{"content":"pricing oracle of example corp. "},"finish_reason":null}"#,
     ]);
     let (out, told) = cut(Provider::OpenAiChat, &spoken, &[], needle);
-    assert!(told == [Told::Leaked] && !out.contains("oracle") && out.ends_with("data: [DONE]\n\n"), "{out}");
+    assert!(
+        told == [EngineEvent::Leaked] && !out.contains("oracle") && out.ends_with("data: [DONE]\n\n"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -538,7 +544,7 @@ fn whole_answers() {
     let needle = Needle::arm(PROMPT);
     let leak = message.replace("Hi", PROMPT);
     let answer = of(Provider::Anthropic, &leak, needle.as_ref()).unwrap();
-    assert!(answer.told == [Told::Leaked] && !answer.body.unwrap().contains("oracle"));
+    assert!(answer.told == [EngineEvent::Leaked] && !answer.body.unwrap().contains("oracle"));
     for broken in ["", "{", "[]x", r#"{"content":[{"type":"tool_use","type":"text"}]}"#] {
         assert!(of(Provider::Anthropic, broken, None).is_err(), "{broken}");
     }

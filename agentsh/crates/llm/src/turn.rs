@@ -15,7 +15,7 @@ const MAX_COUNT: usize = 1024;
 
 /// What a request says of its conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct Conversation {
     /// A hash of the first message of the user, which stays while the conversation goes on.
     first: [u8; 32],
     /// Messages of the user; results of tools are none.
@@ -31,7 +31,7 @@ pub struct Turns {
 
 impl Turns {
     /// The turn in which this is asked, counted from 1.
-    pub fn hear(&mut self, said: Said) -> u64 {
+    pub fn hear(&mut self, said: Conversation) -> u64 {
         let is_first = self.known.is_empty();
         let has_room = self.known.len() < MAX_COUNT;
         match self.known.get_mut(&said.first) {
@@ -52,7 +52,7 @@ impl Turns {
 }
 
 /// None: nobody says anything in it.
-pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Said> {
+pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Conversation> {
     let (messages, inner) = match provider {
         Provider::Anthropic | Provider::OpenAiChat => ("messages", "content"),
         Provider::OpenAiResponses => ("input", "content"),
@@ -80,7 +80,7 @@ pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Said> {
             hash.finalize().into()
         });
     }
-    Some(Said { first: first?, messages: count })
+    Some(Conversation { first: first?, messages: count })
 }
 
 fn is_users(message: &Json<'_>) -> bool {
@@ -162,7 +162,7 @@ mod tests {
         for number in 0..MAX_COUNT + 10 {
             let mut first = [0; 32];
             first[..8].copy_from_slice(&number.to_le_bytes());
-            turns.hear(Said { first, messages: 1 });
+            turns.hear(Conversation { first, messages: 1 });
         }
         assert_eq!((turns.known.len(), turns.number), (MAX_COUNT, 1));
     }

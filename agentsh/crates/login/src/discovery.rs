@@ -18,7 +18,7 @@ const SESSION: &str = "mcp-session-id";
 
 /// Where one logs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct LoginServer {
     /// What a token is asked for.
     pub resource: String,
     pub server: AuthorizationServer,
@@ -30,7 +30,7 @@ pub struct Found {
 ///
 /// # Errors
 /// When there is none, when what they say does not fit together, and when one of them may not be asked.
-pub async fn discover(clients: &Clients, server: &Url) -> Result<Found, LoginError> {
+pub async fn discover(clients: &Clients, server: &Url) -> Result<LoginServer, LoginError> {
     let challenge = knock(clients, server).await?.unwrap_or_default();
     let Some(resource) = resource(clients, server, &challenge).await? else {
         return of_origin(clients, server, challenge).await;
@@ -40,7 +40,7 @@ pub async fn discover(clients: &Clients, server: &Url) -> Result<Found, LoginErr
         match authorization_server(clients, issuer).await {
             Ok(found) => {
                 let scopes = if challenge.scopes.is_empty() { resource.scopes } else { challenge.scopes };
-                return Ok(Found { resource: resource.identifier, server: found, scopes });
+                return Ok(LoginServer { resource: resource.identifier, server: found, scopes });
             }
             Err(error) => last = last.or(Some(error)),
         }
@@ -49,10 +49,10 @@ pub async fn discover(clients: &Clients, server: &Url) -> Result<Found, LoginErr
 }
 
 /// The revision of March 2025: a server that says nothing about itself is its own authorization server, or there is none.
-async fn of_origin(clients: &Clients, server: &Url, challenge: Challenge) -> Result<Found, LoginError> {
+async fn of_origin(clients: &Clients, server: &Url, challenge: Challenge) -> Result<LoginServer, LoginError> {
     let origin = server.origin().ascii_serialization();
     match authorization_server(clients, &origin).await {
-        Ok(found) => Ok(Found { resource: canonical(server), server: found, scopes: challenge.scopes }),
+        Ok(found) => Ok(LoginServer { resource: canonical(server), server: found, scopes: challenge.scopes }),
         Err(LoginError::NoMetadata(_)) => Err(LoginError::NoLogin),
         Err(error) => Err(error),
     }

@@ -16,7 +16,7 @@ use url::Url;
 
 use super::ask::{Clients, bounded, place};
 use super::callback::{Callback, Expected};
-use super::discovery::Found;
+use super::discovery::LoginServer;
 use super::error::LoginError;
 use super::grant::Grant;
 use super::registration::{Authentication, Registered, shown};
@@ -55,7 +55,7 @@ pub(crate) struct Tokens {
 
 /// A login that waits for its user.
 pub struct Login {
-    found: Found,
+    found: LoginServer,
     client: Registered,
     callback: Callback,
     verifier: PkceCodeVerifier,
@@ -70,7 +70,7 @@ impl Login {
     /// # Errors
     /// When an address of the authorization server cannot be used.
     pub fn begin(
-        found: Found,
+        found: LoginServer,
         client: Registered,
         callback: Callback,
         scopes: Vec<String>,
@@ -247,14 +247,14 @@ fn plain(body: &[u8]) -> Result<Vec<u8>, LoginError> {
     Ok(Value::Object(answer).to_string().into_bytes())
 }
 
-type Answered<T> = Result<T, RequestTokenError<LoginError, BasicErrorResponse>>;
+type TokenResult<T> = Result<T, RequestTokenError<LoginError, BasicErrorResponse>>;
 
 fn no(why: &str) -> LoginError {
     LoginError::NoToken(shown(why))
 }
 
 /// What the library says, in our words.
-pub(crate) fn answered<T>(answer: Answered<T>) -> Result<T, LoginError> {
+pub(crate) fn answered<T>(answer: TokenResult<T>) -> Result<T, LoginError> {
     answer.map_err(|error| match error {
         RequestTokenError::Request(error) => error,
         RequestTokenError::ServerResponse(said) => no(&said.to_string()),
@@ -263,7 +263,7 @@ pub(crate) fn answered<T>(answer: Answered<T>) -> Result<T, LoginError> {
     })
 }
 
-fn tokens(answer: Answered<BasicTokenResponse>) -> Result<Tokens, LoginError> {
+fn tokens(answer: TokenResult<BasicTokenResponse>) -> Result<Tokens, LoginError> {
     let answer = answered(answer)?;
     if *answer.token_type() != BasicTokenType::Bearer {
         return Err(no("it is not a bearer token"));

@@ -36,7 +36,7 @@ impl std::fmt::Debug for Registered {
 }
 
 #[derive(Deserialize)]
-struct Answered {
+struct RegistrationResponse {
     client_id: String,
     client_secret: Option<String>,
     token_endpoint_auth_method: Option<String>,
@@ -80,7 +80,7 @@ pub async fn register(
         };
         return Err(LoginError::NotRegistered(shown(&why)));
     }
-    let answered: Answered = serde_json::from_slice(&answer.body)
+    let answered: RegistrationResponse = serde_json::from_slice(&answer.body)
         .map_err(|_| LoginError::NotRegistered("its answer has no `client_id`".to_owned()))?;
     let method = answered.token_endpoint_auth_method.as_deref();
     Ok(Registered {

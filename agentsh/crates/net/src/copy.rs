@@ -67,7 +67,7 @@ pub async fn one_way(
     traffic: &Traffic,
     direction: Direction,
 ) -> io::Result<()> {
-    let mut way = Way::default();
+    let mut way = HalfConnection::default();
     loop {
         from.readable().await?;
         match way.turn(from, to, traffic.bytes(direction) > LARGE).await? {
@@ -86,11 +86,11 @@ pub async fn one_way(
 
 /// One direction of a connection.
 #[derive(Default)]
-pub(super) struct Way {
+pub(super) struct HalfConnection {
     pipe: Option<Pipe>,
 }
 
-impl Way {
+impl HalfConnection {
     /// Moves what is there: 0 bytes at the end, None when there was nothing after all.
     pub(super) async fn turn(
         &mut self,

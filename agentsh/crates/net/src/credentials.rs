@@ -112,7 +112,7 @@ impl Broker {
         target: &str,
     ) -> Result<Option<Put>, Refusal> {
         let refuse = |code| Err(Refusal::of(code, request));
-        let mut found: Option<(Found<'_>, usize, usize)> = None;
+        let mut found: Option<(FoundPlaceholder<'_>, usize, usize)> = None;
         let (mut authorizations, mut at, mut version) = (0, 0, &b""[..]);
         let (mut is_upgrade, mut is_replaced) = (false, false);
         for (number, line) in head.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -224,9 +224,9 @@ impl Broker {
     }
 
     /// A value that is a placeholder, in one of the forms that tools send.
-    fn of_value(&self, value: &[u8], name: &str) -> Option<Found<'_>> {
+    fn of_value(&self, value: &[u8], name: &str) -> Option<FoundPlaceholder<'_>> {
         let value = value.trim_ascii();
-        let form = |placeholder, form| Some(Found { placeholder, form });
+        let form = |placeholder, form| Some(FoundPlaceholder { placeholder, form });
         if let Some(placeholder) = self.placeholder(value) {
             return form(placeholder, Form::Bare);
         }
@@ -273,7 +273,7 @@ fn in_base64(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 }
 
 /// A placeholder, and how it is written.
-struct Found<'a> {
+struct FoundPlaceholder<'a> {
     placeholder: &'a str,
     form: Form,
 }
@@ -289,7 +289,7 @@ enum Form {
     User(Vec<u8>),
 }
 
-impl Found<'_> {
+impl FoundPlaceholder<'_> {
     /// The header's value with the secret.
     fn with(&self, credential: &Credential) -> Vec<u8> {
         let secret = &credential.secret;

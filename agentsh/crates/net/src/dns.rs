@@ -35,16 +35,16 @@ pub enum Transport {
 
 /// What one message got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct Answer {
     /// The message to send back; None for what must not be answered at all.
     pub response: Option<Vec<u8>>,
     /// The question, as far as it could be read.
-    pub asked: Option<Asked>,
+    pub asked: Option<Question>,
     pub outcome: Outcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct Question {
     /// Lower case, without the trailing dot; bytes that no host name has are escaped.
     pub name: String,
     pub rtype: RecordType,
@@ -66,7 +66,7 @@ pub enum Outcome {
 
 /// Answers one message.
 #[must_use]
-pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answered {
+pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answer {
     let Some(id) = query.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes)) else {
         return silent(Reason::TooShort);
     };
@@ -98,11 +98,11 @@ struct Reply {
     outcome: Outcome,
 }
 
-fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answered {
+fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answer {
     let [query] = message.queries.as_slice() else {
         return bare(message.metadata.id, OpCode::Query, ResponseCode::FormErr, Reason::NotOneQuestion);
     };
-    let asked = Asked { name: shown(query.name()), rtype: query.query_type() };
+    let asked = Question { name: shown(query.name()), rtype: query.query_type() };
     let reply = if message.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
         Reply {
             code: ResponseCode::BADVERS,
@@ -115,7 +115,7 @@ fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut Fa
         look_up(query.name(), query.query_type(), allow, pool)
     };
     let response = encode(message, over, &reply);
-    Answered { response, asked: Some(asked), outcome: reply.outcome }
+    Answer { response, asked: Some(asked), outcome: reply.outcome }
 }
 
 fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut FakeIpPool) -> Reply {
@@ -239,15 +239,15 @@ fn encode(message: &Message, over: Transport, reply: &Reply) -> Option<Vec<u8>> 
     if bytes.len() <= limit { Some(bytes) } else { response.truncate().to_vec().ok() }
 }
 
-fn silent(why: Reason) -> Answered {
-    Answered { response: None, asked: None, outcome: Outcome::Malformed(why) }
+fn silent(why: Reason) -> Answer {
+    Answer { response: None, asked: None, outcome: Outcome::Malformed(why) }
 }
 
 /// A header without a question, for what cannot be read further.
-fn bare(id: u16, op_code: OpCode, code: ResponseCode, why: Reason) -> Answered {
+fn bare(id: u16, op_code: OpCode, code: ResponseCode, why: Reason) -> Answer {
     let mut response = Message::new(id, MessageType::Response, op_code);
     response.metadata.response_code = code;
-    Answered { response: response.to_vec().ok(), asked: None, outcome: Outcome::Malformed(why) }
+    Answer { response: response.to_vec().ok(), asked: None, outcome: Outcome::Malformed(why) }
 }
 
 #[cfg(test)]

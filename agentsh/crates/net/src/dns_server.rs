@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::{sleep, timeout};
 
 use super::allow::Allowlist;
-use super::dns::{self, Answered, Transport};
+use super::dns::{self, Answer, Transport};
 use super::fake_ip_pool::FakeIpPool;
 
 /// TCP connections at a time; others wait in the listener's queue.
@@ -33,7 +33,7 @@ pub async fn serve_udp(
     socket: std::net::UdpSocket,
     allow: &Allowlist,
     pool: &Mutex<FakeIpPool>,
-    observe: &impl AsyncFn(&Answered) -> bool,
+    observe: &impl AsyncFn(&Answer) -> bool,
 ) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let socket = UdpSocket::from_std(socket)?;
@@ -61,7 +61,7 @@ pub async fn serve_tcp(
     listener: std::net::TcpListener,
     allow: &Allowlist,
     pool: &Mutex<FakeIpPool>,
-    observe: &impl AsyncFn(&Answered) -> bool,
+    observe: &impl AsyncFn(&Answer) -> bool,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
@@ -95,7 +95,7 @@ async fn connection(
     mut stream: TcpStream,
     allow: &Allowlist,
     pool: &Mutex<FakeIpPool>,
-    observe: &impl AsyncFn(&Answered) -> bool,
+    observe: &impl AsyncFn(&Answer) -> bool,
 ) {
     let mut buffer = vec![0; dns::MAX_QUERY];
     for _ in 0..MAX_QUESTIONS {
@@ -124,7 +124,7 @@ async fn answered(
     over: Transport,
     allow: &Allowlist,
     pool: &Mutex<FakeIpPool>,
-    observe: &impl AsyncFn(&Answered) -> bool,
+    observe: &impl AsyncFn(&Answer) -> bool,
 ) -> Option<Vec<u8>> {
     // A pool that somebody broke off in the middle of is still a pool: names are only ever added whole.
     let answered = {
@@ -166,7 +166,7 @@ mod tests {
             let address = server.local_addr().unwrap();
             let (allow, seen) = (allowlist(), RefCell::new(Vec::new()));
             let pool = Mutex::new(FakeIpPool::new(&allow));
-            let observe = async |answered: &Answered| {
+            let observe = async |answered: &Answer| {
                 seen.borrow_mut().push(answered.asked.clone());
                 true
             };
@@ -225,7 +225,7 @@ mod tests {
                 assert!(stream.read_u16().await.is_err());
             };
             tokio::select! {
-                _ = serve_tcp(listener, &allow, &pool, &async |_: &Answered| true) => panic!("it ended"),
+                _ = serve_tcp(listener, &allow, &pool, &async |_: &Answer| true) => panic!("it ended"),
                 () = client => {}
             }
         });

@@ -34,13 +34,13 @@ fn message(name: &str, rtype: RecordType) -> Message {
     message
 }
 
-fn ask(name: &str, rtype: RecordType) -> (Message, Answered) {
+fn ask(name: &str, rtype: RecordType) -> (Message, Answer) {
     let mut pool = FakeIpPool::new(&ours());
     let answered = answer(&message(name, rtype).to_vec().unwrap(), Transport::Udp, &ours(), &mut pool);
     (Message::from_vec(answered.response.as_ref().unwrap()).unwrap(), answered)
 }
 
-fn reason(answered: &Answered) -> &'static str {
+fn reason(answered: &Answer) -> &'static str {
     match &answered.outcome {
         Outcome::Refused { reason, .. } => reason.code(),
         Outcome::Answered(..) => "answered",

@@ -81,11 +81,11 @@ pub enum Origin {
     /// The kernel keeps the destination for the program's end of the connection.
     Kernel(Policed),
     /// Whoever makes the program's connections writes down where each is to go, by its own end.
-    Told(Told),
+    Told(AnnouncedConnections),
 }
 
 /// Connections that are on their way to the relay.
-pub type Told = Arc<Mutex<BTreeMap<SocketAddr, Arrived>>>;
+pub type AnnouncedConnections = Arc<Mutex<BTreeMap<SocketAddr, Arrived>>>;
 
 /// A connection and where it wanted to go.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::copy::write_all;
-use super::protocol_detection::{self, Closed, Wanted, more};
+use super::protocol_detection::{self, Closed, Expected, more};
 use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply};
 use super::tls_sni::{Hello, Reader};
@@ -52,7 +52,7 @@ pub async fn follow(
     inside: &TcpStream,
     outside: &TcpStream,
     early: Vec<u8>,
-    wanted: Wanted<'_>,
+    wanted: Expected<'_>,
     traffic: &Traffic,
 ) -> io::Result<Result<(), Closed>> {
     let work = async {
@@ -131,7 +131,7 @@ async fn second(
     inside: &TcpStream,
     outside: &TcpStream,
     mut held: Vec<u8>,
-    wanted: Wanted<'_>,
+    wanted: Expected<'_>,
     traffic: &Traffic,
 ) -> io::Result<Result<(), Closed>> {
     let mut hello = Reader::default();

@@ -59,9 +59,6 @@ const DECISIVE: [&str; 5] = ["host", "content-length", "transfer-encoding", "upg
 
 /// Headers of a client that speaks MCP over HTTP.
 const MCP_HEADERS: [&str; 4] = ["mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"];
-/// A body where a method has none.
-/// An MCP server is asked past its bridge.
-
 /// Headers by which servers and frameworks take another method or path than those of the request line.
 pub(super) const REPLACING: [&str; 6] = [
     "x-http-method-override",

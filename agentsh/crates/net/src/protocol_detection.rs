@@ -54,7 +54,7 @@ pub enum Closed {
 
 /// What the connection has to be for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct Expected<'a> {
     /// In its one spelling.
     pub host: &'a str,
     pub port: u16,
@@ -75,7 +75,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Reads as much as is needed to tell. Nothing is forwarded meanwhile.
 pub struct Reading<'a> {
-    wanted: Wanted<'a>,
+    wanted: Expected<'a>,
     hello: tls_sni::Reader,
     bytes: Vec<u8>,
     /// Once it is not TLS.
@@ -84,7 +84,7 @@ pub struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     #[must_use]
-    pub fn new(wanted: Wanted<'a>) -> Self {
+    pub fn new(wanted: Expected<'a>) -> Self {
         Self { wanted, hello: tls_sni::Reader::default(), bytes: Vec::new(), http: None }
     }
 
@@ -169,7 +169,7 @@ impl<'a> Reading<'a> {
 }
 
 /// None when the name is right.
-pub(super) fn judge(hello: &Hello, wanted: Wanted<'_>) -> Option<Closed> {
+pub(super) fn judge(hello: &Hello, wanted: Expected<'_>) -> Option<Closed> {
     let refused = |reason, detail, alert| {
         Some(Closed::Refused { protocol: Some("tls"), reason, detail, farewell: CloseReply::Alert(alert) })
     };

@@ -40,6 +40,7 @@ reasons! {
     /// The rule is about requests, and the protocol is neither HTTP nor TLS that agentsh may end.
     RequestsNotReadable = "requests-not-readable",
     RequestNotAllowed = "request-not-allowed",
+    /// A body where the method has none.
     BodyNotExpected = "body-not-expected",
     /// A git fetch sends more than a fetch has to say.
     BodyTooLong = "body-too-long",

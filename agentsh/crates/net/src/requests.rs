@@ -7,7 +7,7 @@ use std::io;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::copy::{IDLE, LARGE, Way, one_way, read_some, reset_when_dropped, shut, write_all};
+use super::copy::{HalfConnection, IDLE, LARGE, one_way, read_some, reset_when_dropped, shut, write_all};
 use super::http_host;
 use super::protocol_detection::{Closed, Http};
 use super::traffic::{Direction, Traffic};
@@ -118,7 +118,7 @@ async fn down(
     shared: &Shared,
     traffic: &Traffic,
 ) -> Result<(), Stop> {
-    let mut way = Way::default();
+    let mut way = HalfConnection::default();
     let mut buffer = Vec::new();
     loop {
         outside.readable().await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::dns::{Answered, Asked, Outcome};
+use super::dns::{Answer, Outcome, Question};
 use super::egress_context::{EgressContext, Origin, Refusal};
 use super::wakeful::BusyPoller;
 use super::{dns_server, relay};
@@ -43,12 +43,12 @@ pub fn serve<R: Recorder + 'static>(
     let questions = Rc::new(RefCell::new(BTreeSet::new()));
     let (own, asked) = (Rc::clone(&egress), Rc::clone(&questions));
     let over_udp = async move {
-        let observe = async |answered: &Answered| observe(&own, &asked, answered).await;
+        let observe = async |answered: &Answer| observe(&own, &asked, answered).await;
         let _ = dns_server::serve_udp(udp, &own.allow, &own.pool, &observe).await;
     };
     let own = Rc::clone(&egress);
     let over_tcp = async move {
-        let observe = async |answered: &Answered| observe(&own, &questions, answered).await;
+        let observe = async |answered: &Answer| observe(&own, &questions, answered).await;
         let _ = dns_server::serve_tcp(tcp, &own.allow, &own.pool, &observe).await;
     };
     tasks.push(tokio::task::spawn_local(over_udp).abort_handle());
@@ -82,11 +82,11 @@ impl<R> Drop for Service<R> {
 async fn observe<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     questions: &RefCell<BTreeSet<(String, String)>>,
-    answered: &Answered,
+    answered: &Answer,
 ) -> bool {
     egress.record.room().await;
     let (name, query_type) = match &answered.asked {
-        Some(Asked { name, rtype }) => (name.clone(), rtype.to_string()),
+        Some(Question { name, rtype }) => (name.clone(), rtype.to_string()),
         None => (String::new(), String::new()),
     };
     match &answered.outcome {

@@ -12,7 +12,7 @@ use crate::policy::domain::Host;
 use crate::types::RuleRef;
 
 /// A shut place on the way of a connection.
-pub(super) struct Behind {
+pub(super) struct ShutPlace {
     pub rule: RuleRef,
     /// For people.
     pub why: String,
@@ -24,7 +24,7 @@ pub(super) async fn behind<R>(
     egress: &EgressContext<R>,
     (name, port): (&str, u16),
     addresses: Option<&[IpAddr]>,
-) -> Option<Behind> {
+) -> Option<ShutPlace> {
     let mut shut = egress.network.shut.iter().filter(|shut| shut.value.1 == port).peekable();
     let looked_up;
     let addresses = match (addresses, shut.peek()?) {
@@ -38,7 +38,7 @@ pub(super) async fn behind<R>(
                 let why = format!(
                     "a proxy looks it up, and whether it leads to a place that is shut to sandboxes is not known: {error}"
                 );
-                return Some(Behind { rule: first.rule.clone(), why });
+                return Some(ShutPlace { rule: first.rule.clone(), why });
             }
         },
     };
@@ -59,7 +59,7 @@ pub(super) async fn behind<R>(
                 )
             }
         };
-        return Some(Behind { rule: rule.clone(), why });
+        return Some(ShutPlace { rule: rule.clone(), why });
     }
     None
 }

@@ -28,7 +28,7 @@ pub enum PinError {
     #[error("{}: changed after it was verified", .path.display())]
     ChangedSince { path: PathBuf },
     #[error("{package} is not installed: {instead}")]
-    PackageNotInstalled { package: String, instead: String, wanted: Option<Box<super::Wanted>> },
+    PackageNotInstalled { package: String, instead: String, wanted: Option<Box<super::PackageRequest>> },
     #[error(
         "{}: is not what was fetched, files in it were changed; remove it, and start the server again to fetch it again",
         .path.display()

@@ -50,7 +50,7 @@ use std::path::{Path, PathBuf};
 pub use error::PinError;
 pub use file::{DigestCache, FileKey, MAX_BYTES, MAX_FILES, NoCache, PinnedFile, Progress, Role};
 pub use status::{Action, Change, ChangeKind, FileChange, PinnedState, Status, compare, decide};
-pub use store::{Store, Wanted};
+pub use store::{PackageRequest, Store};
 pub use tree::{Listed, PinnedTree, TreeSource};
 
 /// Interpreters of interpreters (`env`, a shebang script named by a shebang line) that are followed.

@@ -9,7 +9,7 @@ use super::npx_line::{self, Line, Spec};
 use super::package::{self, Package};
 use super::search::{self, Found};
 use super::semver::Version;
-use super::store::Wanted;
+use super::store::PackageRequest;
 use super::{Launcher, PinError};
 use crate::policy::profile::Registry;
 
@@ -49,9 +49,9 @@ pub(super) fn resolve(
     Ok(Some(target))
 }
 
-fn wanted(line: &Line) -> Wanted {
+fn wanted(line: &Line) -> PackageRequest {
     let specs = std::iter::once(&line.package).chain(&line.beside).map(Spec::text).collect();
-    Wanted { registry: Registry::Npm, specs }
+    PackageRequest { registry: Registry::Npm, specs }
 }
 
 /// The entry file's own first line says what runs it; a JavaScript file without one is given to node.

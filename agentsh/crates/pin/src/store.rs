@@ -13,7 +13,7 @@ use crate::policy::profile::Registry;
 
 /// A package that is not on this machine, as a launcher's command line asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PackageRequest {
     pub registry: Registry,
     /// As the package manager reads them: `name@^1`, `name[extra]>=2`. The first one brings the command.
     pub specs: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Store {
     pub owner: String,
 }
 
-impl Wanted {
+impl PackageRequest {
     #[must_use]
     pub fn text(&self) -> String {
         self.specs.join(" ")
@@ -38,7 +38,7 @@ impl Wanted {
 impl Store {
     /// The file that says which tree answers a request.
     #[must_use]
-    pub fn request(&self, wanted: &Wanted) -> PathBuf {
+    pub fn request(&self, wanted: &PackageRequest) -> PathBuf {
         let mut hash = Sha256::new();
         let mut field = |text: &str| {
             hash.update((text.len() as u64).to_be_bytes());
@@ -55,7 +55,7 @@ impl Store {
     ///
     /// # Errors
     /// When the record cannot be read.
-    pub fn find(&self, wanted: &Wanted) -> Result<Option<PathBuf>, PinError> {
+    pub fn find(&self, wanted: &PackageRequest) -> Result<Option<PathBuf>, PinError> {
         let request = self.request(wanted);
         let Some(name) = search::text(&request, 4096)? else { return Ok(None) };
         let name = name.trim();
@@ -151,8 +151,11 @@ mod tests {
     use super::*;
     use crate::NoCache;
 
-    fn wanted(specs: &[&str]) -> Wanted {
-        Wanted { registry: Registry::Npm, specs: specs.iter().map(|spec| (*spec).to_owned()).collect() }
+    fn wanted(specs: &[&str]) -> PackageRequest {
+        PackageRequest {
+            registry: Registry::Npm,
+            specs: specs.iter().map(|spec| (*spec).to_owned()).collect(),
+        }
     }
 
     #[test]
@@ -163,7 +166,7 @@ mod tests {
         assert_ne!(of("a", &["x@1"]), of("b", &["x@1"]));
         assert_ne!(of("a", &["x@1"]), of("a", &["x@2"]));
         assert_ne!(of("a", &["x", "y"]), of("a", &["xy"]));
-        let pypi = Wanted { registry: Registry::Pypi, ..wanted(&["x@1"]) };
+        let pypi = PackageRequest { registry: Registry::Pypi, ..wanted(&["x@1"]) };
         assert_ne!(store("a").request(&pypi), of("a", &["x@1"]));
     }
 

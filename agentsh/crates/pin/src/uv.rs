@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::command::{self, Command};
 use super::context::{Context, Target};
 use super::search::{self, Found};
-use super::store::Wanted;
+use super::store::PackageRequest;
 use super::tree::{Listed, TreeSource};
 use super::uv_line::{self, Line, Spec, normal, numbers};
 use super::{Launcher, PinError};
@@ -83,7 +83,7 @@ fn tool(
         specs.insert(0, Spec::parse(word)?);
     }
     context.has_more_packages |= specs.len() > 1;
-    let wanted = Wanted { registry: Registry::Pypi, specs: specs.iter().map(Spec::text).collect() };
+    let wanted = PackageRequest { registry: Registry::Pypi, specs: specs.iter().map(Spec::text).collect() };
     let stored = context.request.store.map(|store| store.find(&wanted)).transpose()?.flatten();
     let candidates = match stored {
         Some(tree) => vec![tree],
@@ -106,7 +106,7 @@ fn missing(
     command: &Command,
     launcher: &str,
     package: &str,
-    wanted: Option<Wanted>,
+    wanted: Option<PackageRequest>,
 ) -> Result<Option<Target>, PinError> {
     if context.request.accept_missing_package {
         context.note(format!("{package}, which {launcher} would download when it starts"));
@@ -165,8 +165,10 @@ fn run(context: &mut Context<'_>, command: &Command, line: Line) -> Result<Optio
     let own = is_script && search::text(&script, 16 << 20)?.is_some_and(|text| text.contains("# /// script"));
     let is_of_project = line.specs.is_empty() || project.is_some() || own;
     // Packages on top of a project's are not enough to run in it, and only uv knows how to add them.
-    let wanted = (!is_of_project)
-        .then(|| Wanted { registry: Registry::Pypi, specs: line.specs.iter().map(Spec::text).collect() });
+    let wanted = (!is_of_project).then(|| PackageRequest {
+        registry: Registry::Pypi,
+        specs: line.specs.iter().map(Spec::text).collect(),
+    });
     let environment = if own {
         let stem = normal(script.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default());
         let mut all = uv_environments(context);

@@ -114,10 +114,10 @@ pub fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Resu
     site::same_site(&asked(method, headers), hosts).map_err(Refusal::Foreign)
 }
 
-fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::Asked<'a> {
+fn asked<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a> {
     // What is not text is not a site of ours.
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    site::Asked {
+    site::BrowserRequest {
         only_reads: matches!(*method, Method::GET | Method::HEAD),
         host: text("host"),
         origin: text("origin"),

@@ -7,7 +7,7 @@ use agentsh_registry::{difference, hash};
 use jiff::Timestamp;
 
 use crate::body::DecisionNote;
-use crate::changes::{self, Ledger, Times, Who};
+use crate::changes::{self, Ledger, Requester, Times};
 use crate::db::{Connection, Database, DbError, Row, Value};
 use crate::reads::{Page, spelled};
 use crate::refusal::Refusal;
@@ -117,7 +117,7 @@ impl Catalogue {
         let decided = expiry(db.as_mut(), id, now).and_then(|expires| {
             let times = Times { now: spelled(now), expires, answer_by: String::new() };
             let remark = DecisionNote { reason: reason.to_owned(), ..DecisionNote::default() };
-            let who = Who::Operator(operator.to_owned());
+            let who = Requester::Operator(operator.to_owned());
             match changes::decide(&mut Ledger::new(db.as_mut()), id, approve, &remark, &who, &times) {
                 Ok(row) => Ok(Some(row.get(6).map_or("", Value::as_text).to_owned())),
                 Err(Refusal::Missing(_)) => Ok(None),

@@ -15,7 +15,7 @@ const MAX_PENDING_PER_NAME: i64 = 20;
 
 /// Who asks for a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Requester {
     Operator(String),
     /// A host of a fleet: it may do what anyone may.
     Host(String),
@@ -41,7 +41,7 @@ pub struct Ledger<'a> {
     tip: Option<(i64, String)>,
 }
 
-impl Who {
+impl Requester {
     pub fn name(&self) -> &str {
         match self {
             Self::Operator(name) | Self::Host(name) => name,
@@ -58,7 +58,7 @@ impl<'a> Ledger<'a> {
     /// Adds an entry to the log.
     fn note(
         &mut self,
-        who: &Who,
+        who: &Requester,
         times: &Times,
         action: &str,
         one: (&str, &str),
@@ -119,7 +119,7 @@ impl<'a> Ledger<'a> {
 pub fn register(
     ledger: &mut Ledger<'_>,
     registration: &Registration,
-    who: &Who,
+    who: &Requester,
     times: &Times,
     most: i64,
 ) -> Result<Row, Refusal> {
@@ -130,7 +130,7 @@ pub fn register(
     {
         return Ok(row.clone());
     }
-    if !matches!(who, Who::Operator(_)) {
+    if !matches!(who, Requester::Operator(_)) {
         may_be_first(ledger, submission)?;
         let last = reads::first(&ledger.db.rows("SELECT COALESCE(MAX(id), 0) FROM servers", &[])?);
         if last >= most {
@@ -173,7 +173,7 @@ fn may_be_first(ledger: &mut Ledger<'_>, submission: &Submission) -> Result<(), 
 fn put_in_force(
     ledger: &mut Ledger<'_>,
     submission: &Submission,
-    who: &Who,
+    who: &Requester,
     times: &Times,
     detail: &str,
 ) -> Result<(), DbError> {
@@ -214,7 +214,7 @@ fn put_in_force(
 fn supersede(
     ledger: &mut Ledger<'_>,
     submission: &Submission,
-    who: &Who,
+    who: &Requester,
     times: &Times,
 ) -> Result<(), DbError> {
     let values = [Value::text(&submission.name), Value::text(&submission.hash)];
@@ -238,7 +238,7 @@ fn supersede(
 pub fn request(
     ledger: &mut Ledger<'_>,
     request: &ApprovalRequest,
-    who: &Who,
+    who: &Requester,
     times: &Times,
 ) -> Result<Row, Refusal> {
     let submission = &request.submission;
@@ -306,7 +306,7 @@ pub fn decide(
     id: i64,
     approve: bool,
     remark: &crate::body::DecisionNote,
-    who: &Who,
+    who: &Requester,
     times: &Times,
 ) -> Result<Row, Refusal> {
     let status = if approve { "approved" } else { "rejected" };
@@ -354,7 +354,7 @@ pub fn revoke(
     ledger: &mut Ledger<'_>,
     hash: &str,
     remark: &crate::body::DecisionNote,
-    who: &Who,
+    who: &Requester,
     times: &Times,
 ) -> Result<Vec<Row>, Refusal> {
     let found = "SELECT name FROM servers WHERE hash = $1 AND status <> 'revoked'";

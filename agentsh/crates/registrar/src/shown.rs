@@ -1,7 +1,7 @@
 //! Rows of the registry as its pages show them.
 
 use agentsh_base::shown_time;
-use agentsh_web::{Found, FoundDetail, Href, Registry, Requested, Tone, Whose, Word};
+use agentsh_web::{DecisionMaker, FoundDetail, Href, RegistrationRow, Registry, Requested, Tone, Word};
 use serde_json::Value;
 
 use crate::catalogue::{PendingApproval, Registered};
@@ -27,8 +27,8 @@ pub fn registry(
 }
 
 /// A registration in a list.
-fn found(one: &Registered) -> Found {
-    Found {
+fn found(one: &Registered) -> RegistrationRow {
+    RegistrationRow {
         id: one.id,
         name: one.name.clone(),
         beware: beware(one.reads_like.as_deref()),
@@ -66,7 +66,7 @@ pub fn detail(one: &Registered, diff: Option<String>) -> FoundDetail {
 
 /// A request that waits.
 #[must_use]
-pub fn requested(one: &PendingApproval, whose: Whose) -> Requested {
+pub fn requested(one: &PendingApproval, whose: DecisionMaker) -> Requested {
     Requested {
         id: one.id,
         name: one.name.clone(),

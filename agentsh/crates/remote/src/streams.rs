@@ -27,7 +27,7 @@ pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Read {
+enum StreamEnd {
     /// What was asked is answered.
     Answered,
     /// By the server, before the answer.
@@ -49,9 +49,9 @@ impl Link {
             let mut is_closed = false;
             if let Some(mut answer) = answer.take() {
                 match self.read(&mut answer, &mut framer, asked, &mut tries).await? {
-                    Read::Answered => return Ok(true),
-                    Read::Closed => is_closed = true,
-                    Read::Broken => {}
+                    StreamEnd::Answered => return Ok(true),
+                    StreamEnd::Closed => is_closed = true,
+                    StreamEnd::Broken => {}
                 }
             }
             let Some(last) = framer.last_id().and_then(|id| HeaderValue::from_str(id).ok()) else {
@@ -185,12 +185,12 @@ impl Link {
         framer: &mut Framer,
         asked: Option<&Outgoing>,
         tries: &mut u32,
-    ) -> Result<Read, Failure> {
+    ) -> Result<StreamEnd, Failure> {
         let mut answered = false;
         loop {
             let next = answer.chunk();
             let next = if answered {
-                let Ok(next) = timeout(DRAIN_TIMEOUT, next).await else { return Ok(Read::Answered) };
+                let Ok(next) = timeout(DRAIN_TIMEOUT, next).await else { return Ok(StreamEnd::Answered) };
                 next
             } else {
                 next.await
@@ -198,9 +198,9 @@ impl Link {
             let bytes = match next {
                 Ok(Some(bytes)) => bytes,
                 // A stream that broke off has ended, too: what its end means is decided above.
-                _ if answered => return Ok(Read::Answered),
-                Ok(None) => return Ok(Read::Closed),
-                Err(_) => return Ok(Read::Broken),
+                _ if answered => return Ok(StreamEnd::Answered),
+                Ok(None) => return Ok(StreamEnd::Closed),
+                Err(_) => return Ok(StreamEnd::Broken),
             };
             let mut events = Vec::new();
             let pushed = framer.push(&bytes, &mut events);

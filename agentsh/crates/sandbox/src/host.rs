@@ -19,7 +19,7 @@ use crate::policy::builtin_paths;
 
 /// What the host says about a path, symlinks not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PathKind {
     Directory,
     File,
     Symlink,
@@ -67,7 +67,7 @@ pub trait Host {
     fn small(&self, _path: &Path) -> Option<SmallTree> {
         None
     }
-    fn look(&self, path: &Path) -> Option<Found>;
+    fn look(&self, path: &Path) -> Option<PathKind>;
     /// Whether the user may write it.
     fn may_write(&self, _path: &Path) -> bool {
         true
@@ -80,7 +80,7 @@ pub trait Host {
     /// repositories without working tree.
     fn repositories(&self, directory: &Path) -> Repositories;
     /// What is in a directory, as much as may be looked at; None when it is closed.
-    fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>>;
+    fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>>;
     /// Whether a path is an empty file or directory.
     fn is_empty(&self, path: &Path) -> bool;
     /// Mounts that one sandbox can be made of: each is open for a moment.
@@ -180,11 +180,11 @@ impl Host for RealHost {
         rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
     }
 
-    fn look(&self, path: &Path) -> Option<Found> {
+    fn look(&self, path: &Path) -> Option<PathKind> {
         let kind = match std::fs::symlink_metadata(path) {
             Ok(found) => found.file_type(),
             Err(error) if is_missing(&error) => return None,
-            Err(_) => return Some(Found::Closed),
+            Err(_) => return Some(PathKind::Closed),
         };
         Some(of_kind(kind))
     }
@@ -241,7 +241,7 @@ impl Host for RealHost {
         Repositories { found, closed, is_cut: false }
     }
 
-    fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>> {
+    fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::open(directory, flags, rustix::fs::Mode::empty()).ok()?;
         let mut found = Vec::new();
@@ -256,12 +256,12 @@ impl Host for RealHost {
                 continue;
             }
             let kind = match entry.file_type() {
-                FileType::Directory => Found::Directory,
-                FileType::RegularFile => Found::File,
-                FileType::Symlink => Found::Symlink,
+                FileType::Directory => PathKind::Directory,
+                FileType::RegularFile => PathKind::File,
+                FileType::Symlink => PathKind::Symlink,
                 // Some file systems do not say.
-                FileType::Unknown => self.look(&directory.join(&name)).unwrap_or(Found::Closed),
-                _ => Found::Special,
+                FileType::Unknown => self.look(&directory.join(&name)).unwrap_or(PathKind::Closed),
+                _ => PathKind::Special,
             };
             found.push((name, kind));
         }
@@ -322,8 +322,8 @@ impl Host for RealHost {
         while let Some(current) = open.pop() {
             budget = budget.checked_sub(1)?;
             match self.look(&current) {
-                Some(Found::Directory) => {}
-                Some(Found::Symlink) => {
+                Some(PathKind::Directory) => {}
+                Some(PathKind::Symlink) => {
                     found.links.push(current);
                     continue;
                 }
@@ -375,15 +375,15 @@ pub fn outermost<'p>(path: &'p Path, around: &Path) -> &'p Path {
     near.find(|above| above.as_os_str().len() <= MAX_LENGTH).unwrap_or(path)
 }
 
-fn of_kind(kind: std::fs::FileType) -> Found {
+fn of_kind(kind: std::fs::FileType) -> PathKind {
     if kind.is_dir() {
-        Found::Directory
+        PathKind::Directory
     } else if kind.is_file() {
-        Found::File
+        PathKind::File
     } else if kind.is_symlink() {
-        Found::Symlink
+        PathKind::Symlink
     } else {
-        Found::Special
+        PathKind::Special
     }
 }
 

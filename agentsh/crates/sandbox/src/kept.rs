@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::control::{decoded, encoded};
 use super::host::SmallTree;
-use super::plan::{Access, Kind, Mount, Source, What};
+use super::plan::{Access, Kind, Mount, NodeContent, Source};
 use super::{proc_file, small_file};
 use crate::types::FileKey;
 
@@ -116,7 +116,10 @@ pub struct InUse(#[expect(dead_code, reason = "it holds the lock")] File);
 pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUse>> {
     const ETC: &str = "/etc";
     let is_made = |mount: &Mount| {
-        matches!(mount.what, What::Directory { .. } | What::File { .. } | What::Symlink { .. })
+        matches!(
+            mount.what,
+            NodeContent::Directory { .. } | NodeContent::File { .. } | NodeContent::Symlink { .. }
+        )
     };
     let in_etc = |mount: &&Mount| mount.target.starts_with(ETC) && mount.target != Path::new(ETC);
     let others = mounts.iter().filter(in_etc).filter(|mount| !is_made(mount));
@@ -125,7 +128,7 @@ pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUs
         target.ancestors().skip(usize::from(!itself)).any(|above| others.contains(above))
     };
     let is_kept = |mount: &Mount| in_etc(&mount) && is_made(mount) && !is_below_other(&mount.target, true);
-    let mut entries: BTreeMap<&Path, &What> = BTreeMap::new();
+    let mut entries: BTreeMap<&Path, &NodeContent> = BTreeMap::new();
     for mount in mounts.iter().filter(|mount| is_kept(mount)) {
         entries.insert(&mount.target, &mount.what);
     }
@@ -135,11 +138,12 @@ pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUs
     }
     // Where the others are mounted.
     let (directory, file) =
-        (What::Directory { mode: 0o755 }, What::File { content: Vec::new(), mode: 0o444 });
+        (NodeContent::Directory { mode: 0o755 }, NodeContent::File { content: Vec::new(), mode: 0o444 });
     for mount in
         mounts.iter().filter(in_etc).filter(|mount| !is_made(mount) && !is_below_other(&mount.target, false))
     {
-        let is_file = matches!(mount.what, What::Bind { kind: Kind::File, .. } | What::Copy { .. });
+        let is_file =
+            matches!(mount.what, NodeContent::Bind { kind: Kind::File, .. } | NodeContent::Copy { .. });
         entries.insert(&mount.target, if is_file { &file } else { &directory });
     }
     let (path, in_use) = kept(&state.join("etc"), &entries)?;
@@ -147,13 +151,13 @@ pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUs
     let at = mounts.iter().position(|mount| in_etc(&mount)).unwrap_or_default();
     mounts.retain(|mount| !is_kept(mount));
     let source = Source::Path { path, expect: None, no_links: false };
-    let what = What::Bind { source, access: Access::ReadOnly, kind: Kind::Directory };
+    let what = NodeContent::Bind { source, access: Access::ReadOnly, kind: Kind::Directory };
     mounts.insert(at, Mount { target: ETC.into(), what });
     Ok(Some(in_use))
 }
 
 /// The directory with these entries, made if it is missing.
-fn kept(place: &Path, entries: &BTreeMap<&Path, &What>) -> io::Result<(PathBuf, InUse)> {
+fn kept(place: &Path, entries: &BTreeMap<&Path, &NodeContent>) -> io::Result<(PathBuf, InUse)> {
     // What was written before the machine was switched off may be on its disk in parts.
     let boot = proc_file::read("/proc/sys/kernel/random/boot_id")?;
     let hash: String = agentsh_base::hex(hash(&encoded(&(boot, entries))?).iter().take(16));
@@ -181,7 +185,7 @@ fn kept(place: &Path, entries: &BTreeMap<&Path, &What>) -> io::Result<(PathBuf, 
     Ok((path, InUse(locked)))
 }
 
-fn make(root: &Path, entries: &BTreeMap<&Path, &What>) -> io::Result<()> {
+fn make(root: &Path, entries: &BTreeMap<&Path, &NodeContent>) -> io::Result<()> {
     let set_mode = |path: &Path, mode: u32| std::fs::set_permissions(path, Permissions::from_mode(mode));
     let make_directory = |path: &Path| -> io::Result<()> {
         for above in
@@ -204,15 +208,15 @@ fn make(root: &Path, entries: &BTreeMap<&Path, &What>) -> io::Result<()> {
             make_directory(above)?;
         }
         match what {
-            What::Directory { mode } => {
+            NodeContent::Directory { mode } => {
                 make_directory(&path)?;
                 directories.push((path, *mode));
             }
-            What::File { content, mode } => {
+            NodeContent::File { content, mode } => {
                 std::fs::write(&path, content)?;
                 set_mode(&path, *mode)?;
             }
-            What::Symlink { to } => std::os::unix::fs::symlink(to, &path)?,
+            NodeContent::Symlink { to } => std::os::unix::fs::symlink(to, &path)?,
             _ => {}
         }
     }
@@ -242,17 +246,17 @@ mod tests {
     use super::*;
     use crate::host::Small;
 
-    fn mount(target: &str, what: What) -> Mount {
+    fn mount(target: &str, what: NodeContent) -> Mount {
         Mount { target: target.into(), what }
     }
 
-    fn file(content: &str) -> What {
-        What::File { content: content.into(), mode: 0o644 }
+    fn file(content: &str) -> NodeContent {
+        NodeContent::File { content: content.into(), mode: 0o644 }
     }
 
-    fn bind(kind: Kind) -> What {
+    fn bind(kind: Kind) -> NodeContent {
         let source = Source::Path { path: "/x".into(), expect: None, no_links: false };
-        What::Bind { source, access: Access::ReadOnly, kind }
+        NodeContent::Bind { source, access: Access::ReadOnly, kind }
     }
 
     fn plan() -> Vec<Mount> {
@@ -261,13 +265,13 @@ mod tests {
         mounts.insert(0, mount("/etc/alternatives", bind(Kind::Directory)));
         mounts.insert(0, mount("/usr", bind(Kind::Directory)));
         mounts.extend([
-            mount("/etc/empty", What::Directory { mode: 0o700 }),
-            mount("/etc/deep/link", What::Symlink { to: "../0".into() }),
+            mount("/etc/empty", NodeContent::Directory { mode: 0o700 }),
+            mount("/etc/deep/link", NodeContent::Symlink { to: "../0".into() }),
             mount("/etc/ssl/certs", bind(Kind::Directory)),
             mount("/etc/ssl/certs/own", file("covers")),
             mount("/etc/cache", bind(Kind::File)),
             mount("/etc/0", file("later")),
-            mount("/tmp", What::Tmpfs { bytes: 1, mode: 0o755 }),
+            mount("/tmp", NodeContent::Tmpfs { bytes: 1, mode: 0o755 }),
         ]);
         mounts
     }
@@ -290,7 +294,9 @@ mod tests {
                 "/tmp"
             ]
         );
-        let What::Bind { source: Source::Path { path, .. }, .. } = &mounts[1].what else { unreachable!() };
+        let NodeContent::Bind { source: Source::Path { path, .. }, .. } = &mounts[1].what else {
+            unreachable!()
+        };
         assert_eq!(std::fs::read_to_string(path.join("0")).unwrap(), "later");
         assert_eq!(std::fs::read_to_string(path.join("deep/link")).unwrap(), "later");
         assert_eq!(path.join("empty").metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -335,7 +341,8 @@ mod tests {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let Some((_made, Mount { what: What::Bind { source: Source::Path { path, .. }, .. }, .. })) = in_use
+        let Some((_made, Mount { what: NodeContent::Bind { source: Source::Path { path, .. }, .. }, .. })) =
+            in_use
         else {
             unreachable!()
         };

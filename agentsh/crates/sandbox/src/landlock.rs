@@ -16,7 +16,7 @@ use landlock::{
 
 use rustix::fs::{FileType, OFlags};
 
-use super::plan::{Kind, LandlockAccess, LandlockRule, Mount, Tier, What};
+use super::plan::{Kind, LandlockAccess, LandlockRule, Mount, NodeContent, Tier};
 use super::report::{Enforcement, State};
 use super::stage::{At, StageError};
 
@@ -70,7 +70,7 @@ pub fn apply(
 /// Without rules that say again what one for a directory above them says: a right holds for all that lies below, other
 /// mounts included.
 fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRule> {
-    let places: BTreeMap<&Path, &What> =
+    let places: BTreeMap<&Path, &NodeContent> =
         mounts.iter().map(|mount| (mount.target.as_path(), &mount.what)).collect();
     let all = AccessFs::from_all(ASKED);
     let mut given: BTreeMap<&Path, BitFlags<AccessFs>> = BTreeMap::new();
@@ -80,7 +80,7 @@ fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRu
         // A message queue is opened past the place at which its file system is mounted.
         let is_by_path = matches!(
             places.get(rule.path.as_path()),
-            Some(What::Bind { .. } | What::Tmpfs { .. } | What::Overlay { .. })
+            Some(NodeContent::Bind { .. } | NodeContent::Tmpfs { .. } | NodeContent::Overlay { .. })
         );
         let mut above = rule.path.ancestors().skip(1).filter(|_| is_by_path);
         let gives = |above: &Path| given.get(above).is_some_and(|given| given.contains(wanted));
@@ -94,14 +94,16 @@ fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRu
 
 /// Whether the way from a mount to one below it has only mount points and directories of the sandbox's own on it, none of which
 /// is a link.
-fn leads_to(above: &Path, below: &Path, places: &BTreeMap<&Path, &What>) -> bool {
+fn leads_to(above: &Path, below: &Path, places: &BTreeMap<&Path, &NodeContent>) -> bool {
     let between: Vec<&Path> = below.ancestors().skip(1).take_while(|path| *path != above).collect();
     let mut is_own = false;
     for (at, path) in std::iter::once(above).chain(between.into_iter().rev()).enumerate() {
         match places.get(path) {
-            Some(What::Tmpfs { .. }) => is_own = true,
-            Some(What::Bind { kind: Kind::Directory, .. } | What::Overlay { .. }) => is_own = false,
-            None | Some(What::Directory { .. }) if is_own && at > 0 => {}
+            Some(NodeContent::Tmpfs { .. }) => is_own = true,
+            Some(NodeContent::Bind { kind: Kind::Directory, .. } | NodeContent::Overlay { .. }) => {
+                is_own = false
+            }
+            None | Some(NodeContent::Directory { .. }) if is_own && at > 0 => {}
             _ => return false,
         }
     }
@@ -216,13 +218,13 @@ mod tests {
     use super::*;
     use crate::plan::{Access as Shown, Source};
 
-    fn mount(target: &str, what: What) -> Mount {
+    fn mount(target: &str, what: NodeContent) -> Mount {
         Mount { target: target.into(), what }
     }
 
-    fn bind() -> What {
+    fn bind() -> NodeContent {
         let source = Source::Path { path: "/x".into(), expect: None, no_links: true };
-        What::Bind { source, access: Shown::ReadWrite, kind: Kind::Directory }
+        NodeContent::Bind { source, access: Shown::ReadWrite, kind: Kind::Directory }
     }
 
     #[test]
@@ -245,14 +247,14 @@ mod tests {
             write("/srv/b", true),
         ];
         let mounts = [
-            mount("/dev", What::Tmpfs { bytes: 1, mode: 0o755 }),
-            mount("/dev/mqueue", What::Mqueue),
-            mount("/home", What::Tmpfs { bytes: 1, mode: 0o700 }),
+            mount("/dev", NodeContent::Tmpfs { bytes: 1, mode: 0o755 }),
+            mount("/dev/mqueue", NodeContent::Mqueue),
+            mount("/home", NodeContent::Tmpfs { bytes: 1, mode: 0o700 }),
             mount("/home/p", bind()),
             mount("/home/p/.git", bind()),
             mount("/home/.cache/pip", bind()),
             mount("/home/p/a/b", bind()),
-            mount("/home/link", What::Symlink { to: "/srv".into() }),
+            mount("/home/link", NodeContent::Symlink { to: "/srv".into() }),
             mount("/home/link/b", bind()),
             mount("/srv", bind()),
             mount("/srv/b", bind()),

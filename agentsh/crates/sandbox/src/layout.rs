@@ -8,9 +8,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::host::{Found, Host};
+use super::host::{Host, PathKind};
 use super::listed_host::ListedHost;
-use super::plan::{Access, Executable, Kind, LandlockRule, Mount, PROJECT_LAYER, Source, What};
+use super::plan::{Access, Executable, Kind, LandlockRule, Mount, NodeContent, PROJECT_LAYER, Source};
 use super::spec::{PathRules, Placed, SandboxSpec};
 use crate::policy::{Ruled, builtin_paths};
 
@@ -146,13 +146,13 @@ impl<'a> Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn push(&mut self, target: impl Into<PathBuf>, what: What) {
+    fn push(&mut self, target: impl Into<PathBuf>, what: NodeContent) {
         self.layout.mounts.push(Mount { target: target.into(), what });
     }
 
     fn bind(&mut self, path: &Path, access: Access, kind: Kind) {
         let source = self.source(path);
-        self.push(path, What::Bind { source, access, kind });
+        self.push(path, NodeContent::Bind { source, access, kind });
     }
 
     /// Below what sandboxes may write, links are not followed: one could be put there at any time.
@@ -216,8 +216,9 @@ impl Builder<'_> {
         let mut guards = on_top(std::mem::replace(&mut self.layout.mounts, before));
         if rules.layer.is_some() {
             // A grant around the project guards what it finds below.
-            guards
-                .retain(|mount| !self.is_layered(&mount.target) || !matches!(mount.what, What::Bind { .. }));
+            guards.retain(|mount| {
+                !self.is_layered(&mount.target) || !matches!(mount.what, NodeContent::Bind { .. })
+            });
             let placeholders = std::mem::take(&mut self.layout.placeholders);
             let kept = placeholders.into_iter().filter(|(path, _)| !self.is_layered(path));
             self.layout.placeholders = kept.collect();
@@ -240,17 +241,17 @@ impl Builder<'_> {
         let mut placed_home = grants.contains_key(&rules.home);
         for (path, access) in &placed {
             if !placed_home && *path > rules.home {
-                self.push(&rules.home, What::Tmpfs { bytes: rules.private_bytes, mode: 0o700 });
+                self.push(&rules.home, NodeContent::Tmpfs { bytes: rules.private_bytes, mode: 0o700 });
                 placed_home = true;
             }
             self.grant(path, *access);
         }
         if !placed_home {
-            self.push(&rules.home, What::Tmpfs { bytes: rules.private_bytes, mode: 0o700 });
+            self.push(&rules.home, NodeContent::Tmpfs { bytes: rules.private_bytes, mode: 0o700 });
         }
         if rules.has_project_directory && self.project_access.is_none() {
             // The agent starts there, even if it may see only parts of it.
-            self.push(&rules.project, What::Directory { mode: 0o755 });
+            self.push(&rules.project, NodeContent::Directory { mode: 0o755 });
         }
         let holds = self.layout.mounts.iter().filter(|mount| {
             held.contains(&mount.target) || granted_in_writable(&self.granted, &mount.target)
@@ -269,12 +270,12 @@ impl Builder<'_> {
             return;
         }
         match self.host.look(path) {
-            Some(Found::Directory) => self.bind(path, access, Kind::Directory),
-            Some(Found::File) => self.bind(path, access, Kind::File),
-            Some(Found::Symlink | Found::Special) => {
+            Some(PathKind::Directory) => self.bind(path, access, Kind::Directory),
+            Some(PathKind::File) => self.bind(path, access, Kind::File),
+            Some(PathKind::Symlink | PathKind::Special) => {
                 self.refuse(path, "not a file or a directory");
             }
-            Some(Found::Closed) => {
+            Some(PathKind::Closed) => {
                 self.refuse(path, "it cannot be looked at: a directory above it is closed")
             }
             None => self.refuse(path, "does not exist"),
@@ -288,8 +289,8 @@ impl Builder<'_> {
     fn program(&mut self, spec: &SandboxSpec) {
         for grant in self.rules.own.iter().map(|own| &own.value) {
             match self.host.look(&grant.path) {
-                Some(Found::Directory) => self.bind(&grant.path, grant.access, Kind::Directory),
-                Some(Found::File) => self.bind(&grant.path, grant.access, Kind::File),
+                Some(PathKind::Directory) => self.bind(&grant.path, grant.access, Kind::Directory),
+                Some(PathKind::File) => self.bind(&grant.path, grant.access, Kind::File),
                 _ => {}
             }
         }
@@ -300,12 +301,14 @@ impl Builder<'_> {
         }
         for file in &spec.process.pinned {
             let what = match &file.bytes {
-                PinnedBytes::InPlace(key) => What::Bind {
+                PinnedBytes::InPlace(key) => NodeContent::Bind {
                     source: Source::Path { path: file.path.clone(), expect: Some(*key), no_links: false },
                     access: Access::ReadOnly,
                     kind: Kind::File,
                 },
-                PinnedBytes::Copied { from } => What::Copy { from: *from, executable: file.executable },
+                PinnedBytes::Copied { from } => {
+                    NodeContent::Copy { from: *from, executable: file.executable }
+                }
             };
             self.push(&file.path, what);
         }
@@ -314,7 +317,7 @@ impl Builder<'_> {
     fn is_shown_for_program(&self, root: &Path) -> bool {
         !is_system(root)
             && !root.starts_with(&self.rules.project)
-            && self.host.look(root) == Some(Found::Directory)
+            && self.host.look(root) == Some(PathKind::Directory)
     }
 
     /// Links lie between what is shown: what is bound has its own, and where something is placed lies a directory.
@@ -326,11 +329,11 @@ impl Builder<'_> {
             own.links.iter().filter(|(link, _)| !placed.iter().any(|path| path.starts_with(link)))
         {
             let is_there = |mount: &Mount| match &mount.what {
-                What::Directory { .. } | What::Tmpfs { .. } => mount.target == *link,
+                NodeContent::Directory { .. } | NodeContent::Tmpfs { .. } => mount.target == *link,
                 _ => link.starts_with(&mount.target),
             };
             if !self.layout.mounts.iter().any(is_there) {
-                self.push(link, What::Symlink { to: to.clone() });
+                self.push(link, NodeContent::Symlink { to: to.clone() });
             }
         }
     }
@@ -363,7 +366,7 @@ impl Builder<'_> {
             "GIT_CONFIG_KEY_0=core.excludesFile".to_owned(),
             format!("GIT_CONFIG_VALUE_0={}", list.display()),
         ]);
-        self.push(list, What::File { content: names.concat().into_bytes(), mode: 0o444 });
+        self.push(list, NodeContent::File { content: names.concat().into_bytes(), mode: 0o444 });
     }
 
     /// Below the project that is a layer, by a path as it was written or with links followed.
@@ -378,7 +381,7 @@ impl Builder<'_> {
         let (Some(layer), Some(_)) = (&self.rules.layer, self.project_access) else { return };
         let project = self.real(&self.rules.project).unwrap_or_else(|| self.rules.project.clone());
         for mount in &mut self.layout.mounts {
-            let What::Bind { source, .. } = &mut mount.what else { continue };
+            let NodeContent::Bind { source, .. } = &mut mount.what else { continue };
             let Source::Path { path, expect: None, .. } = source else { continue };
             let below = path.strip_prefix(&project).or_else(|_| path.strip_prefix(&self.rules.project));
             if let Ok(below) = below.map(Path::to_owned) {
@@ -388,7 +391,7 @@ impl Builder<'_> {
         if let ProjectLayer::Own(directory) = layer {
             let lower = Source::Path { path: project, expect: None, no_links: true };
             let layer = Source::Path { path: directory.clone(), expect: None, no_links: false };
-            let what = What::Overlay { lower, layer, or_upper: false };
+            let what = NodeContent::Overlay { lower, layer, or_upper: false };
             self.layout.mounts.insert(0, Mount { target: PROJECT_LAYER.into(), what });
         }
     }
@@ -404,7 +407,8 @@ fn granted_in_writable(granted: &BTreeMap<PathBuf, Access>, target: &Path) -> bo
 /// What is writable first, from the shortest path to the longest: whatever names it, it never lies on top of what is
 /// read-only or hidden.
 fn on_top(guards: Vec<Mount>) -> Vec<Mount> {
-    let is_writable = |mount: &Mount| matches!(&mount.what, What::Bind { access: Access::ReadWrite, .. });
+    let is_writable =
+        |mount: &Mount| matches!(&mount.what, NodeContent::Bind { access: Access::ReadWrite, .. });
     let (mut writable, others): (Vec<_>, Vec<_>) = guards.into_iter().partition(is_writable);
     writable.sort_by(|one, other| one.target.cmp(&other.target));
     writable.dedup();

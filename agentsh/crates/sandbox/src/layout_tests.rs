@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::RealHost;
 use crate::layout::{Layout, OWN_DIRECTORY, StandIn, layout};
-use crate::plan::{Access, Executable, Kind, LandlockAccess, What};
+use crate::plan::{Access, Executable, Kind, LandlockAccess, NodeContent};
 use crate::policy::Ruled;
 use crate::spec::{Elsewhere, Feature, Grant, ProcessKind, SandboxSpec};
 use crate::testing::{self, FakeHost};
@@ -42,7 +42,7 @@ fn grant(path: &str, access: Access) -> Ruled<Grant> {
 }
 
 /// What lies at a path in the end: the last mount counts.
-fn at<'l>(layout: &'l Layout, path: &str) -> Option<&'l What> {
+fn at<'l>(layout: &'l Layout, path: &str) -> Option<&'l NodeContent> {
     layout.mounts.iter().rev().find(|mount| mount.target == Path::new(path)).map(|mount| &mount.what)
 }
 
@@ -57,7 +57,7 @@ fn order(layout: &Layout, path: &str) -> usize {
 #[track_caller]
 fn is_bound(layout: &Layout, path: &str, wanted: Access) {
     match at(layout, path) {
-        Some(What::Bind { access, .. }) => assert_eq!(*access, wanted, "{path}"),
+        Some(NodeContent::Bind { access, .. }) => assert_eq!(*access, wanted, "{path}"),
         other => panic!("{path}: {other:?}"),
     }
 }
@@ -65,7 +65,7 @@ fn is_bound(layout: &Layout, path: &str, wanted: Access) {
 #[track_caller]
 fn is_hidden(layout: &Layout, path: &str) {
     match at(layout, path) {
-        Some(What::Tmpfs { mode: 0o555, .. } | What::File { mode: 0, .. }) => {}
+        Some(NodeContent::Tmpfs { mode: 0o555, .. } | NodeContent::File { mode: 0, .. }) => {}
         other => panic!("{path}: {other:?}"),
     }
 }
@@ -88,12 +88,12 @@ fn grants_lie_from_the_shortest_to_the_longest_and_the_home_is_private() {
     is_bound(&layout, "/srv", Access::ReadWrite);
     is_bound(&layout, "/data", Access::ReadOnly);
     is_bound(&layout, "/home/u/project/docs", Access::ReadOnly);
-    assert!(matches!(at(&layout, HOME), Some(What::Tmpfs { mode: 0o700, .. })));
+    assert!(matches!(at(&layout, HOME), Some(NodeContent::Tmpfs { mode: 0o700, .. })));
     assert!(order(&layout, "/data") < order(&layout, HOME));
     assert!(order(&layout, HOME) < order(&layout, PROJECT));
     assert!(order(&layout, PROJECT) < order(&layout, "/home/u/project/docs"));
     assert_eq!(at(&layout, "/home/u/notes"), None);
-    assert!(matches!(at(&layout, "/bin"), Some(What::Symlink { to }) if to == Path::new("usr/bin")));
+    assert!(matches!(at(&layout, "/bin"), Some(NodeContent::Symlink { to }) if to == Path::new("usr/bin")));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn git_does_not_list_stand_ins_unless_it_was_told_something_else() {
     let signs = ["/home/u/.claude/", "/home/u/.vscode/"];
     let layout =
         spec(|spec| spec.paths.with_stand_in = [Path::new(PROJECT).join(".mcp.json")].into())(&signs);
-    let Some(What::File { content, .. }) = at(&layout, &list) else { panic!("{:?}", layout.mounts) };
+    let Some(NodeContent::File { content, .. }) = at(&layout, &list) else { panic!("{:?}", layout.mounts) };
     let names = String::from_utf8(content.clone()).unwrap();
     assert!(names.lines().any(|name| name == ".claude"), "{names}");
     // A socket is seen by no git.
@@ -307,7 +307,7 @@ fn landlock_opens_what_is_writable_and_nothing_beyond() {
     assert!(
         matches!(&layout.executable, Executable::Below(paths) if paths.contains(&"/usr/bin/true".into()))
     );
-    assert!(matches!(at(&layout, "/run/beyond"), Some(What::Bind { kind: Kind::Directory, .. })));
+    assert!(matches!(at(&layout, "/run/beyond"), Some(NodeContent::Bind { kind: Kind::Directory, .. })));
 }
 
 #[test]

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::git_config::GitConfig;
-use crate::host::{Found, Host, Links, MAX_NAMES, Modules, Repositories, SmallTree};
+use crate::host::{Host, Links, MAX_NAMES, Modules, PathKind, Repositories, SmallTree};
 
 /// A directory is read when so many names in it were asked for: reading takes five system calls.
 const LOOKS_BEFORE_LISTING: usize = 4;
 
 #[derive(Debug)]
 struct Listing {
-    names: Vec<(OsString, Found)>,
-    kinds: HashMap<OsString, Found>,
+    names: Vec<(OsString, PathKind)>,
+    kinds: HashMap<OsString, PathKind>,
 }
 
 #[derive(Debug)]
-enum Known {
+enum DirectoryState {
     Asked(usize),
     Listed(Rc<Listing>),
     /// It cannot be read, or is too large, or does not tell what its entries are.
@@ -30,7 +30,7 @@ enum Known {
 /// Answers from what it has read, and asks the host for everything else.
 pub struct ListedHost<'h> {
     host: &'h dyn Host,
-    known: RefCell<HashMap<PathBuf, Known>>,
+    known: RefCell<HashMap<PathBuf, DirectoryState>>,
 }
 
 impl<'h> ListedHost<'h> {
@@ -44,7 +44,7 @@ impl<'h> ListedHost<'h> {
     pub fn exists(&self, path: &Path) -> bool {
         match self.look(path) {
             None => false,
-            Some(Found::Symlink | Found::Closed) => path.exists(),
+            Some(PathKind::Symlink | PathKind::Closed) => path.exists(),
             Some(_) => true,
         }
     }
@@ -53,8 +53,8 @@ impl<'h> ListedHost<'h> {
     #[must_use]
     pub fn is_file(&self, path: &Path) -> bool {
         match self.look(path) {
-            Some(Found::File) => true,
-            Some(Found::Symlink) => path.is_file(),
+            Some(PathKind::File) => true,
+            Some(PathKind::Symlink) => path.is_file(),
             _ => false,
         }
     }
@@ -70,17 +70,17 @@ impl<'h> ListedHost<'h> {
         let mut way =
             path.ancestors().skip(1).map_while(|on_the_way| Some((on_the_way.parent()?, on_the_way)));
         way.any(|(above, on_the_way)| {
-            let Some(Known::Listed(listing)) = known.get(above) else { return false };
+            let Some(DirectoryState::Listed(listing)) = known.get(above) else { return false };
             let kind = on_the_way.file_name().and_then(|name| listing.kinds.get(name));
-            matches!(kind, None | Some(Found::File | Found::Special))
+            matches!(kind, None | Some(PathKind::File | PathKind::Special))
         })
     }
 
     fn list(&self, directory: &Path) -> Option<Rc<Listing>> {
         let names = self.host.names(directory).filter(|names| names.len() < MAX_NAMES)?;
         // A directory may be read and not entered: then nothing in it can be looked at.
-        let may_enter = |(name, _): &(OsString, Found)| {
-            self.host.look(&directory.join(name)).is_some_and(|found| found != Found::Closed)
+        let may_enter = |(name, _): &(OsString, PathKind)| {
+            self.host.look(&directory.join(name)).is_some_and(|found| found != PathKind::Closed)
         };
         if !names.first().is_none_or(may_enter) {
             return None;
@@ -92,16 +92,16 @@ impl<'h> ListedHost<'h> {
     /// The listing of a directory, if it was read or has been asked about often enough.
     fn listing(&self, directory: &Path, looks_before: usize) -> Option<Rc<Listing>> {
         let asked = match self.known.borrow().get(directory) {
-            Some(Known::Listed(listing)) => return Some(Rc::clone(listing)),
-            Some(Known::Opaque) => return None,
-            Some(Known::Asked(times)) => *times,
+            Some(DirectoryState::Listed(listing)) => return Some(Rc::clone(listing)),
+            Some(DirectoryState::Opaque) => return None,
+            Some(DirectoryState::Asked(times)) => *times,
             None => 0,
         };
         let listing = if asked < looks_before { None } else { self.list(directory) };
         let known = match &listing {
-            _ if asked < looks_before => Known::Asked(asked + 1),
-            Some(listing) => Known::Listed(Rc::clone(listing)),
-            None => Known::Opaque,
+            _ if asked < looks_before => DirectoryState::Asked(asked + 1),
+            Some(listing) => DirectoryState::Listed(Rc::clone(listing)),
+            None => DirectoryState::Opaque,
         };
         self.known.borrow_mut().insert(directory.to_owned(), known);
         listing
@@ -109,7 +109,7 @@ impl<'h> ListedHost<'h> {
 }
 
 impl Host for ListedHost<'_> {
-    fn look(&self, path: &Path) -> Option<Found> {
+    fn look(&self, path: &Path) -> Option<PathKind> {
         if self.is_below_nothing(path) {
             return None;
         }
@@ -117,12 +117,12 @@ impl Host for ListedHost<'_> {
         let (Some(listing), Some(name)) = (listing, path.file_name()) else { return self.host.look(path) };
         match listing.kinds.get(name) {
             // Some file systems do not say what an entry is.
-            Some(Found::Closed) => self.host.look(path),
+            Some(PathKind::Closed) => self.host.look(path),
             found => found.copied(),
         }
     }
 
-    fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>> {
+    fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
         match self.listing(directory, 0) {
             Some(listing) => Some(listing.names.clone()),
             None => self.host.names(directory),
@@ -217,7 +217,7 @@ mod tests {
                 assert_eq!(listed.look(&path), real.look(&path), "{name}");
             }
         }
-        assert!(matches!(listed.known.borrow().get(place.path()), Some(Known::Listed(_))));
+        assert!(matches!(listed.known.borrow().get(place.path()), Some(DirectoryState::Listed(_))));
         assert!(listed.is_below_nothing(&place.path().join("missing/below")));
         assert!(!listed.is_below_nothing(&place.path().join("directory/below")));
         assert!(listed.exists(&place.path().join("file")) && !listed.exists(&place.path().join("link")));

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::control::{self, Answer, Cause, Order};
 use super::init;
 use super::mount_calls::{attach, open_in, open_path, relative, restrict, tmpfs};
-use super::plan::{Access, Executable, Identity, Mount, Source, What};
+use super::plan::{Access, Executable, Identity, Mount, NodeContent, Source};
 use super::stage::{At, StageError};
 use super::zygote::Zygote;
 
@@ -86,7 +86,7 @@ pub fn mend(
         let mut mounts = some.to_vec();
         let mut of_these: Vec<BorrowedFd<'_>> = Vec::new();
         for mount in &mut mounts {
-            if let What::Bind { source: Source::Detached(index), .. } = &mut mount.what {
+            if let NodeContent::Bind { source: Source::Detached(index), .. } = &mut mount.what {
                 of_these.extend(passed.get(*index).map(AsFd::as_fd));
                 *index = of_these.len().saturating_sub(1);
             }
@@ -175,7 +175,7 @@ fn make(
     attach(copies.as_fd(), scaffold.as_fd()).at("mount a directory for copies")?;
     let copies = File::open("/tmp").at("open the directory for copies")?;
     for (index, (mount, source)) in mounts.iter().zip(&mut sources).enumerate() {
-        if let What::File { content, mode } = &mount.what {
+        if let NodeContent::File { content, mode } = &mount.what {
             let copy = copied(copies.as_fd(), &index.to_string(), content, *mode);
             *source = Some(copy.on("copy", mount.target.display())?);
         }
@@ -187,7 +187,7 @@ fn make(
         let target = &mount.target;
         let tree = match (&mount.what, source) {
             (_, Some(tree)) => tree,
-            (What::Tmpfs { bytes, mode }, None) => {
+            (NodeContent::Tmpfs { bytes, mode }, None) => {
                 tmpfs(*bytes, *mode, executable.holds(target)).on("make tmpfs", target.display())?
             }
             _ => continue,
@@ -203,7 +203,7 @@ fn opened(
     executable: &Executable,
     passed: &mut [Option<OwnedFd>],
 ) -> Result<Option<OwnedFd>, StageError> {
-    let What::Bind { source, access, .. } = &mount.what else { return Ok(None) };
+    let NodeContent::Bind { source, access, .. } = &mount.what else { return Ok(None) };
     let restrictions = (*access, executable.holds(&mount.target));
     let tree = match source {
         Source::Path { path, expect, no_links } => {

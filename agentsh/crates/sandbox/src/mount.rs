@@ -14,7 +14,7 @@ use super::mount_calls::{
     attach, close_together, filesystem, mount_new, open_directory, open_in, open_path, overlay, parent_of,
     relative, restrict, tmpfs_options,
 };
-use super::plan::{Access, Executable, Kind, Mount, PROJECT_LAYER, Source, UPPER, WORK, What};
+use super::plan::{Access, Executable, Kind, Mount, NodeContent, PROJECT_LAYER, Source, UPPER, WORK};
 use super::report::{Enforcement, State};
 use super::sealed;
 use super::stage::{At, StageError};
@@ -68,13 +68,15 @@ pub fn open_sources(
             Ok(Some(tree))
         };
         let source = match &mount.what {
-            What::Bind { source, access, .. } => open(source, *access, executable.holds(&mount.target))?,
-            What::Overlay { lower, layer, .. } => {
+            NodeContent::Bind { source, access, .. } => {
+                open(source, *access, executable.holds(&mount.target))?
+            }
+            NodeContent::Overlay { lower, layer, .. } => {
                 // What may be executed is said of what is mounted on top.
                 layers.extend(open(layer, Access::ReadWrite, true)?.map(|tree| (index, tree)));
                 open(lower, Access::ReadOnly, true)?
             }
-            What::Copy { from, .. } => Some(take(*from)?),
+            NodeContent::Copy { from, .. } => Some(take(*from)?),
             _ => None,
         };
         opened.extend(source.map(|source| (index, source)));
@@ -119,7 +121,7 @@ impl Root {
         for (index, mount) in mounts.iter().enumerate() {
             let source = sources.opened.remove(&index);
             match &mount.what {
-                What::Overlay { or_upper, .. } => {
+                NodeContent::Overlay { or_upper, .. } => {
                     let layers = (source, sources.layers.remove(&index));
                     short.extend(tree.layer(&mount.target, layers, *or_upper)?);
                 }
@@ -178,7 +180,7 @@ struct Tree<'r> {
 }
 
 /// Where something is to be mounted.
-enum Place {
+enum MountTarget {
     Opened(OwnedFd, Kind),
     /// In a directory of the sandbox's own: its name is enough.
     Made,
@@ -206,10 +208,10 @@ impl<'r> Tree<'r> {
     fn make(&mut self, mount: &Mount, source: Option<OwnedFd>) -> Result<(), StageError> {
         let target = &mount.target;
         match &mount.what {
-            What::Directory { mode } => {
+            NodeContent::Directory { mode } => {
                 self.place(target, Kind::Directory, *mode)?;
             }
-            What::Symlink { to } => {
+            NodeContent::Symlink { to } => {
                 let made = match self.own_parent(target)? {
                     Some((parent, name)) => rustix::fs::symlinkat(to, parent, name),
                     None => {
@@ -223,22 +225,22 @@ impl<'r> Tree<'r> {
                     other => other.on("make symlink", target.display())?,
                 }
             }
-            What::File { content, mode } => self.generate(target, content, *mode)?,
-            What::Tmpfs { bytes, mode } => {
+            NodeContent::File { content, mode } => self.generate(target, content, *mode)?,
+            NodeContent::Tmpfs { bytes, mode } => {
                 self.mount(c"tmpfs", &tmpfs_options(*bytes, *mode), target, *mode)?;
             }
-            What::Bind { source: Source::Layer { below }, access, kind } => {
+            NodeContent::Bind { source: Source::Layer { below }, access, kind } => {
                 let tree = self.part_of_layer(below, *access, target)?;
                 let at = self.place(target, *kind, 0o755)?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
-            What::Bind { kind, .. } => {
+            NodeContent::Bind { kind, .. } => {
                 let at = self.place(target, *kind, 0o755)?;
                 let tree = there(source).on("find", target.display())?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
                 self.done.push(tree);
             }
-            What::Copy { from, executable } => {
+            NodeContent::Copy { from, executable } => {
                 let memory = there(source).on("find the pinned bytes of", target.display())?;
                 let (name, mode) = (from.to_string(), if *executable { 0o555 } else { 0o444 });
                 let copy = self.new_copy(&name, mode).on("copy", target.display())?;
@@ -250,10 +252,10 @@ impl<'r> Tree<'r> {
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
             // Made by `layer`.
-            What::Overlay { .. } => {}
-            What::Proc => self.mount(c"proc", &[], target, 0o555)?,
-            What::Mqueue => self.mount(c"mqueue", &[], target, 0o755)?,
-            What::Devpts => {
+            NodeContent::Overlay { .. } => {}
+            NodeContent::Proc => self.mount(c"proc", &[], target, 0o555)?,
+            NodeContent::Mqueue => self.mount(c"mqueue", &[], target, 0o755)?,
+            NodeContent::Devpts => {
                 let options = [("ptmxmode", "0666"), ("mode", "0620"), ("max", MAX_TERMINALS)];
                 self.mount(c"devpts", &options.map(|(key, value)| (key, value.to_owned())), target, 0o755)?;
             }
@@ -277,7 +279,7 @@ impl<'r> Tree<'r> {
         };
         let at = self.place(target, Kind::Directory, mode)?;
         let is_own = target.parent().is_some_and(|above| self.made.contains(above));
-        if matches!(at, Place::Made) && is_own {
+        if matches!(at, MountTarget::Made) && is_own {
             // No part of the name is a link.
             let path = from_outside(target);
             mount_new(name, options, executable, &path).on("mount", target.display())?;
@@ -403,9 +405,9 @@ impl<'r> Tree<'r> {
 
     /// Where to mount, made if it is missing. Resolution never leaves the new root, whatever symlinks a bound tree
     /// holds, and a symlink at the end is not followed.
-    fn place(&mut self, target: &Path, kind: Kind, mode: u32) -> Result<Place, StageError> {
+    fn place(&mut self, target: &Path, kind: Kind, mode: u32) -> Result<MountTarget, StageError> {
         if kind == Kind::Directory && self.made.contains(target) {
-            return Ok(Place::Made);
+            return Ok(MountTarget::Made);
         }
         if let Some((parent, name)) = self.own_parent(target)? {
             match make_entry(parent, name, kind, mode) {
@@ -414,14 +416,14 @@ impl<'r> Tree<'r> {
                     if is_directory && target.parent().is_some_and(|above| self.made.contains(above)) {
                         self.made.insert(target.to_owned());
                     }
-                    return Ok(Place::Made);
+                    return Ok(MountTarget::Made);
                 }
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(error) => return Err(error).on("make mount point", target.display()),
             }
         } else {
             match open_in(self.root, target) {
-                Ok(found) => return Ok(Place::Opened(found, kind)),
+                Ok(found) => return Ok(MountTarget::Opened(found, kind)),
                 Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error).on("open mount point", target.display()),
             }
@@ -431,24 +433,24 @@ impl<'r> Tree<'r> {
                 .on("make mount point", target.display())?;
         }
         let found = open_in(self.root, target).on("open mount point", target.display())?;
-        Ok(Place::Opened(found, kind))
+        Ok(MountTarget::Opened(found, kind))
     }
 
     fn attach(
         &mut self,
         tree: BorrowedFd<'_>,
         target: &Path,
-        at: &Place,
+        at: &MountTarget,
         stage: &'static str,
     ) -> Result<(), StageError> {
         match at {
-            Place::Made => {
+            MountTarget::Made => {
                 let (parent, name) = there(self.own_parent(target)?).on(stage, target.display())?;
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 rustix::mount::move_mount(tree, "", parent, name, flags).on(stage, target.display())?;
                 self.cover(target);
             }
-            Place::Opened(at, kind) => {
+            MountTarget::Opened(at, kind) => {
                 // Behind a link it may be another name for a directory of ours. No file holds anything.
                 let may_be_own = *kind == Kind::Directory
                     && self.own.contains(&device(at.as_fd()).on("look at", target.display())?);
@@ -492,7 +494,7 @@ impl<'r> Tree<'r> {
         let file = self.new_copy(&copy, mode).on("write", target.display())?;
         write(file, content).on("write", target.display())?;
         let tree = self.copied(&copy, target).on("open the copy of", target.display())?;
-        self.attach(tree.as_fd(), target, &Place::Opened(at, Kind::File), "cover")
+        self.attach(tree.as_fd(), target, &MountTarget::Opened(at, Kind::File), "cover")
     }
 
     /// A new file below [`COPIES`].

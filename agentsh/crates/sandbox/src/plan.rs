@@ -106,11 +106,11 @@ pub struct Mount {
     /// Absolute path inside the sandbox.
     #[serde(with = "path_bytes")]
     pub target: PathBuf,
-    pub what: What,
+    pub what: NodeContent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum NodeContent {
     Directory {
         mode: u32,
     },

@@ -105,7 +105,7 @@ fn closed(session: BorrowedFd<'_>) -> bool {
 
 /// What happened to the program.
 #[derive(Default)]
-struct Seen {
+struct ProgramStatus {
     /// Its status.
     ended: Option<i32>,
     /// Whether it was stopped or continued last; None when neither happened.
@@ -113,11 +113,11 @@ struct Seen {
 }
 
 /// Collects every child that has ended, and looks whether the program was stopped or continued.
-fn reap(program: Pid) -> Seen {
+fn reap(program: Pid) -> ProgramStatus {
     /// Stops that a debugger sees are none.
     const JOB_CONTROL: [Signal; 4] = [Signal::SIGSTOP, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::WCONTINUED;
-    let mut seen = Seen::default();
+    let mut seen = ProgramStatus::default();
     loop {
         seen.ended = match waitpid(None, Some(flags)) {
             Ok(WaitStatus::Exited(pid, status)) if pid == program => Some(status),

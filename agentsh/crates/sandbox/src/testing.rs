@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use super::git_config::{self, GitConfig};
-use super::host::{Found, Host, Modules, Repositories, plain};
+use super::host::{Host, Modules, PathKind, Repositories, plain};
 use super::plan::{Access, Identity, Terminal};
 use super::spec::{GitEverywhere, PathRules, Placed, Process, ProcessKind, SandboxSpec};
 use crate::policy::builtin_paths::{GIT_BARE, GIT_COMMON, OTHER_REPOSITORIES};
@@ -159,17 +159,17 @@ impl FakeHost {
 }
 
 impl Host for FakeHost {
-    fn look(&self, path: &Path) -> Option<Found> {
+    fn look(&self, path: &Path) -> Option<PathKind> {
         self.looks.set(self.looks.get() + 1);
         Some(match self.entry(path)? {
             Entry::Directory | Entry::Closed if self.entries.get(path) == Some(&Entry::Closed) => {
-                Found::Directory
+                PathKind::Directory
             }
-            Entry::Directory => Found::Directory,
-            Entry::File(_) => Found::File,
-            Entry::Link(_) => Found::Symlink,
-            Entry::Special => Found::Special,
-            Entry::Closed => Found::Closed,
+            Entry::Directory => PathKind::Directory,
+            Entry::File(_) => PathKind::File,
+            Entry::Link(_) => PathKind::Symlink,
+            Entry::Special => PathKind::Special,
+            Entry::Closed => PathKind::Closed,
         })
     }
 
@@ -213,7 +213,7 @@ impl Host for FakeHost {
         out
     }
 
-    fn names(&self, directory: &Path) -> Option<Vec<(OsString, Found)>> {
+    fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
         if self.entries.get(directory) == Some(&Entry::Closed) {
             return None;
         }

@@ -45,7 +45,7 @@ fn pause(left: u64) -> Duration {
 #[must_use]
 pub fn used_bytes(pid: u32) -> u64 {
     let (mut resident, mut shared, mut tables) = (0, 0, 0);
-    let mut held = Held::default();
+    let mut held = OpenFiles::default();
     let mut open = vec![pid];
     // A process tree is finite; the bound only guards against one that grows while it is walked.
     for _ in 0..4096 {
@@ -78,12 +78,12 @@ fn page_tables(process: &Path) -> u64 {
 
 /// What processes hold open, each once however often it is held.
 #[derive(Default)]
-struct Held {
+struct OpenFiles {
     files: BTreeMap<(u64, u64), u64>,
     pipes: BTreeSet<Vec<u8>>,
 }
 
-impl Held {
+impl OpenFiles {
     fn add(&mut self, process: &Path) {
         let Ok(descriptors) = fs::read_dir(process.join("fd")) else { return };
         for descriptor in descriptors.flatten() {

@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{called, session, verdict};
 use crate::verify::SessionState;
 use crate::words::Action;
-use crate::{EventFilter, Heard, Reader};
+use crate::{EventFilter, Reader, TapMessage};
 
 async fn kinds(dir: &Path) -> Vec<String> {
     let mut reader = Reader::open(dir).await.unwrap().unwrap();
@@ -59,7 +59,7 @@ async fn subscribers_hear_what_is_on_disk_and_how_much_they_lost() {
     let mut quick = journal.subscribe();
     let mut slow = journal.subscribe();
     journal.record(called("a", 1));
-    let Some(Heard::Event(told)) = quick.next().await else { panic!("an event") };
+    let Some(TapMessage::Event(told)) = quick.next().await else { panic!("an event") };
     assert_eq!((told.seq, told.session, told.event()), (2, session(1), Some(called("a", 1))));
     assert_eq!(kinds(dir.path()).await.len(), 2);
     // Nobody waits for the slow one.
@@ -67,9 +67,9 @@ async fn subscribers_hear_what_is_on_disk_and_how_much_they_lost() {
         journal.record(called("many", id));
     }
     journal.close().await.unwrap();
-    let Some(Heard::Lost(lost)) = slow.next().await else { panic!("a loss") };
+    let Some(TapMessage::Lost(lost)) = slow.next().await else { panic!("a loss") };
     let mut heard = 0;
-    while let Some(Heard::Event(_)) = slow.next().await {
+    while let Some(TapMessage::Event(_)) = slow.next().await {
         heard += 1;
     }
     assert!(lost > 0 && lost + heard == 1001, "{lost} {heard}");

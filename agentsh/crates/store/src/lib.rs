@@ -48,5 +48,5 @@ pub use record::Record;
 pub use recorder::Recorder;
 pub use summary::Summary;
 pub use taint::TaintStore;
-pub use tap::{Heard, Subscription, Told};
+pub use tap::{CommittedEvent, Subscription, TapMessage};
 pub use verify::Verification;

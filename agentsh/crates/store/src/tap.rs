@@ -15,7 +15,7 @@ const WAITING: usize = 256;
 
 /// An event that is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct CommittedEvent {
     pub session: SessionId,
     /// Place in the session, from 1.
     pub seq: u64,
@@ -24,7 +24,7 @@ pub struct Told {
     pub body: String,
 }
 
-impl Told {
+impl CommittedEvent {
     #[must_use]
     pub fn event(&self) -> Option<Event> {
         record::parse(&serde_json::from_str(&self.body).ok()?)
@@ -33,31 +33,31 @@ impl Told {
 
 /// What a subscriber hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    Event(Arc<Told>),
+pub enum TapMessage {
+    Event(Arc<CommittedEvent>),
     /// It was too slow: so many events went by.
     Lost(u64),
 }
 
 /// Events in the order of the record.
 #[derive(Debug)]
-pub struct Subscription(broadcast::Receiver<Arc<Told>>);
+pub struct Subscription(broadcast::Receiver<Arc<CommittedEvent>>);
 
 impl Subscription {
     /// None when the journal is closed and everything was heard.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<TapMessage> {
         match self.0.recv().await {
-            Ok(told) => Some(Heard::Event(told)),
-            Err(RecvError::Lagged(lost)) => Some(Heard::Lost(lost)),
+            Ok(told) => Some(TapMessage::Event(told)),
+            Err(RecvError::Lagged(lost)) => Some(TapMessage::Lost(lost)),
             Err(RecvError::Closed) => None,
         }
     }
 
     /// What is there already; None when it is nothing.
-    pub fn heard(&mut self) -> Option<Heard> {
+    pub fn heard(&mut self) -> Option<TapMessage> {
         match self.0.try_recv() {
-            Ok(told) => Some(Heard::Event(told)),
-            Err(TryRecvError::Lagged(lost)) => Some(Heard::Lost(lost)),
+            Ok(told) => Some(TapMessage::Event(told)),
+            Err(TryRecvError::Lagged(lost)) => Some(TapMessage::Lost(lost)),
             Err(TryRecvError::Empty | TryRecvError::Closed) => None,
         }
     }
@@ -67,7 +67,7 @@ impl Subscription {
 pub(crate) struct Tap {
     session: SessionId,
     /// None before the first subscriber, and after the journal has ended.
-    sender: Mutex<Option<broadcast::Sender<Arc<Told>>>>,
+    sender: Mutex<Option<broadcast::Sender<Arc<CommittedEvent>>>>,
 }
 
 impl Tap {
@@ -85,7 +85,7 @@ impl Tap {
         let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         for (seq, Pending { time, body, .. }) in (before + 1..).zip(events) {
             // Nobody listens any more: nothing to do.
-            let _ = sender.send(Arc::new(Told { session: self.session, seq, time, body }));
+            let _ = sender.send(Arc::new(CommittedEvent { session: self.session, seq, time, body }));
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use agentsh_base::types::SessionId;
-use agentsh_store::{Event, Heard, Recorder, Subscription};
+use agentsh_store::{Event, Recorder, Subscription, TapMessage};
 
 use super::webhook::Webhook;
 
@@ -52,10 +52,10 @@ impl<R: Recorder + Clone + 'static> Alerts<R> {
     }
 }
 
-fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &Heard) {
+fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &TapMessage) {
     let event_id = Uuid::now_v7().to_string();
     match heard {
-        Heard::Event(told) => {
+        TapMessage::Event(told) => {
             // Most events are none of these, and need not be read.
             if !told.body.contains("mcp_exfil_detected") {
                 return;
@@ -65,7 +65,7 @@ fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &Heard) {
                 webhook.send(&event_id, alert);
             }
         }
-        Heard::Lost(events) => webhook.lost(&event_id, *events),
+        TapMessage::Lost(events) => webhook.lost(&event_id, *events),
     }
 }
 

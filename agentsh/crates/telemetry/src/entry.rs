@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use agentsh_base::types::{RuleRef, SessionId};
-use agentsh_store::Told;
+use agentsh_store::CommittedEvent;
 
 /// Longest text that is taken out of an event to stand on its own, in bytes.
 const MAX_TEXT: usize = 1024;
@@ -23,10 +23,10 @@ pub struct Entry {
 impl Entry {
     /// None for what is not an event, which the journal does not hold.
     #[must_use]
-    pub fn of(told: &Told) -> Option<Self> {
+    pub fn of(told: &CommittedEvent) -> Option<Self> {
         let Ok(Value::Object(fields)) = serde_json::from_str(&told.body) else { return None };
         let kind = fields.get("type")?.as_str()?.to_owned();
-        let Told { session, seq, time, body } = told;
+        let CommittedEvent { session, seq, time, body } = told;
         Some(Self { session: *session, seq: *seq, time: *time, kind, fields, text: body.clone() })
     }
 

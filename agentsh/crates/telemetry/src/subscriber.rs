@@ -17,7 +17,7 @@ use super::webhook::{self, Webhook};
 use agentsh_base::types::SessionId;
 use agentsh_egress::Client;
 use agentsh_policy::glob;
-use agentsh_store::{Event, Heard, Recorder, Subscription};
+use agentsh_store::{Event, Recorder, Subscription, TapMessage};
 
 /// How long the end of a session waits for what is on its way.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -149,10 +149,10 @@ impl Audience {
         self.finish().await
     }
 
-    fn tell(&mut self, heard: &Heard) {
+    fn tell(&mut self, heard: &TapMessage) {
         let told = match heard {
-            Heard::Event(told) => told,
-            Heard::Lost(events) => {
+            TapMessage::Event(told) => told,
+            TapMessage::Lost(events) => {
                 self.lost += events;
                 self.otlp.iter().for_each(|otlp| otlp.lost(*events));
                 return;

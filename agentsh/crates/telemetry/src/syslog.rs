@@ -78,12 +78,12 @@ mod tests {
 
     use super::*;
     use agentsh_base::types::SessionId;
-    use agentsh_store::Told;
+    use agentsh_store::CommittedEvent;
 
     fn entry(body: String) -> Entry {
         let session = SessionId(uuid::Uuid::nil());
         let time = "2026-01-02T03:04:05.123456789Z".parse().unwrap();
-        Entry::of(&Told { session, seq: 7, time, body }).unwrap()
+        Entry::of(&CommittedEvent { session, seq: 7, time, body }).unwrap()
     }
 
     #[test]

@@ -30,10 +30,12 @@ pub use frame::{Frame, Message, Pages, Place, message, opened};
 pub use href::Href;
 pub use html::Html;
 pub use now::{Now, Sessions, now, sessions};
-pub use policy::{Asked, Effective, Part, Policy, WouldHave, policy};
-pub use registry::{Found, FoundDetail, Registry, Requested, Whose, registry, registry_detail};
-pub use row::{Row, Tone, Word};
-pub use server::{Change, Field, Known, Offer, Server, ServerLine, Servers, server, servers};
+pub use policy::{Effective, Part, Policy, PolicyQuestion, WouldHave, policy};
+pub use registry::{
+    DecisionMaker, FoundDetail, RegistrationRow, Registry, Requested, registry, registry_detail,
+};
+pub use row::{Row, Tone, Word, counted};
+pub use server::{Change, Field, Offer, Server, ServerLine, Servers, ToolRow, server, servers};
 pub use session::{Layer, Listed, Process, Session, Timeline, alone, session};
 
 /// The one script, from a file of its own: the pages allow no other.

@@ -2,6 +2,22 @@
 // exchanged. Without it every page still says what it said when it was loaded.
 "use strict";
 
+// Commands can be copied; a page is also exchanged in parts, so the button is found when it is pressed.
+(() => {
+  if (!navigator.clipboard) return;
+  const show = (root) => {
+    for (const button of root.querySelectorAll("button.copy[hidden]")) button.hidden = false;
+  };
+  show(document);
+  new MutationObserver(() => show(document)).observe(document.body, { childList: true, subtree: true });
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
+    button.firstChild.textContent = "Copied";
+  });
+})();
+
 (() => {
   const newest = document.body.dataset.newest;
   if (newest === undefined || !window.EventSource) return;

@@ -44,6 +44,10 @@ pub fn now(frame: &Frame, now: &Now) -> String {
 #[derive(Clone, Debug)]
 pub struct Sessions {
     pub sessions: Vec<Listed>,
+    /// The form that searches, and what was searched for. None: the list has no search.
+    pub search: Option<String>,
+    /// Sessions of `agentsh demo` that are left out.
+    pub hidden: u64,
     pub first: Option<Href>,
     pub older: Option<Href>,
 }
@@ -51,13 +55,28 @@ pub struct Sessions {
 #[must_use]
 pub fn sessions(frame: &Frame, sessions: &Sessions) -> String {
     frame.around(|html| {
-        list_part(
-            html,
-            ("sessions", "On record"),
-            "No session is recorded.",
-            &sessions.sessions,
-            |html, items| listed(html, "Sessions, the newest first", items),
-        );
+        if let Some(search) = &sessions.search {
+            html.element("form", &[("method", "get"), ("action", "/sessions"), ("class", "ask")], |html| {
+                html.element("div", &[], |html| {
+                    html.element("label", &[("for", "q")], |html| {
+                        html.text("Search (id, command or project)");
+                    });
+                    html.void(
+                        "input",
+                        &[("id", "q"), ("name", "q"), ("value", search), ("autocomplete", "off")],
+                    );
+                });
+                html.element("button", &[("type", "submit")], |html| html.text("Search"));
+            });
+        }
+        if sessions.hidden > 0 {
+            html.element("p", &[], |html| {
+                html.link(&Href::to(&["sessions"]).with("q", "demo"), "Show the sessions of `agentsh demo`");
+            });
+        }
+        list_part(html, ("sessions", "On record"), "No session.", &sessions.sessions, |html, items| {
+            listed(html, "Sessions, the newest first", items)
+        });
         turn(html, "Pages of sessions", sessions.first.as_ref(), sessions.older.as_ref());
     })
 }

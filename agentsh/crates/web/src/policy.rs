@@ -12,6 +12,12 @@ pub struct Part {
     pub rule: String,
 }
 
+impl Part {
+    fn is_default(&self) -> bool {
+        self.rule.starts_with("default (") || self.rule.starts_with("built-in:")
+    }
+}
+
 /// The policy in force.
 #[derive(Clone, Debug)]
 pub struct Effective {
@@ -22,7 +28,7 @@ pub struct Effective {
 
 /// A question, as it was typed, and its answer.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct PolicyQuestion {
     pub server: String,
     /// One of the names of [`KINDS`].
     pub kind: String,
@@ -47,7 +53,7 @@ pub struct WouldHave {
 pub struct Policy {
     /// Why there is none.
     pub effective: Result<Effective, String>,
-    pub asked: Asked,
+    pub asked: PolicyQuestion,
     /// The session that was named, and what would have been.
     pub session: String,
     pub would_have: Option<Result<Vec<WouldHave>, String>>,
@@ -84,7 +90,7 @@ pub fn policy(frame: &Frame, policy: &Policy) -> String {
     })
 }
 
-fn ask(html: &mut Html, asked: &Asked) {
+fn ask(html: &mut Html, asked: &PolicyQuestion) {
     html.element("form", &[("method", "get"), ("action", "/policy"), ("class", "ask")], |html| {
         html.element("div", &[], |html| {
             html.element("label", &[("for", "server")], |html| html.text("Who (a server; empty: the agent)"));
@@ -181,8 +187,37 @@ fn parts(html: &mut Html, effective: &Effective) {
     for warning in &effective.warnings {
         html.leaf("p", "note", warning);
     }
-    html.table("Every part, and the place that says it", &["part", "value", "place"], |rows| {
-        for part in &effective.parts {
+    let (defaults, own): (Vec<&Part>, Vec<&Part>) =
+        effective.parts.iter().partition(|part| part.is_default());
+    if own.is_empty() {
+        html.leaf("p", "empty", "Everything is as built in: no policy of yours says anything else.");
+    } else {
+        table(html, "What your policies say", &own);
+    }
+    let mut groups: Vec<(&str, Vec<&Part>)> = Vec::new();
+    for part in defaults {
+        let group = part.key.split('.').take(2).map(str::len).sum::<usize>() + 1;
+        let group = part.key.get(..group).unwrap_or(&part.key);
+        match groups.last_mut() {
+            Some((last, parts)) if *last == group => parts.push(part),
+            _ => groups.push((group, vec![part])),
+        }
+    }
+    html.leaf("h3", "", "Built in");
+    for (group, parts) in groups {
+        html.element("details", &[], |html| {
+            html.element("summary", &[], |html| {
+                html.text(group);
+                html.text(&format!(" ({})", parts.len()));
+            });
+            table(html, group, &parts);
+        });
+    }
+}
+
+fn table(html: &mut Html, caption: &str, parts: &[&Part]) {
+    html.table(caption, &["key", "value", "from"], |rows| {
+        for part in parts {
             rows.row(|cells| {
                 cells.text(&part.key);
                 cells.code(&part.value);

@@ -4,7 +4,7 @@ use crate::{Frame, Href, Html, Word};
 
 /// A registration in a list.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct RegistrationRow {
     pub id: i64,
     pub name: String,
     /// What the name would be taken for, where it is not plain ASCII.
@@ -22,7 +22,7 @@ pub struct Registry {
     /// Changed interfaces that wait for a decision.
     pub requested: Vec<Requested>,
     pub asked: String,
-    pub found: Vec<Found>,
+    pub found: Vec<RegistrationRow>,
     pub total: i64,
     pub next: Option<Href>,
     /// Why there is nothing.
@@ -89,19 +89,19 @@ fn beware(html: &mut Html, beware: Option<&str>) {
 pub struct Requested {
     pub id: i64,
     pub name: String,
-    /// As of [`Found`].
+    /// As of [`RegistrationRow`].
     pub beware: Option<String>,
     pub recorded: Option<String>,
     pub hash: String,
     pub asked: String,
     pub until: String,
     pub diff: String,
-    pub whose: Whose,
+    pub whose: DecisionMaker,
 }
 
 /// Who decides a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum DecisionMaker {
     /// Whoever gives the token of an operator with the form.
     Operators,
     /// Whoever sees the page: it belongs to an operator.
@@ -141,13 +141,13 @@ pub(crate) fn requested(html: &mut Html, token: &str, all: &[Requested]) {
                 html.element("pre", &attributes, |html| difference(html, &one.diff));
             }
             match one.whose {
-                Whose::Others => {
+                DecisionMaker::Others => {
                     html.element("p", &[("class", "rule")], |html| {
                         html.text("An operator decides: ");
                         html.code(&format!("agentsh registry approvals approve {} --token FILE", one.id));
                     });
                 }
-                Whose::Operators | Whose::Ours => decision(html, token, one),
+                DecisionMaker::Operators | DecisionMaker::Ours => decision(html, token, one),
             }
         });
     }
@@ -163,7 +163,7 @@ fn decision(html: &mut Html, token: &str, one: &Requested) {
     let to = Href::to(&["registry", "approvals", &one.id.to_string()]);
     html.element("form", &[("method", "post"), ("action", to.as_str())], |html| {
         html.element("div", &[("class", "ask")], |html| {
-            if one.whose == Whose::Operators {
+            if one.whose == DecisionMaker::Operators {
                 let id = format!("token-{}", one.id);
                 html.element("div", &[], |html| {
                     html.element("label", &[("for", &id)], |html| html.text("Token of an operator"));
@@ -204,7 +204,7 @@ fn decision(html: &mut Html, token: &str, one: &Requested) {
 /// One registration whole.
 #[derive(Clone, Debug)]
 pub struct FoundDetail {
-    pub found: Found,
+    pub found: RegistrationRow,
     pub facts: Vec<(&'static str, String)>,
     /// Kind, name, description and the whole text of each component.
     pub components: Vec<(String, String, String, String)>,

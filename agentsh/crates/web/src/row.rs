@@ -56,6 +56,32 @@ pub struct Row {
     pub change: Option<String>,
     /// Of a call: JSON, with secrets taken out.
     pub input: Option<String>,
+    /// How often it happened.
+    pub times: u64,
+}
+
+impl Row {
+    /// Whether another row says the same, but for its time.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.server, &self.session, self.kind, &self.what, &self.verdict)
+            == (&other.server, &other.session, other.kind, &other.what, &other.verdict)
+            && (&self.detail, &self.rule, &self.change, &self.input)
+                == (&other.detail, &other.rule, &other.change, &other.input)
+    }
+}
+
+/// Neighbours that say the same, as the first of them and how often.
+#[must_use]
+pub fn counted(rows: Vec<Row>) -> Vec<Row> {
+    let mut counted: Vec<Row> = Vec::with_capacity(rows.len());
+    for row in rows {
+        match counted.last_mut() {
+            Some(last) if last.is_same(&row) => last.times += row.times,
+            _ => counted.push(row),
+        }
+    }
+    counted
 }
 
 /// The rows as a list.
@@ -83,6 +109,9 @@ fn row(html: &mut Html, row: &Row) {
         });
         html.text(" ");
         html.leaf("strong", "", &row.what);
+        if row.times > 1 {
+            html.text(&format!(" {} times", row.times));
+        }
         if let Some(session) = &row.session {
             html.text(" ");
             let to = Href::to(&["session", session]).with("before", &(row.seq.saturating_add(1)).to_string());
@@ -102,6 +131,13 @@ fn row(html: &mut Html, row: &Row) {
         html.element("p", &[("class", "change")], |html| {
             html.text("to change it: ");
             html.code(change);
+            if !html.is_alone() {
+                // The script shows it where the browser can copy.
+                html.element("button", &[("type", "button"), ("class", "copy"), ("hidden", "")], |html| {
+                    html.text("Copy");
+                    html.leaf("span", "hidden", &format!(" the change for {}", row.what));
+                });
+            }
         });
     }
     if let Some(input) = &row.input {

@@ -100,7 +100,7 @@ pub struct Change {
 
 /// A tool as it was seen over all sessions.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct ToolRow {
     pub name: String,
     pub project: String,
     pub first: String,
@@ -120,7 +120,7 @@ pub struct Server {
     pub changes: Vec<Change>,
     pub offers: Vec<Offer>,
     pub next: Option<Href>,
-    pub inventory: Vec<Known>,
+    pub inventory: Vec<ToolRow>,
     /// Host and port, what went, verdict.
     pub network: Vec<(String, String, Word)>,
     pub history: Vec<Row>,
@@ -255,7 +255,7 @@ fn offers(html: &mut Html, server: &Server) {
     }
 }
 
-fn inventory(html: &mut Html, known: &[Known]) {
+fn inventory(html: &mut Html, known: &[ToolRow]) {
     let heads = ["tool", "project", "first seen", "last seen", "calls", "unusual", "calls are"];
     html.table("Tools over all sessions", &heads, |rows| {
         for tool in known {

@@ -23,15 +23,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::base::paragraph;
-use crate::session::given::Given;
+use crate::session::given::CommandLine;
 use crate::session::run::{Request, run as run_session};
 use crate::session::run_error::exit_code_of;
 use crate::store::{EventFilter, PinStore, Reader, state_dir};
 use crate::types::{ServerId, SessionId};
 
 use self::facts::{CLOCK, FACTS_FILE, Facts, HOSTILE, Report, VARIABLE};
-use self::setup::Place;
-use self::table::{Row, Seen};
+use self::setup::DemoProject;
+use self::table::{Observed, Row};
 use super::{exit, fail, on_one_thread};
 
 pub const SERVER_VERB: &str = "__demo-server";
@@ -126,7 +126,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         allow_degraded: true,
         tier: crate::sandbox::Tier::default(),
         backend: crate::session::network::Backend::Auto,
-        agent: Given::take(vec![executable.into_os_string(), AGENT_VERB.into()]),
+        agent: CommandLine::take(vec![executable.into_os_string(), AGENT_VERB.into()]),
         publish: Vec::new(),
         agree: false,
         learns: false,
@@ -146,7 +146,7 @@ async fn perform() -> Result<Done, String> {
     let executable =
         std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
     let state = state_dir().map_err(|error| error.to_string())?;
-    let place = Place::make(&executable).map_err(|error| format!("cannot prepare a place: {error}"))?;
+    let place = DemoProject::make(&executable).map_err(|error| format!("cannot prepare a place: {error}"))?;
     // An earlier demo that was killed has left its own, of programs that are gone.
     forget_pins(&state, &place.project()).await;
     let words =
@@ -164,7 +164,7 @@ async fn perform() -> Result<Done, String> {
         Ok(session) => events(&state, *session).await?,
         Err(_) => Default::default(),
     };
-    let seen = Seen { events, checks: place.check(&(output + &words + &recorded)) };
+    let seen = Observed { events, checks: place.check(&(output + &words + &recorded)) };
     forget_pins(&state, &place.project()).await;
     let mut rows = table::rows(&reports, &seen);
     let root = format!("{}/", place.root().display());
@@ -177,7 +177,7 @@ async fn perform() -> Result<Done, String> {
 
 /// Runs the session process and gives back what it said on standard error. Interrupted, nothing is left either.
 #[expect(clippy::disallowed_methods, reason = "agentsh itself, which makes the sandboxes")]
-async fn run_to_end(place: &Place, executable: &Path, state: &Path) -> io::Result<String> {
+async fn run_to_end(place: &DemoProject, executable: &Path, state: &Path) -> io::Result<String> {
     let (root, errors) = (place.root(), place.root().join("session.err"));
     let mut session = Command::new(executable)
         .arg(SESSION_VERB)

@@ -18,7 +18,7 @@ use crate::session::RemoveOnDrop;
 
 const HOOK_TEXT: &str = "#!/bin/sh\nexit 0\n";
 
-pub struct Place {
+pub struct DemoProject {
     directory: RemoveOnDrop,
     /// Planted; must turn up nowhere.
     pub secret: String,
@@ -26,7 +26,7 @@ pub struct Place {
     local: UnixListener,
 }
 
-impl Place {
+impl DemoProject {
     /// # Errors
     /// When something cannot be planted; nothing is left then.
     pub fn make(executable: &Path) -> io::Result<Self> {

@@ -86,7 +86,7 @@ pub struct Row {
 
 /// What the host found after the run. A text is what was found; `Err` means that the attack left a trace.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Observed {
     pub events: Vec<Event>,
     /// By attack.
     pub checks: BTreeMap<&'static str, Result<String, String>>,
@@ -110,7 +110,7 @@ impl Outcome {
 }
 
 #[must_use]
-pub fn rows(reports: &[Report], seen: &Seen) -> Vec<Row> {
+pub fn rows(reports: &[Report], seen: &Observed) -> Vec<Row> {
     let attacks = ATTACKS.iter().map(|attack| (attack, true));
     let works = WORKS.iter().map(|work| (work, false));
     attacks
@@ -140,7 +140,7 @@ fn check_works(row: &mut Row, report: &Report) {
     row.happened = shown(&broken);
 }
 
-fn judge(row: &mut Row, report: &Report, seen: &Seen) {
+fn judge(row: &mut Row, report: &Report, seen: &Observed) {
     let through: Vec<&Try> = report.tries.iter().filter(|attempt| !attempt.is_refused()).collect();
     let check = seen.checks.get(report.attack.as_str());
     if !through.is_empty() {

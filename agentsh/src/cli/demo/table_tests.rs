@@ -19,7 +19,7 @@ fn row<'a>(rows: &'a [Row], by: &str, attack: &str) -> &'a Row {
 
 #[test]
 fn refused_attacks_and_working_twins_are_good() {
-    let rows = rows(&all_refused(), &Seen::default());
+    let rows = rows(&all_refused(), &Observed::default());
     assert!(rows.iter().all(|row| row.outcome.is_good()), "{rows:?}");
     assert_eq!(rows.len(), ATTACKS.len() + WORKS.len());
     assert!(plain(&render(&rows, Some(100))).ends_with("36 attacks refused\n"));
@@ -31,7 +31,7 @@ fn plain(text: &str) -> String {
 
 #[test]
 fn every_attack_has_one_line_of_a_narrow_terminal() {
-    let rows = rows(&all_refused(), &Seen::default());
+    let rows = rows(&all_refused(), &Observed::default());
     let shown = render(&rows, Some(80));
     let text = plain(&shown);
     assert_eq!(text.lines().count(), rows.len() + 2, "{text}");
@@ -43,14 +43,14 @@ fn every_attack_has_one_line_of_a_narrow_terminal() {
 
 #[test]
 fn what_was_not_reported_is_not_refused() {
-    let nothing = rows(&[], &Seen::default());
+    let nothing = rows(&[], &Observed::default());
     assert!(nothing.iter().all(|row| row.outcome == Outcome::NotTried));
     let empty = [Report::new("agent", "ssh-key", Vec::new())];
-    assert_eq!(row(&rows(&empty, &Seen::default()), "agent", "ssh-key").outcome, Outcome::NotTried);
+    assert_eq!(row(&rows(&empty, &Observed::default()), "agent", "ssh-key").outcome, Outcome::NotTried);
     // The other side's report does not count for this one.
     let mut reports = all_refused();
     reports.retain(|report| report.by != HOSTILE || report.attack != "ssh-key");
-    let rows = rows(&reports, &Seen::default());
+    let rows = rows(&reports, &Observed::default());
     assert_eq!(row(&rows, HOSTILE, "ssh-key").outcome, Outcome::NotTried);
     assert_eq!(row(&rows, "agent", "ssh-key").outcome, Outcome::Refused);
 }
@@ -61,7 +61,7 @@ fn one_attempt_that_came_through_is_a_success_and_named() {
     for report in &mut reports {
         report.tries.push(Try::new("the other door", Ok::<_, Errno>(())));
     }
-    let rows = rows(&reports, &Seen::default());
+    let rows = rows(&reports, &Observed::default());
     let attacks = rows.iter().filter(|row| !row.attack.starts_with("works"));
     for row in attacks {
         assert_eq!(
@@ -74,7 +74,7 @@ fn one_attempt_that_came_through_is_a_success_and_named() {
 
 #[test]
 fn what_the_host_saw_counts_more_than_what_the_inside_says() {
-    let mut seen = Seen::default();
+    let mut seen = Observed::default();
     seen.checks.insert("host-loopback", Err("1 connection arrived".to_owned()));
     seen.checks.insert("git-hook", Ok("the file is unchanged".to_owned()));
     let rows = rows(&all_refused(), &seen);
@@ -92,7 +92,7 @@ fn a_twin_that_is_refused_is_broken() {
         "works-tool",
         vec![Try::answered("call", Some("no".to_owned()), None)],
     ));
-    let rows = rows(&reports, &Seen::default());
+    let rows = rows(&reports, &Observed::default());
     assert_eq!(row(&rows, "agent", "works-tool").outcome, Outcome::Broken);
     assert_eq!(row(&rows, "agent", "works-project").outcome, Outcome::NotTried);
 }
@@ -104,7 +104,7 @@ fn the_rule_comes_from_the_record_and_is_not_invented() {
         "denied-tool",
         vec![Try::answered("call it", Some("tool-denied".to_owned()), Some("p.yaml:3 (x)".to_owned()))],
     )];
-    let without = rows(&reports, &Seen::default());
+    let without = rows(&reports, &Observed::default());
     assert_eq!(row(&without, "agent", "denied-tool").refused_by, "p.yaml:3 (x)");
     let event = Event::McpToolCallIntercepted {
         server_id: ServerId(HOSTILE.to_owned()),
@@ -115,7 +115,7 @@ fn the_rule_comes_from_the_record_and_is_not_invented() {
         reason: "tool-denied".to_owned(),
         rule: RuleRef::default_rule("rule"),
     };
-    let with = rows(&reports, &Seen { events: vec![event], ..Seen::default() });
+    let with = rows(&reports, &Observed { events: vec![event], ..Observed::default() });
     assert!(row(&with, "agent", "denied-tool").refused_by.ends_with("recorded"));
 }
 
@@ -136,6 +136,6 @@ fn only_answers_of_the_filter_are_called_the_filters() {
 #[test]
 fn the_json_has_a_stable_shape() {
     let reports = [Report::new("agent", "ssh-key", vec![Try::new("read it", Err::<(), _>(Errno::ENOENT))])];
-    let rows = rows(&reports, &Seen::default());
+    let rows = rows(&reports, &Observed::default());
     insta::assert_snapshot!(serde_json::to_string(&rows[0]).unwrap_or_default(), @r#"{"by":"agent","attack":"ssh-key","attempted":"read the key in ~/.ssh","outcome":"refused","happened":"ENOENT","refused_by":"mount tree: it is not there","tries":[{"what":"read it","error":"ENOENT"}]}"#);
 }

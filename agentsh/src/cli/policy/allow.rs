@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Surroundings;
-use super::package::Known;
+use super::package::ServerFacts;
 use crate::cli::edit;
 use crate::cli::output::{Failure, OK};
 use crate::policy::{self, Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
@@ -190,10 +190,10 @@ impl File {
 
 async fn ask(policy: &Policy, want: &Want, place: &Surroundings) -> Result<Answer, Failure> {
     let known = match &want.from {
-        Some(id) => {
-            Known::of_server(id, policy, place).await.map_err(|error| Failure::Failed(error.to_string()))?
-        }
-        None => Known::default(),
+        Some(id) => ServerFacts::of_server(id, policy, place)
+            .await
+            .map_err(|error| Failure::Failed(error.to_string()))?,
+        None => ServerFacts::default(),
     };
     Ok(policy.ask_with(want.from.as_ref(), known.profile.as_ref(), &want.question, &place.context()))
 }

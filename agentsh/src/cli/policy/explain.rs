@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::package::Known;
+use super::package::ServerFacts;
 use super::{OfServer, QuestionArgs, Surroundings, Which};
 use crate::agent;
 use crate::cli::exit::{FAILED, NO};
@@ -32,7 +32,7 @@ pub(in crate::cli) struct Explained {
     pub answer: Answer,
     /// Which policy answers.
     pub source: String,
-    known: Known,
+    known: ServerFacts,
     note: Option<&'static str>,
     beware: Option<String>,
     /// Why the profile says so.
@@ -61,9 +61,9 @@ impl Explained {
             (Some(_), None) => {
                 return Err("error: a profile belongs to a server: add `--server ID`\n".to_owned());
             }
-            (Some(name), Some(_)) => Known::named(name, place),
-            (None, Some(id)) => Known::of_server(id, &policy, place).await,
-            (None, None) => Ok(Known::default()),
+            (Some(name), Some(_)) => ServerFacts::named(name, place),
+            (None, Some(id)) => ServerFacts::of_server(id, &policy, place).await,
+            (None, None) => Ok(ServerFacts::default()),
         };
         let known = known.map_err(|error| format!("error: {error}\n"))?;
         let unknown = from.clone().filter(|id| !known.is_known && !policy.mcp.servers.contains_key(id));

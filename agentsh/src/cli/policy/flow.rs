@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::package::Known;
+use super::package::ServerFacts;
 use super::{Surroundings, Which, failed};
 use crate::cli::exit::{FAILED, NO, OK};
 use crate::dlp::flow::{Labels, Sink, Source};
@@ -170,7 +170,7 @@ impl End {
         policy: &Policy,
         place: &Surroundings,
     ) -> Result<Self, String> {
-        let known = Known::of_server(&id, policy, place).await.map_err(|error| error.to_string())?;
+        let known = ServerFacts::of_server(&id, policy, place).await.map_err(|error| error.to_string())?;
         let entry = policy.mcp.servers.get(&id);
         let package = known.package.as_deref().and_then(Package::of_identity);
         let labels = profiles::labels(entry, package.as_ref(), known.profile.as_ref());

@@ -26,7 +26,7 @@ const MAX_EVENTS: u64 = 200_000;
 
 /// How often something happened, and when.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct Occurrences {
     count: u64,
     first: Timestamp,
     last: Timestamp,
@@ -36,9 +36,9 @@ struct Seen {
 #[derive(Clone, Debug, Default)]
 struct Tool {
     hash: Option<String>,
-    allowed: Option<Seen>,
+    allowed: Option<Occurrences>,
     /// With the reason of the last refusal.
-    refused: Option<(Seen, String)>,
+    refused: Option<(Occurrences, String)>,
 }
 
 /// What a session did.
@@ -47,7 +47,7 @@ struct Observed {
     tools: BTreeMap<(ServerId, String), Tool>,
     servers: BTreeSet<ServerId>,
     /// Hosts and ports by who asked; None: the agent.
-    hosts: BTreeMap<Option<ServerId>, BTreeMap<(String, u16), Seen>>,
+    hosts: BTreeMap<Option<ServerId>, BTreeMap<(String, u16), Occurrences>>,
     loopback: BTreeMap<Option<ServerId>, BTreeSet<u16>>,
     refused_hosts: BTreeMap<(Option<ServerId>, String, u16), (u64, String)>,
     together: Together,
@@ -105,7 +105,7 @@ pub fn write_new(file: &Path, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("cannot write '{}': {error}", file.display()))
 }
 
-impl Seen {
+impl Occurrences {
     fn more(seen: &mut Option<Self>, time: Timestamp) {
         match seen {
             Some(seen) => {
@@ -152,10 +152,10 @@ impl Observed {
                 tool.hash = tool_hash.clone().or(tool.hash.take());
                 if *action == Action::Block {
                     let mut seen = tool.refused.take().map(|(seen, _)| seen);
-                    Seen::more(&mut seen, record.time);
+                    Occurrences::more(&mut seen, record.time);
                     tool.refused = seen.map(|seen| (seen, reason.clone()));
                 } else {
-                    Seen::more(&mut tool.allowed, record.time);
+                    Occurrences::more(&mut tool.allowed, record.time);
                     self.together.call(ToolId { server: server_id.clone(), tool: tool_name.clone() });
                 }
             }
@@ -181,7 +181,7 @@ impl Observed {
                 }
                 let hosts = self.hosts.entry(server_id.clone()).or_default();
                 let mut seen = hosts.remove(&(host.clone(), *port));
-                Seen::more(&mut seen, record.time);
+                Occurrences::more(&mut seen, record.time);
                 hosts.extend(seen.map(|seen| ((host, *port), seen)));
             }
             Event::NetConnectBlocked { server_id, name, address, port, reason, count, .. } => {

@@ -14,7 +14,7 @@ use super::Surroundings;
 
 /// What a question about a server is answered with.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ServerFacts {
     pub profile: Option<ServerProfile>,
     /// `npm:name@1.2.3`; None where the profile was named.
     pub package: Option<String>,
@@ -32,7 +32,7 @@ pub(super) enum Unknown {
     Pins(#[from] StoreError),
 }
 
-impl Known {
+impl ServerFacts {
     pub fn named(name: &str, place: &Surroundings) -> Result<Self, Unknown> {
         let profile = profile::named(name, &place.config_home)?;
         Ok(Self { profile: Some(profile), is_known: true, ..Self::default() })
@@ -73,8 +73,8 @@ async fn pin_of(id: &ServerId, place: &Surroundings) -> Result<Option<Pin>, Stor
     }
 }
 
-fn of_pin(pin: &Pin, place: &Surroundings) -> Result<Known, Unknown> {
-    let Some(package) = Package::of_identity(&pin.state.identity) else { return Ok(Known::default()) };
+fn of_pin(pin: &Pin, place: &Surroundings) -> Result<ServerFacts, Unknown> {
+    let Some(package) = Package::of_identity(&pin.state.identity) else { return Ok(ServerFacts::default()) };
     // A pin does not say where a package of npm lies; one in the project is what a launcher takes first.
     let installed = place.project.join("node_modules").join(&package.name);
     let in_project = Path::new(&pin.state.program).starts_with(&place.project)
@@ -90,8 +90,8 @@ fn of_pin(pin: &Pin, place: &Surroundings) -> Result<Known, Unknown> {
 }
 
 /// Looks for what the command would run, as a start does, and runs nothing.
-fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<Known, Unknown> {
-    let Some(program) = &entry.command else { return Ok(Known::default()) };
+fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<ServerFacts, Unknown> {
+    let Some(program) = &entry.command else { return Ok(ServerFacts::default()) };
     // A variable that is not UTF-8 is not passed to servers either.
     let mut env: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -113,7 +113,9 @@ fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<Known, Unkno
     let note = "which its command in the policy starts";
     match pin::resolve(&request, &mut NoCache, &mut |_| {}) {
         Ok(resolved) => {
-            let Some(package) = Package::of_identity(&resolved.identity) else { return Ok(Known::default()) };
+            let Some(package) = Package::of_identity(&resolved.identity) else {
+                return Ok(ServerFacts::default());
+            };
             let trees = resolved.trees.iter().map(|tree| tree.root.as_path());
             let files = resolved.files.iter().map(|file| file.path.as_path());
             let in_project = trees.chain(files).any(|path| path.starts_with(&place.project));
@@ -125,7 +127,7 @@ fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<Known, Unkno
             of_package(&package, package.to_string(), false, note, place)
         }
         // What cannot be found cannot be started, and gets nothing.
-        Err(_) => Ok(Known::default()),
+        Err(_) => Ok(ServerFacts::default()),
     }
 }
 
@@ -135,12 +137,12 @@ fn of_package(
     in_project: bool,
     note: &'static str,
     place: &Surroundings,
-) -> Result<Known, Unknown> {
+) -> Result<ServerFacts, Unknown> {
     let found = profile::of_package(package, &place.config_home)?;
     let (profile, note) = match found {
         Some(_) if in_project => (None, "its program is in the project"),
         Some(profile) => (Some(profile), note),
         None => (None, ""),
     };
-    Ok(Known { profile, package: Some(identity), note, is_known: true })
+    Ok(ServerFacts { profile, package: Some(identity), note, is_known: true })
 }

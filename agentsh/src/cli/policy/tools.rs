@@ -10,7 +10,7 @@ use super::listing::Listing;
 use crate::policy::Policy;
 use crate::session::facts::lists_programs;
 use crate::store::escape;
-use agentsh_host::toolchains::{self, Around, Toolchains};
+use agentsh_host::toolchains::{self, SearchContext, Toolchains};
 
 /// As `run` finds them. None where the policy lists what may run.
 pub(super) fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
@@ -20,7 +20,7 @@ pub(super) fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
     let configured = place.env.get("XDG_DATA_HOME").map(Path::new).filter(|path| path.is_absolute());
     let data = configured.map_or_else(|| place.home.join(".local/share"), Path::to_owned).join("agentsh");
     let own = [place.state.as_path(), &data, &place.config_home];
-    toolchains::find(Around { home: &place.home, project: &place.project, env: &place.env, own })
+    toolchains::find(SearchContext { home: &place.home, project: &place.project, env: &place.env, own })
 }
 
 pub(super) fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result<()> {

@@ -49,7 +49,7 @@ pub(super) async fn run(args: ServersArgs, out: &mut dyn Write) -> Result<u8, Fa
         tier: crate::sandbox::Tier::default(),
         backend: Network::Auto.into(),
         learn: false,
-        what: mcp_run::What::Configured(ServerId("scan".to_owned())),
+        what: mcp_run::ServerSource::Configured(ServerId("scan".to_owned())),
     };
     let answers = mcp_run::capture_all(request, &args.server).await;
     let answers = answers.map_err(|error| Failure::Usage(error.to_string()))?;

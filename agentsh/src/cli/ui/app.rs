@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::gate::Gate;
 use crate::cli::output::Failure;
 use crate::cli::policy::Surroundings;
-use crate::session::approvals::{self, Asking, Item, Said};
+use crate::session::approvals::{self, Asking, Item, SocketReply};
 use crate::store::{PinStore, Reader, StoreError, exists};
 use crate::web::{Frame, Href, Message, Pages, Place, Requested, message};
 
@@ -60,12 +60,12 @@ impl App {
         for path in approvals::sockets(&self.state_dir) {
             let session = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             match approvals::ask(&path, &Asking::List).await {
-                Some(Ok(Said::Waiting(items))) => {
+                Some(Ok(SocketReply::Waiting(items))) => {
                     found.extend(items.into_iter().map(|item| (path.clone(), item)));
                 }
-                Some(Ok(Said::Refused(why))) => silent.push(format!("session {session}: {why}")),
+                Some(Ok(SocketReply::Refused(why))) => silent.push(format!("session {session}: {why}")),
                 Some(Err(error)) => silent.push(format!("session {session} cannot be asked: {error}")),
-                Some(Ok(Said::Answered(_))) | None => {}
+                Some(Ok(SocketReply::Answered(_))) | None => {}
             }
         }
         found.sort_by_key(|(_, item)| item.asked_at);

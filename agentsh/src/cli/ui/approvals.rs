@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::app::{Answer, App, Page, Trouble};
 use super::rows::Making;
 use crate::registry::hex;
-use crate::session::approvals::{self, Asking, Item, Said, lasting_line, remember};
+use crate::session::approvals::{self, Asking, Item, SocketReply, lasting_line, remember};
 use crate::store::Page as Records;
 use crate::store::words::ApprovalScope;
 use crate::web::{self, Approvals, Href, Message, Place, Question};
@@ -119,8 +119,8 @@ pub(super) async fn answer(
         _ => None,
     };
     match approvals::ask(path, &Asking::Answer { id: id.clone(), approve, scope }).await {
-        Some(Ok(Said::Answered(true))) => {}
-        Some(Ok(Said::Refused(why))) => return Err(Trouble(StatusCode::FORBIDDEN, why)),
+        Some(Ok(SocketReply::Answered(true))) => {}
+        Some(Ok(SocketReply::Refused(why))) => return Err(Trouble(StatusCode::FORBIDDEN, why)),
         Some(Err(error)) => return Err(failed(format!("cannot ask the session: {error}"))),
         Some(Ok(_)) | None => return Err(gone()),
     }

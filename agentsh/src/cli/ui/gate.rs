@@ -54,7 +54,7 @@ impl Gate {
     /// Every request goes through this, the one that opens the page too.
     pub fn same_site(&self, method: &Method, headers: &HeaderMap) -> Result<(), Turned> {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-        let asked = site::Asked {
+        let asked = site::BrowserRequest {
             only_reads: matches!(*method, Method::GET | Method::HEAD),
             host: text("host"),
             origin: text("origin"),

@@ -1,6 +1,6 @@
 //! What happens now, and the list of sessions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::{Query, State};
@@ -12,16 +12,22 @@ use super::rows::Making;
 use super::session::{in_force, started, state_word};
 use crate::store::query::ListedSession;
 use crate::store::{Event, Page as Records, Reader, Record, StoreError, running};
+use crate::types::SessionId;
 use crate::web::{self, Href, Listed, Now, Place, Sessions};
 
-/// Refusals on the page.
-const REFUSED: u32 = 20;
+/// Refusals on the page, and records among which they are looked for.
+const REFUSED: usize = 20;
+const REFUSED_READ: u32 = 200;
 /// Sessions on the page.
-const LAST: u32 = 5;
+const LAST: usize = 5;
 /// Sessions on a page of the list.
-const LISTED: u32 = 50;
-/// Sessions among which those that run are looked for.
+const LISTED: usize = 50;
+/// Sessions among which those that run, and those of the demo, are looked for.
 const RUNNING: u32 = 200;
+/// Most reads of so many for one page of the list.
+const MAX_READS: usize = 10;
+/// The verb whose sessions are shown only to who searches for them.
+const DEMO: &str = "demo";
 
 pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
     let (waiting, _) = app.waiting().await;
@@ -33,30 +39,57 @@ pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
     if let Some(mut reader) = app.reader().await? {
         newest = reader.newest().await?;
         let runs = running::running(&app.state_dir);
-        let wanted = if runs.is_empty() { LAST } else { RUNNING };
-        let listed = reader.list_sessions(None, wanted).await?;
+        let listed = reader.list_sessions(None, RUNNING).await?;
         let of = |one: &&ListedSession| runs.contains(&one.first.session);
         page.running = listed.iter().filter(of).map(|one| line(&app, one)).collect();
-        page.last = listed.iter().take(LAST as usize).map(|one| line(&app, one)).collect();
-        page.refused = refused(&app, &mut reader).await?;
+        let (demo, own): (Vec<_>, Vec<_>) = listed.iter().partition(|one| verb(one) == DEMO);
+        page.last = own.iter().take(LAST).map(|one| line(&app, one)).collect();
+        let demo = demo.iter().map(|one| one.first.session).collect();
+        page.refused = refused(&app, &mut reader, &demo).await?;
     }
     page.waiting = waiting.iter().map(|(_, item)| question(item)).collect();
     Ok(Page(web::now(&app.frame("Now", Place::Now, count, Some(newest)), &page)))
 }
 
 /// The last refusals of all sessions, by the two indices that know them.
-async fn refused(app: &App, reader: &mut Reader) -> Result<Vec<web::Row>, StoreError> {
-    let blocked = Records { action: Some("block"), limit: REFUSED, ..Records::default() };
-    let servers = Records { kinds: &["mcp_server_refused"], limit: REFUSED, ..Records::default() };
+async fn refused(
+    app: &App,
+    reader: &mut Reader,
+    demo: &BTreeSet<SessionId>,
+) -> Result<Vec<web::Row>, StoreError> {
+    let blocked = Records { action: Some("block"), limit: REFUSED_READ, ..Records::default() };
+    let servers = Records { kinds: &["mcp_server_refused"], limit: REFUSED_READ, ..Records::default() };
     let mut records: Vec<Record> = reader.page(&blocked).await?;
     records.extend(reader.page(&servers).await?);
+    records.retain(|record| !demo.contains(&record.session));
     records.sort_by_key(|record| std::cmp::Reverse(record.id));
-    records.truncate(REFUSED as usize);
+    records.truncate(REFUSED_READ as usize);
     let verdicts = records.iter().filter(|record| record.kind == "mcp_tool_call_intercepted").cloned();
     let inputs: BTreeMap<_, _> = reader.inputs(verdicts.collect()).await?;
     let (policy, context) = (in_force(&app.place), app.place.context());
     let making = Making { inputs: &inputs, policy: policy.as_ref(), context: &context, names_session: true };
-    Ok(making.rows(&records))
+    let mut rows = making.rows(&records);
+    rows.truncate(REFUSED);
+    Ok(rows)
+}
+
+fn verb(listed: &ListedSession) -> &str {
+    match &listed.first.event {
+        Some(Event::SessionStarted { verb, .. }) => verb,
+        _ => "",
+    }
+}
+
+/// Whether a session is shown to who searches for a text; sessions of the demo only where it says so.
+fn is_meant(listed: &ListedSession, text: &str) -> bool {
+    let Some(Event::SessionStarted { verb, agent, project, .. }) = &listed.first.event else {
+        return text.is_empty();
+    };
+    let has = |value: &str| value.to_lowercase().contains(text);
+    match text {
+        "" => verb != DEMO,
+        _ => has(&listed.first.session.to_string()) || has(verb) || has(&agent.join(" ")) || has(project),
+    }
 }
 
 fn line(app: &App, listed: &ListedSession) -> Listed {
@@ -85,22 +118,43 @@ fn line(app: &App, listed: &ListedSession) -> Listed {
 #[derive(Deserialize)]
 pub(super) struct From {
     before: Option<i64>,
+    #[serde(default)]
+    q: String,
 }
 
 pub(super) async fn sessions(State(app): State<Arc<App>>, Query(from): Query<From>) -> Answer {
     let waiting = app.waits().await;
-    let mut page = Sessions { sessions: Vec::new(), first: None, older: None };
+    let text = from.q.trim().to_lowercase();
+    let to =
+        || if text.is_empty() { Href::to(&["sessions"]) } else { Href::to(&["sessions"]).with("q", &text) };
+    let mut page =
+        Sessions { sessions: Vec::new(), search: Some(from.q.clone()), hidden: 0, first: None, older: None };
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {
         newest = reader.newest().await?;
-        let listed = reader.list_sessions(from.before, LISTED + 1).await?;
-        let shown = listed.get(..LISTED as usize).unwrap_or(&listed);
-        page.sessions = shown.iter().map(|one| line(&app, one)).collect();
-        if listed.len() > LISTED as usize {
-            let last = shown.last().map(|one| one.first.id.to_string());
-            page.older = last.map(|last| Href::to(&["sessions"]).with("before", &last));
+        let (mut before, mut is_end) = (from.before, false);
+        let mut found: Vec<ListedSession> = Vec::new();
+        for _ in 0..MAX_READS {
+            let listed = reader.list_sessions(before, RUNNING).await?;
+            is_end = listed.len() < RUNNING as usize;
+            before = listed.last().map(|one| one.first.id).or(before);
+            for one in listed {
+                let is_meant = is_meant(&one, &text);
+                page.hidden += u64::from(!is_meant && text.is_empty());
+                found.extend(is_meant.then_some(one));
+            }
+            if is_end || found.len() > LISTED {
+                break;
+            }
         }
-        page.first = from.before.map(|_| Href::to(&["sessions"]));
+        let shown = found.get(..LISTED).unwrap_or(&found);
+        page.sessions = shown.iter().map(|one| line(&app, one)).collect();
+        let older = match found.len() > LISTED {
+            true => shown.last().map(|one| one.first.id),
+            false => before.filter(|_| !is_end),
+        };
+        page.older = older.map(|last| to().with("before", &last.to_string()));
+        page.first = from.before.map(|_| to());
     }
     let live = from.before.is_none().then_some(newest);
     Ok(Page(web::sessions(&app.frame("Sessions", Place::Sessions, waiting, live), &page)))

@@ -11,7 +11,7 @@ use crate::cli::policy::{Explained, Surroundings, Which, tried};
 use crate::policy::{self, Policy, Question};
 use crate::store::StoreError;
 use crate::types::ServerId;
-use crate::web::{self, Asked, Effective, Part, Place, Tone, Word, WouldHave};
+use crate::web::{self, Effective, Part, Place, PolicyQuestion, Tone, Word, WouldHave};
 
 /// Different things of a session that are tried.
 const TRIED: usize = 500;
@@ -52,8 +52,8 @@ pub(super) async fn page(State(app): State<Arc<App>>, Query(wanted): Query<Wante
     Ok(Page(web::policy(&app.frame("Policy", Place::Policy, waiting, None), &page)))
 }
 
-async fn ask(wanted: &Wanted, place: &Surroundings) -> Asked {
-    let mut asked = Asked {
+async fn ask(wanted: &Wanted, place: &Surroundings) -> PolicyQuestion {
+    let mut asked = PolicyQuestion {
         server: wanted.server.clone(),
         kind: wanted.kind.clone(),
         about: wanted.about.clone(),

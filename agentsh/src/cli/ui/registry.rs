@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::app::{Answer, App, Page, Trouble};
 use crate::registrar::{Catalogue, DbError, Operators, shown};
-use crate::web::{self, Href, Message, Place, Registry, Requested, Whose};
+use crate::web::{self, DecisionMaker, Href, Message, Place, Registry, Requested};
 
 #[derive(Deserialize)]
 pub(super) struct Wanted {
@@ -55,7 +55,8 @@ async fn ask<T: Send + 'static>(
 /// What waits in the registry of this machine.
 pub(super) async fn requested(app: &App) -> Result<Vec<Requested>, Trouble> {
     let asked = ask(app, Catalogue::requested).await?.unwrap_or_default();
-    let whose = if asked.is_empty() || operator(app).is_none() { Whose::Others } else { Whose::Ours };
+    let whose =
+        if asked.is_empty() || operator(app).is_none() { DecisionMaker::Others } else { DecisionMaker::Ours };
     Ok(asked.iter().map(|one| shown::requested(one, whose)).collect())
 }
 

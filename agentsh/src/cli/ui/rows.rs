@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 use serde_json::Value;
 
 use crate::policy::PathContext;
@@ -10,7 +12,7 @@ use crate::remedy;
 use crate::store::words::{Action, ApprovalWord, ConnectionState, ExitCause, InterfaceWord, LoginWord};
 use crate::store::{Event, Record};
 use crate::types::{RuleRef, ServerId};
-use crate::web::{Row, Tone, Word};
+use crate::web::{Row, Tone, Word, counted};
 
 /// Types that a timeline leaves out: they stand elsewhere on the page, or belong to another line.
 pub(in crate::cli) const LEFT_OUT: [&str; 5] =
@@ -29,14 +31,13 @@ pub struct Making<'a> {
 
 impl Making<'_> {
     pub fn rows(&self, records: &[Record]) -> Vec<Row> {
-        records.iter().map(|record| self.row(record)).collect()
+        counted(records.iter().map(|record| self.row(record)).collect())
     }
 
     fn row(&self, record: &Record) -> Row {
         let mut row = Row {
             seq: record.seq,
-            time: record
-                .time
+            time: local(record.time)
                 .strftime(if self.names_session { "%m-%d %H:%M:%S" } else { "%H:%M:%S%.3f" })
                 .to_string(),
             server: record.body.get("server_id").and_then(Value::as_str).map(str::to_owned),
@@ -48,6 +49,7 @@ impl Making<'_> {
             rule: None,
             change: None,
             input: None,
+            times: 1,
         };
         if let Some(event) = &record.event {
             self.call(&mut row, event);
@@ -137,7 +139,7 @@ impl Making<'_> {
                 Some(format!("agentsh mcp pins trust --server {server} --tool '{tool}'"))
             }
             _ if rule.id.contains("denied_") && rule.line > 0 => {
-                Some(format!("take out line {} of {}", rule.line, rule.file))
+                Some(format!("remove line {} of {}", rule.line, rule.file))
             }
             _ => {
                 let asked = Question::Tool(tool.to_owned());
@@ -412,6 +414,11 @@ fn shown_rule(rule: &RuleRef) -> Option<String> {
 pub(super) fn host(name: Option<&String>, address: Option<&String>, port: u16) -> String {
     let host = name.or(address).map_or("unknown", String::as_str);
     if port == 0 { host.to_owned() } else { format!("{host}:{port}") }
+}
+
+/// In the time zone of this machine, on which the pages are looked at too.
+pub(super) fn local(time: Timestamp) -> Zoned {
+    time.to_zoned(TimeZone::system())
 }
 
 /// A number of bytes as people read it.

@@ -20,7 +20,7 @@ use crate::store::{
     shown_time,
 };
 use crate::types::ServerId;
-use crate::web::{self, Change, Field, Href, Known, Offer, Place, Server, ServerLine, Servers, Tone, Word};
+use crate::web::{self, Change, Field, Href, Offer, Place, Server, ServerLine, Servers, Tone, ToolRow, Word};
 
 /// Servers on a page of the list.
 const LISTED: u32 = 50;
@@ -164,14 +164,14 @@ async fn advisories(app: &App, id: &str) -> Vec<(Word, String)> {
 }
 
 /// What is known of its tools over all sessions, the most used first.
-fn inventory(app: &App, id: &str) -> Vec<Known> {
+fn inventory(app: &App, id: &str) -> Vec<ToolRow> {
     let now = jiff::Timestamp::now().as_second();
     let now = u64::try_from(now).unwrap_or_default();
     let kept = all(&app.state_dir).into_iter().filter(|kept| kept.server == id);
-    let mut known: Vec<Known> = kept
+    let mut known: Vec<ToolRow> = kept
         .flat_map(|kept| {
             let (project, learning_s) = (kept.project, kept.learning_s);
-            kept.profile.tools.into_iter().map(move |(name, tool)| Known {
+            kept.profile.tools.into_iter().map(move |(name, tool)| ToolRow {
                 name,
                 project: project.clone(),
                 first: shown_time(&time(tool.first_seen)),

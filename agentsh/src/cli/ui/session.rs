@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::app::{Answer, App, Page};
 use super::flow;
-use super::rows::{LEFT_OUT, Making};
+use super::rows::{LEFT_OUT, Making, local};
 use crate::cli::policy::Surroundings;
 use crate::policy::Policy;
 use crate::store::words::LayerState;
@@ -43,7 +43,7 @@ pub(super) async fn page(
     let id = reader.session(&word).await?;
     let newest = reader.newest().await?;
     let policy = in_force(&app.place);
-    let look = Look { reader: &mut reader, id, policy: policy.as_ref(), place: &app.place };
+    let look = SessionView { reader: &mut reader, id, policy: policy.as_ref(), place: &app.place };
     let whole = look.whole(&part, LINES, running::is_running(&app.state_dir, id)).await?;
     let waiting = app.waits().await;
     // A page from further back shows what does not change any more.
@@ -61,7 +61,7 @@ pub(in crate::cli) async fn alone(
     more: Vec<(String, Vec<String>)>,
 ) -> Result<String, StoreError> {
     let policy = in_force(place);
-    let look = Look { reader, id, policy: policy.as_ref(), place };
+    let look = SessionView { reader, id, policy: policy.as_ref(), place };
     let mut whole = look.whole(&Part::default(), ALL_LINES, is_running).await?;
     whole.sections.extend(more);
     Ok(crate::web::alone(&format!("agentsh session {id}"), &whole) + "\n")
@@ -73,7 +73,7 @@ pub async fn of_fleet(
     id: SessionId,
     place: &Surroundings,
 ) -> Result<Session, StoreError> {
-    let look = Look { reader, id, policy: None, place };
+    let look = SessionView { reader, id, policy: None, place };
     let mut whole = look.whole(&Part::default(), ALL_LINES, false).await?;
     whole.asks_policy = false;
     whole.timeline = Timeline { older: None, newer: None, other_view: None, ..whole.timeline };
@@ -86,14 +86,14 @@ pub(super) fn in_force(place: &Surroundings) -> Option<Policy> {
 }
 
 /// A session that is looked at.
-struct Look<'a> {
+struct SessionView<'a> {
     reader: &'a mut Reader,
     id: SessionId,
     policy: Option<&'a Policy>,
     place: &'a Surroundings,
 }
 
-impl Look<'_> {
+impl SessionView<'_> {
     async fn whole(mut self, part: &Part, lines: u32, is_running: bool) -> Result<Session, StoreError> {
         let tally = self.reader.tally(self.id).await?;
         Ok(Session {
@@ -253,7 +253,13 @@ fn stripped(tally: &SessionTally) -> Vec<(String, Vec<String>)> {
     sections
 }
 
-/// The age of a session, in the words of a list.
+/// When a session started: local time, and how long ago that is where it is less than a day.
 pub(super) fn started(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+    let shown = local(time).strftime("%Y-%m-%d %H:%M:%S").to_string();
+    match Timestamp::now().as_second().saturating_sub(time.as_second()) {
+        ..0 | 86_400.. => shown,
+        age @ 0..60 => format!("{shown} ({age} s ago)"),
+        age @ 60..3_600 => format!("{shown} ({} min ago)", age / 60),
+        age => format!("{shown} ({} h ago)", age / 3_600),
+    }
 }

@@ -18,7 +18,7 @@ const MIN_CALLS: u64 = 10;
 
 /// A server, and what it is made of.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ServerPackages {
     pub server: ServerId,
     /// The project that configures it; empty for the user's own.
     pub scope: String,
@@ -42,7 +42,7 @@ pub struct Places {
 pub async fn about(
     context: &super::super::Context,
     policy: &AdvisoryPolicy,
-    asked: Asked,
+    asked: ServerPackages,
 ) -> Result<Vec<Found>, String> {
     let places = Places { data: context.data.clone(), state: context.state.clone() };
     let server = asked.server.clone();
@@ -59,7 +59,11 @@ pub async fn about(
 ///
 /// # Errors
 /// As [`about`].
-pub async fn of(places: &Places, policy: &AdvisoryPolicy, asked: Asked) -> Result<Vec<Found>, String> {
+pub async fn of(
+    places: &Places,
+    policy: &AdvisoryPolicy,
+    asked: ServerPackages,
+) -> Result<Vec<Found>, String> {
     let server = asked.server.clone();
     let mut found = fetched(&places.data, policy, &asked, false)?;
     found.extend(own_failures(&places.state, policy, &server).await?);
@@ -69,7 +73,7 @@ pub async fn of(places: &Places, policy: &AdvisoryPolicy, asked: Asked) -> Resul
 fn fetched(
     data: &Path,
     policy: &AdvisoryPolicy,
-    asked: &Asked,
+    asked: &ServerPackages,
     remember: bool,
 ) -> Result<Vec<Found>, String> {
     let text = |error: crate::advisories::DatabaseError| error.to_string();

@@ -18,13 +18,13 @@ use crate::store::words::{Action, AdvisorySource, Severity};
 use crate::types::{RuleRef, ServerId};
 
 use super::Session;
-use known::Asked;
+use known::ServerPackages;
 
 /// Ids that stand in the results of a server, at most.
 const MAX_IDS: usize = 20;
 
 /// What is started.
-pub enum What<'a> {
+pub enum Launch<'a> {
     Command(&'a Resolved),
     Url(&'a str),
 }
@@ -37,7 +37,7 @@ pub async fn check(
     session: &Rc<Session>,
     id: &ServerId,
     scope: &str,
-    what: What<'_>,
+    what: Launch<'_>,
 ) -> Result<(), StartError> {
     let policy = &session.facts.policy.mcp.advisories;
     let on = |kind| policy.on(kind).value;
@@ -46,12 +46,12 @@ pub async fn check(
         return Ok(());
     }
     let (packages, host) = match what {
-        What::Command(resolved) => (inventory::of(resolved), None),
-        What::Url(url) => {
+        Launch::Command(resolved) => (inventory::of(resolved), None),
+        Launch::Url(url) => {
             (BTreeSet::new(), Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)))
         }
     };
-    let asked = Asked { server: id.clone(), scope: scope.to_owned(), packages, host };
+    let asked = ServerPackages { server: id.clone(), scope: scope.to_owned(), packages, host };
     if kinds.iter().any(|kind| on(*kind) == OnAdvisory::Block) {
         return look_up(session, asked).await;
     }
@@ -60,7 +60,7 @@ pub async fn check(
     Ok(())
 }
 
-async fn look_up(session: &Rc<Session>, asked: Asked) -> Result<(), StartError> {
+async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), StartError> {
     let id = asked.server.clone();
     let policy = &session.facts.policy.mcp.advisories;
     let found = match known::about(&session.facts.context, policy, asked).await {

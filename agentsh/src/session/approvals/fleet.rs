@@ -34,7 +34,7 @@ const MAX_NAME: usize = 1000;
 pub struct Fleet(Rc<Client>);
 
 /// A question at the server; dropped, it is taken back.
-pub struct Asked {
+pub struct PendingQuestion {
     _over: oneshot::Sender<()>,
 }
 
@@ -54,7 +54,7 @@ impl Fleet {
     }
 
     /// Asks until there is an answer, or the question is over. Must be called inside a `LocalSet`.
-    pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<Asked> {
+    pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<PendingQuestion> {
         let (client, approvals, item) = (Rc::clone(&self.0), approvals.clone(), item.clone());
         let ask = Ask {
             id: random::hex::<16>().ok()?,
@@ -82,7 +82,7 @@ impl Fleet {
                 },
             }
         });
-        Some(Asked { _over: over })
+        Some(PendingQuestion { _over: over })
     }
 }
 

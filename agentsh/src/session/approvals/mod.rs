@@ -37,7 +37,7 @@ use crate::session::Facts;
 pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
 pub use logins::FurtherRights;
-pub use socket::{Asking, Said, ask, sockets};
+pub use socket::{Asking, SocketReply, ask, sockets};
 pub use tell::{beside, hint, notice};
 pub use terminal::Terminal;
 
@@ -148,11 +148,11 @@ struct Open {
     item: Item,
     answer: oneshot::Sender<Answer>,
     /// Asked elsewhere too; ends with the question.
-    _asked: Option<webhook::Asked>,
+    _asked: Option<webhook::PendingQuestion>,
     /// Asked at the fleet server too; ends with the question.
-    _at_fleet: Option<fleet::Asked>,
+    _at_fleet: Option<fleet::PendingQuestion>,
     /// Asked on the terminal, which the agent does not use; ends with the question.
-    _shown: Option<terminal::Asked>,
+    _shown: Option<terminal::PendingQuestion>,
 }
 
 #[derive(Default)]

@@ -36,7 +36,7 @@ const BEFORE_NEXT: std::time::Duration = std::time::Duration::from_millis(100);
 /// What the session says to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum SocketReply {
     Waiting(Vec<Item>),
     /// Whether the question was still there.
     Answered(bool),
@@ -101,14 +101,14 @@ async fn converse(stream: UnixStream, approvals: &Approvals) -> std::io::Result<
     let mut line = Vec::new();
     BufReader::new(reader.take(MAX_LINE)).read_until(b'\n', &mut line).await?;
     let said = match serde_json::from_slice::<Asking>(&line) {
-        _ if !is_user(credentials.uid(), credentials.pid()) => Said::Refused(
+        _ if !is_user(credentials.uid(), credentials.pid()) => SocketReply::Refused(
             "only the user who started the session can answer, and not from a sandbox".to_owned(),
         ),
-        Err(error) => Said::Refused(format!("cannot read this: {error}")),
-        Ok(Asking::List) => Said::Waiting(approvals.items()),
+        Err(error) => SocketReply::Refused(format!("cannot read this: {error}")),
+        Ok(Asking::List) => SocketReply::Waiting(approvals.items()),
         Ok(Asking::Answer { id, approve, scope }) => {
             let by = format!("uid {} (process {})", credentials.uid(), credentials.pid().unwrap_or_default());
-            Said::Answered(approvals.answer(&id, approve, scope, by))
+            SocketReply::Answered(approvals.answer(&id, approve, scope, by))
         }
     };
     let mut text = serde_json::to_vec(&said)?;
@@ -137,7 +137,7 @@ pub fn sockets(state: &Path) -> Vec<PathBuf> {
 }
 
 /// Asks one session. None: it is not there any more.
-pub async fn ask(path: &Path, asking: &Asking) -> Option<std::io::Result<Said>> {
+pub async fn ask(path: &Path, asking: &Asking) -> Option<std::io::Result<SocketReply>> {
     let directory = std::fs::File::open(path.parent()?).ok()?;
     let name = path.file_name()?.to_str()?;
     let stream = UnixStream::connect(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd())).await;

@@ -55,16 +55,16 @@ struct Inner {
 }
 
 /// A question that stands on the terminal or waits for its turn; dropped, it is not asked any more.
-pub struct Asked(AbortHandle);
+pub struct PendingQuestion(AbortHandle);
 
-impl Drop for Asked {
+impl Drop for PendingQuestion {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// How asking ended.
-enum Said {
+enum TerminalAnswer {
     Yes(ApprovalScope),
     No,
     /// Ctrl-C, the end of the terminal's input, or an answer while the agent ran: the question waits elsewhere.
@@ -96,7 +96,7 @@ impl Terminal {
     }
 
     /// Asks until there is an answer, or the question is over. None: not here. Must be called inside a `LocalSet`.
-    pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<Asked> {
+    pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<PendingQuestion> {
         free()?;
         let (terminal, approvals, item) = (self.clone(), approvals.clone(), item.clone());
         tell::tell_desktop(&approvals.0.session.facts, &item);
@@ -111,7 +111,7 @@ impl Terminal {
                 None => tell::tell(&approvals.0.session.facts, &approvals.0.session.record, &item),
             }
         });
-        Some(Asked(task.abort_handle()))
+        Some(PendingQuestion(task.abort_handle()))
     }
 
     /// None: the person said nothing, or the terminal was not free when its turn came.
@@ -120,13 +120,13 @@ impl Terminal {
             Some(directory) => Freezer::group(directory),
             None => Freezer::signals(self.0.init, true),
         };
-        let _held = Held::begin(&self.0.holds);
+        let _held = AgentPause::begin(&self.0.holds);
         let still = tokio::task::spawn_blocking(move || Still::begin(freezer)).await.ok()?.ok()?;
         // Looked at once more: until now the agent could have changed it.
         let terminal = free()?;
         let screen = Sender::from_file_unchecked(terminal.try_clone().ok()?).ok()?;
         let keys = Receiver::from_file_unchecked(terminal).ok()?;
-        let shown = Shown { screen, keys, still: Arc::new(still), is_over: Cell::new(false) };
+        let shown = TerminalQuestion { screen, keys, still: Arc::new(still), is_over: Cell::new(false) };
         // What was typed before the question is not an answer to it.
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         // The agent may have stopped what is written there.
@@ -144,15 +144,15 @@ impl Terminal {
             shown.say(CHOICE).await.ok()?;
             let said = shown.answer().await;
             // Whoever ran meanwhile may have painted over the question, or typed into it.
-            if !matches!(said, Said::Nothing) && !shown.has_stayed_still().await {
+            if !matches!(said, TerminalAnswer::Nothing) && !shown.has_stayed_still().await {
                 shown.say(RAN).await.ok()?;
-                break Said::Nothing;
+                break TerminalAnswer::Nothing;
             }
             match said {
-                Said::Yes(ApprovalScope::Always) => match lasting::remember(config, item, false) {
+                TerminalAnswer::Yes(ApprovalScope::Always) => match lasting::remember(config, item, false) {
                     Ok(written) => {
                         shown.say(&format!("agentsh: {written}\n")).await.ok()?;
-                        break Said::Yes(ApprovalScope::Always);
+                        break TerminalAnswer::Yes(ApprovalScope::Always);
                     }
                     Err(why) => {
                         let why = format!("agentsh: nothing was approved: {}\n", escape::line(&why));
@@ -165,31 +165,31 @@ impl Terminal {
         shown.is_over.set(true);
         let by = "the terminal".to_owned();
         match said {
-            Said::Yes(scope) => Some((true, scope, by)),
-            Said::No => Some((false, ApprovalScope::Session, by)),
-            Said::Nothing => None,
+            TerminalAnswer::Yes(scope) => Some((true, scope, by)),
+            TerminalAnswer::No => Some((false, ApprovalScope::Session, by)),
+            TerminalAnswer::Nothing => None,
         }
     }
 }
 
 /// The time in which the agent's stop is not the person's.
-struct Held<'a>(&'a Cell<bool>);
+struct AgentPause<'a>(&'a Cell<bool>);
 
-impl<'a> Held<'a> {
+impl<'a> AgentPause<'a> {
     fn begin(holds: &'a Cell<bool>) -> Self {
         holds.set(true);
         Self(holds)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for AgentPause<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }
 }
 
 /// A question on the terminal. Dropped without an answer: somebody else has answered, or the time is over.
-struct Shown {
+struct TerminalQuestion {
     /// The same terminal twice. Nothing in these types is about pipes but their check, which is left out.
     screen: Sender,
     keys: Receiver,
@@ -197,7 +197,7 @@ struct Shown {
     is_over: Cell<bool>,
 }
 
-impl Drop for Shown {
+impl Drop for TerminalQuestion {
     fn drop(&mut self) {
         if !self.is_over.get() {
             // A terminal that takes nothing more is nobody's fault here.
@@ -206,7 +206,7 @@ impl Drop for Shown {
     }
 }
 
-impl Shown {
+impl TerminalQuestion {
     async fn has_stayed_still(&self) -> bool {
         let still = Arc::clone(&self.still);
         tokio::task::spawn_blocking(move || still.has_stayed()).await.unwrap_or(false)
@@ -229,22 +229,22 @@ impl Shown {
     }
 
     /// The first line that is an answer.
-    async fn answer(&self) -> Said {
-        let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return Said::Nothing };
+    async fn answer(&self) -> TerminalAnswer {
+        let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return TerminalAnswer::Nothing };
         loop {
             let line = tokio::select! {
                 line = self.line() => line,
                 _ = interrupt.recv() => None,
             };
             match line.as_deref().map(str::trim) {
-                None => return Said::Nothing,
-                Some("y" | "Y" | "yes") => return Said::Yes(ApprovalScope::Once),
-                Some("s" | "S" | "session") => return Said::Yes(ApprovalScope::Session),
-                Some("a" | "A" | "always") => return Said::Yes(ApprovalScope::Always),
-                Some("n" | "N" | "no") => return Said::No,
+                None => return TerminalAnswer::Nothing,
+                Some("y" | "Y" | "yes") => return TerminalAnswer::Yes(ApprovalScope::Once),
+                Some("s" | "S" | "session") => return TerminalAnswer::Yes(ApprovalScope::Session),
+                Some("a" | "A" | "always") => return TerminalAnswer::Yes(ApprovalScope::Always),
+                Some("n" | "N" | "no") => return TerminalAnswer::No,
                 Some(_) => {
                     if self.say(CHOICE).await.is_err() {
-                        return Said::Nothing;
+                        return TerminalAnswer::Nothing;
                     }
                 }
             }

@@ -38,9 +38,9 @@ pub struct Hook {
 }
 
 /// A question on its way; dropped, it is not asked any more.
-pub struct Asked(AbortHandle);
+pub struct PendingQuestion(AbortHandle);
 
-impl Drop for Asked {
+impl Drop for PendingQuestion {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -83,7 +83,7 @@ impl Hook {
     }
 
     /// Asks until there is an answer, or the question is over. Must be called inside a `LocalSet`.
-    pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<Asked> {
+    pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<PendingQuestion> {
         let (hook, approvals, item) = (self.clone(), approvals.clone(), item.clone());
         let nonce = random::hex::<16>().ok()?;
         let task = tokio::task::spawn_local(async move {
@@ -101,7 +101,7 @@ impl Hook {
                 }
             }
         });
-        Some(Asked(task.abort_handle()))
+        Some(PendingQuestion(task.abort_handle()))
     }
 
     async fn until_answered(&self, item: &Item, nonce: &str) -> Result<super::Answer, String> {

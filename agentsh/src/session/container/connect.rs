@@ -14,10 +14,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::net::egress_context::{Arrived, Caller, Told};
+use crate::net::egress_context::{AnnouncedConnections, Arrived, Caller};
 use crate::sandbox::mount_calls::open_without_links;
 use crate::sandbox::network::Sockets;
-use crate::sandbox::seccomp::listener::{Address, Asked, Listener};
+use crate::sandbox::seccomp::listener::{Address, Listener, PendingConnect};
 
 /// Where names are asked for over TCP.
 const DOMAIN: u16 = 53;
@@ -41,7 +41,7 @@ impl Connector {
     /// When there are no sockets or threads left.
     pub fn start(
         listener: Listener,
-        told: Option<Told>,
+        told: Option<AnnouncedConnections>,
         allowed: Vec<PathBuf>,
     ) -> io::Result<(Self, Option<Sockets>)> {
         let (relay, sockets) = match told {
@@ -83,7 +83,7 @@ fn connect_soon(socket: &OwnedFd, to: &SocketAddr) -> rustix::io::Result<()> {
 }
 
 struct Relay {
-    told: Told,
+    told: AnnouncedConnections,
     relay: SocketAddr,
     resolver: SocketAddr,
 }
@@ -116,7 +116,7 @@ impl Worker {
         }
     }
 
-    fn answer(&self, asked: &Asked) {
+    fn answer(&self, asked: &PendingConnect) {
         let made = match &asked.to {
             Address::Internet(to) => self.internet(asked, *to),
             Address::Path(path) => self.local(asked, path),
@@ -129,7 +129,7 @@ impl Worker {
     }
 
     /// A connection to the relay, which decides; its own end says where it is to go.
-    fn internet(&self, asked: &Asked, to: SocketAddr) -> io::Result<OwnedFd> {
+    fn internet(&self, asked: &PendingConnect, to: SocketAddr) -> io::Result<OwnedFd> {
         let relay = self.relay.as_ref().ok_or(Errno::NETUNREACH)?;
         let socket =
             rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -159,7 +159,7 @@ impl Worker {
     }
 
     /// The socket that is there, reached without a link that could lead elsewhere by now.
-    fn local(&self, asked: &Asked, path: &Path) -> io::Result<OwnedFd> {
+    fn local(&self, asked: &PendingConnect, path: &Path) -> io::Result<OwnedFd> {
         let directory = fs::read_link(format!("/proc/{}/cwd", asked.pid))?;
         let path = directory.join(path).canonicalize()?;
         if !self.allowed.iter().any(|allowed| path.starts_with(allowed)) {

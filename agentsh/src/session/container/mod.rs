@@ -23,7 +23,7 @@ use crate::sandbox::SpawnError;
 use crate::sandbox::control::Cause;
 use crate::sandbox::layout::{Layout, OWN_DIRECTORY};
 use crate::sandbox::network::Sockets;
-use crate::sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, Program, Source, What};
+use crate::sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, NodeContent, Program, Source};
 use crate::sandbox::seccomp::listener::Listener;
 use crate::sandbox::spec::SandboxSpec;
 use crate::session::{Facts, Record};
@@ -40,7 +40,7 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 const WRITE: LandlockAccess = LandlockAccess::Write { execute: true, sockets: true };
 
 /// What one sandbox has in place of a root of its own. Dropped, its private directory goes.
-pub struct Place {
+pub struct ContainerFiles {
     directory: PathBuf,
     /// Guarded paths, and what stood there.
     guarded: BTreeMap<PathBuf, Copy>,
@@ -49,7 +49,7 @@ pub struct Place {
     connector: Option<Connector>,
 }
 
-impl Place {
+impl ContainerFiles {
     /// Makes the private directory, and turns the layout into rules of Landlock.
     ///
     /// # Errors
@@ -91,8 +91,8 @@ impl Place {
     fn guard(&mut self, layout: &mut Layout, unmasked: &[PathBuf]) -> Result<(), String> {
         for Mount { target, what } in std::mem::take(&mut layout.guards) {
             let is_hidden = match what {
-                What::Bind { access: Access::ReadOnly, .. } => false,
-                What::Tmpfs { .. } | What::File { .. } => true,
+                NodeContent::Bind { access: Access::ReadOnly, .. } => false,
+                NodeContent::Tmpfs { .. } | NodeContent::File { .. } => true,
                 _ => continue,
             };
             if is_hidden {
@@ -287,7 +287,7 @@ fn put_back(was: &Copy, path: &Path) -> io::Result<()> {
     }
 }
 
-impl Drop for Place {
+impl Drop for ContainerFiles {
     fn drop(&mut self) {
         self.connector = None;
         // What stays is private, and swept with the temporary files of the machine.
@@ -297,7 +297,7 @@ impl Drop for Place {
 
 /// What of a layout goes where, one mount after the other.
 struct Fill<'p> {
-    place: &'p Place,
+    place: &'p ContainerFiles,
     home: Option<PathBuf>,
     rules: Vec<LandlockRule>,
     sockets: Vec<PathBuf>,
@@ -311,7 +311,7 @@ impl Fill<'_> {
         let inside =
             self.inside(target).filter(|inside| !self.linked.iter().any(|link| inside.starts_with(link)));
         match (&mount.what, &inside) {
-            (What::Bind { source: Source::Path { path, .. }, access, .. }, _) => {
+            (NodeContent::Bind { source: Source::Path { path, .. }, access, .. }, _) => {
                 let access = match access {
                     Access::ReadOnly => LandlockAccess::Read,
                     Access::ReadWrite | Access::Device => WRITE,
@@ -327,23 +327,25 @@ impl Fill<'_> {
                 }
                 Ok(())
             }
-            (What::Copy { .. }, _) => {
+            (NodeContent::Copy { .. }, _) => {
                 self.rules.push(LandlockRule { path: target.clone(), access: LandlockAccess::Read });
                 Ok(())
             }
-            (What::File { content, mode }, Some(inside)) => {
+            (NodeContent::File { content, mode }, Some(inside)) => {
                 above(inside)?;
                 if inside.symlink_metadata().is_ok() {
                     fs::remove_file(inside)?;
                 }
                 write_anew(inside, &self.translated(content), mode | 0o400)
             }
-            (What::Directory { mode }, Some(inside)) => {
+            (NodeContent::Directory { mode }, Some(inside)) => {
                 above(&inside.join("."))?;
                 fs::set_permissions(inside, fs::Permissions::from_mode(mode | 0o700))
             }
-            (What::Tmpfs { .. } | What::Overlay { .. }, Some(inside)) => above(&inside.join(".")),
-            (What::Symlink { to }, Some(inside)) if inside.symlink_metadata().is_err() => {
+            (NodeContent::Tmpfs { .. } | NodeContent::Overlay { .. }, Some(inside)) => {
+                above(&inside.join("."))
+            }
+            (NodeContent::Symlink { to }, Some(inside)) if inside.symlink_metadata().is_err() => {
                 above(inside)?;
                 symlink(to, inside)
             }
@@ -369,7 +371,7 @@ impl Fill<'_> {
 }
 
 fn is_writable(mount: &Mount) -> bool {
-    matches!(&mount.what, What::Bind { access: Access::ReadWrite, source: Source::Path { .. }, .. })
+    matches!(&mount.what, NodeContent::Bind { access: Access::ReadWrite, source: Source::Path { .. }, .. })
 }
 
 /// The rules for what may be executed, where a policy lists it.

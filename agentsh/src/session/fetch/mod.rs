@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-use crate::pin::{NoCache, Store, Wanted};
+use crate::pin::{NoCache, PackageRequest, Store};
 use crate::policy::profile::{self, Package, Registry};
 use crate::session::Facts;
 use crate::session::declared::Declaration;
@@ -69,7 +69,7 @@ struct Shared {
 }
 
 impl Fetched {
-    fn of(&self, wanted: &Wanted, run_scripts: bool) -> Rc<Mutex<Shared>> {
+    fn of(&self, wanted: &PackageRequest, run_scripts: bool) -> Rc<Mutex<Shared>> {
         let request = format!("{:?} {}", wanted.registry, wanted.text());
         Rc::clone(self.0.borrow_mut().entry((request, run_scripts)).or_default())
     }
@@ -79,7 +79,7 @@ impl Fetched {
 struct Job<'a> {
     session: &'a Rc<Session>,
     id: &'a ServerId,
-    wanted: &'a Wanted,
+    wanted: &'a PackageRequest,
     /// Writable inside; `tree` in it becomes the stored tree.
     directory: PathBuf,
     run_scripts: bool,
@@ -99,7 +99,7 @@ pub async fn fetch(
     session: &Rc<Session>,
     declaration: &Declaration,
     store: &Store,
-    wanted: &Wanted,
+    wanted: &PackageRequest,
 ) -> Result<(), FetchError> {
     let id = &declaration.id;
     let run_scripts = may_run_scripts(&session.facts, declaration, wanted);
@@ -171,7 +171,7 @@ fn sweep(staging: &Path) {
 }
 
 /// Moves the tree to where its content says, and gives that name.
-async fn keep(store: &Store, wanted: &Wanted, tree: &Path) -> Result<String, FetchError> {
+async fn keep(store: &Store, wanted: &PackageRequest, tree: &Path) -> Result<String, FetchError> {
     // What ran there could put something else in its place.
     if !std::fs::symlink_metadata(tree).is_ok_and(|found| found.is_dir()) {
         return Err(io("keep the package")(std::io::ErrorKind::NotADirectory.into()));
@@ -196,7 +196,7 @@ fn io(doing: &'static str) -> impl Fn(std::io::Error) -> FetchError {
 }
 
 /// Writes down, when the tree is there, that it answers this request.
-fn record(store: &Store, wanted: &Wanted, name: &str) -> Result<(), FetchError> {
+fn record(store: &Store, wanted: &PackageRequest, name: &str) -> Result<(), FetchError> {
     let record = store.request(wanted);
     let records = record.parent().unwrap_or(&store.root);
     std::fs::create_dir_all(records).map_err(io("make the store"))?;
@@ -207,7 +207,7 @@ fn record(store: &Store, wanted: &Wanted, name: &str) -> Result<(), FetchError> 
 }
 
 /// The user's policy decides, then the profile; nobody's word is no. A name that a project chose only takes away.
-fn may_run_scripts(facts: &Facts, declaration: &Declaration, wanted: &Wanted) -> bool {
+fn may_run_scripts(facts: &Facts, declaration: &Declaration, wanted: &PackageRequest) -> bool {
     let entry = facts.policy.mcp.servers.get(&declaration.id);
     let written = entry.and_then(|server| server.install_scripts.as_ref());
     if let Some(written) = written.filter(|written| !written.value || declaration.has_grants_by_name()) {

@@ -110,18 +110,18 @@ pub async fn step_up(
         browser: true,
         limit,
     };
-    let mut out = Told { session, server: id, line: Vec::new() };
+    let mut out = UrlNotice { session, server: id, line: Vec::new() };
     log_in(session, &request, (id, url, None), &mut out).await.map_err(|error| error.to_string())
 }
 
 /// Says the address for the browser to whoever sits before the session.
-struct Told<'s> {
+struct UrlNotice<'s> {
     session: &'s Session,
     server: &'s ServerId,
     line: Vec<u8>,
 }
 
-impl Write for Told<'_> {
+impl Write for UrlNotice<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.line.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -177,7 +177,7 @@ async fn attempt(
 }
 
 /// What is asked for: what the server wants and the command line says, and what was had before.
-fn scopes(request: &Request, found: &discovery::Found, before: Option<&Grant>) -> Vec<String> {
+fn scopes(request: &Request, found: &discovery::LoginServer, before: Option<&Grant>) -> Vec<String> {
     let mut all: Vec<String> = found.scopes.clone();
     let before = before.filter(|grant| grant.issuer == found.server.issuer && !request.scopes.is_empty());
     all.extend(before.map(|grant| grant.scopes.clone()).unwrap_or_default());

@@ -25,7 +25,7 @@ use super::{Logins, flow, record, word};
 
 /// Shared with a renewal that is under way: it goes on where its request does not.
 #[derive(Clone)]
-pub struct Kept(Rc<Inner>);
+pub struct StoredLogin(Rc<Inner>);
 
 struct Inner {
     session: Rc<Session>,
@@ -66,7 +66,7 @@ const RECENT: Duration = Duration::from_secs(1);
 /// Tokens that are remembered after they went on the wire.
 const MAX_HANDED: usize = 16;
 
-impl Kept {
+impl StoredLogin {
     #[must_use]
     pub fn new(
         session: Rc<Session>,
@@ -291,7 +291,7 @@ fn token(value: Option<&HeaderValue>) -> &str {
     value.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer ")).unwrap_or_default()
 }
 
-impl Credentials for Kept {
+impl Credentials for StoredLogin {
     fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>> {
         Box::pin(async move {
             let Some(grant) = self.0.recent().await? else { return Ok(None) };

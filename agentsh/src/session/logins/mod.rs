@@ -21,7 +21,7 @@ use super::remote_addresses::{is_here, rules};
 use super::{Session, network};
 use crate::session::Record;
 
-pub use kept::Kept;
+pub use kept::StoredLogin;
 pub use store::Store;
 
 /// Different questions of a session. What they say is the servers' choice.

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::{Instant, Sleep};
 
 use super::judge::SessionJudge;
-use super::{Asked, ModelCall, Reply};
+use super::{ModelCall, PendingAnswer, Reply};
 use crate::llm::{Provider, Stream};
 
 /// A stream of events, judged event by event. Dropping it hangs up on the model.
@@ -31,7 +31,7 @@ pub(super) struct Judged {
 impl Judged {
     pub(super) fn new(
         body: Incoming,
-        asked: &Asked,
+        asked: &PendingAnswer,
         (judge, call): (SessionJudge, ModelCall),
         timeout: Duration,
     ) -> Self {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 
-use super::Asked;
+use super::PendingAnswer;
 use super::judge::word;
 use super::ledger::Ledger;
 use crate::llm::{Provider, Usage};
@@ -31,7 +31,7 @@ pub(super) struct ModelCall {
 }
 
 impl ModelCall {
-    pub(super) fn new(books: Rc<Books>, asked: &Asked, status: StatusCode) -> Self {
+    pub(super) fn new(books: Rc<Books>, asked: &PendingAnswer, status: StatusCode) -> Self {
         Self {
             books,
             provider: asked.provider,

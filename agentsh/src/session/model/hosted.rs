@@ -31,7 +31,7 @@ pub struct Reachable {
 const MAX_SHOWN: usize = 200;
 
 /// What is said to one thing that the provider would do.
-struct Said {
+struct HostedVerdict {
     outcome: Outcome,
     reason: Reason,
     rule: RuleRef,
@@ -41,7 +41,7 @@ struct Said {
     remedy: String,
 }
 
-impl Said {
+impl HostedVerdict {
     fn allow(reason: Reason, rule: RuleRef) -> Self {
         Self { outcome: Outcome::Allow, reason, rule, why: String::new(), remedy: String::new() }
     }
@@ -95,7 +95,7 @@ impl Model {
         })
     }
 
-    async fn judge_hosted(&self, one: &Hosted) -> Said {
+    async fn judge_hosted(&self, one: &Hosted) -> HostedVerdict {
         let lists = &self.session.facts.policy.mcp;
         let names = [one.tool.as_str(), one.written.as_str()];
         let denied = names.iter().filter(|name| !name.is_empty()).find_map(|name| {
@@ -104,17 +104,17 @@ impl Model {
         if let Some(rule) = denied {
             let why = format!("the request has the model's provider use `{}`, which is denied", one.tool);
             let remedy = "the user can take the rule away".to_owned();
-            return Said { reason: Reason::ToolDenied, ..Said::block(rule, why, remedy) };
+            return HostedVerdict { reason: Reason::ToolDenied, ..HostedVerdict::block(rule, why, remedy) };
         }
         if let Some(rule) = lists.own_tool_allowed(&one.tool) {
-            return Said::allow(Reason::ToolAllowed, rule.clone());
+            return HostedVerdict::allow(Reason::ToolAllowed, rule.clone());
         }
         match &one.reach {
-            Reach::Provider => Said::allow(Reason::NoRule, default_rule()),
+            Reach::Provider => HostedVerdict::allow(Reason::NoRule, default_rule()),
             Reach::Url(url) => self.reach(one, url, "GET").await,
             Reach::Server(url) => self.reach(one, url, "POST").await,
             Reach::Domains(domains) => self.reach_all(one, domains),
-            Reach::Anywhere => Said::block(
+            Reach::Anywhere => HostedVerdict::block(
                 default_rule(),
                 format!(
                     "the model's provider would use `{}`, which reaches more than the policy names",
@@ -126,10 +126,10 @@ impl Model {
     }
 
     /// One place, by requests of one kind.
-    async fn reach(&self, one: &Hosted, url: &str, method: &str) -> Said {
+    async fn reach(&self, one: &Hosted, url: &str, method: &str) -> HostedVerdict {
         let refuse = |rule, what: &str, remedy| {
             let shown = shown(url);
-            Said::block(
+            HostedVerdict::block(
                 rule,
                 format!("the model's provider would ask '{shown}' ({}): {what}", one.tool),
                 remedy,
@@ -152,14 +152,14 @@ impl Model {
                 let is_meant = decision.requests.is_empty()
                     || decision.requests.iter().any(|rule| rule.value.matches(method, &target));
                 if is_meant {
-                    return Said::allow(Reason::NoRule, decision.rule);
+                    return HostedVerdict::allow(Reason::NoRule, decision.rule);
                 }
                 refuse(decision.rule, "the rule of this host names other requests", remedy_by_name(&one.tool))
             }
             Permission::Asked => {
                 let Some(ask) = ask else { return refuse(decision.rule, "no rule names this host", line()) };
                 match ask.ask(&text, port).await {
-                    Ok(()) => Said::allow(Reason::Approved, decision.rule),
+                    Ok(()) => HostedVerdict::allow(Reason::Approved, decision.rule),
                     Err(code) => refuse(decision.rule, &format!("no rule names this host ({code})"), line()),
                 }
             }
@@ -168,7 +168,7 @@ impl Model {
     }
 
     /// Domains with everything below them, by any request.
-    fn reach_all(&self, one: &Hosted, domains: &[String]) -> Said {
+    fn reach_all(&self, one: &Hosted, domains: &[String]) -> HostedVerdict {
         let is_open = |host: &str| {
             let allow = self.reachable.get().map(|reachable| &reachable.allow)?;
             let decision = allow.decide(&domain::normalise(host).ok()?, 443);
@@ -183,15 +183,15 @@ impl Model {
                     one.tool,
                     shown(domain)
                 );
-                return Said::block(default_rule(), why, remedy_by_name(&one.tool));
+                return HostedVerdict::block(default_rule(), why, remedy_by_name(&one.tool));
             };
             rule.get_or_insert(open);
         }
-        Said::allow(Reason::NoRule, rule.unwrap_or_else(default_rule))
+        HostedVerdict::allow(Reason::NoRule, rule.unwrap_or_else(default_rule))
     }
 
     /// A conversation is sent again with every turn: what is allowed is recorded once.
-    async fn write_down(&self, one: &Hosted, said: &Said) {
+    async fn write_down(&self, one: &Hosted, said: &HostedVerdict) {
         let is_new = self.is_new(&format!("{one:?} {:?} {}", said.outcome, said.rule));
         if !is_new && said.outcome != Outcome::Block {
             return;

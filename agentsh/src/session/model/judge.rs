@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::guard::{Decision, Guard, Outcome, Reason, Report, SubjectKind, Verdict};
 use crate::json;
-use crate::llm::{Call, Judge, Provider, Ruling, Told};
+use crate::llm::{Call, EngineEvent, Judge, Provider, Ruling};
 use crate::mcp::of_model_call;
 use crate::session::Session;
 use crate::store::words::{ModelProvider, ReplacedReason};
@@ -77,7 +77,7 @@ impl SessionJudge {
     }
 
     /// Writes down what happened, before the agent hears of it. False: that is not possible.
-    pub(super) async fn record(&mut self, provider: Provider, told: &[Told]) -> bool {
+    pub(super) async fn record(&mut self, provider: Provider, told: &[EngineEvent]) -> bool {
         let events = self.events(provider, told);
         if events.is_empty() {
             return true;
@@ -89,7 +89,7 @@ impl SessionJudge {
     }
 
     /// The same where nobody can wait: what was refused does not go on either way.
-    pub(super) fn note(&mut self, provider: Provider, told: &[Told]) {
+    pub(super) fn note(&mut self, provider: Provider, told: &[EngineEvent]) {
         for event in self.events(provider, told) {
             self.session.record.journal.record(event);
         }
@@ -103,7 +103,7 @@ impl SessionJudge {
             .record(Event::ModelAnswerWithheld { provider: word(provider), reason: why.to_owned() });
     }
 
-    fn events(&mut self, provider: Provider, told: &[Told]) -> Vec<Event> {
+    fn events(&mut self, provider: Provider, told: &[EngineEvent]) -> Vec<Event> {
         let mut events = Vec::new();
         for (call, server, tool, decision) in self.refused.drain(..) {
             let input = json::read(call.arguments.as_bytes()).map(|tree| tree.to_value()).unwrap_or_default();

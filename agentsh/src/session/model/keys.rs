@@ -33,24 +33,24 @@ const QUERIES: [&str; 4] = [IN_QUERY, "access_token", "api_key", "oauth_token"];
 const IN_QUERY: &str = "key";
 
 /// Where a key may go.
-pub(super) type Place = (Host, u16);
+pub(super) type HostPort = (Host, u16);
 
 /// Placeholders and the keys that they stand for.
 #[derive(Default)]
 pub(super) struct Keys {
     held: RefCell<BTreeMap<String, Key>>,
     /// Where the agent has these keys of its user's and no other account.
-    own: Vec<(Place, Vec<String>)>,
+    own: Vec<(HostPort, Vec<String>)>,
 }
 
 struct Key {
     variable: &'static str,
     value: String,
-    places: Vec<Place>,
+    places: Vec<HostPort>,
 }
 
 impl Keys {
-    pub(super) fn new(own: Vec<(Place, Vec<String>)>) -> Self {
+    pub(super) fn new(own: Vec<(HostPort, Vec<String>)>) -> Self {
         Self { own, ..Self::default() }
     }
 
@@ -92,7 +92,7 @@ impl Keys {
         &self,
         env: &mut BTreeMap<String, String>,
         word: impl Fn(&str) -> String,
-        places: impl Fn(&str) -> Vec<Place>,
+        places: impl Fn(&str) -> Vec<HostPort>,
     ) {
         for variable in VARIABLES {
             let Some(value) = env.get_mut(variable).filter(|value| !value.is_empty()) else { continue };
@@ -176,7 +176,7 @@ impl Key {
     }
 }
 
-fn is_at((place, port): &Place, host: &Host, to: u16) -> bool {
+fn is_at((place, port): &HostPort, host: &Host, to: u16) -> bool {
     *port == to && (place == host || (is_local(place) && is_local(host)))
 }
 

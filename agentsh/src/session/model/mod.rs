@@ -42,7 +42,7 @@ use super::content::FILES;
 use crate::agent::{Endpoint, providers};
 use crate::guard::SubjectKind;
 use crate::llm::canary::Needle;
-use crate::llm::{Answer, MAX_HELD, Provider, Route, Told, Turns, request, route};
+use crate::llm::{Answer, EngineEvent, MAX_HELD, Provider, Route, Turns, request, route};
 use crate::policy::domain::{self, Host};
 use crate::policy::{Credentials, OnModelSecret as OnSecret};
 use crate::store::Event;
@@ -72,7 +72,7 @@ pub struct Model {
 }
 
 /// One answer of the model, and by what it is judged.
-struct Asked {
+struct PendingAnswer {
     provider: Provider,
     needle: Option<Needle>,
     replacement: String,
@@ -227,7 +227,7 @@ impl Model {
             Err(_) => return refuse(StatusCode::GATEWAY_TIMEOUT, &silent(timeout)),
         };
         let canary = self.needs.as_ref();
-        let asked = Asked {
+        let asked = PendingAnswer {
             provider,
             needle: canary.and_then(|canary| canary.arm(&asked.system)),
             replacement: canary.map(|canary| canary.replacement.clone()).unwrap_or_default(),
@@ -237,7 +237,7 @@ impl Model {
         self.answer(answer, asked).await
     }
 
-    async fn answer(&self, answer: Response<Incoming>, asked: Asked) -> Reply {
+    async fn answer(&self, answer: Response<Incoming>, asked: PendingAnswer) -> Reply {
         let (mut head, body) = answer.into_parts();
         hop_by_hop(&mut head.headers);
         let mut call = ModelCall::new(Rc::clone(&self.books), &asked, head.status);
@@ -298,7 +298,7 @@ impl Model {
         head: &mut Parts,
         body: Incoming,
         upstream: &Upstream,
-    ) -> Result<(Option<request::Asked>, Bytes), Reply> {
+    ) -> Result<(Option<request::ModelRequest>, Bytes), Reply> {
         let refuse = |status, why: &str| self.withheld(provider, status, why);
         let body = Limited::new(body, MAX_REQUEST).collect().await.map_err(|_| {
             refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is longer than 64 MiB, or broke off")
@@ -321,7 +321,7 @@ impl Model {
     async fn admit(
         &self,
         provider: Provider,
-        asked: &request::Asked,
+        asked: &request::ModelRequest,
         body: Bytes,
         since: Instant,
     ) -> Result<Bytes, Reply> {
@@ -357,7 +357,7 @@ impl Model {
     }
 
     /// Secrets that the agent read with tools of its own are looked for in what servers are sent, like those of files.
-    fn remember_own(&self, own: &[secrets::Own]) {
+    fn remember_own(&self, own: &[secrets::OwnResult]) {
         for read in own.iter().filter(|read| self.is_new(&read.hash)) {
             let Ok(lines) = crate::json::read(read.lines.as_bytes()) else { continue };
             let server = ServerId(FILES.to_owned());
@@ -445,6 +445,6 @@ fn hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// What happened to an answer, as far as it stands in the record.
-fn is_leak(told: &Told) -> bool {
-    *told == Told::Leaked
+fn is_leak(told: &EngineEvent) -> bool {
+    *told == EngineEvent::Leaked
 }

@@ -8,7 +8,7 @@ use crate::session::{Session, trust};
 
 /// How the session gets at what goes to and fro.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Interception {
     /// There is no TLS.
     Plain,
     /// It ends at the session's authority.
@@ -17,18 +17,18 @@ pub enum Way {
 
 /// None: what is said there is not judged.
 #[must_use]
-pub fn way(facts: &Facts, endpoint: &Endpoint) -> Option<Way> {
+pub fn way(facts: &Facts, endpoint: &Endpoint) -> Option<Interception> {
     let enabled = facts.policy.llm.enabled.as_ref().map(|enabled| enabled.value);
     let can_prove = || trust::can_prove(&facts.context.env);
     chosen(enabled, endpoint, can_prove)
 }
 
-fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bool) -> Option<Way> {
+fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bool) -> Option<Interception> {
     match (enabled, endpoint.scheme, endpoint.judged) {
         (Some(false), _, _) | (_, _, Judged::Never) | (None, Scheme::Https, Judged::WhenAsked) => None,
-        (_, Scheme::Http, _) => Some(Way::Plain),
-        (Some(true), Scheme::Https, _) => Some(Way::EndsTls),
-        (None, Scheme::Https, Judged::ByDefault) => can_prove().then_some(Way::EndsTls),
+        (_, Scheme::Http, _) => Some(Interception::Plain),
+        (Some(true), Scheme::Https, _) => Some(Interception::EndsTls),
+        (None, Scheme::Https, Judged::ByDefault) => can_prove().then_some(Interception::EndsTls),
     }
 }
 
@@ -48,8 +48,10 @@ pub fn told(session: &Session, endpoints: &[Endpoint]) -> Option<Enforcement> {
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.judged != Judged::Never) {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
         match way(&session.facts, endpoint) {
-            Some(Way::Plain) => judged.push(format!("{place} (without TLS)")),
-            Some(Way::EndsTls) => judged.push(format!("{place} (TLS ends at the session's authority)")),
+            Some(Interception::Plain) => judged.push(format!("{place} (without TLS)")),
+            Some(Interception::EndsTls) => {
+                judged.push(format!("{place} (TLS ends at the session's authority)"))
+            }
             None => unread.push(place),
         }
     }
@@ -107,7 +109,7 @@ mod tests {
     #[test]
     fn tls_ends_where_it_is_proven_or_asked_for() {
         let way = |enabled, scheme, judged| chosen(enabled, &endpoint(scheme, judged), || true);
-        let (plain, tls) = (Some(Way::Plain), Some(Way::EndsTls));
+        let (plain, tls) = (Some(Interception::Plain), Some(Interception::EndsTls));
         assert_eq!(way(None, Scheme::Http, Judged::WhenAsked), plain);
         assert_eq!(way(None, Scheme::Https, Judged::WhenAsked), None);
         assert_eq!(way(None, Scheme::Https, Judged::ByDefault), tls);

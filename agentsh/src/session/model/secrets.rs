@@ -65,7 +65,7 @@ pub(super) fn search(body: &[u8], policy: &LlmPolicy, key: &[u8]) -> Option<Sear
 }
 
 /// Lines with secrets that a tool of the agent's own gave.
-pub(super) struct Own {
+pub(super) struct OwnResult {
     pub tool: String,
     /// A list in JSON.
     pub lines: String,
@@ -74,11 +74,11 @@ pub(super) struct Own {
 }
 
 /// What of a request the agent read itself, as far as it holds a secret. Time is linear in the request.
-pub(super) fn own(provider: Provider, body: &[u8], key: &[u8]) -> Vec<Own> {
+pub(super) fn own(provider: Provider, body: &[u8], key: &[u8]) -> Vec<OwnResult> {
     // The newest first: what was read before was sent before.
     let read = llm::own::read(provider, body).into_iter().rev().filter_map(|(tool, text)| {
         let lines = secret_lines(&text)?;
-        Some(Own { tool, hash: hashed(key, &lines), lines })
+        Some(OwnResult { tool, hash: hashed(key, &lines), lines })
     });
     read.take(MAX_READ).collect()
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use tokio::sync::Semaphore;
 
-use crate::auditor::{self, Audit as Said, Auditors, Who};
+use crate::auditor::{self, Audit as Said, AuditorName, Auditors};
 use crate::guard::{Finding, Outcome, Reason, Severity, Verdict};
 use crate::mcp::{Audit, Audited, Question};
 use crate::policy::proxy_file::ProxyFile;
@@ -38,16 +38,16 @@ pub fn of_file(
     let auditors = Auditors::of_file(file, &facts.context.env, client);
     let auditors = auditors.map_err(|error| RunError::Refused(error.to_string()))?;
     Ok(auditors.map(|auditors| {
-        let asked = Asked { auditors, content: Rc::clone(content), turns: Semaphore::new(AT_ONCE) };
+        let asked = AuditQueue { auditors, content: Rc::clone(content), turns: Semaphore::new(AT_ONCE) };
         Rc::new(Auditing(Rc::new(asked))) as Rc<dyn Audit>
     }))
 }
 
 #[derive(Debug)]
-struct Auditing(Rc<Asked>);
+struct Auditing(Rc<AuditQueue>);
 
 #[derive(Debug)]
-struct Asked {
+struct AuditQueue {
     auditors: Auditors,
     content: Rc<RefCell<Content>>,
     turns: Semaphore,
@@ -67,7 +67,7 @@ impl Audit for Auditing {
     }
 }
 
-impl Asked {
+impl AuditQueue {
     fn heard(&self, said: Said, server: &ServerId, tool: &str) -> Audited {
         let passes = self.auditors.lets_pass(&said);
         let (word, by, reason, why) = match said {
@@ -89,7 +89,13 @@ impl Asked {
     }
 }
 
-fn exfiltration(outcome: Outcome, reason: Reason, by: Who, why: String, server: &ServerId) -> Finding {
+fn exfiltration(
+    outcome: Outcome,
+    reason: Reason,
+    by: AuditorName,
+    why: String,
+    server: &ServerId,
+) -> Finding {
     let (severity, what) = match reason {
         Reason::AuditFlagged => (Severity::High, format!("auditor {} flagged it: {why}", by.name)),
         Reason::AuditTimedOut => (Severity::Medium, format!("auditor {} did not answer in time", by.name)),

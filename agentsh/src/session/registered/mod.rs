@@ -31,7 +31,7 @@ enum Standing {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct RegisteredServer {
     standing: Standing,
     /// Hash of every entry that the standing is about.
     seen: BTreeSet<String>,
@@ -46,7 +46,7 @@ pub struct Registered(Rc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: Option<Settings>,
-    servers: RefCell<BTreeMap<ServerId, Known>>,
+    servers: RefCell<BTreeMap<ServerId, RegisteredServer>>,
 }
 
 impl Registered {
@@ -78,7 +78,7 @@ impl Registered {
     /// What was seen counts from the moment that somebody has said something about it, and no sooner: other connections to
     /// the server go by the earlier answer until then.
     fn note(&self, server: &ServerId, seen: &BTreeSet<String>, standing: Standing) {
-        let known = Known { standing, seen: seen.clone(), is_told: false };
+        let known = RegisteredServer { standing, seen: seen.clone(), is_told: false };
         self.0.servers.borrow_mut().insert(server.clone(), known);
     }
 

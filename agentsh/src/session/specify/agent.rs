@@ -15,7 +15,7 @@ use crate::types::RuleRef;
 use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules};
 use crate::session::Facts;
 use crate::session::credentials::Brokered;
-use crate::session::given::{self, Given};
+use crate::session::given::{self, CommandLine};
 use crate::session::model::{Model, places};
 use crate::session::network::users_networks;
 use crate::session::resolving::Pinned;
@@ -24,20 +24,20 @@ use crate::session::{
     Session, agent_home, environment, first_index, git_identity, grants, registries, remotes, repositories,
     signals, ssh, trust,
 };
-use agentsh_host::project_sources::Known;
+use agentsh_host::project_sources::ApprovedSources;
 use agentsh_host::toolchains::{self, Caches, Toolchains};
 
 /// What the specification of an agent is made from.
 pub struct Agent<'a> {
     pub kind: Kind,
     /// The command line, byte by byte.
-    pub given: &'a Given,
+    pub given: &'a CommandLine,
     pub launch: &'a Launch,
     pub pinned: &'a Pinned,
     /// Where agentsh listens for the agent's bridges.
     pub socket: &'a Path,
     pub brokered: &'a Brokered,
-    pub keys: &'a ssh::Given,
+    pub keys: &'a ssh::SshGrants,
     pub model: Option<&'a Model>,
     /// The user agrees to repositories next to the project.
     pub agree: bool,
@@ -141,13 +141,13 @@ pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Con
     let context = &session.facts.context;
     let mut parts = vec![
         of_endpoints(endpoints, |endpoint| {
-            places::way(&session.facts, endpoint) == Some(places::Way::EndsTls)
+            places::way(&session.facts, endpoint) == Some(places::Interception::EndsTls)
         }),
         closed_hosts(session),
     ];
     if !super::super::facts::lists_programs(&session.facts.policy.agent) {
         let first = first_index::of_new_cargo(&session.facts, &session.record).await;
-        let known = Known::load(context);
+        let known = ApprovedSources::load(context);
         parts.extend([
             registries::contribution(context, &first, &known),
             remotes::contribution(context, &known),

@@ -27,14 +27,14 @@ pub(super) struct Holder(PathBuf);
 type HeldKey = (Vec<u8>, String);
 
 pub(super) struct Holders {
-    context: Found,
+    context: SshPrograms,
     directory: PathBuf,
     user: Option<(Holder, Vec<HeldKey>)>,
-    own: Option<Own>,
+    own: Option<OwnAgent>,
 }
 
 /// What is needed of the context when keys are added.
-struct Found {
+struct SshPrograms {
     agent: Option<PathBuf>,
     add: Option<PathBuf>,
     env: BTreeMap<String, String>,
@@ -42,9 +42,9 @@ struct Found {
 
 /// An ssh agent of the session. It ends with the program that it was started for, which ends with its input: so it does not
 /// outlive a session that is killed.
-struct Own(Child);
+struct OwnAgent(Child);
 
-impl Drop for Own {
+impl Drop for OwnAgent {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         // It may have ended meanwhile.
@@ -62,7 +62,7 @@ impl Holders {
             user = answer.ok().and_then(|answer| wire::identities(&answer)).map(|keys| (holder, keys));
         }
         let program = |name| host_programs::find(context, name);
-        let found = Found {
+        let found = SshPrograms {
             agent: program("ssh-agent"),
             add: program("ssh-add"),
             env: host_programs::environment(context),
@@ -113,12 +113,12 @@ impl Holders {
     }
 
     /// Started in its directory: the path of a socket has room for 107 bytes.
-    async fn start(&self, holder: &Holder) -> Result<Own, String> {
+    async fn start(&self, holder: &Holder) -> Result<OwnAgent, String> {
         let program = self.context.agent.as_ref().ok_or("there is no `ssh-agent` in PATH")?;
         let mut command = host_programs::command(program, &self.context.env);
         command.args(["-a", "ssh-keys", "cat"]).current_dir(&self.directory);
         command.stdin(Stdio::piped());
-        let own = Own(command.spawn().map_err(|error| format!("cannot start `ssh-agent`: {error}"))?);
+        let own = OwnAgent(command.spawn().map_err(|error| format!("cannot start `ssh-agent`: {error}"))?);
         let since = tokio::time::Instant::now();
         while !holder.0.exists() {
             if since.elapsed() > START {

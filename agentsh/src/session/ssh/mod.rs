@@ -30,7 +30,7 @@ use request::Key;
 
 /// What the agent gets.
 #[derive(Default)]
-pub struct Given {
+pub struct SshGrants {
     /// Files of the home, made anew: path inside and content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// What git's global configuration says besides.
@@ -47,7 +47,7 @@ pub fn inside() -> PathBuf {
     Path::new(OWN_DIRECTORY).join("ssh-agent")
 }
 
-impl Given {
+impl SshGrants {
     /// The agent's socket, what tools need to use it, and the hosts that it may be used for.
     #[must_use]
     pub fn contribution(&self, context: &Context, ssh: &[Ruled<SshAccess>]) -> Contribution {
@@ -86,10 +86,10 @@ pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
 ///
 /// # Errors
 /// When the socket cannot be made.
-pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Given> {
+pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<SshGrants> {
     let asked = &session.facts.policy.agent_only.ssh;
     if asked.is_empty() {
-        return Ok(Given::default());
+        return Ok(SshGrants::default());
     }
     let mut holders = Holders::new(&session.facts.context, directory).await;
     let (mut keys, mut known) = (Vec::new(), BTreeSet::new());
@@ -137,7 +137,7 @@ pub async fn open(session: &Rc<Session>, directory: &Path) -> std::io::Result<Gi
     ];
     let socket = directory.join("ssh-agent");
     let serving = serve::Serving::begin(session, &socket, keys, holders)?;
-    Ok(Given { files, git, socket: Some(socket), _serving: Some(serving) })
+    Ok(SshGrants { files, git, socket: Some(socket), _serving: Some(serving) })
 }
 
 /// Two entries may name one key for different servers.

@@ -75,7 +75,7 @@ impl Before {
 }
 
 /// Something that a person should know.
-struct Told {
+struct GuardNotice {
     path: PathBuf,
     what: GuardChange,
     text: String,
@@ -161,7 +161,7 @@ impl Guards {
                 guards.stop = Some(stop);
                 let (session, server) = (Rc::clone(session), server.cloned());
                 guards.telling = Some(tokio::task::spawn_local(async move {
-                    while let Some(Told { path, what, text }) = told.recv().await {
+                    while let Some(GuardNotice { path, what, text }) = told.recv().await {
                         let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
                         session.record.note(&lines.join("\n"));
                         let context = &session.facts.context;

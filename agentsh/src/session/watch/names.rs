@@ -14,7 +14,7 @@ const MAX_DIRECTORIES: usize = 8_192;
 
 /// What happened to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum NameChange {
     /// By a rename: all at once.
     MovedHere,
     Made,
@@ -67,7 +67,7 @@ impl Names {
     }
 
     /// What happened since the last time, with whether it is a directory.
-    pub fn happened(&mut self) -> Vec<(PathBuf, What, bool)> {
+    pub fn happened(&mut self) -> Vec<(PathBuf, NameChange, bool)> {
         let mut found = Vec::new();
         let mut buffer = [MaybeUninit::<u8>::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.notify, &mut buffer);
@@ -81,13 +81,13 @@ impl Names {
             let Some(name) = event.file_name() else { continue };
             let path = directory.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
             let what = if flags.contains(ReadFlags::MOVED_TO) {
-                What::MovedHere
+                NameChange::MovedHere
             } else if flags.contains(ReadFlags::CREATE) {
-                What::Made
+                NameChange::Made
             } else if flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-                What::Gone
+                NameChange::Gone
             } else {
-                What::Written
+                NameChange::Written
             };
             found.push((path, what, flags.contains(ReadFlags::ISDIR)));
         }

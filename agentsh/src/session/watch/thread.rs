@@ -16,10 +16,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::baseline::Baseline;
-use super::names::{Names, What};
+use super::names::{NameChange, Names};
 use super::newcomers::NewRepositoryWatcher;
 use super::unfinished::Unfinished;
-use super::{Told, fresh};
+use super::{GuardNotice, fresh};
 use crate::sandbox::freeze::Freezer;
 use crate::sandbox::host::RealHost;
 use crate::sandbox::mend::Namespaces;
@@ -67,10 +67,10 @@ pub(super) struct Watch {
     pub stand_ins: Vec<Placeholders>,
     /// Readable when the sandbox has ended.
     pub stop: OwnedFd,
-    pub tell: UnboundedSender<Told>,
+    pub tell: UnboundedSender<GuardNotice>,
     pub copies: BTreeMap<PathBuf, Copy>,
     /// What happened to guarded names since they were last as they should be.
-    pub seen: BTreeMap<PathBuf, Vec<What>>,
+    pub seen: BTreeMap<PathBuf, Vec<NameChange>>,
     pub names: Option<Names>,
     pub newcomers: NewRepositoryWatcher,
     /// What runs by itself and has just been made.
@@ -204,7 +204,7 @@ impl Watch {
 
     fn say(&self, path: &Path, what: GuardChange, text: String) {
         // A session that is gone hears nothing.
-        let _ = self.tell.send(Told { path: path.to_owned(), what, text });
+        let _ = self.tell.send(GuardNotice { path: path.to_owned(), what, text });
     }
 }
 

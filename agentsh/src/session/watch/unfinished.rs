@@ -24,7 +24,7 @@ use agentsh_host::undo::Aside;
 const MAX_BYTES: u64 = 16 << 20;
 
 #[derive(Serialize, Deserialize)]
-struct Left {
+struct UnfinishedWatch {
     session: String,
     directories: Vec<Vec<u8>>,
     baseline: Baseline,
@@ -57,7 +57,7 @@ impl Unfinished {
             file => file?,
         };
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        let left = Left {
+        let left = UnfinishedWatch {
             session: session.to_owned(),
             directories: directories.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
             baseline: baseline.clone(),
@@ -93,14 +93,14 @@ fn finish(state: &Path, path: &Path) -> Vec<String> {
     }
     let mut text = Vec::new();
     let read = Read::by_ref(&mut file).take(MAX_BYTES).read_to_end(&mut text);
-    let left = read.ok().and_then(|_| serde_json::from_slice::<Left>(&text).ok());
+    let left = read.ok().and_then(|_| serde_json::from_slice::<UnfinishedWatch>(&text).ok());
     let said = left.map(|left| last_look(state, &left)).unwrap_or_default();
     // It was never whole, or is done.
     let _ = fs::remove_file(path);
     said
 }
 
-fn last_look(state: &Path, left: &Left) -> Vec<String> {
+fn last_look(state: &Path, left: &UnfinishedWatch) -> Vec<String> {
     let aside = Aside::new(state, &left.session);
     let directories: Vec<PathBuf> =
         left.directories.iter().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))).collect();

@@ -8,7 +8,7 @@ use super::argv::Parsed;
 use super::plugins;
 use super::repository;
 use super::settings::Settings;
-use crate::servers::{COMMAND_LINE, Found, Gathered, Place, gather};
+use crate::servers::{COMMAND_LINE, EntrySource, FoundServer, Gathered, gather};
 use crate::{AgentError, Context, Origin, RemoteKind, Scope, Transport, agreement, expand, json, read};
 use agentsh_base::types::ServerId;
 
@@ -133,8 +133,12 @@ pub(super) fn agents_value(
         };
         for entries in list.iter_mut().filter(|entry| !entry.is_string()) {
             let mut inner = Gathered::default();
-            let place =
-                Place { file: path, scope: Scope::CommandLine, agreed: false, lines: Default::default() };
+            let place = EntrySource {
+                file: path,
+                scope: Scope::CommandLine,
+                agreed: false,
+                lines: Default::default(),
+            };
             gather(
                 entries,
                 &place,
@@ -179,7 +183,7 @@ fn state_servers(
 ) -> Result<(), AgentError> {
     let Some(entries) = at(sources.state.as_ref(), keys) else { return Ok(()) };
     let lines = json::key_lines(&sources.state_text, keys);
-    let place = Place { file: &sources.state_path, scope, agreed: false, lines };
+    let place = EntrySource { file: &sources.state_path, scope, agreed: false, lines };
     gather(entries, &place, KEPT, |text, lookups| expand::braces(text, context.env, lookups), gathered)
 }
 
@@ -193,7 +197,7 @@ fn project_servers(
     for path in &sources.mcp_json {
         file_servers(context, path, Scope::Project, &mut project)?;
     }
-    for (id, Found { declared, kept }) in project.found {
+    for (id, FoundServer { declared, kept }) in project.found {
         if settings.disables(&id) {
             project.notes.push(format!("server {id} of the project is disabled in Claude Code's settings"));
             continue;
@@ -216,7 +220,7 @@ fn project_servers(
                 file.display()
             ));
         }
-        gathered.found.insert(id, Found { declared, kept });
+        gathered.found.insert(id, FoundServer { declared, kept });
     }
     gathered.refused.extend(project.refused);
     gathered.notes.extend(project.notes);
@@ -260,7 +264,7 @@ fn document_servers(
     };
     let Some(entries) = document.get("mcpServers") else { return gathered.bad_file(scope, missing()) };
     let agreed = scope == Scope::Project && agreement::is_agreed(context.agreed, path, text);
-    let place = Place { file: path, scope, agreed, lines: json::key_lines(text, &["mcpServers"]) };
+    let place = EntrySource { file: path, scope, agreed, lines: json::key_lines(text, &["mcpServers"]) };
     gather(entries, &place, KEPT, |text, lookups| expand::braces(text, context.env, lookups), gathered)
 }
 

@@ -38,24 +38,24 @@ pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path) -> 
     for place in places.iter().filter(|place| *place != directory) {
         // Of skills every file, since a link may lead to one of another name.
         for name in ["agents", "commands", "skills"] {
-            subagents.look_in(&place.join(name), Whose::Project);
+            subagents.look_in(&place.join(name), FileOwner::Project);
         }
     }
-    subagents.look_in(&directory.join("agents"), Whose::User);
+    subagents.look_in(&directory.join("agents"), FileOwner::User);
     subagents.say_taken();
     subagents
 }
 
 /// Who wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum FileOwner {
     User,
     Project,
 }
 
 impl Subagents {
     /// What cannot be looked at in full is not shown at all: a part that was skipped may hold a declaration.
-    fn look_in(&mut self, folder: &Path, whose: Whose) {
+    fn look_in(&mut self, folder: &Path, whose: FileOwner) {
         match walk::files(folder, "md") {
             Ok(files) => files.into_iter().for_each(|path| self.look_at(path, whose)),
             Err(why) => self.hide(std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()), &why),
@@ -68,7 +68,7 @@ impl Subagents {
         self.hidden.push(folder);
     }
 
-    fn look_at(&mut self, path: PathBuf, whose: Whose) {
+    fn look_at(&mut self, path: PathBuf, whose: FileOwner) {
         let text = match read::text(&path, read::LIMIT) {
             Ok(Some(text)) => text,
             Ok(None) => return,
@@ -81,7 +81,7 @@ impl Subagents {
         let (mut servers, mut word) = (false, BTreeSet::new());
         let content = without(&text, |block| {
             let is_server = is_declaration(block);
-            let is_word = whose == Whose::Project && speaks_for_the_user(block);
+            let is_word = whose == FileOwner::Project && speaks_for_the_user(block);
             servers |= is_server;
             if is_word {
                 word.insert(block.key.clone());

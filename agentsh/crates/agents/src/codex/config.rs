@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::{Spanned, Table, Value};
 
 use super::argv::Parsed;
-use crate::servers::{COMMAND_LINE, Found, Gathered, credential_problem, name_problem, withheld};
+use crate::servers::{COMMAND_LINE, FoundServer, Gathered, credential_problem, name_problem, withheld};
 use crate::{AgentError, Context, Declared, Origin, RemoteKind, Scope, Transport, agreement, expand, read};
 use agentsh_base::types::ServerId;
 
@@ -195,7 +195,7 @@ pub(super) fn servers(
         match declared(context, &id, &entry, &origin, &mut gathered.notes) {
             Ok(declared) => {
                 merged.insert(id.clone(), entry);
-                gathered.found.insert(id, Found { declared, kept: Default::default() });
+                gathered.found.insert(id, FoundServer { declared, kept: Default::default() });
             }
             Err(problem) => {
                 let layer = Layer {

@@ -11,7 +11,7 @@ pub(super) use cover::{cover, cover_these};
 pub(super) use keys::take_out;
 
 /// An agent, and its files of a project. A path that ends in `/` is a directory.
-struct Known {
+struct KnownAgent {
     title: &'static str,
     /// Names of its program and package.
     names: &'static [&'static str],
@@ -23,10 +23,11 @@ struct Known {
     is_covered: bool,
 }
 
-const COVERED: Known = Known { title: "", names: &[], starts: &[], instructs: &[], is_covered: true };
+const COVERED: KnownAgent =
+    KnownAgent { title: "", names: &[], starts: &[], instructs: &[], is_covered: true };
 
-const AGENTS: &[Known] = &[
-    Known {
+const AGENTS: &[KnownAgent] = &[
+    KnownAgent {
         title: "Claude Code",
         starts: &[
             ".mcp.json",
@@ -48,28 +49,28 @@ const AGENTS: &[Known] = &[
         is_covered: false,
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Codex",
         starts: &[".codex/config.toml", ".codex/hooks.json", ".codex/rules/", ".codex-plugin/"],
         instructs: &["AGENTS.md", "AGENTS.override.md", ".codex/prompts/", ".codex/skills/"],
         is_covered: false,
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Gemini CLI",
         names: &["gemini", "gemini-cli"],
         starts: &[".gemini/settings.json", ".gemini/.env", ".gemini/extensions/"],
         instructs: &["GEMINI.md", ".gemini/commands/", ".gemini/agents/", ".gemini/skills/"],
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Qwen Code",
         names: &["qwen", "qwen-code"],
         starts: &[".qwen/settings.json", ".qwen/.env", ".qwen/extensions/"],
         instructs: &["QWEN.md", ".qwen/commands/"],
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "OpenCode",
         names: &["opencode", "opencode-ai"],
         starts: &[
@@ -92,7 +93,7 @@ const AGENTS: &[Known] = &[
         ],
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Cursor",
         names: &["cursor-agent", "agent"],
         starts: &[".cursor/mcp.json", ".cursor/cli.json", ".cursor/hooks.json"],
@@ -105,35 +106,41 @@ const AGENTS: &[Known] = &[
         ],
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Crush",
         names: &["crush"],
         starts: &["crush.json", ".crush.json"],
         instructs: &["CRUSH.md"],
         ..COVERED
     },
-    Known { title: "goose", names: &["goose"], starts: &[".goose/"], instructs: &[".goosehints"], ..COVERED },
-    Known {
+    KnownAgent {
+        title: "goose",
+        names: &["goose"],
+        starts: &[".goose/"],
+        instructs: &[".goosehints"],
+        ..COVERED
+    },
+    KnownAgent {
         title: "Amp",
         names: &["amp"],
         starts: &[".amp/settings.json", ".amp/settings.jsonc", ".amp/plugins/"],
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Amazon Q and Kiro",
         names: &["q", "kiro-cli"],
         starts: &[".amazonq/mcp.json", ".amazonq/cli-agents/", ".kiro/settings/mcp.json", ".kiro/agents/"],
         instructs: &[".amazonq/rules/", ".kiro/steering/"],
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Droid",
         names: &["droid"],
         starts: &[".factory/mcp.json", ".factory/settings.json", ".factory/hooks.json"],
         instructs: &[".factory/commands/", ".factory/droids/"],
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Copilot",
         names: &["copilot"],
         starts: &[".copilot/", ".github/copilot/", ".vscode/mcp.json"],
@@ -147,29 +154,29 @@ const AGENTS: &[Known] = &[
         ],
         ..COVERED
     },
-    Known { title: "Auggie", names: &["auggie"], starts: &[".augment/"], ..COVERED },
-    Known { title: "Continue", names: &["cn", "continue"], starts: &[".continue/"], ..COVERED },
-    Known {
+    KnownAgent { title: "Auggie", names: &["auggie"], starts: &[".augment/"], ..COVERED },
+    KnownAgent { title: "Continue", names: &["cn", "continue"], starts: &[".continue/"], ..COVERED },
+    KnownAgent {
         title: "Aider",
         names: &["aider"],
         starts: &[".aider.conf.yml", ".aider.model.settings.yml", ".aider.model.metadata.json"],
         instructs: &["CONVENTIONS.md"],
         ..COVERED
     },
-    Known { title: "Vibe", names: &["vibe"], starts: &[".vibe/"], ..COVERED },
-    Known { title: "Kimi", names: &["kimi"], starts: &[".kimi/"], ..COVERED },
-    Known {
+    KnownAgent { title: "Vibe", names: &["vibe"], starts: &[".vibe/"], ..COVERED },
+    KnownAgent { title: "Kimi", names: &["kimi"], starts: &[".kimi/"], ..COVERED },
+    KnownAgent {
         title: "Cline and Roo",
         starts: &[".roo/mcp.json"],
         instructs: &[".clinerules", ".clinerules/", ".roorules", ".roo/rules/"],
         is_covered: false,
         ..COVERED
     },
-    Known {
+    KnownAgent {
         title: "Windsurf",
         instructs: &[".windsurfrules", ".windsurf/rules/", ".windsurf/workflows/"],
         is_covered: false,
         ..COVERED
     },
-    Known { title: "agents", instructs: &[".agents/", "WARP.md"], is_covered: false, ..COVERED },
+    KnownAgent { title: "agents", instructs: &[".agents/", "WARP.md"], is_covered: false, ..COVERED },
 ];

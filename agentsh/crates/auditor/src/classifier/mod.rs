@@ -64,11 +64,11 @@ pub struct Classifier {
     within: Duration,
     turns: Semaphore,
     breaker: RefCell<Breaker>,
-    kept: RefCell<Kept>,
+    kept: RefCell<ScoreCache>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct ScoreCache {
     scores: HashMap<Hash, f64>,
     order: VecDeque<Hash>,
 }
@@ -207,7 +207,7 @@ impl Classifier {
     }
 }
 
-impl Kept {
+impl ScoreCache {
     fn keep(&mut self, hash: Hash, score: f64) {
         if self.scores.insert(hash, score).is_none() {
             self.order.push_back(hash);
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn only_so_many_scores_are_kept() {
-        let mut kept = Kept::default();
+        let mut kept = ScoreCache::default();
         for number in 0..KEPT + 10 {
             kept.keep(hash(&number.to_string()), 0.5);
         }

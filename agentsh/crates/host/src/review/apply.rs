@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::beneath::{DirectoryHandle, Kind, Stamp, hash};
 use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
-use super::names::{Left, Names, remove};
+use super::names::{LostName, Names, remove};
 
 /// So many at a time: their files are open together.
 pub const BATCH: usize = 64;
@@ -255,7 +255,7 @@ impl Applier<'_> {
     }
 
     /// The one step that changes the project. Gives what stands there then, and what stood there, where it has other names.
-    fn commit(&self, run: u32, number: u32, step: &Step) -> io::Result<(Option<Stamp>, Option<Left>)> {
+    fn commit(&self, run: u32, number: u32, step: &Step) -> io::Result<(Option<Stamp>, Option<LostName>)> {
         let mut left = None;
         let (parent, name) = self.project.parent(&step.path)?;
         self.must_be(&step.path, step.expected.as_ref())?;
@@ -317,7 +317,7 @@ impl Applier<'_> {
         format!(".agentsh-{}-{run}-{number}", self.name).into()
     }
 
-    pub(super) fn remove_temporary(&self, path: &Path, run: u32, number: u32) -> Option<Left> {
+    pub(super) fn remove_temporary(&self, path: &Path, run: u32, number: u32) -> Option<LostName> {
         let (parent, _) = self.project.parent(path).ok()?;
         // It may never have been made.
         remove(&parent, &self.temporary(run, number)).ok()?

@@ -10,7 +10,7 @@ use agentsh_policy::builtin_paths::{
 };
 use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout;
-use agentsh_sandbox::plan::{Access, Mount, What};
+use agentsh_sandbox::plan::{Access, Mount, NodeContent};
 use agentsh_sandbox::spec::PathRules;
 
 /// What is guarded in one project.
@@ -29,8 +29,8 @@ impl Guarded {
     #[must_use]
     pub fn of(rules: &PathRules) -> Self {
         let is_guard = |mount: &&Mount| match &mount.what {
-            What::Bind { access, .. } => *access == Access::ReadOnly,
-            What::Tmpfs { .. } | What::File { .. } => true,
+            NodeContent::Bind { access, .. } => *access == Access::ReadOnly,
+            NodeContent::Tmpfs { .. } | NodeContent::File { .. } => true,
             _ => false,
         };
         let layout = layout::guards(rules, &RealHost::default());

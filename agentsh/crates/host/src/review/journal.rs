@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::beneath::{Kind, Stamp, bytes};
-use super::names::Left;
+use super::names::LostName;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,7 +23,7 @@ pub enum Line {
     Dropped {
         number: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        left: Option<Left>,
+        left: Option<LostName>,
     },
     End,
 }
@@ -95,7 +95,7 @@ pub struct Done {
     pub merged: Option<Merged>,
     /// What stood there before, where it has other names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<Left>,
+    pub left: Option<LostName>,
 }
 
 const JOURNAL: &str = "journal";

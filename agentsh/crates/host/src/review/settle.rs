@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 use super::apply::{Applier, rename, said, set_mode, stamp_of};
 use super::beneath::{Kind, Stamp, hash};
 use super::journal::{About, Done, Line, Mark, Run, Staged};
-use super::names::{Left, remove};
+use super::names::{LostName, remove};
 
 impl Applier<'_> {
     /// After a kill: finishes what was put in its place, and takes back what was not. Gives what stays open.
@@ -49,7 +49,7 @@ impl Applier<'_> {
     }
 
     /// Whether it is done. What was beside its place is gone then; where it has other names, they are named.
-    fn settle_one(&self, run: &Run, about: &About) -> io::Result<(bool, Option<Left>)> {
+    fn settle_one(&self, run: &Run, about: &About) -> io::Result<(bool, Option<LostName>)> {
         let Ok((parent, name)) = self.project.parent(&about.path) else { return Ok((false, None)) };
         let temporary = self.temporary(run.number, about.number);
         let beside = stamp_of(parent.as_fd(), &temporary)?;

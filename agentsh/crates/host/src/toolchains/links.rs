@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Around, PRIVATE, installed_around, is_plain, may_be_shown};
+use super::{PRIVATE, SearchContext, installed_around, is_plain, may_be_shown};
 use agentsh_base::real_paths::RealPaths;
 use agentsh_policy::builtin_paths::HOME_MASKS;
 use agentsh_sandbox::layout::is_system;
@@ -19,14 +19,18 @@ const MAX_ELSEWHERE: usize = 256;
 
 /// What is shown, and the links that lead to it.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct VisiblePaths {
     pub paths: BTreeSet<PathBuf>,
     pub links: BTreeMap<PathBuf, PathBuf>,
 }
 
 /// Each of `paths` where it really is, and with those that are directories of PATH the programs that links in them name.
-pub(super) fn behind_links(named: BTreeSet<PathBuf>, around: &Around<'_>, paths: &RealPaths) -> Shown {
-    let mut shown = Shown::default();
+pub(super) fn behind_links(
+    named: BTreeSet<PathBuf>,
+    around: &SearchContext<'_>,
+    paths: &RealPaths,
+) -> VisiblePaths {
+    let mut shown = VisiblePaths::default();
     for path in named {
         shown.add(&path, around, paths);
     }
@@ -50,8 +54,8 @@ pub(super) fn behind_links(named: BTreeSet<PathBuf>, around: &Around<'_>, paths:
     shown
 }
 
-impl Shown {
-    fn add(&mut self, path: &Path, around: &Around<'_>, paths: &RealPaths) {
+impl VisiblePaths {
+    fn add(&mut self, path: &Path, around: &SearchContext<'_>, paths: &RealPaths) {
         if paths.canonical(path).is_none() {
             return;
         }
@@ -66,7 +70,7 @@ impl Shown {
     }
 
     /// A program that a link of PATH names, with what is installed around it.
-    fn add_program(&mut self, link: &Path, around: &Around<'_>, paths: &RealPaths, room: &mut usize) {
+    fn add_program(&mut self, link: &Path, around: &SearchContext<'_>, paths: &RealPaths, room: &mut usize) {
         let Some(way) = follow(link, around, paths) else { return };
         let is_program =
             way.end.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
@@ -91,7 +95,7 @@ impl Shown {
         self.keep(way, around);
     }
 
-    fn keep(&mut self, way: Way, around: &Around<'_>) {
+    fn keep(&mut self, way: LinkChain, around: &SearchContext<'_>) {
         let is_own = |link: &Path| {
             is_system(link)
                 || PRIVATE.iter().any(|place| link.starts_with(place) && !link.starts_with(around.home))
@@ -110,18 +114,18 @@ impl Shown {
 
 /// The way from a name to where it leads.
 #[derive(Debug)]
-struct Way {
+struct LinkChain {
     links: Vec<(PathBuf, PathBuf)>,
     end: PathBuf,
 }
 
 /// Where a path leads, unless a link in the project is on the way: who writes that does not decide what is shown.
-pub(super) fn end(path: &Path, around: &Around<'_>, paths: &RealPaths) -> Option<PathBuf> {
+pub(super) fn end(path: &Path, around: &SearchContext<'_>, paths: &RealPaths) -> Option<PathBuf> {
     follow(path, around, paths).map(|way| way.end)
 }
 
 /// None where nothing is, where links go round, and where the project decides about one: it could change it.
-fn follow(path: &Path, around: &Around<'_>, paths: &RealPaths) -> Option<Way> {
+fn follow(path: &Path, around: &SearchContext<'_>, paths: &RealPaths) -> Option<LinkChain> {
     if !is_plain(path) {
         return None;
     }
@@ -151,7 +155,7 @@ fn follow(path: &Path, around: &Around<'_>, paths: &RealPaths) -> Option<Way> {
             _ => at = next,
         }
     }
-    at.exists().then_some(Way { links, end: at })
+    at.exists().then_some(LinkChain { links, end: at })
 }
 
 /// From the last to the first.

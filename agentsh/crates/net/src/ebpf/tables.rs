@@ -39,11 +39,11 @@ pub struct Tables {
     traffic: HashMap<MapData, u64, [u8; Traffic::SIZE]>,
     counters: PerCpuArray<MapData, u64>,
     /// What each sandbox was given, to take it back.
-    given: BTreeMap<u64, Given>,
+    given: BTreeMap<u64, TableContents>,
 }
 
 #[derive(Default)]
-struct Given {
+struct TableContents {
     places: Vec<[u8; Place::SIZE]>,
     nets: Vec<(u32, [u8; Net::SIZE])>,
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Builder, StandIn};
 use crate::git_config::GitConfig;
-use crate::host::{Found, Repositories, plain};
-use crate::plan::{Access, Kind, What};
+use crate::host::{PathKind, Repositories, plain};
+use crate::plan::{Access, Kind, NodeContent};
 use crate::policy::builtin_paths;
 
 /// Configurations that are read for one repository. Git itself stops at ten that include each other.
@@ -61,7 +61,7 @@ impl Builder<'_> {
         let git = self.host.git_directory(&git).unwrap_or(git);
         self.guard_configured(&git, worktree);
         for repository in std::iter::once(git.clone()).chain(self.host.common_directory(&git)) {
-            if self.host.look(&repository.join("hooks")) == Some(Found::Directory) {
+            if self.host.look(&repository.join("hooks")) == Some(PathKind::Directory) {
                 self.follow_links_in(&repository.join("hooks"), &mut { MAX_HOOKS });
             }
         }
@@ -77,9 +77,9 @@ impl Builder<'_> {
         let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
         let other = others.find(|(name, _)| git.file_name() == Some(name.as_ref()));
         match self.host.look(git) {
-            Some(Found::Closed) => self.hide_closed(git),
-            Some(Found::Directory) if self.is_closed(git) => self.hide_closed(git),
-            Some(Found::Directory) => {
+            Some(PathKind::Closed) => self.hide_closed(git),
+            Some(PathKind::Directory) if self.is_closed(git) => self.hide_closed(git),
+            Some(PathKind::Directory) => {
                 self.hold(git);
                 if let Some((_, files)) = other {
                     self.guard_other(git, files);
@@ -90,7 +90,7 @@ impl Builder<'_> {
                 }
             }
             // The working tree of a repository that lies elsewhere, perhaps in the project.
-            Some(Found::File) if other.is_none() => {
+            Some(PathKind::File) if other.is_none() => {
                 self.read_only(git);
                 let Some(found) = self.host.git_directory(git) else { return };
                 self.layout.repositories.push(found.clone());
@@ -102,11 +102,11 @@ impl Builder<'_> {
                 }
             }
             // Where the repository is shown, a file that git reads as the link, and that nobody can replace.
-            Some(Found::Symlink) => {
+            Some(PathKind::Symlink) => {
                 match self.host.canonical(git).filter(|end| self.granted.contains_key(end)) {
                     Some(end) => {
                         let content = [b"gitdir: ", end.as_os_str().as_encoded_bytes(), b"\n"].concat();
-                        self.push(git, What::File { content, mode: 0o444 });
+                        self.push(git, NodeContent::File { content, mode: 0o444 });
                         self.layout.repositories.push(end);
                     }
                     None => {
@@ -124,7 +124,8 @@ impl Builder<'_> {
         for name in files {
             let path = repository.join(name);
             self.read_only(&path);
-            let may_come = path.parent().is_some_and(|above| self.host.look(above) == Some(Found::Directory));
+            let may_come =
+                path.parent().is_some_and(|above| self.host.look(above) == Some(PathKind::Directory));
             if may_come && *name != "sharedpath" {
                 self.stand_in(&path, StandIn::File);
             }
@@ -133,13 +134,13 @@ impl Builder<'_> {
 
     /// A directory that its owner cannot enter, or list.
     fn is_closed(&self, directory: &Path) -> bool {
-        self.host.look(&directory.join("config")) == Some(Found::Closed)
+        self.host.look(&directory.join("config")) == Some(PathKind::Closed)
             || self.host.names(directory).is_none()
     }
 
     fn is_shown_directory(&self, path: &Path) -> bool {
         self.may_be_written(path)
-            && self.host.look(path) == Some(Found::Directory)
+            && self.host.look(path) == Some(PathKind::Directory)
             && self.link_to(path).is_none()
             && !self.is_closed(path)
     }
@@ -154,7 +155,7 @@ impl Builder<'_> {
         for name in builtin_paths::GIT_BARE {
             let directory = git.join(name);
             // A link leads git elsewhere, and what is guarded stays here.
-            if self.host.look(&directory) == Some(Found::Directory) {
+            if self.host.look(&directory) == Some(PathKind::Directory) {
                 self.hold(&directory);
             }
         }
@@ -235,7 +236,7 @@ impl Builder<'_> {
                 continue;
             }
             let Some(found) = self.host.git_config(&config) else {
-                if matches!(self.host.look(&config), Some(Found::File | Found::Closed))
+                if matches!(self.host.look(&config), Some(PathKind::File | PathKind::Closed))
                     && self.may_be_written(git)
                 {
                     // What it says is not known, and it may be opened from inside.
@@ -290,7 +291,7 @@ impl Builder<'_> {
             for base in bases {
                 let path = self.named_by_git(word, base);
                 if self.may_be_written(&path)
-                    && matches!(self.host.look(&path), Some(Found::File | Found::Symlink))
+                    && matches!(self.host.look(&path), Some(PathKind::File | PathKind::Symlink))
                     && self.followed.insert(path.clone())
                 {
                     self.read_only(&path);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Builder, StandIn, is_system};
-use crate::host::{Found, Host, outermost, plain};
-use crate::plan::{Access, Kind, Mount, What};
+use crate::host::{Host, PathKind, outermost, plain};
+use crate::plan::{Access, Kind, Mount, NodeContent};
 use crate::policy::builtin_paths::{
     self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY, ProjectReadOnly, Tier,
 };
@@ -47,7 +47,7 @@ impl Builder<'_> {
         for (grant, access) in &self.granted.clone() {
             if *access == Access::ReadWrite
                 && !self.is_layered(grant)
-                && self.host.look(grant) == Some(Found::Directory)
+                && self.host.look(grant) == Some(PathKind::Directory)
                 && self.masked(grant).is_none()
             {
                 self.guard_project(grant);
@@ -81,7 +81,7 @@ impl Builder<'_> {
     /// read.
     fn ambiguous(&mut self) -> BTreeSet<PathBuf> {
         let is_one = |grant: &PathBuf| {
-            self.host.look(grant) == Some(Found::Directory) && self.host.has_other_names(grant)
+            self.host.look(grant) == Some(PathKind::Directory) && self.host.has_other_names(grant)
         };
         let found: BTreeSet<PathBuf> = self.granted.keys().filter(|grant| is_one(grant)).cloned().collect();
         for grant in &found {
@@ -198,12 +198,13 @@ impl Builder<'_> {
     /// What cannot be looked into cannot be guarded: nothing of it is shown.
     pub(super) fn hide_closed(&mut self, path: &Path) {
         let path = self.nearest(path).map_or(path, |(grant, _)| outermost(path, grant));
-        let visible = path.ancestors().find(|above| self.host.look(above) == Some(Found::Directory));
+        let visible = path.ancestors().find(|above| self.host.look(above) == Some(PathKind::Directory));
         let Some(visible) = visible.filter(|visible| self.may_be_written(visible)).map(Path::to_owned) else {
             return;
         };
         let is_hidden = |mount: &Mount| {
-            mount.target == visible && matches!(mount.what, What::Tmpfs { .. } | What::File { .. })
+            mount.target == visible
+                && matches!(mount.what, NodeContent::Tmpfs { .. } | NodeContent::File { .. })
         };
         if !self.layout.mounts.iter().any(is_hidden) {
             self.refuse(
@@ -244,7 +245,7 @@ impl Builder<'_> {
             unknown.push(above);
         }
         for above in unknown.into_iter().rev() {
-            let is_link = |above: &&Path| self.host.look(above) == Some(Found::Symlink);
+            let is_link = |above: &&Path| self.host.look(above) == Some(PathKind::Symlink);
             link = link.or_else(|| Some(above).filter(is_link).map(Path::to_owned));
             known.insert(above.to_owned(), link.clone());
         }
@@ -263,26 +264,26 @@ impl Builder<'_> {
             return;
         }
         match self.host.look(path) {
-            Some(Found::Directory) => {
+            Some(PathKind::Directory) => {
                 self.bind(path, Access::ReadOnly, Kind::Directory);
                 self.follow_links_in(path, &mut { MAX_FOLLOWED });
             }
-            Some(Found::Closed) => self.hide_closed(path),
-            Some(Found::File) => self.bind(path, Access::ReadOnly, Kind::File),
+            Some(PathKind::Closed) => self.hide_closed(path),
+            Some(PathKind::File) => self.bind(path, Access::ReadOnly, Kind::File),
             // The link is covered, so that it cannot be replaced: with the file that it names, where that is part of
             // the project (`CLAUDE.md` that leads to `AGENTS.md`), else with nothing that can be followed. A directory
             // that it names in the project is guarded where it is.
-            Some(Found::Symlink) => match self.named_file(path) {
+            Some(PathKind::Symlink) => match self.named_file(path) {
                 Some(file) => {
                     self.follow(path);
                     let source = self.source(&file);
-                    self.push(path, What::Bind { source, access: Access::ReadOnly, kind: Kind::File });
+                    self.push(path, NodeContent::Bind { source, access: Access::ReadOnly, kind: Kind::File });
                 }
                 None => {
                     self.follow(path);
                     let named = self.host.canonical(path).filter(|named| self.may_be_written(named));
                     if let Some(named) = named
-                        && self.host.look(&named) == Some(Found::Directory)
+                        && self.host.look(&named) == Some(PathKind::Directory)
                     {
                         self.bind(&named, Access::ReadOnly, Kind::Directory);
                     }
@@ -290,7 +291,7 @@ impl Builder<'_> {
                 }
             },
             // A stand-in of another run, or something that nothing runs.
-            Some(Found::Special) => self.bind(path, Access::ReadOnly, Kind::File),
+            Some(PathKind::Special) => self.bind(path, Access::ReadOnly, Kind::File),
             None => {}
         }
     }
@@ -311,8 +312,8 @@ impl Builder<'_> {
             };
             *budget = rest;
             match kind {
-                Found::Symlink => self.follow(&directory.join(name)),
-                Found::Directory => self.follow_links_in(&directory.join(name), budget),
+                PathKind::Symlink => self.follow(&directory.join(name)),
+                PathKind::Directory => self.follow_links_in(&directory.join(name), budget),
                 _ => {}
             }
         }
@@ -346,18 +347,18 @@ impl Builder<'_> {
         let plain = to.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let file = link.parent()?.join(to);
         let inside = plain && file.starts_with(&self.rules.project) && self.link_to(&file).is_none();
-        (inside && self.host.look(&file) == Some(Found::File)).then_some(file)
+        (inside && self.host.look(&file) == Some(PathKind::File)).then_some(file)
     }
 
     pub(super) fn hide(&mut self, path: &Path) {
         match self.host.look(path) {
-            Some(Found::Directory) => {
-                self.push(path, What::Tmpfs { bytes: 4096, mode: 0o555 });
+            Some(PathKind::Directory) => {
+                self.push(path, NodeContent::Tmpfs { bytes: 4096, mode: 0o555 });
             }
             // What closes it may be opened from inside.
-            Some(Found::Closed) => self.hide_closed(path),
+            Some(PathKind::Closed) => self.hide_closed(path),
             // Without permissions: whoever opens it is told so, instead of finding it empty.
-            Some(_) => self.push(path, What::File { content: Vec::new(), mode: 0 }),
+            Some(_) => self.push(path, NodeContent::File { content: Vec::new(), mode: 0 }),
             None => {}
         }
     }
@@ -385,7 +386,7 @@ impl Builder<'_> {
         seen.retain(|above| {
             !targets.contains(above)
                 && !self.granted.contains_key(*above)
-                && self.host.look(above) == Some(Found::Directory)
+                && self.host.look(above) == Some(PathKind::Directory)
                 && self.link_to(above).is_none()
         });
         seen.into_iter().map(Path::to_owned).collect()

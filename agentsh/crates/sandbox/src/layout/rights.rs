@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Builder, OWN_DIRECTORY};
-use crate::plan::{Access, Executable, LandlockAccess, LandlockRule, What};
+use crate::plan::{Access, Executable, LandlockAccess, LandlockRule, NodeContent};
 use crate::policy::builtin_paths;
 use crate::spec::Process;
 
@@ -28,14 +28,17 @@ impl Builder<'_> {
         for mount in &self.layout.mounts {
             let target = &mount.target;
             let sockets = match &mount.what {
-                What::Bind { access: Access::ReadWrite, .. } | What::Overlay { .. } => {
+                NodeContent::Bind { access: Access::ReadWrite, .. } | NodeContent::Overlay { .. } => {
                     !self.is_shared(target)
                 }
                 // What holds for it holds for what lies in it.
-                What::Tmpfs { mode, .. } if mode & 0o200 != 0 => !self.layout.mounts.iter().any(|inner| {
-                    let bound = matches!(&inner.what, What::Bind { access: Access::ReadWrite, .. });
-                    bound && inner.target.starts_with(target) && self.is_shared(&inner.target)
-                }),
+                NodeContent::Tmpfs { mode, .. } if mode & 0o200 != 0 => {
+                    !self.layout.mounts.iter().any(|inner| {
+                        let bound =
+                            matches!(&inner.what, NodeContent::Bind { access: Access::ReadWrite, .. });
+                        bound && inner.target.starts_with(target) && self.is_shared(&inner.target)
+                    })
+                }
                 _ => continue,
             };
             if !target.starts_with("/dev") {

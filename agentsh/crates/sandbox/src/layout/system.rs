@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Builder, Elsewhere, OWN_DIRECTORY, SandboxSpec};
 use crate::etc;
-use crate::host::{Found, Small};
-use crate::plan::{Access, Kind, Mount, Source, What};
+use crate::host::{PathKind, Small};
+use crate::plan::{Access, Kind, Mount, NodeContent, Source};
 use crate::policy::builtin_paths;
 
 /// Descriptions of the invoking user's keys: shown to every process of the same user id.
@@ -20,11 +20,11 @@ impl Builder<'_> {
                 continue;
             }
             let kind = match self.host.look(path) {
-                Some(Found::Directory) => Kind::Directory,
-                Some(Found::File) => Kind::File,
-                Some(Found::Symlink) => {
+                Some(PathKind::Directory) => Kind::Directory,
+                Some(PathKind::File) => Kind::File,
+                Some(PathKind::Symlink) => {
                     if let Some(to) = self.host.link(path) {
-                        self.push(path, What::Symlink { to });
+                        self.push(path, NodeContent::Symlink { to });
                     }
                     continue;
                 }
@@ -42,14 +42,14 @@ impl Builder<'_> {
     /// its kind, such as network interfaces and their addresses.
     pub(super) fn machine(&mut self) {
         for path in builtin_paths::MACHINE.iter().map(Path::new) {
-            if self.host.look(path) == Some(Found::Directory) {
+            if self.host.look(path) == Some(PathKind::Directory) {
                 self.bind(path, Access::ReadOnly, Kind::Directory);
             }
         }
         for (links, device) in self.host.disks() {
             self.bind(&device, Access::ReadOnly, Kind::Directory);
             for (link, to) in links {
-                self.push(link, What::Symlink { to });
+                self.push(link, NodeContent::Symlink { to });
             }
         }
     }
@@ -57,20 +57,20 @@ impl Builder<'_> {
     fn copies(&mut self, copied: Vec<(PathBuf, Small)>) {
         for (path, small) in copied {
             let what = match small {
-                Small::Directory { mode } => What::Directory { mode },
-                Small::File { content, mode } => What::File { content, mode },
-                Small::Symlink { to } => What::Symlink { to },
+                Small::Directory { mode } => NodeContent::Directory { mode },
+                Small::File { content, mode } => NodeContent::File { content, mode },
+                Small::Symlink { to } => NodeContent::Symlink { to },
             };
             self.push(path, what);
         }
     }
 
     pub(super) fn private(&mut self, spec: &SandboxSpec) {
-        self.push("/proc", What::Proc);
+        self.push("/proc", NodeContent::Proc);
         for name in HIDDEN_IN_PROC {
             self.hide(&Path::new("/proc").join(name));
         }
-        self.push("/dev", What::Directory { mode: 0o755 });
+        self.push("/dev", NodeContent::Directory { mode: 0o755 });
         for name in ["null", "zero", "full", "random", "urandom", "tty"] {
             let path = Path::new("/dev").join(name);
             if (name != "tty" || spec.process.kind.is_agent()) && self.host.look(&path).is_some() {
@@ -79,7 +79,7 @@ impl Builder<'_> {
         }
         if let Some(terminal) = &spec.process.terminal_device {
             let source = Source::Path { path: terminal.clone(), expect: None, no_links: true };
-            self.push("/dev/console", What::Bind { source, access: Access::Device, kind: Kind::File });
+            self.push("/dev/console", NodeContent::Bind { source, access: Access::Device, kind: Kind::File });
         }
         for (link, to) in [
             ("fd", "/proc/self/fd"),
@@ -88,14 +88,14 @@ impl Builder<'_> {
             ("stderr", "/proc/self/fd/2"),
             ("ptmx", "pts/ptmx"),
         ] {
-            self.push(Path::new("/dev").join(link), What::Symlink { to: to.into() });
+            self.push(Path::new("/dev").join(link), NodeContent::Symlink { to: to.into() });
         }
-        self.push("/dev/pts", What::Devpts);
-        self.push("/dev/mqueue", What::Mqueue);
+        self.push("/dev/pts", NodeContent::Devpts);
+        self.push("/dev/mqueue", NodeContent::Mqueue);
         for (path, mode) in [("/dev/shm", 0o1777), ("/tmp", 0o1777), ("/var/tmp", 0o1777)] {
-            self.push(path, What::Tmpfs { bytes: self.rules.private_bytes, mode });
+            self.push(path, NodeContent::Tmpfs { bytes: self.rules.private_bytes, mode });
         }
-        self.push("/run", What::Directory { mode: 0o755 });
+        self.push("/run", NodeContent::Directory { mode: 0o755 });
     }
 
     pub(super) fn generated(&mut self, spec: &SandboxSpec) {
@@ -109,23 +109,23 @@ impl Builder<'_> {
             ("/etc/resolv.conf", etc::resolv_conf()),
             ("/etc/nsswitch.conf", etc::nsswitch_conf()),
         ] {
-            self.push(path, What::File { content, mode: 0o644 });
+            self.push(path, NodeContent::File { content, mode: 0o644 });
         }
         if let Some((path, key)) = &process.bridge {
             let source = Source::Path { path: path.clone(), expect: Some(*key), no_links: false };
             self.push(
                 Path::new(OWN_DIRECTORY).join("agentsh"),
-                What::Bind { source, access: Access::ReadOnly, kind: Kind::File },
+                NodeContent::Bind { source, access: Access::ReadOnly, kind: Kind::File },
             );
         }
         self.elsewhere(&spec.placed.elsewhere);
         for cache in &spec.placed.caches {
             let source = |path: &PathBuf| Source::Path { path: path.clone(), expect: None, no_links: false };
             let (lower, layer) = (source(&cache.lower), source(&cache.layer));
-            self.push(&cache.inside, What::Overlay { lower, layer, or_upper: true });
+            self.push(&cache.inside, NodeContent::Overlay { lower, layer, or_upper: true });
         }
         for file in &spec.placed.files {
-            self.push(&file.path, What::File { content: file.content.clone(), mode: file.mode });
+            self.push(&file.path, NodeContent::File { content: file.content.clone(), mode: file.mode });
         }
     }
 
@@ -135,9 +135,9 @@ impl Builder<'_> {
             let again = if host == inside { self.laid_over(inside, before) } else { Some(Vec::new()) };
             let Some(again) = again else { continue };
             let kind =
-                if self.host.look(host) == Some(Found::Directory) { Kind::Directory } else { Kind::File };
+                if self.host.look(host) == Some(PathKind::Directory) { Kind::Directory } else { Kind::File };
             let source = Source::Path { path: host.clone(), expect: None, no_links: false };
-            self.push(inside, What::Bind { source, access: *access, kind });
+            self.push(inside, NodeContent::Bind { source, access: *access, kind });
             self.layout.mounts.extend(again);
         }
     }
@@ -146,7 +146,7 @@ impl Builder<'_> {
     /// is hidden itself.
     fn laid_over(&self, place: &Path, before: usize) -> Option<Vec<Mount>> {
         let mounts = self.layout.mounts.get(..before).unwrap_or_default();
-        let is_bind = |mount: &Mount| matches!(mount.what, What::Bind { .. });
+        let is_bind = |mount: &Mount| matches!(mount.what, NodeContent::Bind { .. });
         let covering: Vec<&Mount> = mounts.iter().filter(|mount| place.starts_with(&mount.target)).collect();
         if covering.iter().any(|mount| is_bind(mount)) && !covering.last().is_some_and(|mount| is_bind(mount))
         {

@@ -44,7 +44,7 @@ pub(super) const LOOKS_FOR_FILES: &[LooksFor] = &[
 
 /// A file that somebody looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MissingFile {
     /// As it was written.
     pub path: PathBuf,
     /// The descriptor from which a relative path counts; None: the working directory.
@@ -80,8 +80,8 @@ const RENAMES: &[Renames] = &[
 /// Something that is to be put in the place of whatever has the other name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renamed {
-    pub from: Wanted,
-    pub to: Wanted,
+    pub from: MissingFile,
+    pub to: MissingFile,
 }
 
 /// The two places of a call that renames; None for others. Within: None where it would replace nothing.

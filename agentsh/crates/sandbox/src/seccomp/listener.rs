@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::files::{self, LooksFor, Renamed, Wanted};
+use super::files::{self, LooksFor, MissingFile, Renamed};
 
 /// `SECCOMP_ADDFD_FLAG_SETFD`.
 const IN_PLACE_OF: u32 = 1;
@@ -25,7 +25,7 @@ const MAX_LENGTH: u64 = 128;
 
 /// A `connect` that waits for its answer.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingConnect {
     id: u64,
     pub pid: u32,
     descriptor: RawFd,
@@ -72,7 +72,7 @@ impl Listener {
     ///
     /// # Errors
     /// When nobody is left who could call.
-    pub fn next(&self) -> io::Result<Option<Asked>> {
+    pub fn next(&self) -> io::Result<Option<PendingConnect>> {
         let Some(heard) = self.heard()? else { return Ok(None) };
         let [descriptor, at, length, ..] = heard.data.args;
         let bytes = read(heard.pid, at, length.min(MAX_LENGTH)).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Listener {
         }
         // An `int` in the kernel: the low half.
         let descriptor = RawFd::from_ne_bytes((descriptor as u32).to_ne_bytes());
-        Ok(Some(Asked { id: heard.id, pid: heard.pid, descriptor, to: address(&bytes) }))
+        Ok(Some(PendingConnect { id: heard.id, pid: heard.pid, descriptor, to: address(&bytes) }))
     }
 
     /// The next call of a filter that asks about nothing but what it refuses; None as in [`Listener::next`], and where
@@ -108,7 +108,7 @@ impl Listener {
     ///
     /// [`Refusal::ToldWithFiles`]: super::Refusal::ToldWithFiles
     #[must_use]
-    pub fn looked_for(&self, heard: &Refused) -> Option<Wanted> {
+    pub fn looked_for(&self, heard: &Refused) -> Option<MissingFile> {
         let looks = files::of(heard.call).filter(|looks| files::goes_on(looks, &heard.arguments))?;
         let mut wanted = wanted(heard, looks);
         if !self.is_waiting(heard.id) {
@@ -120,7 +120,11 @@ impl Listener {
     /// What a call that renames would put in the place of a name that `matters`. None for every other call. Within: None for one
     /// that is nobody's concern, and goes on. Both paths are the caller's words.
     #[must_use]
-    pub fn renamed(&self, heard: &Refused, matters: impl Fn(&Wanted) -> bool) -> Option<Option<Renamed>> {
+    pub fn renamed(
+        &self,
+        heard: &Refused,
+        matters: impl Fn(&MissingFile) -> bool,
+    ) -> Option<Option<Renamed>> {
         let Some((from, to)) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
         let to = wanted(heard, to);
         if !matters(&to) {
@@ -179,7 +183,7 @@ impl Listener {
     /// # Errors
     /// When the caller has no socket there, or is gone: it is told so.
     #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
-    pub fn connected(&self, asked: &Asked, socket: &OwnedFd) -> io::Result<()> {
+    pub fn connected(&self, asked: &PendingConnect, socket: &OwnedFd) -> io::Result<()> {
         let (flags, closes) = self.state_of(asked)?;
         if flags & libc::O_NONBLOCK.unsigned_abs() != 0 {
             rustix::io::ioctl_fionbio(socket, true)?;
@@ -199,7 +203,7 @@ impl Listener {
     }
 
     /// The flags of the caller's socket, and whether it is closed when a program is executed.
-    fn state_of(&self, asked: &Asked) -> io::Result<(u32, bool)> {
+    fn state_of(&self, asked: &PendingConnect) -> io::Result<(u32, bool)> {
         let (pid, number) = (asked.pid, asked.descriptor);
         let what = std::fs::read_link(format!("/proc/{pid}/fd/{number}"))?;
         if !what.as_os_str().as_encoded_bytes().starts_with(b"socket:") {
@@ -212,7 +216,7 @@ impl Listener {
     }
 
     /// Tells the caller that its connection failed so. A caller that is gone hears nothing.
-    pub fn refused(&self, asked: &Asked, errno: i32) {
+    pub fn refused(&self, asked: &PendingConnect, errno: i32) {
         let _ = self.answer(asked.id, errno);
     }
 
@@ -230,12 +234,12 @@ impl Listener {
 }
 
 /// The path of a call, and from where it counts.
-fn wanted(heard: &Refused, looks: &LooksFor) -> Wanted {
+fn wanted(heard: &Refused, looks: &LooksFor) -> MissingFile {
     let argument = |index: usize| heard.arguments.get(index).copied();
     let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
     let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));
     let directory = looks.directory.map(|index| files::low(argument(index)).cast_signed());
-    Wanted {
+    MissingFile {
         path: std::ffi::OsString::from_vec(path).into(),
         directory: directory.filter(|directory| *directory != libc::AT_FDCWD),
         writes: flags & (libc::O_ACCMODE | libc::O_CREAT).unsigned_abs() != 0,

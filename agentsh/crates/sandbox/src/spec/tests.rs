@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::layout::layout;
-use crate::plan::What;
+use crate::plan::NodeContent;
 use crate::policy::{EnvPolicy, NetworkRule, RequestRule, domain};
 use crate::testing::{self, FakeHost};
 use crate::types::RuleRef;
@@ -201,11 +201,11 @@ fn host_with_places() -> FakeHost {
 fn enforced(mounts: &[crate::plan::Mount], path: &Path) -> Visibility {
     match mounts.iter().rev().find(|mount| path.starts_with(&mount.target)).map(|mount| (&mount.what, mount))
     {
-        Some((What::Bind { access: Access::ReadOnly, .. }, _)) => Visibility::ReadOnly,
-        Some((What::Bind { access: Access::ReadWrite, .. }, _)) => Visibility::ReadWrite,
-        Some((What::Tmpfs { mode: 0o555, .. }, _)) => Visibility::Hidden,
-        Some((What::File { mode: 0, .. }, _)) => Visibility::Hidden,
-        Some((What::File { .. }, mount)) if mount.target == path => Visibility::ReadOnly,
+        Some((NodeContent::Bind { access: Access::ReadOnly, .. }, _)) => Visibility::ReadOnly,
+        Some((NodeContent::Bind { access: Access::ReadWrite, .. }, _)) => Visibility::ReadWrite,
+        Some((NodeContent::Tmpfs { mode: 0o555, .. }, _)) => Visibility::Hidden,
+        Some((NodeContent::File { mode: 0, .. }, _)) => Visibility::Hidden,
+        Some((NodeContent::File { .. }, mount)) if mount.target == path => Visibility::ReadOnly,
         _ => Visibility::Absent,
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct ChainMismatch {
 }
 
 /// A host as its row says.
-struct Known {
+struct HostRow {
     last_id: i64,
     last_hash: [u8; 32],
     state: String,
@@ -154,7 +154,7 @@ pub(crate) fn stopped(state: &str) -> Refusal {
 }
 
 /// From here to the end of the transaction no other batch of this host is taken.
-fn hold(db: &mut dyn Connection, host: &str) -> Result<Known, Refusal> {
+fn hold(db: &mut dyn Connection, host: &str) -> Result<HostRow, Refusal> {
     let now = Value::text(Timestamp::now().to_string());
     db.change("UPDATE hosts SET seen_at = $2 WHERE id = $1", &[Value::text(host), now])?;
     let text = "SELECT last_id, last_hash, state, last_event FROM hosts WHERE id = $1";
@@ -169,7 +169,7 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<Known, Refusal> {
         let rows = db.rows(text, &[Value::text(host)])?;
         last_event = rows.first().and_then(|row| row.first()).map(Value::as_int).unwrap_or_default();
     }
-    Ok(Known {
+    Ok(HostRow {
         last_id: last_id.as_int(),
         last_hash: keys::hash(last_hash.as_text()).unwrap_or(NOTHING),
         state: state.as_text().to_owned(),
@@ -180,7 +180,7 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<Known, Refusal> {
 /// The row behind which the host goes on has to be the one that is here.
 fn misfit_of_place(
     db: &mut dyn Connection,
-    known: &Known,
+    known: &HostRow,
     batch: &Batch,
 ) -> Result<Option<ChainMismatch>, DbError> {
     let after = batch.after;

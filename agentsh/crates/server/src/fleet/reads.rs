@@ -20,7 +20,7 @@ const EVENT: &str = "id, host, session, seq, time, hash, body";
 
 /// What is asked for; None and empty do not count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Filter {
     pub kinds: Vec<String>,
     pub host: Option<String>,
     pub session: Option<String>,
@@ -67,7 +67,7 @@ impl Question {
 }
 
 /// The newest events that match, the newest first.
-pub(crate) fn events(db: &mut dyn Connection, asked: &Asked) -> Result<Rows, DbError> {
+pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, DbError> {
     let host = match &asked.host {
         None => None,
         Some(named) => match host_ids(db, named)?.as_slice() {
@@ -225,7 +225,7 @@ pub(crate) fn sessions(
     Ok(rows.iter().filter_map(session).collect())
 }
 
-pub(crate) fn servers(db: &mut dyn Connection, asked: &Asked) -> Result<Vec<ServerRow>, DbError> {
+pub(crate) fn servers(db: &mut dyn Connection, asked: &Filter) -> Result<Vec<ServerRow>, DbError> {
     let mut question = Question::new(
         "SELECT host, server_id, last_status, last_at, calls, blocked + refusals, program, hash, project, last_session \
          FROM servers WHERE TRUE",

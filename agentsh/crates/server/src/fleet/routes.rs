@@ -21,7 +21,7 @@ use crate::fleet::access::{Claim, Role, bearer, person};
 use crate::fleet::arrival;
 use crate::fleet::metrics::Metrics;
 use crate::fleet::places::Places;
-use crate::fleet::reads::{self, Asked};
+use crate::fleet::reads::{self, Filter};
 use crate::fleet::refusal::Refusal;
 use crate::fleet::{access, asks, bundles, enrolment, heads, sign_ins};
 use agentsh_fleet::batch::{Batch, MAX_SENT};
@@ -127,13 +127,13 @@ impl App {
 }
 
 /// One of the [`BATCHES`], and of the [`OF_ONE_HOST`].
-struct Turn<'a> {
+struct BatchPermit<'a> {
     app: &'a App,
     host: String,
     _place: SemaphorePermit<'a>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> BatchPermit<'a> {
     fn take(app: &'a App, headers: &HeaderMap) -> Result<Self, Refusal> {
         let host = Claim::of(headers).ok_or(Refusal::Unknown("this needs the signature of a host"))?.host;
         let busy = || {
@@ -151,7 +151,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BatchPermit<'_> {
     fn drop(&mut self) {
         let mut by_host = self.app.by_host.lock().unwrap_or_else(PoisonError::into_inner);
         match by_host.get_mut(&self.host) {
@@ -239,7 +239,7 @@ async fn position(State(app): Shared, request: Request) -> Answer {
 
 async fn batch(State(app): Shared, request: Request) -> Answer {
     let start = Instant::now();
-    let _turn = Turn::take(&app, request.headers())?;
+    let _turn = BatchPermit::take(&app, request.headers())?;
     let (parts, body) = request.into_parts();
     let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_SENT).await?;
     let places = Arc::clone(&app.places);
@@ -256,7 +256,7 @@ async fn batch(State(app): Shared, request: Request) -> Answer {
 }
 
 async fn all_heads(State(app): Shared, request: Request) -> Answer {
-    let _turn = Turn::take(&app, request.headers())?;
+    let _turn = BatchPermit::take(&app, request.headers())?;
     let (parts, body) = request.into_parts();
     let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_SENT).await?;
     let places = Arc::clone(&app.places);
@@ -406,13 +406,13 @@ async fn healthz(State(app): Shared) -> Answer {
 }
 
 /// The part of an address after `?`. A word that is not known is refused: an answer to less would look like one to all.
-fn asked(query: Option<&str>) -> Result<Asked, Refusal> {
+fn asked(query: Option<&str>) -> Result<Filter, Refusal> {
     let uri: Uri = format!("/?{}", query.unwrap_or_default())
         .parse()
         .map_err(|_| Refusal::Wrong("the part after ? cannot be read".to_owned()))?;
     let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&uri)
         .map_err(|error| Refusal::Wrong(error.to_string()))?;
-    let mut asked = Asked { limit: 100, ..Asked::default() };
+    let mut asked = Filter { limit: 100, ..Filter::default() };
     for (name, value) in pairs.0 {
         let number = || value.parse::<i64>().map_err(|_| Refusal::Wrong(format!("{name} is not a number")));
         match name.as_str() {

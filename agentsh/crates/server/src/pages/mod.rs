@@ -102,7 +102,7 @@ fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name.to_owned(),
         _ => host.to_owned(),
     });
-    let asked = site::Asked {
+    let asked = site::BrowserRequest {
         only_reads: matches!(*method, Method::GET | Method::HEAD),
         host,
         origin: text("origin"),

@@ -2,7 +2,7 @@
 //! decision needs the token of an operator, which comes with the form: no browser keeps it for this server, so no page of
 //! another site can send it.
 
-use agentsh_web::{self as web, Frame, HEADERS, Href, Message, Pages, Place, STYLE, Whose};
+use agentsh_web::{self as web, DecisionMaker, Frame, HEADERS, Href, Message, Pages, Place, STYLE};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::registry::routes::{App, Shared, whole};
 use agentsh_registrar::body::DecisionNote;
-use agentsh_registrar::changes::{self, Who};
+use agentsh_registrar::changes::{self, Requester};
 use agentsh_registrar::refusal::Refusal;
 use agentsh_registrar::{catalogue, shown};
 
@@ -41,24 +41,24 @@ async fn with_headers(mut response: Response) -> Response {
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct SearchQuery {
     #[serde(default)]
     q: String,
     before: Option<i64>,
 }
 
-async fn search(State(app): Shared, Query(wanted): Query<Wanted>) -> Result<Response, Said> {
+async fn search(State(app): Shared, Query(wanted): Query<SearchQuery>) -> Result<Response, PageError> {
     let (text, before, now) = (wanted.q.clone(), wanted.before.unwrap_or(i64::MAX), app.times().now);
     let asked = app.pool.ask(move |db| {
         Ok((catalogue::search(db, &text, before, shown::ASKED_FOR)?, catalogue::requested(db, &now)?))
     });
     let (found, requested) = asked.await.map_err(Refusal::from)?;
-    let requested = requested.iter().map(|one| shown::requested(one, Whose::Operators)).collect();
+    let requested = requested.iter().map(|one| shown::requested(one, DecisionMaker::Operators)).collect();
     let page = shown::registry(wanted.q, found, requested);
     Ok(html(StatusCode::OK, web::registry(&frame("Registry"), &page)))
 }
 
-async fn one(State(app): Shared, Path(id): Path<i64>) -> Result<Response, Said> {
+async fn one(State(app): Shared, Path(id): Path<i64>) -> Result<Response, PageError> {
     let found = app.pool.ask(move |db| catalogue::one(db, id)).await.map_err(Refusal::from)?;
     let (found, diff) = found.ok_or(Refusal::Missing("nothing is registered under this number"))?;
     let detail = shown::detail(&found, diff);
@@ -70,7 +70,7 @@ async fn decide(
     Path(id): Path<i64>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Said> {
+) -> Result<Response, PageError> {
     let known = app.operators.of(&headers)?;
     let bytes = whole(&app, &headers, body).await?;
     let form = Form::read(&headers, &bytes);
@@ -81,7 +81,7 @@ async fn decide(
     let form =
         form.ok_or_else(|| Refusal::Invalid(vec![json!("a decision is approve or reject, as a form")]))?;
     let (approve, remark) = (form.approve, DecisionNote { reason: form.reason, ..DecisionNote::default() });
-    let (times, who) = (app.times(), Who::Operator(who));
+    let (times, who) = (app.times(), Requester::Operator(who));
     let row =
         app.writer.change(move |ledger| changes::decide(ledger, id, approve, &remark, &who, &times)).await?;
     let text = |at: usize| row.get(at).map_or("", agentsh_database::Value::as_text);
@@ -122,15 +122,15 @@ impl Form {
 }
 
 /// A refusal, for people.
-struct Said(Refusal);
+struct PageError(Refusal);
 
-impl<T: Into<Refusal>> From<T> for Said {
+impl<T: Into<Refusal>> From<T> for PageError {
     fn from(refusal: T) -> Self {
         Self(refusal.into())
     }
 }
 
-impl IntoResponse for Said {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         if matches!(self.0, Refusal::NoOperator) {
             let why = "This needs the token of an operator; nothing was changed.".to_owned();

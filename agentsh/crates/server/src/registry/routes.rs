@@ -23,7 +23,7 @@ use crate::registry::writer::Writer;
 use agentsh_database::Pool;
 use agentsh_registrar::access::{self, Operators};
 use agentsh_registrar::body::{self, MAX_BODY};
-use agentsh_registrar::changes::{self, Times, Who};
+use agentsh_registrar::changes::{self, Requester, Times};
 use agentsh_registrar::reads::spelled;
 use agentsh_registrar::reads::{self, Page};
 use agentsh_registrar::refusal::Refusal;
@@ -68,39 +68,39 @@ impl App {
     }
 
     /// Who may register: an operator, or on an open registry anybody of this machine, and a host of the fleet.
-    fn registers(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+    fn registers(&self, headers: &HeaderMap, by: &By) -> Result<Requester, Refusal> {
         match self.asks(headers, by)? {
-            Who::Host(_) if !self.open => Err(Refusal::Closed),
+            Requester::Host(_) if !self.open => Err(Refusal::Closed),
             who => Ok(who),
         }
     }
 
     /// Who may ask for a decision.
-    fn asks(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+    fn asks(&self, headers: &HeaderMap, by: &By) -> Result<Requester, Refusal> {
         if self.is_told {
             let caller = by.caller.as_ref().ok_or(Refusal::NoOperator)?;
             return match caller.may {
-                May::Decide => Ok(Who::Operator(caller.name.clone())),
-                May::Ask => Ok(Who::Host(caller.name.clone())),
+                May::Decide => Ok(Requester::Operator(caller.name.clone())),
+                May::Ask => Ok(Requester::Host(caller.name.clone())),
                 May::Look => Err(Refusal::NoApprover),
             };
         }
         match self.operators.of(headers)? {
-            Some(name) => Ok(Who::Operator(name)),
-            None if self.open && by.peer.is_some_and(|peer| peer.ip().is_loopback()) => Ok(Who::Anyone),
+            Some(name) => Ok(Requester::Operator(name)),
+            None if self.open && by.peer.is_some_and(|peer| peer.ip().is_loopback()) => Ok(Requester::Anyone),
             None => Err(Refusal::NoOperator),
         }
     }
 
     /// Who may decide.
-    fn operator(&self, headers: &HeaderMap, by: &By) -> Result<Who, Refusal> {
+    fn operator(&self, headers: &HeaderMap, by: &By) -> Result<Requester, Refusal> {
         if self.is_told {
             return match self.asks(headers, by)? {
-                who @ Who::Operator(_) => Ok(who),
+                who @ Requester::Operator(_) => Ok(who),
                 _ => Err(Refusal::NoApprover),
             };
         }
-        self.operators.of(headers)?.map(Who::Operator).ok_or(Refusal::NoOperator)
+        self.operators.of(headers)?.map(Requester::Operator).ok_or(Refusal::NoOperator)
     }
 }
 

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use super::*;
-use agentsh_store::Told;
+use agentsh_store::CommittedEvent;
 
 const START: &str = "2026-01-02T03:04:05Z";
 
 /// Events in their order, each a second after the one before.
 fn entries(bodies: &[Value]) -> Vec<Entry> {
     let start: Timestamp = START.parse().unwrap();
-    let each = bodies.iter().zip(0u32..).map(|(body, at)| Told {
+    let each = bodies.iter().zip(0u32..).map(|(body, at)| CommittedEvent {
         session: SessionId(uuid::Uuid::from_u128(7)),
         seq: u64::from(at) + 1,
         time: start + Duration::from_secs(at.into()),

@@ -25,7 +25,7 @@ const SHARED: [&str; 12] =
 /// The same below the home directory.
 const SHARED_IN_HOME: [&str; 5] = ["", ".cache", ".config", ".local", ".local/share"];
 
-type Who = Option<ServerId>;
+type Owner = Option<ServerId>;
 /// What was refused, and why it is not granted for that alone.
 type Refused = BTreeMap<(FileWord, String), Option<&'static str>>;
 
@@ -33,8 +33,8 @@ type Refused = BTreeMap<(FileWord, String), Option<&'static str>>;
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// As it was at the last start of each.
-    granted: BTreeMap<Who, (Timestamp, Vec<FileGrant>)>,
-    refused: BTreeMap<Who, Refused>,
+    granted: BTreeMap<Owner, (Timestamp, Vec<FileGrant>)>,
+    refused: BTreeMap<Owner, Refused>,
     asked: BTreeSet<(FileWord, String)>,
 }
 
@@ -82,7 +82,7 @@ impl Files {
         self.granted.keys().chain(self.refused.keys()).flatten().collect()
     }
 
-    pub fn entries(&self, who: &Who, paths: &PathContext) -> Entries {
+    pub fn entries(&self, who: &Owner, paths: &PathContext) -> Entries {
         let mut out = Entries::default();
         let granted = self.granted.get(who).map(|(_, grants)| grants.as_slice()).unwrap_or_default();
         out.is_whole = who.is_none() && !granted.is_empty();

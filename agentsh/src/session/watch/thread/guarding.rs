@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::super::fresh;
-use super::super::names::What;
+use super::super::names::NameChange;
 use super::Watch;
 use crate::policy::builtin_paths;
 use crate::remedy::Allow;
@@ -12,7 +12,7 @@ use crate::sandbox::idmap::IdMaps;
 use crate::sandbox::layout;
 use crate::sandbox::mend::mend;
 use crate::sandbox::placeholders::{self, Placeholders};
-use crate::sandbox::plan::{Access, Mount, What as Made};
+use crate::sandbox::plan::{Access, Mount, NodeContent as Made};
 use crate::session::launch::map_owned;
 use crate::store::words::GuardChange;
 use agentsh_host::copies::Copy;
@@ -195,7 +195,7 @@ impl Watch {
         let now = Copy::of_own(path);
         let is_known = self.names.as_ref().is_some_and(|names| !names.is_incomplete);
         // What stands there after it was gone may be anybody's.
-        let by_host = is_stopped || is_known && matches!(seen.as_slice(), [What::MovedHere]);
+        let by_host = is_stopped || is_known && matches!(seen.as_slice(), [NameChange::MovedHere]);
         let accepted = now == before
             || now.is_nothing()
             || by_host

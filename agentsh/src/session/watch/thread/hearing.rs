@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::super::names::What;
+use super::super::names::NameChange;
 use super::super::newcomers;
 use super::Watch;
 
@@ -81,9 +81,9 @@ impl Watch {
                 if seen.len() < MAX_EVENTS {
                     seen.push(what);
                 }
-                matters |= what != What::Written;
+                matters |= what != NameChange::Written;
             }
-            if matches!(what, What::Made | What::MovedHere) {
+            if matches!(what, NameChange::Made | NameChange::MovedHere) {
                 if newcomers::is_repository_name(&path) {
                     self.note_repository(&path);
                 } else if self.baseline.is_arrival(&path) {
