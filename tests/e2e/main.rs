@@ -15,6 +15,7 @@
 
 mod accounts;
 mod agents;
+mod browser;
 mod clients;
 mod day;
 mod fleet;
@@ -90,6 +91,11 @@ fn main() -> ExitCode {
         name: "pages_in_a_browser_while_claude_waits".to_owned(),
         skipped: started.unavailable().or_else(pages::unavailable),
         body: Box::new(move || pages::look(started)),
+    });
+    cases.push(Case {
+        name: "official_clients_in_a_browser_use_the_gateway".to_owned(),
+        skipped: started.unavailable().or_else(pages::unavailable),
+        body: Box::new(move || browser::uses_the_gateway(started)),
     });
     cases.push(Case {
         name: "claude_logs_in_at_the_official_authorization_server".to_owned(),

@@ -13,6 +13,7 @@ mod pages;
 mod plans;
 mod provider;
 mod queries;
+mod receipts;
 mod refused;
 mod restore;
 mod subject;

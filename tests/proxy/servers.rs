@@ -1,5 +1,7 @@
 //! Two servers with the same tools, told apart by their names.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::support::{Mode, Peer, Place};
@@ -178,4 +180,78 @@ fn a_server_that_cannot_start_is_told_of_once_with_its_line() {
     let (_, errors) = peer.finish();
     assert_eq!(errors.matches("/nowhere/server").count(), 1, "{errors}");
     assert!(errors.contains("proxy.json:3") && errors.contains("no such file or directory"), "{errors}");
+}
+
+/// Codex gives up a server that is not ready within 10 s.
+const CODEX_LIMIT: Duration = Duration::from_secs(10);
+
+/// One server of each kind that a client would wait for, and one that is there.
+fn slow_ones(place: &Place, listed: &str) -> Peer {
+    let server = place.program("fixture_server");
+    let late = json!({"until": listed, "result": {"tools": [{"name": "late", "inputSchema": {"type": "object"}}]}});
+    let answers = place.write("answers.json", json!({"tools/list": [late]}).to_string());
+    let shell = |id: &str, script: &str| json!({"id": id, "command": "/bin/sh", "args": ["-c", script, server]});
+    let file = json!({"servers": [
+        shell("mute", "exec sleep 1000"),
+        shell("dead", "exit 3"),
+        shell("slow", "sleep 6; exec $0"),
+        {"id": "deaf", "command": server, "args": ["answers", answers]},
+        {"id": "here", "command": server},
+    ]});
+    let config = place.write("proxy.json", file.to_string());
+    Peer::start(&mut place.agentsh(&["proxy", "--config", config.to_str().unwrap()]))
+}
+
+#[test]
+fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
+    let place = Place::new(Mode::Invoker);
+    let listed = place.project.join("listed");
+    let began = Instant::now();
+    let mut peer = slow_ones(&place, listed.to_str().unwrap());
+    peer.shake_hands();
+    let has = |names: &[String], server: &str| names.iter().any(|name| name.starts_with(server));
+    let first = names(&mut peer);
+    assert!(began.elapsed() < CODEX_LIMIT, "{:?}", began.elapsed());
+    assert!(has(&first, "here__") && !has(&first, "deaf__"), "{first:?}");
+    // Nobody who works is held up by the others, and who comes is announced.
+    assert_eq!(peer.text("here__echo", json!({"text": "x"})), "x");
+    let is_change = |message: &Value| message["method"] == "notifications/tools/list_changed";
+    while !peer.aside.iter().any(is_change) {
+        let message = peer.next();
+        peer.aside.push(message);
+    }
+    peer.aside.clear();
+    let asked = Instant::now();
+    let second = names(&mut peer);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(has(&second, "slow__") && !has(&second, "deaf__"), "{second:?}");
+    place.write("listed", "");
+    while !peer.aside.iter().any(is_change) {
+        let message = peer.next();
+        peer.aside.push(message);
+    }
+    let third = names(&mut peer);
+    for server in ["here__", "slow__", "deaf__"] {
+        assert!(has(&third, server), "{third:?}");
+    }
+    let (code, errors) = peer.finish();
+    assert_eq!(code, 0, "{errors}");
+    for (server, why) in [("mute", "it has not answered yet"), ("dead", "exit code 3")] {
+        let told = format!("server '{server}' is missing from the answer to initialize: ");
+        assert!(errors.lines().any(|line| line.contains(&told) && line.contains(why)), "{server}: {errors}");
+    }
+}
+
+/// Until all have said that they speak it, the newer protocol is not spoken; both handshakes together keep within the limit.
+#[test]
+fn a_client_of_the_newer_protocol_falls_back_where_a_server_is_mute() {
+    let place = Place::new(Mode::Invoker);
+    let began = Instant::now();
+    let mut peer = slow_ones(&place, "/nowhere");
+    let refused = peer.request("server/discover", json!({}));
+    assert_eq!(refused["error"]["code"], -32601, "{refused}");
+    peer.shake_hands();
+    let names = names(&mut peer);
+    assert!(began.elapsed() < CODEX_LIMIT, "{:?}", began.elapsed());
+    assert!(names.contains(&"here__echo".to_owned()), "{names:?}");
 }

@@ -32,7 +32,7 @@ mod prompt;
 mod published;
 mod queries;
 mod readme;
-mod receipts;
+pub mod receipts;
 mod remember;
 mod remote;
 mod report;

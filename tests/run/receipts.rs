@@ -7,6 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::day::has;
+use crate::support::browser::Ui;
+use crate::support::schema::fits;
 use crate::support::{Mode, Outcome, Place};
 
 const COMMITS: &str = "git checkout -q side && echo two > file && git commit -qam two && echo three > file && \
@@ -17,7 +19,7 @@ fn outside(place: &Place, script: &str) -> String {
 }
 
 /// A repository in which a session made two commits behind an older one that it did not start from, and the receipt of that.
-fn session(place: &Place) -> (PathBuf, String) {
+pub fn session(place: &Place) -> (PathBuf, String) {
     place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
     outside(
         place,
@@ -42,7 +44,7 @@ fn verify(place: &Place, home: &Path, file: &Path, more: &[&str]) -> Outcome {
 }
 
 #[track_caller]
-fn refused(outcome: Outcome, why: &str) {
+pub fn refused(outcome: Outcome, why: &str) {
     let outcome = outcome.expect_code(1);
     assert!(outcome.stdout.starts_with("refused: ") && outcome.stdout.contains(why), "{why}\n{outcome}");
 }
@@ -69,6 +71,7 @@ fn a_receipt_is_checked_on_another_machine() {
         assert_eq!((&facts["binding"], &facts["session"]["agent"]), (&"record".into(), &"sh".into()));
         assert!(facts["policy"][0]["digest"].as_str().unwrap().starts_with("sha256:"), "{statement}");
         assert!(facts["layers"].as_array().unwrap().len() > 5 && facts["programs"][0]["starts"] == 1);
+        fits(&read, &schema()).unwrap();
         // Neither what it was asked, nor where.
         assert!(
             !statement.contains("echo") && !statement.contains(place.home.to_str().unwrap()),
@@ -102,6 +105,18 @@ fn a_receipt_is_checked_on_another_machine() {
         hook(&["push", "-q", "upstream", "HEAD:main"], "no note found");
         hook(&["notes", "--ref=agentsh", "add", "-F", file.to_str().unwrap(), "HEAD"], "");
         hook(&["push", "-q", "upstream", "refs/notes/agentsh"], "");
+        // By the commit alone.
+        let by = |rev: &str| {
+            let words = [&["receipt", "verify", rev], &key[..]].concat();
+            Outcome::of(place.agentsh(&words).env("HOME", &other))
+        };
+        assert!(by("HEAD").expect_code(0).stdout.starts_with("good: signed by ada@example.org"));
+        let none = by("HEAD~2").expect_code(2);
+        assert!(none.stderr.contains("git fetch origin refs/notes/agentsh:refs/notes/agentsh"), "{none}");
+        by("no-such").expect_code(2);
+        outside(&place, "git notes --ref=agentsh copy HEAD HEAD~2");
+        refused(by("HEAD~2"), "it is not about commit");
+        outside(&place, "git notes --ref=agentsh remove HEAD~2");
         place.write(place.path("upstream/requirements.yaml"), "hosts: []\nlayers: [no such layer]\n");
         hook(&["push", "-q", "upstream", "HEAD:main"], "layers: 'no such layer' is not on record");
         place.write(place.path("upstream/requirements.yaml"), "commits: recorded\n");
@@ -116,6 +131,31 @@ fn a_receipt_is_checked_on_another_machine() {
             0,
             "the key is not there inside"
         );
+    }
+}
+
+/// Of statements, as the specification of in-toto describes them.
+fn schema() -> Value {
+    serde_json::from_str(include_str!("../fixtures/in-toto-statement.schema.json")).unwrap()
+}
+
+#[test]
+fn the_schema_of_statements_refuses_what_is_none() {
+    let good = serde_json::json!({"_type": "https://in-toto.io/Statement/v1", "predicateType": "urn:x:1", "predicate": {},
+        "subject": [{"name": "commit", "digest": {"gitCommit": "ab12"}}]});
+    fits(&good, &schema()).unwrap();
+    for (place, other) in [
+        ("/_type", "https://in-toto.io/Statement/v0.1".into()),
+        ("/predicateType", "no address".into()),
+        ("/predicate", Value::Null),
+        ("/subject", serde_json::json!([])),
+        ("/subject/0", serde_json::json!({"name": "commit"})),
+        ("/subject/0/digest", serde_json::json!({})),
+        ("/subject/0/digest/gitCommit", "AB12".into()),
+    ] {
+        let mut bad = good.clone();
+        *bad.pointer_mut(place).unwrap() = other;
+        assert!(fits(&bad, &schema()).is_err(), "{place}");
     }
 }
 
@@ -204,8 +244,29 @@ fn a_commit_of_a_person_is_bound_by_the_signer() {
     refused(outcome, "commits: the record does not say that they are the session's");
 }
 
+#[test]
+fn the_page_of_a_session_has_its_receipt() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    session(&place);
+    let ui = Ui::open(&place);
+    let page = ui.get("/session/latest");
+    let link = page.body.split("href=\"").find_map(|rest| rest.split('"').next().filter(|to| to.ends_with("/receipt")));
+    let got = ui.get(link.expect(&page.body));
+    assert_eq!(got.status, 200, "{}", got.body);
+    assert!(got.head.contains("content-disposition: attachment; filename=\"receipt-"), "{}", got.head);
+    let file = place.write(place.path("downloaded.json"), &got.body);
+    verify(&place, &place.home, &file, &[]).expect_code(0);
+    // A session without a commit has none, and the page says how to name one.
+    place.shell("true").expect_code(0);
+    let none = ui.get("/session/latest/receipt");
+    assert!(none.status == 404 && none.body.contains("--commit REV"), "{}", none.body);
+}
+
 /// Writes another word into the record, and a chain over it.
-fn rewrite(database: &Path, from: &str, to: &str) {
+pub fn rewrite(database: &Path, from: &str, to: &str) {
     let open = rusqlite::Connection::open(database).unwrap();
     let mut names = open.prepare("SELECT name FROM sqlite_master WHERE type = 'trigger'").unwrap();
     let triggers: Vec<String> =

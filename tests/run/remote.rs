@@ -169,17 +169,28 @@ fn a_lost_session_begins_anew() {
     assert_eq!(begun, 2);
 }
 
-/// Once for each message: a server that knows no session at all is not asked for ever.
+/// Once for each message: a server that knows no session at all is not asked for ever. What else is not found ends no session.
 #[test]
-fn a_session_that_is_lost_again_ends() {
+fn a_call_that_is_not_found_in_a_new_session_either_is_told_and_the_session_goes_on() {
     let place = Place::new(Mode::Invoker);
-    let server = HttpServer::start(|asked| handshake(asked).unwrap_or_else(|| Reply::status(404)));
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| match asked.body.contains("gone") {
+            true => Reply { pieces: vec!["no such page".into()], ..Reply::status(404) },
+            false => Reply::json(text(&asked.message()["id"], "fine")),
+        })
+    });
     let mut peer = peer(&place, &server, &[]);
     peer.shake_hands();
-    let lost = peer.call("x", json!({}));
-    assert!(lost["error"]["message"].as_str().unwrap().contains("ended the session"), "{lost}");
+    let began = std::time::Instant::now();
+    for _ in 0..3 {
+        let lost = peer.call("gone", json!({}));
+        let message = lost["error"]["message"].as_str().unwrap();
+        assert!(message.contains("HTTP 404") && message.contains("'no such page'"), "{lost}");
+        assert_eq!(peer.text("any", json!({})), "fine");
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
     let begun = server.asked().iter().filter(|asked| asked.rpc() == "initialize").count();
-    assert_eq!(begun, 2);
+    assert_eq!(begun, 4);
 }
 
 /// A server may answer a notification with anything; nobody reads it, and nobody waits for its end.

@@ -10,6 +10,20 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 });
 
+/// What the schemas say of texts: an expression, and the same as code.
+type Pattern = (&'static str, fn(&str) -> bool);
+
+const PATTERNS: [Pattern; 2] = [
+    ("^[0-9a-f]+$", |text| {
+        !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    }),
+    ("^[a-z][a-z0-9+.-]*:", |text| {
+        let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+        scheme.starts_with(|letter: char| letter.is_ascii_lowercase())
+            && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+.-".contains(&byte))
+    }),
+];
+
 /// The events in a journal that are none, each with what is wrong.
 pub fn strangers(database: &Path) -> Vec<String> {
     let Ok(open) =
@@ -38,8 +52,11 @@ pub fn check(event: &Value) -> Result<(), String> {
     fits(event, &SCHEMA)
 }
 
-/// The part of JSON Schema that the schema of events uses; another keyword stops the test.
-fn fits(value: &Value, schema: &Value) -> Result<(), String> {
+/// The part of JSON Schema that the schemas of the tests use; another keyword stops the test.
+///
+/// # Errors
+/// What does not fit.
+pub fn fits(value: &Value, schema: &Value) -> Result<(), String> {
     let Some(schema) = schema.as_object() else {
         return if schema == &Value::Bool(true) { Ok(()) } else { Err("nothing may stand here".to_owned()) };
     };
@@ -79,6 +96,28 @@ fn fits(value: &Value, schema: &Value) -> Result<(), String> {
                 for (name, rule) in rule.as_object().unwrap() {
                     let part = value.get(name).map_or(Ok(()), |part| fits(part, rule));
                     part.map_err(|why| format!("{name}: {why}"))?;
+                }
+            }
+            "additionalProperties" => {
+                let known = schema.get("properties").and_then(Value::as_object);
+                let members = value.as_object().into_iter().flatten();
+                for (name, part) in members.filter(|(name, _)| known.is_none_or(|known| !known.contains_key(*name))) {
+                    fits(part, rule).map_err(|why| format!("{name}: {why}"))?;
+                }
+            }
+            "minItems" if value.as_array().is_some_and(|all| (all.len() as u64) < rule.as_u64().unwrap()) => {
+                return Err(format!("there are fewer than {rule}"));
+            }
+            "minProperties"
+                if value.as_object().is_some_and(|all| (all.len() as u64) < rule.as_u64().unwrap()) =>
+            {
+                return Err(format!("there are fewer than {rule}"));
+            }
+            "minItems" | "minProperties" => {}
+            "pattern" => {
+                let is_there = value.as_str().is_none_or(|text| PATTERNS.iter().any(|(pattern, holds)| rule == pattern && holds(text)));
+                if !is_there {
+                    return Err(format!("{value} does not match {rule}"));
                 }
             }
             "items" => value.as_array().into_iter().flatten().try_for_each(|item| fits(item, rule))?,

@@ -20,7 +20,7 @@ mod either;
 pub mod facts;
 pub mod fetch;
 mod first_index;
-mod fleet;
+pub mod fleet;
 pub mod gateway;
 pub mod given;
 mod guarded_names;

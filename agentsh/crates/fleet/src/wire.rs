@@ -11,6 +11,13 @@ pub struct Position {
     pub hash: String,
 }
 
+/// The end of a session's chain, or what was its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Hex digits.
+    pub hash: String,
+}
+
 /// Asks to be enrolled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Enrol {

@@ -160,6 +160,16 @@ impl<R: Recorder> Connection<R> {
             self.vouching.replayed(&tree);
             return Step::Replayed(!is_error);
         }
+        if !is_error
+            && !matches!(tree.member("result"), Some(Json::Object(_)))
+            && id.as_ref().is_some_and(|id| self.from_client.wants_object(&id.key))
+        {
+            // No client takes it, and each would wait on.
+            let detail = "`result` must be an object".to_owned();
+            let fault = Fault::invalid(bytes, "invalid-request", detail, id, Shape::Response);
+            self.reject(client, Side::Server, fault).await;
+            return Step::Done;
+        }
         let mut is_wanted = true;
         let answer = id.as_ref().map_or(Answer::Unknown, |id| self.from_client.answer(&id.key));
         if let Answer::Open(entry) = &answer {

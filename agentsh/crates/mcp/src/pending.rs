@@ -154,6 +154,18 @@ impl Pending {
         key.twin().filter(|twin| self.is_open(twin))
     }
 
+    /// Whether this is the id of a request of the protocol, each of which is answered with an object.
+    pub fn wants_object(&self, key: &Key) -> bool {
+        let entry = self.find(key).and_then(|key| self.open.get(&key));
+        entry.is_some_and(|entry| !matches!(entry.kind, Kind::OwnList | Kind::OwnOffer | Kind::Other))
+    }
+
+    /// Drops interest in all requests but those that somebody waits for.
+    pub fn cancel_unless(&mut self, is_waited_for: impl Fn(&Key) -> bool) {
+        let keys: Vec<Key> = self.open.keys().filter(|key| !is_waited_for(key)).cloned().collect();
+        keys.iter().for_each(|key| self.cancel(key));
+    }
+
     /// The asking side does not want the answer any more.
     pub fn cancel(&mut self, key: &Key) {
         if let Some(entry) = self.take(key) {

@@ -70,7 +70,12 @@ impl Link {
         match self.receive(answer, message).await {
             Err(Failure::SessionLost) => {
                 self.renew(session).await?;
-                self.receive(self.post(message).await?, message).await
+                let answer = self.post(message).await?;
+                // The session has only just begun: something else is not there, and the session goes on.
+                match answer.status {
+                    StatusCode::NOT_FOUND => self.refused(answer, message).await,
+                    _ => self.receive(answer, message).await,
+                }
             }
             done => done,
         }

@@ -44,6 +44,8 @@ pub struct Session {
     pub state: Word,
     /// Whether a policy can be asked what it would have done.
     pub asks_policy: bool,
+    /// Whether it has ended here, so that it has a receipt.
+    pub has_receipt: bool,
     /// Name and value.
     pub facts: Vec<(&'static str, String)>,
     pub flow: Flow,
@@ -83,6 +85,11 @@ fn body(html: &mut Html, session: &Session) {
                     &Href::to(&["policy"]).with("session", &session.id),
                     "What today's policy would have done to this session",
                 );
+            });
+        }
+        if !html.is_alone() && session.has_receipt {
+            html.element("p", &[], |html| {
+                html.link(&Href::to(&["session", &session.id, "receipt"]), "The receipt of its commits, signed");
             });
         }
     });

@@ -12,10 +12,13 @@ use jiff::Timestamp;
 
 use super::output::{Context, Failure, NO, OK, finish};
 use crate::base::small_file;
-use crate::receipt::statement::{Binding, Statement};
+use crate::fleet::client::{Client, ClientError};
+use crate::fleet::wire::Head;
+use crate::receipt::statement::{Binding, Predicate, Statement};
 use crate::receipt::{MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
+use crate::session::outgoing;
 use crate::store::{Reader, StoreError, escape};
-use repository::Repository;
+use repository::{NOTES, Repository};
 
 /// Of a file with a key, or with allowed signers.
 const MAX_KEYS_BYTES: u64 = 1 << 20;
@@ -51,7 +54,8 @@ struct Key {
 enum Verb {
     /// Verify a receipt: its signature, its commit in this repository, its record if it is here (exit 1: not valid)
     Verify {
-        #[arg(value_name = "FILE")]
+        /// A receipt, or the commit in whose note (refs/notes/agentsh) it stands
+        #[arg(value_name = "FILE|COMMIT")]
         file: PathBuf,
         /// The commit that the receipt must cover; by default HEAD, if there is a repository
         #[arg(long, value_name = "REV")]
@@ -192,7 +196,16 @@ async fn verify(
     (key, policy): (Option<&Path>, Option<&Path>),
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let text = text_of(file, MAX_BYTES as u64)?;
+    let here = Repository::at(Path::new("."))?;
+    let noted = match file.exists() {
+        true => None,
+        false => here.commit(&file.to_string_lossy()).ok(),
+    };
+    let (text, rev) = match noted {
+        None => (text_of(file, MAX_BYTES as u64)?, rev.map(str::to_owned)),
+        Some(commit) => (note_of(&here, &commit.id)?, Some(rev.map_or(commit.id, str::to_owned))),
+    };
+    let rev = rev.as_deref();
     let unclear = |file: &Path, why: String| Failure::Usage(format!("{}: {why}", file.display()));
     let signers = match key {
         Some(file) => {
@@ -218,7 +231,6 @@ async fn verify(
     };
     let predicate = &statement.predicate;
     let mut refused = Vec::new();
-    let here = Repository::at(Path::new("."))?;
     let commit = match here.commit(rev.unwrap_or("HEAD")) {
         Ok(commit) => {
             refused.extend(statement.about(&commit.id, &commit.tree).err());
@@ -241,6 +253,13 @@ async fn verify(
         }
         Err(other) => return Err(other),
     };
+    let kept = match kept_by_fleet(context, &statement).await {
+        Ok(kept) => kept,
+        Err(why) => {
+            refused.push(why);
+            None
+        }
+    };
     refused.extend(required.unmet(predicate));
     if !refused.is_empty() {
         return refuse(&refused, out);
@@ -252,10 +271,21 @@ async fn verify(
         commit,
         record.to_owned(),
     ];
-    for line in lines {
+    for line in lines.into_iter().chain(kept) {
         writeln!(out, "{}", escape::line(&line))?;
     }
     Ok(OK)
+}
+
+/// The receipt in the note of a commit.
+fn note_of(here: &Repository, commit: &str) -> Result<String, Failure> {
+    let text = here.note(commit).filter(|text| text.len() <= MAX_BYTES);
+    text.ok_or_else(|| {
+        Failure::Usage(format!(
+            "commit {commit} has no receipt in {NOTES} here; the notes are fetched by: git fetch origin {NOTES}:{NOTES}; \
+             a receipt is noted by: git notes --ref=agentsh add -F FILE {commit}"
+        ))
+    })
 }
 
 fn refuse(why: &[String], out: &mut dyn Write) -> Result<u8, Failure> {
@@ -263,6 +293,33 @@ fn refuse(why: &[String], out: &mut dyn Write) -> Result<u8, Failure> {
         writeln!(out, "refused: {}", escape::line(why))?;
     }
     Ok(NO)
+}
+
+/// Whether the fleet server that this host is enrolled at was told the same head; None: it is enrolled nowhere.
+///
+/// # Errors
+/// Why it was not.
+async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Option<String>, String> {
+    let Some(host) = crate::session::fleet::host(&context.state_dir) else { return Ok(None) };
+    let Predicate { session, record, .. } = &statement.predicate;
+    let client = outgoing::client().and_then(|http| Client::host(http, &host).map_err(|error| error.to_string()));
+    let kept = match client {
+        Ok(client) => client.get::<Head>(&format!("/v1/heads/{}/{}", session.id, record.events)).await,
+        Err(why) => return Ok(Some(format!("the fleet server was not asked: {why}"))),
+    };
+    match kept {
+        Ok(Head { hash }) if record.head == format!("sha256:{hash}") => {
+            Ok(Some("the fleet server keeps the same head of its record".to_owned()))
+        }
+        Ok(Head { hash }) => Err(format!(
+            "the fleet server keeps another record of its session: event {} ends in sha256:{hash} there, and the receipt says {}",
+            record.events, record.head
+        )),
+        Err(ClientError::Status { status: 404, .. }) => {
+            Ok(Some("the fleet server does not have its record".to_owned()))
+        }
+        Err(error) => Ok(Some(format!("the fleet server was not asked: {error}"))),
+    }
 }
 
 /// Whether the record of the session is here; an error where it is another one.

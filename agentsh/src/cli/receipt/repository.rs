@@ -7,6 +7,9 @@ use super::super::output::Failure;
 use crate::session::Context;
 use agentsh_host::user_git::Git;
 
+/// Notes of commits that hold their receipts.
+pub const NOTES: &str = "refs/notes/agentsh";
+
 pub struct Repository {
     context: Context,
     directory: PathBuf,
@@ -48,6 +51,11 @@ impl Repository {
             let place = self.directory.display();
             Failure::Failed(format!("git does not list the commits up to {after} in {place}"))
         })
+    }
+
+    /// The note that a commit has in [`NOTES`].
+    pub fn note(&self, commit: &str) -> Option<String> {
+        self.ask(&["notes", &format!("--ref={NOTES}"), "show", commit])
     }
 
     fn list(&self, revs: &[&str]) -> Option<Vec<Commit>> {

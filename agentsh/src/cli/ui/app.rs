@@ -150,6 +150,7 @@ impl From<Failure> for Trouble {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Store(error) => error.into(),
+            Failure::No(why) => Self::missing(why),
             other => Self(StatusCode::INTERNAL_SERVER_ERROR, other.to_string()),
         }
     }

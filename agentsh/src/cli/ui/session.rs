@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::app::{Answer, App, Page};
+use super::app::{Answer, App, Page, Trouble};
 use super::flow;
 use super::rows::{LEFT_OUT, Making, local};
 use crate::cli::policy::Surroundings;
@@ -52,6 +54,24 @@ pub(super) async fn page(
     Ok(Page(session(&app.frame(title, Place::Sessions, waiting, live), &whole)))
 }
 
+/// The receipt of a session that made commits, as a file.
+pub(super) async fn receipt(
+    State(app): State<Arc<App>>,
+    Path(word): Path<String>,
+) -> Result<impl IntoResponse, Trouble> {
+    let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
+    let id = reader.session(&word).await?.to_string();
+    let (state, session) = (app.state_dir.clone(), id.clone());
+    // It asks git, and waits for it.
+    let runtime = tokio::runtime::Handle::current();
+    let written = tokio::task::spawn_blocking(move || {
+        runtime.block_on(crate::cli::receipt::of_session(&state, &session, None, None))
+    });
+    let text = written.await.map_err(|error| Trouble(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+    let name = format!("attachment; filename=\"receipt-{id}.json\"");
+    Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)], text))
+}
+
 /// The page as one file, with the lines of `more` sections below.
 pub(in crate::cli) async fn alone(
     reader: &mut Reader,
@@ -75,7 +95,7 @@ pub async fn of_fleet(
 ) -> Result<Session, StoreError> {
     let look = SessionView { reader, id, policy: None, place };
     let mut whole = look.whole(&Part::default(), ALL_LINES, false).await?;
-    whole.asks_policy = false;
+    (whole.asks_policy, whole.has_receipt) = (false, false);
     whole.timeline = Timeline { older: None, newer: None, other_view: None, ..whole.timeline };
     Ok(whole)
 }
@@ -100,6 +120,7 @@ impl SessionView<'_> {
             id: self.id.to_string(),
             state: state_word(tally.summary.exit_code, is_running),
             asks_policy: true,
+            has_receipt: tally.summary.exit_code.is_some(),
             facts: facts(&tally),
             flow: flow::of(&tally),
             timeline: self.timeline(part, lines).await?,

@@ -25,6 +25,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/open", get(open))
         .route("/sessions", get(now::sessions))
         .route("/session/{id}", get(session::page))
+        .route("/session/{id}/receipt", get(session::receipt))
         .route("/servers", get(servers::list))
         .route("/server/{id}", get(servers::one))
         .route("/registry", get(registry::search))

@@ -24,10 +24,16 @@ use super::in_flight::{Flight, Gather, METHOD_NOT_FOUND, Try, Way, What};
 use super::route::{self, Route};
 use super::{Aggregate, OWN_ID};
 
-/// How long a server may take before the others are answered for without it.
-const LIST_TIMEOUT: Duration = Duration::from_secs(15);
-/// The same for the first request: a server that comes later has its lists announced.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a server may take before the others are answered for without it; what comes later is announced.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// From the start of the proxy on: for the handshake, and for all that a client asks before it takes the proxy for ready. Codex
+/// waits 10 s, Claude Code 30 s, and Codex hears no announcement.
+const HELLO_LIMIT: Duration = Duration::from_secs(5);
+const START_LIMIT: Duration = Duration::from_secs(8);
+/// What a server has in any case, when others used up that time.
+const START_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a server that came late before is waited for.
+const LATE_TIMEOUT: Duration = Duration::from_secs(15);
 /// What may wait for one server, in bytes.
 const MAX_BACKLOG: usize = 64 << 20;
 
@@ -133,10 +139,15 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             waiting: servers.iter().copied().collect(),
             answers: BTreeMap::new(),
             errors: BTreeMap::new(),
+            late_until: Instant::now() + LATE_TIMEOUT,
         };
+        let now = Instant::now();
+        let limit = if what.is_hello() { HELLO_LIMIT } else { START_LIMIT };
+        let is_start = now < self.started + START_LIMIT;
+        let patience = if is_start { START_PATIENCE } else { PATIENCE };
+        let until = (now + patience).max(self.started + limit);
         // A subscription has no answer until it ends.
-        let patience = if what == What::Initialize { HELLO_TIMEOUT } else { LIST_TIMEOUT };
-        let deadline = (method != SUBSCRIPTION).then(|| Instant::now() + patience);
+        let deadline = (method != SUBSCRIPTION).then_some(until);
         self.add(&id, method, tree.member("params"), Way::All(gather), deadline);
         if servers.is_empty() {
             return self.board.finish(&id.key);

@@ -42,6 +42,10 @@ pub struct InFlight {
     tokens: HashMap<Key, Key>,
     /// Servers that had not answered the handshake when the client was answered, and under which id.
     late: BTreeMap<usize, Key>,
+    /// The same for lists: the newest request of each server and method.
+    late_lists: BTreeMap<(usize, Box<str>), Key>,
+    /// Servers that answered such a list after all: next time they are waited for.
+    slow: BTreeSet<usize>,
     deadlines: BTreeMap<Key, Instant>,
 }
 
@@ -79,6 +83,8 @@ pub struct Gather {
     pub answers: BTreeMap<usize, Vec<u8>>,
     /// Errors of servers, and ours about them.
     pub errors: BTreeMap<usize, (Vec<u8>, bool)>,
+    /// When those that came late before are not waited for any more.
+    pub late_until: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +95,13 @@ pub enum What {
     List(List, bool),
     /// An answer of any of them will do.
     Any,
+}
+
+impl What {
+    /// The first request of a client, by which it learns what there is.
+    pub fn is_hello(self) -> bool {
+        matches!(self, Self::Initialize | Self::Discover)
+    }
 }
 
 impl InFlight {
@@ -108,6 +121,8 @@ impl InFlight {
             asked: ServerRequests::default(),
             tokens: HashMap::new(),
             late: BTreeMap::new(),
+            late_lists: BTreeMap::new(),
+            slow: BTreeSet::new(),
             deadlines: BTreeMap::new(),
         }
     }
@@ -163,18 +178,31 @@ impl InFlight {
         let due: Vec<Key> =
             self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
-            let Some(Flight { way: Way::All(gather), method, .. }) = self.flights.get_mut(&key) else {
+            let Some(Flight { way: Way::All(gather), method, id, .. }) = self.flights.get_mut(&key) else {
                 continue;
             };
-            let missing = std::mem::take(&mut gather.waiting);
-            let (method, is_hello) = (method.to_string(), gather.what == What::Initialize);
+            let slow = |server: &usize| now < gather.late_until && self.slow.contains(server);
+            let (kept, missing): (BTreeSet<usize>, BTreeSet<usize>) =
+                std::mem::take(&mut gather.waiting).into_iter().partition(slow);
+            let is_over = kept.is_empty();
+            gather.waiting = kept;
+            if gather.what == What::Discover {
+                gather.errors.extend(missing.iter().map(|server| (*server, (unknown_yet(id), false))));
+            }
+            let (method, what, late_until) = (method.clone(), gather.what, gather.late_until);
             for server in missing {
                 self.tell_missing(server, &method, "it has not answered yet");
-                if is_hello {
+                if what == What::Initialize {
                     self.late.insert(server, key.clone());
+                } else if matches!(what, What::List(..)) {
+                    self.late_lists.insert((server, method.clone()), key.clone());
                 }
             }
-            self.finish(&key);
+            if is_over {
+                self.finish(&key);
+            } else {
+                self.deadlines.insert(key, late_until);
+            }
         }
     }
 
@@ -293,11 +321,16 @@ impl InFlight {
 
     /// Whether a server may have this: it said so, or said nothing yet.
     pub fn may_have(&self, server: usize, capability: &str) -> bool {
-        if self.late.contains_key(&server) {
+        if self.is_late(server) {
             return false;
         }
         let announced = self.capabilities.get(server).and_then(Option::as_ref);
         announced.is_none_or(|names| names.iter().any(|name| name == capability))
+    }
+
+    /// Whether the client was greeted without it, and it has not answered since.
+    pub fn is_late(&self, server: usize) -> bool {
+        self.late.contains_key(&server)
     }
 
     /// The request that a progress token is about.
@@ -305,25 +338,35 @@ impl InFlight {
         self.tokens.get(token)
     }
 
-    /// Whether the answer is the handshake of a server that the client was answered without.
-    pub fn is_late(&self, server: usize, key: &Key) -> bool {
-        self.late.get(&server) == Some(key)
+    /// An answer that is late: where the client was answered without it, what the server has now is announced.
+    pub fn join_late(&mut self, server: usize, key: &Key, tree: &Json<'_>) {
+        if self.late.get(&server) == Some(key) {
+            self.late.remove(&server);
+            let names = merge::announced(tree).unwrap_or_default();
+            for list in ["tools", "prompts", "resources"] {
+                if names.iter().any(|name| name == list) {
+                    self.announce(list);
+                }
+            }
+            if let Some(place) = self.capabilities.get_mut(server) {
+                *place = Some(names);
+            }
+            return;
+        }
+        let mut late = self.late_lists.iter().filter(|((at, _), known)| *at == server && *known == key);
+        let Some(late) = late.next().map(|(late, _)| late.clone()) else { return };
+        self.late_lists.remove(&late);
+        if tree.member("result").is_some()
+            && let Some(list) = List::of(&late.1).filter(|list| *list != List::Tasks)
+        {
+            self.slow.insert(server);
+            self.announce(list.capability());
+        }
     }
 
-    /// A server that answered the handshake after the client was answered.
-    pub fn join_late(&mut self, server: usize, tree: &Json<'_>) {
-        self.late.remove(&server);
-        let names = merge::announced(tree).unwrap_or_default();
-        for list in ["tools", "prompts", "resources"] {
-            if names.iter().any(|name| name == list) {
-                let text =
-                    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}");
-                self.to_client.push(|out| out.extend_from_slice(text.as_bytes()));
-            }
-        }
-        if let Some(place) = self.capabilities.get_mut(server) {
-            *place = Some(names);
-        }
+    fn announce(&mut self, list: &str) {
+        let text = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}");
+        self.to_client.push(|out| out.extend_from_slice(text.as_bytes()));
     }
 
     /// The next server is to be asked, or the client hears the most telling error.
@@ -350,6 +393,16 @@ impl InFlight {
             bytes: 0,
         });
     }
+}
+
+/// What a client that asks for the newer protocol hears while nobody knows whether all servers speak it: it greets them in the
+/// older one.
+fn unknown_yet(id: &Id) -> Vec<u8> {
+    let message = "not every server behind this proxy has answered yet".to_owned();
+    let error = ErrorReply { code: METHOD_NOT_FOUND, message, reason: "no-common-revision", rule: None };
+    let mut text = Vec::new();
+    reply::write_error(&mut text, Some(&id.spelled), &error);
+    text
 }
 
 fn name_of(tool: &str) -> Option<String> {

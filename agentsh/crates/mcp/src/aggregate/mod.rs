@@ -91,6 +91,9 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
         if client.is_at_end() {
             aggregate.ended = true;
             for (server, host) in aggregate.hosts.iter_mut().enumerate() {
+                // What the client was answered without holds nobody up.
+                let board = &aggregate.board;
+                host.connection.from_client.cancel_unless(|key| board.servers_of(key).contains(&server));
                 host.end_input(&mut aggregate.board.seat(server)).await;
             }
         }
@@ -135,6 +138,7 @@ struct Aggregate<R: Recorder, U: Upstream> {
     board: InFlight,
     record: R,
     front: Front,
+    started: Instant,
     /// The client will not send any more.
     ended: bool,
     /// The client does not read any more.
@@ -163,6 +167,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             board: InFlight::new(ids, front.own.tools()),
             record,
             front,
+            started: Instant::now(),
             ended: false,
             gone: false,
         }

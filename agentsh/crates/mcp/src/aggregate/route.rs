@@ -34,6 +34,8 @@ const REFERENCE: &[&str] = &["params", "ref", "name"];
 /// Decides by the method, then by what it names.
 pub fn find(board: &InFlight, method: &str, params: Option<&Json<'_>>) -> Route {
     let everybody = || (0..board.ids.len()).collect::<Vec<_>>();
+    // One that has not even shaken hands would hold up those behind it.
+    let here = || everybody().into_iter().filter(|server| !board.is_late(*server)).collect::<Vec<_>>();
     let text = |name: &str| params.and_then(|params| params.member(name)).and_then(Json::as_text);
     match method {
         "ping" => Route::Here,
@@ -50,12 +52,12 @@ pub fn find(board: &InFlight, method: &str, params: Option<&Json<'_>>) -> Route 
         "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => {
             match text("taskId").and_then(|task| board.owners.of_task(&task)) {
                 Some(server) => Route::One { server, name: None },
-                None => Route::Try { servers: everybody().into(), any_error: true },
+                None => Route::Try { servers: here().into(), any_error: true },
             }
         }
         _ => match List::of(method) {
             Some(list) => page(board, list, params),
-            None => Route::Try { servers: everybody().into(), any_error: false },
+            None => Route::Try { servers: here().into(), any_error: false },
         },
     }
 }

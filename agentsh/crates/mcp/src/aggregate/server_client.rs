@@ -72,9 +72,7 @@ impl Client for ServerClient<'_> {
         let server = *server;
         let Some(id) = id else { return board.to_client.push_answer(|out| tree.write(out)) };
         let Some(flight) = board.flights.get(&id.key) else {
-            if board.is_late(server, &id.key) {
-                board.join_late(server, &tree);
-            }
+            board.join_late(server, &id.key, &tree);
             return;
         };
         match &flight.way {

@@ -43,7 +43,7 @@ const SERVER_NOTIFICATIONS: &[&str] = &[
 const RESULTS: &[&str] = &[
     r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"t",ODD}],"structuredContent":[1,{ODD}],"isError":true}}"#,
     r#"{"result":{"resultType":"input_required","requestState":"s","inputRequests":{ODD}},"jsonrpc":"2.0","id":ID}"#,
-    r#"{"jsonrpc":"2.0","id":ID,"result":null}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":{"_meta":null}}"#,
     r#"{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"a","inputSchema":{"type":"object","properties":{ODD}},ODD}],"nextCursor":"n",ODD}}"#,
     r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32042,"message":"m","data":{ODD},ODD}}"#,
 ];
@@ -89,6 +89,27 @@ fn every_kind_of_message_survives_in_both_directions() {
             assert_eq!(rig.client.next().await.unwrap(), odd(notification));
         }
         assert_eq!(rig.rejections(), []);
+    });
+}
+
+/// What no client takes ends the call; of methods that are not of the protocol nobody here knows what they are answered with.
+#[test]
+fn a_result_that_is_no_object_is_an_error_and_of_other_methods_it_passes() {
+    run(async || {
+        let mut rig = setup().open();
+        let mut server = rig.server().await;
+        for result in ["null", "\"text\"", "[]", "1"] {
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+            rig.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#).await;
+            server.peer.next().await.unwrap();
+            server.peer.send(&answer).await;
+            let refused = rig.client.next_json().await;
+            assert_eq!(refused["error"]["data"]["reason"], "invalid-request", "{refused}");
+            rig.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"vendor/x"}"#).await;
+            server.peer.next().await.unwrap();
+            server.peer.send(&answer).await;
+            assert_eq!(rig.client.next().await.unwrap(), answer);
+        }
     });
 }
 

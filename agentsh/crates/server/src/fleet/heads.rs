@@ -1,7 +1,8 @@
-//! The ends of the chains that a host has, compared with those that are here.
+//! The ends of the chains that a host has, compared with those that are here; and those that are here, for who holds a receipt.
 
 use agentsh_database::{Connection, Value};
 use agentsh_fleet::heads::unpacked;
+use agentsh_fleet::wire::Head;
 
 use crate::fleet::arrival::{ChainMismatch, put_on_record, stopped};
 use crate::fleet::places::Places;
@@ -77,4 +78,14 @@ pub(crate) fn compare(
             None => Ok(here.len()),
         }
     })
+}
+
+/// The hash of an event as it arrived, of a session of any host: who asks has a receipt that names it.
+pub(crate) fn kept(db: &mut dyn Connection, session: String, seq: i64) -> Result<Head, Refusal> {
+    let values = [Value::text(session), Value::Int(seq)];
+    let rows = db.rows("SELECT hash FROM events WHERE session = $1 AND seq = $2", &values)?;
+    match rows.first().map(Vec::as_slice) {
+        Some([hash]) => Ok(Head { hash: hash.as_text().to_owned() }),
+        _ => Err(Refusal::Missing("no such event")),
+    }
 }

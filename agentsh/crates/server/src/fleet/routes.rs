@@ -61,6 +61,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/position", get(position))
         .route("/v1/events", get(events).post(batch))
         .route("/v1/heads", post(all_heads))
+        .route("/v1/heads/{session}/{events}", get(head))
         .route("/v1/hosts", get(hosts))
         .route("/v1/hosts/{host}/accept", post(accept))
         .route("/v1/hosts/{host}/revoke", post(revoke))
@@ -262,6 +263,16 @@ async fn all_heads(State(app): Shared, request: Request) -> Answer {
     let places = Arc::clone(&app.places);
     let compared = app.judge(&app.writers, move |db| heads::compare(db, &places, &host, &bytes)).await?;
     json(serde_json::json!({ "sessions": compared }))
+}
+
+async fn head(
+    State(app): Shared,
+    Path((session, events)): Path<(String, i64)>,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    app.host(&parts.method, &parts.uri, &parts.headers, body, 0).await?;
+    json(app.judge(&app.readers, move |db| heads::kept(db, session, events)).await?)
 }
 
 async fn hosts(State(app): Shared, headers: HeaderMap) -> Answer {
