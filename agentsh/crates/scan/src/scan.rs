@@ -193,9 +193,14 @@ fn judge(
 ) -> Scan {
     let document = Document::of(parts);
     let text = &document.text;
-    let mut signs = score::signs(text, channel);
+    let mut of_views = Vec::new();
+    let mut signs = score::signs_and(text, channel, &mut |view| {
+        if channel != Channel::Definition {
+            secrets::found_in(view, &mut of_views);
+        }
+    });
     let mut scan = Scan::default();
-    let mut secrets: Vec<Vec<Secret>> = parts.iter().map(|part| secrets_of(part, channel)).collect();
+    let mut secrets = secrets_of(parts, channel, &document, of_views);
     for at in seams {
         seam(parts, *at, &document, channel, &mut signs, &mut secrets);
     }
@@ -234,17 +239,37 @@ fn judge(
     scan.score = outcome.score;
     if scan.verdict != Action::Allow {
         score::retain_heavy(&mut signs);
-        findings(parts, &document, &signs, &mut scan);
+        findings(parts, &document, &signs, &secrets, &mut scan);
     }
     scan
 }
 
-/// Secrets of a definition are its own affair: it is listed, not forwarded.
-fn secrets_of(part: &Part<'_>, channel: Channel) -> Vec<Secret> {
-    if channel == Channel::Definition || part.is_name || is_identifier(part, channel) {
-        return Vec::new();
-    }
-    secrets::find(&part.text)
+/// The secrets of each part. Those of a definition are its own affair: it is listed, not forwarded.
+fn secrets_of(
+    parts: &[Part<'_>],
+    channel: Channel,
+    document: &Document,
+    mut of_views: Vec<Secret>,
+) -> Vec<Vec<Secret>> {
+    of_views.sort_by_key(|secret| secret.place.start);
+    let of_part = |(at, part): (usize, &Part<'_>)| {
+        if channel == Channel::Definition || part.is_name || is_identifier(part, channel) {
+            return Vec::new();
+        }
+        let start = document.start(at);
+        let end = start + part.text.len();
+        let first = of_views.partition_point(|secret| secret.place.start < start);
+        let own = of_views[first..].iter().take_while(|secret| secret.place.start < end);
+        // What lies over the end of a part belongs to no part alone; seams are looked at by themselves.
+        let own = own.filter(|secret| secret.place.end <= end);
+        secrets::with_views(
+            &part.text,
+            own.map(|secret| {
+                Secret::whole(secret.kind, secret.place.start - start..secret.place.end - start)
+            }),
+        )
+    };
+    parts.iter().enumerate().map(of_part).collect()
 }
 
 fn is_identifier(part: &Part<'_>, channel: Channel) -> bool {
@@ -312,19 +337,20 @@ fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret]
     }
 }
 
-/// Text behind a long run of spaces in a line.
+/// Text behind a long run of spaces in a line: of such a run one byte in [`BLANK`] is looked at.
 fn out_of_sight(text: &str) -> Option<Range<usize>> {
-    let (mut run, mut at) = (0, 0);
-    for byte in text.bytes() {
-        if byte == b' ' {
-            run += 1;
-        } else {
-            if run >= BLANK && !byte.is_ascii_whitespace() {
-                return Some(at - run..at + 1);
-            }
-            run = 0;
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(window) = bytes.get(at..at + BLANK) {
+        if let Some(other) = window.iter().rposition(|byte| *byte != b' ') {
+            at += other + 1;
+            continue;
         }
-        at += 1;
+        let end = at + BLANK + bytes[at + BLANK..].iter().take_while(|byte| **byte == b' ').count();
+        if bytes.get(end).is_some_and(|next| !next.is_ascii_whitespace()) {
+            return Some(at..end + 1);
+        }
+        at = end;
     }
     None
 }
@@ -384,7 +410,13 @@ fn seam(
     }
 }
 
-fn findings(parts: &[Part<'_>], document: &Document, signs: &[Sign], scan: &mut Scan) {
+fn findings(
+    parts: &[Part<'_>],
+    document: &Document,
+    signs: &[Sign],
+    of_parts: &[Vec<Secret>],
+    scan: &mut Scan,
+) {
     let (mut seen, mut secrets) = (BTreeSet::new(), BTreeMap::new());
     for sign in signs {
         let Some((at, place)) = document.place(&sign.place) else { continue };
@@ -395,8 +427,11 @@ fn findings(parts: &[Part<'_>], document: &Document, signs: &[Sign], scan: &mut 
             continue;
         }
         let part = &parts[at];
-        let secrets =
-            secrets.entry(at).or_insert_with(|| secrets::redactions("", &secrets::find(&part.text)));
+        let secrets = secrets.entry(at).or_insert_with(|| match of_parts.get(at) {
+            Some(known) if !known.is_empty() => secrets::redactions("", known),
+            // Nothing was looked for in it, or there is nothing.
+            _ => secrets::redactions("", &secrets::find(&part.text)),
+        });
         scan.findings.push(Finding {
             rule: name,
             category,

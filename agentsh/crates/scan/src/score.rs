@@ -63,6 +63,12 @@ pub struct Outcome {
 /// The signs in a text and its views.
 #[must_use]
 pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
+    signs_and(text, channel, &mut |_| ())
+}
+
+/// As [`signs`]; `look` is shown each view as well, so that none is made twice.
+#[must_use]
+pub fn signs_and(text: &str, channel: Channel, look: &mut dyn FnMut(&views::View)) -> Vec<Sign> {
     let patterns = Patterns::builtin();
     let mut plain = Vec::new();
     patterns.matches(text, &mut plain);
@@ -70,6 +76,7 @@ pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
     let mut found: Vec<Match> = Vec::new();
     let mut said: BTreeSet<(Rule, usize)> = signs.iter().map(neighbourhood).collect();
     views::visit(text, &mut |view, disguised| {
+        look(view);
         found.clear();
         patterns.matches(&view.text, &mut found);
         let start = signs.len();

@@ -207,11 +207,15 @@ fn key(bytes: &[u8], start: usize, form: &Form) -> Option<Range<usize>> {
         Capitals => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
         _ => is_key(**byte) || form.prefix.ends_with('.') && **byte == b'.',
     };
-    let length = bytes.get(from..)?.iter().take(400).take_while(fits).count();
+    // One more than the longest is enough to see that it is none.
+    let length = bytes.get(from..)?.iter().take(most + 1).take_while(fits).count();
+    if !(least..=most).contains(&length) {
+        return None;
+    }
     let ends = bytes.get(from + length).is_none_or(|next| !next.is_ascii_alphanumeric());
     let value = &bytes[from..from + length];
     let mixed = value.iter().any(u8::is_ascii_digit) || value.iter().any(u8::is_ascii_uppercase);
-    (length >= least && length <= most && ends && mixed).then_some(start..from + length)
+    (ends && mixed).then_some(start..from + length)
 }
 
 /// A key that is written backwards ends with its prefix.

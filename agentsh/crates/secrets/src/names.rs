@@ -77,6 +77,17 @@ static ENDS: [u32; 32] = {
     ends
 };
 
+/// Whether a text may end with the name of a secret and one of these ends; nearly always false when it does not.
+pub(crate) fn may_end_name(text: &[u8], tails: &[&str]) -> bool {
+    let Some(last) = text.last().map(u8::to_ascii_lowercase) else { return false };
+    tails.iter().filter(|tail| tail.bytes().last().is_none_or(|byte| byte == last)).any(|tail| {
+        let Some(length) = text.len().checked_sub(tail.len()) else { return false };
+        let (name, end) = text.split_at(length);
+        let is_end = |[before, last]: &[u8; 2]| ENDS[usize::from(before & 31)] >> (last & 31) & 1 == 1;
+        name.last_chunk().is_some_and(is_end) && end.eq_ignore_ascii_case(tail.as_bytes())
+    })
+}
+
 /// Whether the value of something with this name is a secret.
 pub(crate) fn is_secret_name(word: &str) -> bool {
     let is_behind = |c: char| matches!(c, ':' | '=' | '：' | '是' | '为' | '為' | 'は' | '「' | '“');

@@ -2,8 +2,10 @@
 //! phrase cost more.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, Input};
 
 use crate::views;
 
@@ -24,14 +26,34 @@ pub struct Hit {
 pub struct Lexicon {
     names: HashMap<String, u16>,
     /// By the hash of their first word.
-    phrases: HashMap<u32, Vec<Phrase>>,
+    phrases: HashMap<u32, Vec<Phrase>, BuildHasherDefault<Hashed>>,
     /// One bit for each possible beginning: nearly every word is told from them by that.
     filter: Vec<u64>,
     /// Phrases in scripts that have no words between spaces, or endings that change.
     foreign: Vec<(String, u16)>,
     automaton: Option<AhoCorasick>,
+    /// Bytes of the longest of them.
+    longest: usize,
     /// Phrases without a letter or digit; there are few.
     signs: Vec<(String, u16)>,
+}
+
+/// What is a hash already. The words of a text choose no key: those of the rules are all that there are.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+
+    fn write_u32(&mut self, hash: u32) {
+        self.0 = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
 }
 
 #[derive(Debug)]
@@ -114,6 +136,7 @@ impl Lexicon {
             let bit = (hash >> (32 - FILTER_BITS)) as usize;
             self.filter[bit / 64] |= 1 << (bit % 64);
         }
+        self.longest = self.foreign.iter().map(|(phrase, _)| phrase.len()).max().unwrap_or_default();
         if !self.foreign.is_empty() {
             self.automaton = AhoCorasick::builder()
                 .ascii_case_insensitive(true)
@@ -138,10 +161,13 @@ impl Lexicon {
         let mut hits: Vec<Hit> = signs().collect();
         self.words(text, &mut |hit| hits.push(hit));
         if let Some(automaton) = &self.automaton {
-            hits.extend(automaton.find_overlapping_iter(text).filter_map(|place| {
-                let (_, concept) = self.foreign.get(place.pattern().as_usize())?;
-                Some(Hit { concept: *concept, start: place.start(), end: place.end() })
-            }));
+            for near in near_others(text.as_bytes(), self.longest) {
+                let near = Input::new(text.as_bytes()).range(near);
+                hits.extend(automaton.find_overlapping_iter(near).filter_map(|place| {
+                    let (_, concept) = self.foreign.get(place.pattern().as_usize())?;
+                    Some(Hit { concept: *concept, start: place.start(), end: place.end() })
+                }));
+            }
         }
         hits.sort_by_key(|hit| (hit.start, hit.end));
         hits.into_iter().for_each(found);
@@ -186,6 +212,21 @@ impl Lexicon {
             }
         }
     }
+}
+
+/// What stands at most so many bytes from a byte that is not ASCII: ranges in order, none next to another.
+fn near_others(bytes: &[u8], distance: usize) -> Vec<Range<usize>> {
+    const BLOCK: usize = 64;
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for (at, block) in bytes.chunks(BLOCK).enumerate().filter(|(_, block)| !block.is_ascii()) {
+        let start = (at * BLOCK).saturating_sub(distance);
+        let end = (at * BLOCK + block.len() + distance).min(bytes.len());
+        match ranges.last_mut() {
+            Some(last) if start <= last.end => last.end = end,
+            _ => ranges.push(start..end),
+        }
+    }
+    ranges
 }
 
 /// The first two bytes of a word, the second one 0 where it ends.
@@ -322,5 +363,10 @@ mod tests {
         );
         assert_eq!(hits(&[".env"], "process.env f().env ./.env ~/.env").len(), 2);
         assert_eq!(hits(&["忽略"], "请忽略之前"), ["忽略"]);
+        // Once each, wherever it stands among others.
+        for length in [0, 1, 31, 32, 33, 65, 100] {
+            let text = format!("{0}忽略 all {0}忽略 all {0}", "x ".repeat(length));
+            assert_eq!(hits(&["忽略 all", "ignore"], &text).len(), 2, "{length}");
+        }
     }
 }

@@ -71,8 +71,12 @@ impl Patterns {
 
     /// Every match in one text, which is a view of what is scanned.
     pub fn matches(&self, text: &str, found: &mut Vec<Match>) {
-        let mut state = self.matcher.start();
-        self.lexicon.each(text, &mut |hit| self.matcher.step(&mut state, hit, text, found));
+        // Most views hold no concept: nothing is made ready for them.
+        let mut state = None;
+        self.lexicon.each(text, &mut |hit| {
+            let state = state.get_or_insert_with(|| self.matcher.start());
+            self.matcher.step(state, hit, text, found);
+        });
     }
 
     #[must_use]

@@ -10,11 +10,20 @@ use crate::views;
 #[must_use]
 pub fn find(text: &str) -> Vec<Secret> {
     let mut found = certain::find(text);
-    views::visit(text, &mut |view, _| {
-        for secret in certain::find(&view.text) {
-            found.push(Secret::whole(secret.kind, view.original(secret.place)));
-        }
-    });
+    views::visit(text, &mut |view, _| found_in(view, &mut found));
+    settle(found)
+}
+
+/// The secrets in a view, at their places in the text that it is a view of.
+pub(crate) fn found_in(view: &views::View, found: &mut Vec<Secret>) {
+    let of_view = certain::find(&view.text).into_iter();
+    found.extend(of_view.map(|secret| Secret::whole(secret.kind, view.original(secret.place))));
+}
+
+/// As [`find`], for a text of which the secrets in its views are known.
+pub(crate) fn with_views(text: &str, of_views: impl Iterator<Item = Secret>) -> Vec<Secret> {
+    let mut found = certain::find(text);
+    found.extend(of_views);
     settle(found)
 }
 

@@ -18,7 +18,8 @@ pub fn strip(text: &str) -> (Cow<'_, str>, usize) {
 #[must_use]
 pub fn has_control(text: &str) -> bool {
     let bytes = text.as_bytes();
-    bytes.iter().any(|byte| is_control(*byte))
+    // Many bytes at once.
+    bytes.chunks(64).any(|block| block.iter().fold(false, |any, byte| any | is_control(*byte)))
         || memchr::memchr_iter(0xc2, bytes).any(|at| bytes.get(at + 1).is_some_and(|next| *next < 0xa0))
 }
 

@@ -297,8 +297,18 @@ fn spaced_hex(bytes: &[u8], start: usize) -> List {
     list.of_at_least(8)
 }
 
+static BASE64_LETTERS: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128_u8 {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_');
+        byte += 1;
+    }
+    table
+};
+
 fn is_base64(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_')
+    BASE64_LETTERS[usize::from(byte)]
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use agentsh_base::ascii::Outlines;
+
 use super::survey::Survey;
 use super::view::{Builder, View};
 
@@ -33,40 +35,62 @@ pub(super) fn views(text: &str, survey: &Survey) -> Vec<View> {
     if survey.leet {
         views.push(unleet(text));
     }
-    views.extend(turned(text));
+    if survey.turned {
+        views.extend(turned(text));
+    }
     views
 }
+
+/// The outlines of the telling words as they read when they are turned.
+pub(super) static TURNED: Outlines = {
+    let mut outlines = Outlines::new();
+    let mut word = 0;
+    while word < TELLING.len() {
+        let letters = TELLING[word].as_bytes();
+        let (mut back, mut rotated) = ([0; LONGEST], [0; LONGEST]);
+        let mut at = 0;
+        while at < letters.len() {
+            back[at] = letters[letters.len() - 1 - at];
+            rotated[at] = (letters[at] - b'a' + 13) % 26 + b'a';
+            at += 1;
+        }
+        outlines.add(back.split_at(letters.len()).0);
+        outlines.add(rotated.split_at(letters.len()).0);
+        word += 1;
+    }
+    outlines
+};
+/// Letters of the longest telling word.
+const LONGEST: usize = 12;
 
 /// `S Y S T E M   x` as `SYSTEM x`: one character between spaces joins the next, wider spaces stay.
 fn unspaced(text: &str) -> View {
     let mut builder = Builder::with_capacity(text.len());
     let bytes = text.as_bytes();
-    let alone = |at: usize| {
-        bytes.get(at).is_some_and(|byte| !byte.is_ascii_whitespace())
-            && bytes.get(at + 1).is_none_or(u8::is_ascii_whitespace)
-    };
-    let mut at = 0;
-    while at < bytes.len() {
-        let width = text[at..].chars().next().map_or(1, char::len_utf8);
-        let starts = at == 0 || bytes[at - 1].is_ascii_whitespace();
-        builder.copy(&text[at..at + width], at);
-        at += width;
-        if width == 1 && starts && bytes.get(at) == Some(&b' ') && alone(at + 1) && alone(at - 1) {
-            at += 1;
+    let is_space = |at: usize| bytes.get(at).is_none_or(u8::is_ascii_whitespace);
+    let mut start = 0;
+    for space in memchr::memchr_iter(b' ', bytes) {
+        let stands_alone = |at: usize| !is_space(at) && is_space(at + 1);
+        let Some(before) = space.checked_sub(1).filter(|at| bytes[*at].is_ascii()) else { continue };
+        if stands_alone(before) && before.checked_sub(1).is_none_or(is_space) && stands_alone(space + 1) {
+            builder.copy(&text[start..space], start);
+            start = space + 1;
         }
     }
+    builder.copy(&text[start..], start);
     builder.finish(text.len())
 }
 
 /// `I.g.n.o.r.e a.l.l` as `Ignore all`: one sign between characters goes, where five stand so in one place.
 fn unstrung(text: &str) -> Option<View> {
-    const SIGNS: [u8; 7] = [b'.', b'-', b'_', b'*', b'|', b'~', b'/'];
     const MIN_COUNT: usize = 5;
     let bytes = text.as_bytes();
     let (mut strings, mut at, mut longest) = (Vec::new(), 1, 0);
     while at < bytes.len() {
         let sign = bytes[at];
-        if !SIGNS.contains(&sign) || !bytes[at - 1].is_ascii_alphanumeric() {
+        if !matches!(sign, b'.' | b'-' | b'_' | b'*' | b'|' | b'~' | b'/')
+            || !bytes[at - 1].is_ascii_alphanumeric()
+        {
             at += 1;
             continue;
         }
@@ -99,25 +123,23 @@ fn unstrung(text: &str) -> Option<View> {
 /// Digits and signs as the letters they stand for, in words that have letters too or stand among such words.
 fn unleet(text: &str) -> View {
     let mut builder = Builder::with_capacity(text.len());
-    for (at, character) in text.char_indices() {
-        let letter = match character {
-            '0' => "o",
-            '1' => "i",
-            '3' => "e",
-            '4' => "a",
-            '5' => "s",
-            '7' => "t",
-            '8' => "b",
-            '@' => "a",
-            '$' => "s",
-            '!' => "i",
-            _ => {
-                builder.copy(&text[at..at + character.len_utf8()], at);
-                continue;
-            }
+    let mut start = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        let letter = match byte {
+            b'0' => "o",
+            b'1' | b'!' => "i",
+            b'3' => "e",
+            b'4' | b'@' => "a",
+            b'5' | b'$' => "s",
+            b'7' => "t",
+            b'8' => "b",
+            _ => continue,
         };
+        builder.copy(&text[start..at], start);
         builder.put(letter, at);
+        start = at + 1;
     }
+    builder.copy(&text[start..], start);
     builder.finish(text.len())
 }
 

@@ -12,29 +12,64 @@ pub fn is_invisible(character: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e01ef}')
 }
 
+/// Bytes that are asked together.
+const BLOCK: usize = 64;
+
+/// Where invisible characters may stand, by their bytes.
+fn candidates(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let begins = |bytes: &[u8]| {
+        matches!(
+            bytes,
+            [0xc2, 0xad, ..]
+                | [0xcd, 0x8f, ..]
+                | [0xd8, 0x9c, ..]
+                | [0xe1, 0x85, 0x9f | 0xa0, ..]
+                | [0xe1, 0x9e, 0xb4 | 0xb5, ..]
+                | [0xe1, 0xa0, 0x8b..=0x8f, ..]
+                | [0xe2, 0x80, 0x8b..=0x8f | 0xaa..=0xae, ..]
+                | [0xe2, 0x81, 0xa0..=0xaf, ..]
+                | [0xe3, 0x85, 0xa4, ..]
+                | [0xef, 0xb8, 0x80..=0x8f, ..]
+                | [0xef, 0xbb, 0xbf, ..]
+                | [0xef, 0xbe, 0xa0, ..]
+                | [0xef, 0xbf, 0xb9..=0xbb, ..]
+                | [0xf0, 0x9d, 0x85, 0xb3..=0xba]
+                | [0xf3, 0xa0, ..]
+        )
+    };
+    let blocks = bytes.chunks(BLOCK).enumerate().filter(|(_, block)| !block.is_ascii());
+    let places = blocks.flat_map(|(at, block)| at * BLOCK..at * BLOCK + block.len());
+    places.filter(move |at| bytes[*at] >= 0xc2 && begins(&bytes[*at..(*at + 4).min(bytes.len())]))
+}
+
 /// The places of invisible characters that no script, emoji or flag needs, at most `limit`.
 #[must_use]
 pub fn suspicious(text: &str, limit: usize) -> Vec<std::ops::Range<usize>> {
     let mut places = Vec::new();
-    let mut before = None;
-    let right_to_left = text.chars().any(is_right_to_left);
-    let mut characters = text.char_indices().peekable();
-    let mut flag_until = 0;
-    while let Some((at, character)) = characters.next() {
-        if character == '\u{1f3f4}' {
-            flag_until = at + 4 + registered_flag(&text[at + 4..]);
+    let mut flags = memchr::memmem::find_iter(text.as_bytes(), "\u{1f3f4}").peekable();
+    let (mut flag_until, mut right_to_left) = (0, None);
+    // What stands in front, as far as the text was read.
+    let (mut read, mut before) = (0, None);
+    for at in candidates(text.as_bytes()) {
+        let mut characters = text[at..].chars();
+        let Some(character) = characters.next().filter(|character| is_invisible(*character)) else {
+            continue;
+        };
+        while let Some(flag) = flags.next_if(|flag| *flag < at) {
+            flag_until = flag + 4 + registered_flag(&text[flag + 4..]);
         }
-        if is_invisible(character) && at >= flag_until {
-            let after = characters.peek().map(|(_, next)| *next);
-            if !is_honest(character, before, after, right_to_left, at) {
-                places.push(at..at + character.len_utf8());
-                if places.len() >= limit {
-                    return places;
-                }
+        let is_modifier = |c: &char| matches!(c, '\u{fe0e}' | '\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}');
+        before = text[read..at].chars().rev().find(|c| !is_modifier(c)).or(before);
+        read = at;
+        if at < flag_until {
+            continue;
+        }
+        let right_to_left = *right_to_left.get_or_insert_with(|| text.chars().any(is_right_to_left));
+        if !is_honest(character, before, characters.next(), right_to_left, at) {
+            places.push(at..at + character.len_utf8());
+            if places.len() >= limit {
+                break;
             }
-        }
-        if !matches!(character, '\u{fe0e}' | '\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}') {
-            before = Some(character);
         }
     }
     places
@@ -191,6 +226,15 @@ mod tests {
             "plain",
         ] {
             assert!(suspicious(text, 9).is_empty(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn none_is_missed_by_its_bytes() {
+        for character in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
+            let text = format!("{}{character}", "a".repeat(BLOCK - 1));
+            let is_candidate = candidates(text.as_bytes()).any(|at| at == BLOCK - 1);
+            assert!(!is_invisible(character) || is_candidate, "{character:?}");
         }
     }
 

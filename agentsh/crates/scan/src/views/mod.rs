@@ -88,3 +88,44 @@ fn walk(
         look(&view, disguised || depth > 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of texts that are made to be looked at again and again.
+    #[test]
+    fn four_times_the_text_has_four_times_the_views() {
+        let bytes = |text: &str| {
+            let mut bytes = 0;
+            visit(text, &mut |view, _| bytes += view.text.len());
+            bytes
+        };
+        for piece in [
+            "a",
+            "1 ",
+            "a ",
+            "&amp;lt;",
+            "%2541",
+            "\\u005c",
+            "=3D=33",
+            "a\u{200b}",
+            "\u{202e}ab",
+            "\u{1b}[1m",
+            "\u{430}\u{301}",
+            "aWdub3JlIGFsbCBwcmV2aW91cw== ",
+            "SWdu",
+            "49676e6f",
+            "49 ",
+            "01001001 ",
+            "h4ck3r l33t ",
+            "vtaber cerivbhf\n",
+            "I.g.n.",
+        ] {
+            let short = piece.repeat(64_000 / piece.len());
+            let (once, four) = (bytes(&short), bytes(&short.repeat(4)));
+            assert!(once <= short.len() * (GROWTH + 8), "{piece:?}: {once}");
+            assert!(four <= once * 4 + once / 2, "{piece:?}: {once} and {four}");
+        }
+    }
+}

@@ -1,5 +1,9 @@
 //! One quick look at a text: which views it can need at all.
 
+use agentsh_base::ascii;
+
+use super::disguise::TURNED;
+
 /// What stands in a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Survey {
@@ -15,6 +19,8 @@ pub struct Survey {
     pub spaced: bool,
     /// Words of letters and digits in turn, one after another.
     pub leet: bool,
+    /// Words that may be those that give away a text that is turned.
+    pub turned: bool,
 }
 
 /// Shortest run of letters and digits that may be encoded text.
@@ -51,11 +57,16 @@ impl Survey {
     pub fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
         let mut survey = Self::default();
-        let (mut at, mut singles, mut pairs, mut leet) = (0, 0, 0, 0_usize);
+        let (mut at, mut singles, mut pairs, mut leet, mut turned) = (0, 0, 0, 0_usize, 0);
         while at < bytes.len() {
             match CLASS[usize::from(bytes[at])] {
                 LETTER | DIGIT => {
                     let (start, mut changes, mut digits, mut last) = (at, 0, 0, LETTER);
+                    // Nearly every word is letters alone, which are read eight at a time.
+                    at += ascii::letters(&bytes[at..]);
+                    if (4..=12).contains(&(at - start)) {
+                        turned += usize::from(TURNED.may_have(&bytes[start..at]));
+                    }
                     while let Some(class @ (LETTER | DIGIT)) =
                         bytes.get(at).map(|byte| CLASS[usize::from(*byte)])
                     {
@@ -102,6 +113,7 @@ impl Survey {
                 _ => at += 1,
             }
         }
+        survey.turned = turned >= 2;
         survey
     }
 

@@ -5,47 +5,50 @@ use std::ops::Range;
 use agentsh_base::base64;
 
 use super::Secret;
+use super::runs::{KEY, runs};
 use crate::forms;
+
+/// In bytes: no key and no token that is told here is shorter.
+const MIN_LENGTH: usize = 18;
 
 pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
+    webhooks(bytes, found);
+    service_accounts(text, found);
     let Some(automaton) = automaton() else { return };
-    let mut from = 0;
-    for place in automaton.find_iter(bytes) {
-        let at = place.pattern().as_usize();
-        if place.start() < from {
-            continue;
-        }
-        let place = match at {
-            0 => jwt(bytes, place.start()).map(|place| (place, "JWT")),
-            1 => webhook(bytes, place.start()).map(|place| (place, "SLACK WEBHOOK")),
-            2 => service_account(text, place.start()).map(|place| (place, "SERVICE ACCOUNT")),
-            _ => {
-                let (number, count) = (at - EXTRA.len(), forms::certain_prefixes().count());
-                forms::certain_at(bytes, place.range(), number % count, number >= count)
+    // What is told by its beginning is one long run, and few texts have many of them.
+    for run in runs(bytes, &KEY, MIN_LENGTH) {
+        let mut from = run.start;
+        for place in automaton.find_iter(aho_corasick::Input::new(bytes).range(run)) {
+            if place.start() < from {
+                continue;
             }
-        };
-        if let Some((place, kind)) = place {
-            from = place.end;
-            found.push(Secret::whole(kind, place));
+            let place = match place.pattern().as_usize().checked_sub(1) {
+                None => jwt(bytes, place.start()).map(|place| (place, "JWT")),
+                Some(number) => {
+                    let count = forms::certain_prefixes().count();
+                    forms::certain_at(bytes, place.range(), number % count, number >= count)
+                }
+            };
+            if let Some((place, kind)) = place {
+                from = place.end;
+                found.push(Secret::whole(kind, place));
+            }
         }
     }
 }
 
-const EXTRA: [&str; 3] = ["eyJ", "https://hooks.slack.com/services/", "\"service_account\""];
-
-/// The forms, and their prefixes read backwards.
+/// JSON Web Tokens, the forms, and their prefixes read backwards.
 fn automaton() -> Option<&'static aho_corasick::AhoCorasick> {
     static AUTOMATON: std::sync::OnceLock<Option<aho_corasick::AhoCorasick>> = std::sync::OnceLock::new();
     AUTOMATON
         .get_or_init(|| {
-            let extra = EXTRA.iter().map(|prefix| (*prefix).to_owned());
             let forms = forms::certain_prefixes().map(str::to_owned);
             let turned = forms::certain_prefixes().map(|prefix| prefix.chars().rev().collect());
             aho_corasick::AhoCorasick::builder()
                 .kind(Some(aho_corasick::AhoCorasickKind::DFA))
                 .match_kind(aho_corasick::MatchKind::LeftmostLongest)
-                .build(extra.chain(forms).chain(turned).collect::<Vec<String>>())
+                .build(std::iter::once("eyJ".to_owned()).chain(forms).chain(turned).collect::<Vec<String>>())
                 .ok()
         })
         .as_ref()
@@ -73,10 +76,26 @@ fn jwt(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     is_header.then_some(start..end)
 }
 
-fn webhook(bytes: &[u8], start: usize) -> Option<Range<usize>> {
-    let from = start + EXTRA[1].len();
-    let length = bytes[from..].iter().take(200).take_while(|b| forms::is_key(**b) || **b == b'/').count();
-    (length >= 30).then_some(start..from + length)
+fn webhooks(bytes: &[u8], found: &mut Vec<Secret>) {
+    const PREFIX: &[u8] = b"https://hooks.slack.com/services/";
+    for start in memchr::memmem::find_iter(bytes, PREFIX) {
+        let from = start + PREFIX.len();
+        let is_path = |byte: &&u8| forms::is_key(**byte) || **byte == b'/';
+        let length = bytes[from..].iter().take(200).take_while(is_path).count();
+        if length >= 30 {
+            found.push(Secret::whole("SLACK WEBHOOK", start..from + length));
+        }
+    }
+}
+
+fn service_accounts(text: &str, found: &mut Vec<Secret>) {
+    let mut from = 0;
+    for at in memchr::memmem::find_iter(text.as_bytes(), b"\"service_account\"") {
+        if let Some(place) = service_account(text, at).filter(|_| at >= from) {
+            from = place.end;
+            found.push(Secret::whole("SERVICE ACCOUNT", place));
+        }
+    }
 }
 
 /// The whole object, from its brace to the one that closes it.

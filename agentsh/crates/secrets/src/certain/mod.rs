@@ -3,6 +3,7 @@
 mod keys;
 mod named;
 mod numbers;
+mod runs;
 mod words;
 
 use std::ops::Range;

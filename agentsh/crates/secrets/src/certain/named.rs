@@ -1,26 +1,40 @@
 //! Values that are secret because of the name in front of them, and those that look like nothing else.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use aho_corasick::AhoCorasick;
 
 use super::Secret;
+use super::runs::{BASE64, runs};
 use crate::{checks, names};
 
 const MAX_LENGTH: usize = 512;
 
+/// The scheme of a header, with what stands behind it.
+const SCHEME: &[u8; 7] = b"bearer ";
+/// Spaces in front of the sign that assigns.
+const MAX_SPACES: usize = 4;
+
 pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
-    let Some(names) = automaton() else { return };
     let bytes = text.as_bytes();
-    let mut from = 0;
-    for name in names.find_iter(text) {
-        if name.start() < from {
-            continue;
-        }
-        let secret = if name.pattern().as_usize() == 0 {
-            bearer(bytes, name.start(), name.end())
-        } else {
-            assignment(text, name.start(), name.end())
+    let is_scheme = |at: &usize| {
+        bytes[*at..].first_chunk().is_some_and(|word: &[u8; 7]| word.eq_ignore_ascii_case(SCHEME))
+    };
+    // From a sign that assigns the way back to its name is short: most of a text is not searched for names at all.
+    let mut schemes = memchr::memchr2_iter(b'b', b'B', bytes).filter(is_scheme).peekable();
+    let mut signs = memchr::memchr2_iter(b'=', b':', bytes).peekable();
+    let (mut from, mut values) = (0, Values::default());
+    loop {
+        let scheme = match (schemes.peek(), signs.peek()) {
+            (None, None) => return,
+            (Some(scheme), sign) if sign.is_none_or(|sign| scheme < sign) => schemes.next(),
+            _ => None,
+        };
+        let secret = match scheme {
+            Some(at) if at < from => continue,
+            Some(at) => bearer(bytes, at, at + SCHEME.len()),
+            None => signs.next().and_then(|sign| assigned(text, sign, from, &mut values)),
         };
         if let Some(secret) = secret {
             from = secret.place.end;
@@ -29,20 +43,62 @@ pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
     }
 }
 
-/// The first pattern is the scheme of a header, the others are names.
+/// What a sign assigns, when a name from `from` on that stands in front of it is one of a secret.
+fn assigned(text: &str, sign: usize, from: usize, values: &mut Values) -> Option<Secret> {
+    let before = text.as_bytes().get(from..sign)?;
+    let spaces = before.iter().rev().take(MAX_SPACES).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    let before = &before[..before.len() - spaces];
+    let before = before.strip_suffix(b"\"").or_else(|| before.strip_suffix(b"'")).unwrap_or(before);
+    let is_word = |byte: &&u8| is_name(byte) || **byte >= 0x80;
+    if !names::may_end_name(before, &TAILS) {
+        return None;
+    }
+    let length = before.iter().rev().take_while(is_word).count();
+    let end = from + before.len();
+    let word = aho_corasick::Input::new(text).range(end - length..end);
+    automaton()?.find_iter(word).find_map(|name| assignment(text, name.start(), name.end(), values))
+}
+
+fn is_name(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+}
+
+/// Where the values without quotation marks end: one that holds many names is read once.
+#[derive(Default)]
+struct Values {
+    end: usize,
+    #[cfg(test)]
+    read: usize,
+}
+
+impl Values {
+    fn end(&mut self, bytes: &[u8], at: usize) -> usize {
+        if at >= self.end {
+            let is_value = |byte: &&u8| {
+                byte.is_ascii_graphic()
+                    && !matches!(
+                        **byte,
+                        b'"' | b'\'' | b',' | b';' | b'`' | b'<' | b'>' | b')' | b'}' | b']' | b'&'
+                    )
+            };
+            self.end = at + bytes[at..].iter().take_while(is_value).count();
+            #[cfg(test)]
+            {
+                self.read += self.end - at;
+            }
+        }
+        self.end.min(at + MAX_LENGTH)
+    }
+}
+
+/// The names.
 fn automaton() -> Option<&'static AhoCorasick> {
     static AUTOMATON: OnceLock<Option<AhoCorasick>> = OnceLock::new();
     AUTOMATON
         .get_or_init(|| {
-            // The scheme ends later than its name does, so the name would be found in its place.
+            // A scheme is no name of what stands behind a sign.
             let names = names::spellings().into_iter().filter(|name| name != "bearer");
-            let patterns = std::iter::once("bearer ".to_owned()).chain(names);
-            // Twice as fast as the NFA that so many patterns get by default, for half a megabyte.
-            AhoCorasick::builder()
-                .kind(Some(aho_corasick::AhoCorasickKind::DFA))
-                .ascii_case_insensitive(true)
-                .build(patterns)
-                .ok()
+            AhoCorasick::builder().ascii_case_insensitive(true).build(names).ok()
         })
         .as_ref()
 }
@@ -65,20 +121,21 @@ fn bearer(bytes: &[u8], start: usize, from: usize) -> Option<Secret> {
     })
 }
 
+/// What may stand between the name of a secret and the sign that assigns, and still names a secret.
+const TAILS: [&str; 8] = ["", "s", "_id", "_value", "_key", "-key", "_base64", "_token"];
+
 /// `name=value` and `"name": "value"`. Without quotes the whole assignment is the secret, otherwise its value: what
 /// was JSON stays JSON.
-fn assignment(text: &str, name: usize, from: usize) -> Option<Secret> {
+fn assignment(text: &str, name: usize, from: usize, values: &mut Values) -> Option<Secret> {
     let bytes = text.as_bytes();
-    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let end = from + bytes[from..].iter().take(40).take_while(is_name).count();
-    let tail = &text[from..end].to_ascii_lowercase();
+    let is_part = |byte: &&u8| is_name(byte);
+    let end = from + bytes[from..].iter().take(40).take_while(is_part).count();
+    let tail = &text[from..end];
     // `token_count`, `passwordField`: more than the name of a secret.
-    if !(tail.is_empty()
-        || matches!(tail.as_str(), "s" | "_id" | "_value" | "_key" | "-key" | "_base64" | "_token"))
-    {
+    if !TAILS.iter().any(|known| known.eq_ignore_ascii_case(tail)) {
         return None;
     }
-    let before = bytes[..name].iter().rev().take(60).take_while(is_name).count();
+    let before = bytes[..name].iter().rev().take(60).take_while(is_part).count();
     let start = name - before;
     let quote = bytes.get(end).copied().filter(|byte| matches!(byte, b'"' | b'\''));
     let mut at = end + usize::from(quote.is_some());
@@ -92,22 +149,17 @@ fn assignment(text: &str, name: usize, from: usize) -> Option<Secret> {
     at += spaces(at);
     let value_quote = bytes.get(at).copied().filter(|byte| matches!(byte, b'"' | b'\'' | b'`'));
     let value_at = at + usize::from(value_quote.is_some());
-    let is_value = |byte: &&u8| match value_quote {
-        Some(mark) => **byte != mark && byte.is_ascii_graphic(),
-        None => {
-            byte.is_ascii_graphic()
-                && !matches!(
-                    **byte,
-                    b'"' | b'\'' | b',' | b';' | b'`' | b'<' | b'>' | b')' | b'}' | b']' | b'&'
-                )
+    let end = match value_quote {
+        Some(mark) => {
+            let is_value = |byte: &&u8| **byte != mark && byte.is_ascii_graphic();
+            value_at + bytes[value_at..].iter().take(MAX_LENGTH).take_while(is_value).count()
         }
+        None => values.end(bytes, value_at),
     };
-    let length = bytes[value_at..].iter().take(MAX_LENGTH).take_while(is_value).count();
-    let value = &bytes[value_at..value_at + length];
+    let value = &bytes[value_at..end];
     if !is_secret(value) {
         return None;
     }
-    let end = value_at + length;
     let closed = value_quote.is_some_and(|mark| bytes.get(end) == Some(&mark));
     let place = if glued && !closed { start..end } else { value_at..end };
     let kind = if text[start..from].to_ascii_lowercase().contains("pass")
@@ -126,39 +178,40 @@ fn is_secret(value: &[u8]) -> bool {
         return false;
     }
     // `process.env.NAME`, `os.environ["X"]`, `get_secret(...)`.
-    let is_code = value.iter().any(|byte| matches!(byte, b'(' | b'{' | b'[' | b'<'))
-        || value.split(|byte| *byte == b'.').count() > 2 && !is_random(value);
-    !is_code && is_random(value)
+    !any(value, |byte| matches!(byte, b'(' | b'{' | b'[' | b'<')) && is_random(value)
 }
 
 /// Letters and digits in a mixture that people do not write.
 fn is_random(value: &[u8]) -> bool {
-    let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
-    let upper = value.iter().any(u8::is_ascii_uppercase);
-    let lower = value.iter().any(u8::is_ascii_lowercase);
-    let classes = usize::from(digits > 0) + usize::from(upper) + usize::from(lower);
-    classes >= 2
-        && digits < value.len()
-        && checks::entropy(value) >= 2.8
-        && (digits > 0 || value.len() >= 16 && checks::entropy(value) > 3.6)
+    let upper = any(value, |byte| byte.is_ascii_uppercase());
+    let lower = any(value, |byte| byte.is_ascii_lowercase());
+    let digits = any(value, |byte| byte.is_ascii_digit());
+    if usize::from(digits) + usize::from(upper) + usize::from(lower) < 2 {
+        return false;
+    }
+    let is_mixed = any(value, |byte| !byte.is_ascii_digit());
+    let entropy = checks::entropy(value);
+    is_mixed && entropy >= 2.8 && (digits || value.len() >= 16 && entropy > 3.6)
 }
+
+/// Whether a byte fits, asked of many bytes at once.
+fn any(value: &[u8], fits: impl Fn(u8) -> bool) -> bool {
+    value.chunks(32).any(|block| block.iter().fold(false, |any, byte| any | fits(*byte)))
+}
+
+/// Length of the secret half of a cloud access key, in bytes.
+const CLOUD_SECRET: usize = 40;
 
 /// Forty characters of Base64 that are no hash, no path and no words: the secret half of a cloud access key.
 pub(super) fn cloud_secrets(bytes: &[u8], found: &mut Vec<Secret>) {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let mut at = 0;
-    while at < bytes.len() {
-        if !is_part(bytes[at]) {
-            at += 1;
-            continue;
-        }
-        let start = at;
-        while at < bytes.len() && is_part(bytes[at]) {
-            at += 1;
-        }
+    for Range { start, end: at } in runs(bytes, &BASE64, CLOUD_SECRET) {
         let around = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b'-' | b'_' | b'.' | b'%'));
         let before = start.checked_sub(1).and_then(|before| bytes.get(before));
-        if at - start != 40 || around(before) || around(bytes.get(at)) || bytes.get(at) == Some(&b'=') {
+        if at - start != CLOUD_SECRET
+            || around(before)
+            || around(bytes.get(at))
+            || bytes.get(at) == Some(&b'=')
+        {
             continue;
         }
         let value = &bytes[start..at];
@@ -172,5 +225,42 @@ pub(super) fn cloud_secrets(bytes: &[u8], found: &mut Vec<Secret>) {
         {
             found.push(Secret::whole("AWS SECRET KEY", start..at));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<&'static str> {
+        let mut found = Vec::new();
+        find(text, &mut found);
+        found.into_iter().map(|secret| secret.kind).collect()
+    }
+
+    #[test]
+    fn a_sign_leads_back_to_the_name_of_what_it_assigns() {
+        const VALUE: &str = "aB3dE6gH9jK2mN5p";
+        for name in ["password", "API_KEY", "db.secret_token", "x-secret-key", "tokens", "пароль", "my密码"]
+        {
+            for sign in ["=", ": ", "    : ", ":= ", " => ", "\": \"", "' = '"] {
+                assert_eq!(kinds(&format!("a {name}{sign}{VALUE} b")).len(), 1, "{name}{sign}");
+            }
+        }
+        for text in ["password_count=", "token", "token     = ", "secrets[0] = ", "the key: "] {
+            assert_eq!(kinds(&format!("{text}{VALUE}")), [""; 0], "{text}");
+        }
+        let header = format!("Authorization: Bearer {VALUE}, token={VALUE}");
+        assert_eq!(kinds(&header), ["BEARER TOKEN", "SECRET"]);
+    }
+
+    #[test]
+    fn a_value_of_many_names_is_read_once() {
+        let text = "password=".repeat(1000);
+        let mut values = Values::default();
+        for sign in memchr::memchr_iter(b'=', text.as_bytes()) {
+            assert_eq!(assigned(&text, sign, 0, &mut values), None);
+        }
+        assert!(values.read <= text.len(), "{}", values.read);
     }
 }

@@ -7,33 +7,53 @@ use crate::{checks, iban};
 
 /// Longest number with its separators, in bytes.
 const MAX_LENGTH: usize = 48;
+/// No number that is told here has more digits.
+const MAX_DIGITS: usize = 19;
+/// Digits of the shortest number that is told here.
+const MIN_DIGITS: usize = 9;
+/// Bytes that are asked together whether a digit is among them.
+const BLOCK: usize = 32;
 
 pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        if !bytes[at].is_ascii_digit() {
-            at += 1;
-            continue;
-        }
-        let (digits, groups, end) = chain(bytes, at);
-        if digits.len() >= 9
+    let mut from = 0;
+    let (mut digits, mut groups) = (Vec::new(), Vec::new());
+    while let Some(mut at) = next_digit(bytes, from) {
+        let (end, is_whole) = chain(bytes, at, &mut digits, &mut groups);
+        if (MIN_DIGITS..=MAX_DIGITS).contains(&digits.len())
             && let Some(secret) = number(bytes, at, end, &digits, &groups)
         {
-            at = secret.place.end;
+            from = secret.place.end;
             found.push(secret);
             continue;
         }
         // An IBAN begins with two letters, and its check digits are where a number begins.
         if let Some(place) = at.checked_sub(2).and_then(|start| iban::place(bytes, start)) {
-            at = place.end;
+            from = place.end;
             found.push(Secret::whole("IBAN", place));
+            continue;
+        }
+        if is_whole && digits.len() < MIN_DIGITS {
+            // What begins with a later group of it is shorter still.
+            from = end;
             continue;
         }
         while at < bytes.len() && bytes[at].is_ascii_digit() {
             at += 1;
         }
+        from = at;
     }
+}
+
+/// Where the next digit stands.
+fn next_digit(bytes: &[u8], mut from: usize) -> Option<usize> {
+    while let Some(block) = bytes[from..].first_chunk::<BLOCK>() {
+        if block.iter().fold(false, |any, byte| any | byte.is_ascii_digit()) {
+            break;
+        }
+        from += BLOCK;
+    }
+    bytes[from..].iter().position(u8::is_ascii_digit).map(|offset| from + offset)
 }
 
 struct Group {
@@ -41,18 +61,19 @@ struct Group {
     end: usize,
 }
 
-/// Digits with single separators between groups.
-fn chain(bytes: &[u8], start: usize) -> (Vec<u8>, Vec<Group>, usize) {
-    let (mut digits, mut groups) = (Vec::new(), Vec::new());
+/// Digits with single separators between groups: where they end, and whether that is because no further one follows.
+fn chain(bytes: &[u8], start: usize, digits: &mut Vec<u8>, groups: &mut Vec<Group>) -> (usize, bool) {
+    digits.clear();
+    groups.clear();
     let (mut at, mut end) = (start, start);
-    while at < bytes.len() && at - start < MAX_LENGTH {
+    while at < bytes.len() && at - start < MAX_LENGTH && digits.len() <= MAX_DIGITS {
         let from = at;
         while at < bytes.len() && bytes[at].is_ascii_digit() && digits.len() < MAX_LENGTH {
             digits.push(bytes[at] - b'0');
             at += 1;
         }
         if at == from {
-            break;
+            return (end, true);
         }
         groups.push(Group { start: from, end: at });
         end = at;
@@ -61,10 +82,10 @@ fn chain(bytes: &[u8], start: usize) -> (Vec<u8>, Vec<Group>, usize) {
             Some([b')', b' ' | b'-', next, ..]) if next.is_ascii_digit() => 2,
             Some([b')', next, ..]) if next.is_ascii_digit() => 1,
             Some([b' ', b'(', next, ..]) if next.is_ascii_digit() => 2,
-            _ => break,
+            _ => return (end, true),
         };
     }
-    (digits, groups, end)
+    (end, at >= bytes.len())
 }
 
 fn number(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[Group]) -> Option<Secret> {
