@@ -10,7 +10,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use jiff::SignedDuration;
 
-use crate::fleet::{Caller, Gate, Role};
+use crate::fleet::{Gate, Identity, Role};
 use crate::registry::{Caller, May, Mounted};
 use agentsh::cli::server::{Failure, Registers};
 
@@ -70,8 +70,8 @@ async fn known(State(gate): State<Gate>, request: Request, next: Next) -> Respon
         Err(refused) => return refused,
     };
     let caller = match who {
-        Caller::Host(name) => Caller { name: format!("host {name}"), may: May::Ask },
-        Caller::Person { name, role } => {
+        Identity::Host(name) => Caller { name: format!("host {name}"), may: May::Ask },
+        Identity::Person { name, role } => {
             Caller { name, may: if role >= Role::Approver { May::Decide } else { May::Look } }
         }
     };

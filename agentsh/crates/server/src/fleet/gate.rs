@@ -15,7 +15,7 @@ use crate::fleet::sign_ins::{self, SignIn};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub enum Identity {
     /// A host that is not refused, by its name.
     Host(String),
     /// As records call somebody.
@@ -35,7 +35,7 @@ impl Gate {
     ///
     /// # Errors
     /// The answer to somebody who is not known.
-    pub async fn identify(&self, request: Request, most: usize) -> Result<(Caller, Request), Response> {
+    pub async fn identify(&self, request: Request, most: usize) -> Result<(Identity, Request), Response> {
         self.identified(request, most).await.map_err(IntoResponse::into_response)
     }
 
@@ -48,7 +48,7 @@ impl Gate {
         opened.map_err(IntoResponse::into_response)
     }
 
-    async fn identified(&self, request: Request, most: usize) -> Result<(Caller, Request), Refusal> {
+    async fn identified(&self, request: Request, most: usize) -> Result<(Identity, Request), Refusal> {
         let (parts, body) = request.into_parts();
         if Claim::of(&parts.headers).is_some() {
             let (host, bytes) = self.0.host(&parts.method, &parts.uri, &parts.headers, body, most).await?;
@@ -60,12 +60,12 @@ impl Gate {
                     _ => Err(Refusal::Unknown("no such host")),
                 }
             });
-            return Ok((Caller::Host(name.await?), Request::from_parts(parts, Body::from(bytes))));
+            return Ok((Identity::Host(name.await?), Request::from_parts(parts, Body::from(bytes))));
         }
         let credential = credential(&parts.headers)?;
         let known = self.0.judge(&self.0.readers, move |db| who(db, &credential)).await?;
         let role = Role::named(&known.role).ok_or(Refusal::Unknown("no such role"))?;
-        Ok((Caller::Person { name: known.on_record(), role }, Request::from_parts(parts, body)))
+        Ok((Identity::Person { name: known.on_record(), role }, Request::from_parts(parts, body)))
     }
 }
 

@@ -23,6 +23,6 @@ mod tls;
 
 pub(crate) use access::Role;
 pub(crate) use enrolment::make_token;
-pub(crate) use gate::{Caller, Gate};
+pub(crate) use gate::{Gate, Identity};
 pub(crate) use serve::{Options, Server};
 pub(crate) use sign_ins::SignIn;
