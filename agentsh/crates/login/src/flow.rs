@@ -2,16 +2,10 @@
 
 use std::time::Duration;
 
-use oauth2::basic::{
-    BasicErrorResponse, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse, BasicTokenResponse,
-    BasicTokenType,
-};
-use oauth2::{
-    AuthType, AuthUrl, AuthorizationCode, ClientId, ClientSecret, CsrfToken, EndpointNotSet, EndpointSet,
-    HttpRequest, HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken,
-    RequestTokenError, Scope, StandardRevocableToken, TokenResponse, TokenUrl,
-};
-use serde_json::Value;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use hyper::Method;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use serde_json::{Map, Value};
 use url::Url;
 
 use super::ask::{Clients, bounded, place};
@@ -19,6 +13,7 @@ use super::callback::{Callback, Expected};
 use super::discovery::LoginServer;
 use super::error::LoginError;
 use super::grant::Grant;
+use super::pkce::Pkce;
 use super::registration::{Authentication, Registered, shown};
 use super::{escape, random};
 use crate::egress::HttpError;
@@ -29,20 +24,6 @@ const TOKEN_ENDPOINT: &str = "its token endpoint";
 const OFFLINE: &str = "offline_access";
 /// Longest token, in bytes: it goes into a header.
 const MAX_TOKEN: usize = 16 << 10;
-
-/// `T` is what a token endpoint answers.
-pub(crate) type Client<T> = oauth2::Client<
-    BasicErrorResponse,
-    T,
-    BasicTokenIntrospectionResponse,
-    StandardRevocableToken,
-    BasicRevocationErrorResponse,
-    EndpointSet,
-    EndpointNotSet,
-    EndpointNotSet,
-    EndpointNotSet,
-    EndpointSet,
->;
 
 /// What a token endpoint gives.
 pub(crate) struct Tokens {
@@ -58,7 +39,7 @@ pub struct Login {
     found: LoginServer,
     client: Registered,
     callback: Callback,
-    verifier: PkceCodeVerifier,
+    verifier: String,
     expected: Expected,
     scopes: Vec<String>,
     url: Url,
@@ -76,22 +57,20 @@ impl Login {
         scopes: Vec<String>,
     ) -> Result<Self, LoginError> {
         let state = random::hex::<32>().map_err(LoginError::NoRandom)?;
-        let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
-        let asks = {
-            let (server, redirect) = (&found.server, callback.address());
-            let flow =
-                flow::<BasicTokenResponse>(&client, &server.authorization_endpoint, &server.token_endpoint)?;
-            let redirect = RedirectUrl::new(redirect).map_err(|_| unusable("the redirect address"))?;
-            let flow = flow.set_redirect_uri(redirect);
-            let state = state.clone();
-            let (url, _) = flow
-                .authorize_url(move || CsrfToken::new(state))
-                .set_pkce_challenge(challenge)
-                .add_scopes(asked_for(&scopes, &server.scopes).map(Scope::new))
-                .add_extra_param("resource", found.resource.clone())
-                .url();
-            url
-        };
+        let Pkce { challenge, verifier } = Pkce::new().map_err(LoginError::NoRandom)?;
+        let redirect = callback.address();
+        let wanted: Vec<String> = asked_for(&scopes, &found.server.scopes).collect();
+        let asks = asking(
+            &found.server.authorization_endpoint,
+            &[
+                ("client_id", &client.id),
+                ("state", &state),
+                ("code_challenge", &challenge),
+                ("redirect_uri", &redirect),
+                ("scope", &wanted.join(" ")),
+                ("resource", &found.resource),
+            ],
+        )?;
         let expected =
             Expected { state, issuer: found.server.issuer.clone(), names_itself: found.server.names_itself };
         Ok(Self { found, client, callback, verifier, expected, scopes, url: asks })
@@ -117,18 +96,15 @@ impl Login {
     ) -> Result<Grant, LoginError> {
         let code = self.callback.code(&self.expected, limit, note).await?;
         let server = &self.found.server;
-        let redirect =
-            RedirectUrl::new(self.callback.address()).map_err(|_| unusable("the redirect address"))?;
-        let flow =
-            flow::<BasicTokenResponse>(&self.client, &server.authorization_endpoint, &server.token_endpoint)?;
-        let flow = flow.set_redirect_uri(redirect);
-        let answer = flow
-            .exchange_code(AuthorizationCode::new(code))
-            .set_pkce_verifier(self.verifier)
-            .add_extra_param("resource", self.found.resource.clone())
-            .request_async(&|request| send(clients, request))
-            .await;
-        let tokens = tokens(answer)?;
+        let redirect = self.callback.address();
+        let asked = [
+            ("grant_type", "authorization_code"),
+            ("code", &*code),
+            ("code_verifier", &*self.verifier),
+            ("redirect_uri", &*redirect),
+            ("resource", &*self.found.resource),
+        ];
+        let tokens = tokens(&ask(clients, &self.client, &server.token_endpoint, &asked).await?)?;
         let mut grant = Grant {
             name: name.to_owned(),
             url: address.to_owned(),
@@ -151,38 +127,23 @@ impl Login {
 
 /// Trades a refresh token for new ones.
 pub(crate) async fn refresh(clients: &Clients, grant: &Grant, token: &str) -> Result<Tokens, LoginError> {
-    // The authorization endpoint is not asked.
-    let flow = flow::<BasicTokenResponse>(&grant.client, &grant.token_endpoint, &grant.token_endpoint)?;
-    let answer = flow
-        .exchange_refresh_token(&RefreshToken::new(token.to_owned()))
-        .add_extra_param("resource", grant.resource.clone())
-        .request_async(&|request| send(clients, request))
-        .await;
-    tokens(answer)
+    let asked =
+        [("grant_type", "refresh_token"), ("refresh_token", token), ("resource", grant.resource.as_str())];
+    tokens(&ask(clients, &grant.client, &grant.token_endpoint, &asked).await?)
 }
 
-pub(crate) fn flow<T: TokenResponse>(
-    client: &Registered,
-    authorization: &str,
-    token: &str,
-) -> Result<Client<T>, LoginError> {
-    let authorization = AuthUrl::new(authorization.to_owned());
-    let token = TokenUrl::new(token.to_owned());
-    let flow = oauth2::Client::new(ClientId::new(client.id.clone()))
-        .set_auth_uri(authorization.map_err(|_| unusable("its authorization endpoint"))?)
-        .set_token_uri(token.map_err(|_| unusable(TOKEN_ENDPOINT))?)
-        .set_auth_type(match client.authentication {
-            Authentication::Basic => AuthType::BasicAuth,
-            Authentication::Post => AuthType::RequestBody,
-        });
-    Ok(match &client.secret {
-        Some(secret) => flow.set_client_secret(ClientSecret::new(secret.clone())),
-        None => flow,
-    })
+/// Where a browser goes to ask for a code. What is empty is not said.
+pub(crate) fn asking(endpoint: &str, asked: &[(&str, &str)]) -> Result<Url, LoginError> {
+    let mut url = parsed(endpoint, "its authorization endpoint")?;
+    url.query_pairs_mut()
+        .append_pair("response_type", "code")
+        .append_pair("code_challenge_method", "S256")
+        .extend_pairs(asked.iter().filter(|(_, value)| !value.is_empty()));
+    Ok(url)
 }
 
-pub(crate) fn unusable(what: &'static str) -> LoginError {
-    LoginError::Refused { what, why: "it is no URL".to_owned() }
+pub(crate) fn parsed(text: &str, what: &'static str) -> Result<Url, LoginError> {
+    Url::parse(text).map_err(|_| LoginError::Refused { what, why: "it is no URL".to_owned() })
 }
 
 /// What is asked for: the wanted rights, and to stay logged in where that is one.
@@ -193,26 +154,73 @@ fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item =
     wanted.iter().cloned().chain(more)
 }
 
-/// A request of the library, sent as any of ours.
-pub(crate) async fn send(clients: &Clients, request: HttpRequest) -> Result<HttpResponse, LoginError> {
-    let (head, body) = request.into_parts();
-    let (client, target) = place(clients, TOKEN_ENDPOINT, &head.uri.to_string())?;
-    let http = |source| LoginError::Http { what: TOKEN_ENDPOINT, source };
-    let answer = client.send(head.method, &target, head.headers, whole(body)).await.map_err(http)?;
-    let answer = bounded(answer).await.map_err(http)?;
-    if answer.status.is_server_error() || answer.status.as_u16() == 429 {
-        // Later it may say something else.
-        return Err(http(HttpError::Broken(format!("HTTP {}", answer.status.as_u16()))));
+/// Asks a token endpoint for tokens (RFC 6749, 3.2): what it says, spelled as in [`plain`].
+pub(crate) async fn ask(
+    clients: &Clients,
+    client: &Registered,
+    endpoint: &str,
+    asked: &[(&str, &str)],
+) -> Result<Map<String, Value>, LoginError> {
+    let endpoint = parsed(endpoint, TOKEN_ENDPOINT)?;
+    let (http_client, target) = place(clients, TOKEN_ENDPOINT, endpoint.as_str())?;
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+    let mut form = url::form_urlencoded::Serializer::new(String::new());
+    form.extend_pairs(asked);
+    match (&client.secret, client.authentication) {
+        (Some(secret), Authentication::Basic) => {
+            headers.insert(AUTHORIZATION, basic(&client.id, secret)?);
+        }
+        (secret, _) => {
+            form.append_pair("client_id", &client.id);
+            form.extend_pairs(secret.iter().map(|secret| ("client_secret", secret)));
+        }
     }
-    let body = if answer.status.is_success() { plain(&answer.body)? } else { answer.body };
-    let mut response = HttpResponse::new(body);
-    *response.status_mut() = answer.status;
-    Ok(response)
+    let http = |source| LoginError::Http { what: TOKEN_ENDPOINT, source };
+    let answer =
+        http_client.send(Method::POST, &target, headers, whole(form.finish())).await.map_err(http)?;
+    let answer = bounded(answer).await.map_err(http)?;
+    match answer.status.as_u16() {
+        200 => plain(&answer.body),
+        // Later it may say something else.
+        status @ (429 | 500..) => Err(http(HttpError::Broken(format!("HTTP {status}")))),
+        _ => Err(refusal(&answer.body)),
+    }
+}
+
+/// Both words are escaped before they are joined (RFC 6749, 2.3.1).
+fn basic(id: &str, secret: &str) -> Result<HeaderValue, LoginError> {
+    let escaped = |word: &str| url::form_urlencoded::byte_serialize(word.as_bytes()).collect::<String>();
+    let words = BASE64_STANDARD.encode(format!("{}:{}", escaped(id), escaped(secret)));
+    let value = HeaderValue::from_str(&format!("Basic {words}"));
+    value
+        .map(|mut value| {
+            value.set_sensitive(true);
+            value
+        })
+        .map_err(|_| no("its client secret fits no header"))
+}
+
+/// What a token endpoint says when it gives none (RFC 6749, 5.2).
+fn refusal(body: &[u8]) -> LoginError {
+    #[derive(serde::Deserialize)]
+    struct Said {
+        error: String,
+        error_description: Option<String>,
+        error_uri: Option<String>,
+    }
+    let Ok(said) = serde_json::from_slice::<Said>(body) else {
+        return no("its answer is not what the specification has");
+    };
+    let description = said.error_description.map(|text| format!(": {text}")).unwrap_or_default();
+    let see = said.error_uri.map(|uri| format!(" (see {uri})")).unwrap_or_default();
+    no(&format!("{}{description}{see}", said.error))
 }
 
 /// An answer with tokens as the specification spells it. Servers give a life as text, rights as a list, and say nothing of the
 /// kind where there is one only; other clients take that.
-fn plain(body: &[u8]) -> Result<Vec<u8>, LoginError> {
+fn plain(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
     let Ok(Value::Object(mut answer)) = serde_json::from_slice(body) else {
         return Err(no("its answer is no JSON object"));
     };
@@ -244,42 +252,30 @@ fn plain(body: &[u8]) -> Result<Vec<u8>, LoginError> {
             _ => return Err(no("`scope` of its answer is neither text nor a list of texts")),
         }
     }
-    Ok(Value::Object(answer).to_string().into_bytes())
+    Ok(answer)
 }
-
-type TokenResult<T> = Result<T, RequestTokenError<LoginError, BasicErrorResponse>>;
 
 fn no(why: &str) -> LoginError {
     LoginError::NoToken(shown(why))
 }
 
-/// What the library says, in our words.
-pub(crate) fn answered<T>(answer: TokenResult<T>) -> Result<T, LoginError> {
-    answer.map_err(|error| match error {
-        RequestTokenError::Request(error) => error,
-        RequestTokenError::ServerResponse(said) => no(&said.to_string()),
-        RequestTokenError::Parse(..) => no("its answer is not what the specification has"),
-        RequestTokenError::Other(why) => no(&why),
-    })
-}
-
-fn tokens(answer: TokenResult<BasicTokenResponse>) -> Result<Tokens, LoginError> {
-    let answer = answered(answer)?;
-    if *answer.token_type() != BasicTokenType::Bearer {
+fn tokens(answer: &Map<String, Value>) -> Result<Tokens, LoginError> {
+    let text = |name: &str| answer.get(name).and_then(Value::as_str);
+    if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
         return Err(no("it is not a bearer token"));
     }
-    let access = answer.access_token().secret().clone();
+    let access = text("access_token").unwrap_or_default().to_owned();
     if access.is_empty() || access.len() > MAX_TOKEN || !access.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(no("it is not one word of ASCII, of 16 KiB at most"));
     }
-    let scopes = answer.scopes().map(|scopes| {
-        let scopes = scopes.iter().map(|scope| escape::line(scope).into_owned());
+    let scopes = text("scope").map(|scopes| {
+        let scopes = scopes.split(' ').map(|scope| escape::line(scope).into_owned());
         scopes.filter(|scope| !scope.is_empty()).collect()
     });
     Ok(Tokens {
         access,
-        refresh: answer.refresh_token().map(|token| token.secret().clone()),
-        life: answer.expires_in().map(|life| life.as_secs()),
+        refresh: text("refresh_token").map(str::to_owned),
+        life: answer.get("expires_in").and_then(Value::as_u64),
         scopes,
     })
 }

@@ -17,6 +17,7 @@ mod error;
 pub mod flow;
 pub mod grant;
 pub mod metadata;
+mod pkce;
 pub mod provider;
 pub mod registration;
 

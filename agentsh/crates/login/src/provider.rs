@@ -1,21 +1,14 @@
 //! Signing in to pages of our own at an OpenID provider: the authorization code flow with PKCE and a nonce. What comes of it is
 //! an id token, which is looked into by somebody else; nothing here is kept.
 
-use std::fmt;
-
-use oauth2::basic::BasicTokenType;
-use oauth2::{
-    AuthorizationCode, CsrfToken, ExtraTokenFields, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-    StandardTokenResponse,
-};
-use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::ask::Clients;
 use super::discovery;
 use super::error::LoginError;
-use super::flow::{answered, flow, send, unusable};
+use super::flow::{ask, asking, parsed};
 use super::metadata::AuthorizationServer;
+use super::pkce::Pkce;
 use super::random;
 use super::registration::Registered;
 
@@ -41,21 +34,6 @@ pub struct Words {
     pub verifier: String,
 }
 
-#[derive(Deserialize, Serialize)]
-struct Identity {
-    id_token: Option<String>,
-}
-
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Identity")
-    }
-}
-
-impl ExtraTokenFields for Identity {}
-
-type Answer = StandardTokenResponse<Identity, BasicTokenType>;
-
 /// What the provider says about itself.
 ///
 /// # Errors
@@ -76,18 +54,21 @@ pub fn begin(
 ) -> Result<Begun, LoginError> {
     let word = || random::hex::<32>().map_err(LoginError::NoRandom);
     let (state, nonce) = (word()?, word()?);
-    let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
-    let flow = flow::<Answer>(client, &server.authorization_endpoint, &server.token_endpoint)?;
-    let flow = flow.set_redirect_uri(redirection(redirect)?);
-    let said = state.clone();
-    let (url, _) = flow
-        .authorize_url(move || CsrfToken::new(said))
-        .set_pkce_challenge(challenge)
-        .add_scope(Scope::new(OPENID.to_owned()))
-        .add_scopes(scopes.iter().cloned().map(Scope::new))
-        .add_extra_param("nonce", nonce.clone())
-        .url();
-    Ok(Begun { url, words: Words { state, nonce, verifier: verifier.secret().clone() } })
+    let Pkce { challenge, verifier } = Pkce::new().map_err(LoginError::NoRandom)?;
+    parsed(redirect, "the redirect address")?;
+    let scopes: Vec<&str> = std::iter::once(OPENID).chain(scopes.iter().map(String::as_str)).collect();
+    let url = asking(
+        &server.authorization_endpoint,
+        &[
+            ("client_id", &client.id),
+            ("state", &state),
+            ("code_challenge", &challenge),
+            ("redirect_uri", redirect),
+            ("scope", &scopes.join(" ")),
+            ("nonce", &nonce),
+        ],
+    )?;
+    Ok(Begun { url, words: Words { state, nonce, verifier } })
 }
 
 /// Trades a code for an id token.
@@ -101,17 +82,14 @@ pub async fn trade(
     redirect: &str,
     (code, verifier): (String, String),
 ) -> Result<String, LoginError> {
-    let flow = flow::<Answer>(client, &server.authorization_endpoint, &server.token_endpoint)?;
-    let flow = flow.set_redirect_uri(redirection(redirect)?);
-    let answer = flow
-        .exchange_code(AuthorizationCode::new(code))
-        .set_pkce_verifier(PkceCodeVerifier::new(verifier))
-        .request_async(&|request| send(clients, request))
-        .await;
-    let identity = answered(answer)?.extra_fields().id_token.clone();
-    identity.ok_or_else(|| LoginError::NoToken("its answer has no id token".to_owned()))
-}
-
-fn redirection(redirect: &str) -> Result<RedirectUrl, LoginError> {
-    RedirectUrl::new(redirect.to_owned()).map_err(|_| unusable("the redirect address"))
+    parsed(redirect, "the redirect address")?;
+    let asked = [
+        ("grant_type", "authorization_code"),
+        ("code", code.as_str()),
+        ("code_verifier", verifier.as_str()),
+        ("redirect_uri", redirect),
+    ];
+    let answer = ask(clients, client, &server.token_endpoint, &asked).await?;
+    let identity = answer.get("id_token").and_then(serde_json::Value::as_str);
+    identity.map(str::to_owned).ok_or_else(|| LoginError::NoToken("its answer has no id token".to_owned()))
 }

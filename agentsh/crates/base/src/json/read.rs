@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 
 use super::text::unescape;
 use super::tree::Json;
@@ -307,6 +308,14 @@ fn duplicate<'a>(members: &[(&'a str, Json<'a>)]) -> Option<&'a str> {
         return later
             .find(|(index, (name, _))| members.iter().take(*index).any(|(earlier, _)| earlier == name))
             .map(|(_, (name, _))| *name);
+    }
+    // Names that are alike have one hash; eight bytes each, however many there are.
+    let state = RandomState::new();
+    let mut hashes: Vec<u64> =
+        members.iter().map(|(name, _)| state.hash_one(unescape(name).as_bytes())).collect();
+    hashes.sort_unstable();
+    if hashes.windows(2).all(|pair| pair[0] != pair[1]) {
+        return None;
     }
     let mut seen = HashSet::with_capacity(members.len());
     members.iter().map(|(name, _)| *name).find(|name| !seen.insert(unescape(name)))

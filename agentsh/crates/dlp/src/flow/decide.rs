@@ -101,7 +101,9 @@ impl Flow {
             self.note_private(&origin);
             return Ok(self.judge.memory.remember_repeat(origin, id));
         }
-        let stored = self.remember(origin, &Leaves::of(&json::read(result)?), decoder);
+        // Leaves borrow from the bytes: the tree, which takes as much memory again, goes before the work begins.
+        let leaves = Leaves::of(&json::read(result)?);
+        let stored = self.remember(origin, &leaves, decoder);
         self.repeats.add(said, stored.id, now);
         Ok(stored)
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::Value;
 
@@ -39,26 +40,49 @@ pub struct Leaf<'a> {
     pub role: Role,
     pub text: Cow<'a, str>,
     node: u32,
+    decoded: OnceLock<Box<Decoded>>,
     /// What [`looks_encoded`] said of the text, once somebody asked.
-    encoded: OnceLock<bool>,
-    decoded: OnceLock<Decoded>,
+    encoded: Answer,
+}
+
+/// Yes or no, and nothing before somebody asked, in one byte.
+#[derive(Debug, Default)]
+struct Answer(AtomicU8);
+
+impl Answer {
+    fn get_or_init(&self, ask: impl FnOnce() -> bool) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            0 => {
+                let answer = ask();
+                self.0.store(1 + u8::from(answer), Ordering::Relaxed);
+                answer
+            }
+            known => known == 2,
+        }
+    }
+}
+
+impl Clone for Answer {
+    fn clone(&self) -> Self {
+        Self(AtomicU8::new(self.0.load(Ordering::Relaxed)))
+    }
 }
 
 impl<'a> Leaf<'a> {
     fn new(role: Role, text: Cow<'a, str>, node: u32) -> Self {
-        Self { role, text, node, encoded: OnceLock::new(), decoded: OnceLock::new() }
+        Self { role, text, node, decoded: OnceLock::new(), encoded: Answer::default() }
     }
 
     /// As [`looks_encoded`]; the text is read once, whoever asks.
     #[must_use]
     pub fn looks_encoded(&self) -> bool {
-        *self.encoded.get_or_init(|| looks_encoded(&self.text))
+        self.encoded.get_or_init(|| looks_encoded(&self.text))
     }
 
     /// What decodes from the text, within the limits of whoever asked first; it is decoded once.
     #[must_use]
     pub fn decoded(&self, limits: &Limits) -> &Decoded {
-        self.decoded.get_or_init(|| Decoded::of(&self.text, limits))
+        self.decoded.get_or_init(|| Box::new(Decoded::of(&self.text, limits)))
     }
 }
 
@@ -245,3 +269,6 @@ impl<'a> Leaves<'a> {
         self.nodes.len() as u32 - 1
     }
 }
+
+/// A message may have two million, and few of them are asked what decodes from them.
+const _: () = assert!(size_of::<Leaf<'_>>() <= 48);
