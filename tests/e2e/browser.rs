@@ -53,7 +53,8 @@ fn server() -> HttpServer {
             ("tools/call", Some("change")) => {
                 let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
                 crate::support::eventually(|| general.lock().unwrap().is_some());
-                let _heard = general.lock().unwrap().as_ref().map(|general| general.send(changed.to_string()));
+                let _heard =
+                    general.lock().unwrap().as_ref().map(|general| general.send(changed.to_string()));
                 Reply::json(text(&json!("told")))
             }
             _ => handshake(asked).unwrap_or_else(|| Reply::json(answer(json!({})))),

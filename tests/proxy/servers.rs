@@ -188,9 +188,11 @@ const CODEX_LIMIT: Duration = Duration::from_secs(10);
 /// One server of each kind that a client would wait for, and one that is there.
 fn slow_ones(place: &Place, listed: &str) -> Peer {
     let server = place.program("fixture_server");
-    let late = json!({"until": listed, "result": {"tools": [{"name": "late", "inputSchema": {"type": "object"}}]}});
+    let late =
+        json!({"until": listed, "result": {"tools": [{"name": "late", "inputSchema": {"type": "object"}}]}});
     let answers = place.write("answers.json", json!({"tools/list": [late]}).to_string());
-    let shell = |id: &str, script: &str| json!({"id": id, "command": "/bin/sh", "args": ["-c", script, server]});
+    let shell =
+        |id: &str, script: &str| json!({"id": id, "command": "/bin/sh", "args": ["-c", script, server]});
     let file = json!({"servers": [
         shell("mute", "exec sleep 1000"),
         shell("dead", "exit 3"),

@@ -253,7 +253,10 @@ fn the_page_of_a_session_has_its_receipt() {
     session(&place);
     let ui = Ui::open(&place);
     let page = ui.get("/session/latest");
-    let link = page.body.split("href=\"").find_map(|rest| rest.split('"').next().filter(|to| to.ends_with("/receipt")));
+    let link = page
+        .body
+        .split("href=\"")
+        .find_map(|rest| rest.split('"').next().filter(|to| to.ends_with("/receipt")));
     let got = ui.get(link.expect(&page.body));
     assert_eq!(got.status, 200, "{}", got.body);
     assert!(got.head.contains("content-disposition: attachment; filename=\"receipt-"), "{}", got.head);

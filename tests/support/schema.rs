@@ -20,7 +20,9 @@ const PATTERNS: [Pattern; 2] = [
     ("^[a-z][a-z0-9+.-]*:", |text| {
         let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
         scheme.starts_with(|letter: char| letter.is_ascii_lowercase())
-            && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+.-".contains(&byte))
+            && scheme
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+.-".contains(&byte))
     }),
 ];
 
@@ -101,7 +103,9 @@ pub fn fits(value: &Value, schema: &Value) -> Result<(), String> {
             "additionalProperties" => {
                 let known = schema.get("properties").and_then(Value::as_object);
                 let members = value.as_object().into_iter().flatten();
-                for (name, part) in members.filter(|(name, _)| known.is_none_or(|known| !known.contains_key(*name))) {
+                for (name, part) in
+                    members.filter(|(name, _)| known.is_none_or(|known| !known.contains_key(*name)))
+                {
                     fits(part, rule).map_err(|why| format!("{name}: {why}"))?;
                 }
             }
@@ -115,7 +119,9 @@ pub fn fits(value: &Value, schema: &Value) -> Result<(), String> {
             }
             "minItems" | "minProperties" => {}
             "pattern" => {
-                let is_there = value.as_str().is_none_or(|text| PATTERNS.iter().any(|(pattern, holds)| rule == pattern && holds(text)));
+                let is_there = value.as_str().is_none_or(|text| {
+                    PATTERNS.iter().any(|(pattern, holds)| rule == pattern && holds(text))
+                });
                 if !is_there {
                     return Err(format!("{value} does not match {rule}"));
                 }

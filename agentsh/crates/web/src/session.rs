@@ -89,7 +89,10 @@ fn body(html: &mut Html, session: &Session) {
         }
         if !html.is_alone() && session.has_receipt {
             html.element("p", &[], |html| {
-                html.link(&Href::to(&["session", &session.id, "receipt"]), "The receipt of its commits, signed");
+                html.link(
+                    &Href::to(&["session", &session.id, "receipt"]),
+                    "The receipt of its commits, signed",
+                );
             });
         }
     });

@@ -303,7 +303,8 @@ fn refuse(why: &[String], out: &mut dyn Write) -> Result<u8, Failure> {
 async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Option<String>, String> {
     let Some(host) = crate::session::fleet::host(&context.state_dir) else { return Ok(None) };
     let Predicate { session, record, .. } = &statement.predicate;
-    let client = outgoing::client().and_then(|http| Client::host(http, &host).map_err(|error| error.to_string()));
+    let client =
+        outgoing::client().and_then(|http| Client::host(http, &host).map_err(|error| error.to_string()));
     let kept = match client {
         Ok(client) => client.get::<Head>(&format!("/v1/heads/{}/{}", session.id, record.events)).await,
         Err(why) => return Ok(Some(format!("the fleet server was not asked: {why}"))),

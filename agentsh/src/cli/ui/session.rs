@@ -67,7 +67,8 @@ pub(super) async fn receipt(
     let written = tokio::task::spawn_blocking(move || {
         runtime.block_on(crate::cli::receipt::of_session(&state, &session, None, None))
     });
-    let text = written.await.map_err(|error| Trouble(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+    let text =
+        written.await.map_err(|error| Trouble(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
     let name = format!("attachment; filename=\"receipt-{id}.json\"");
     Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)], text))
 }

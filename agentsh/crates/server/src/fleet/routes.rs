@@ -265,11 +265,7 @@ async fn all_heads(State(app): Shared, request: Request) -> Answer {
     json(serde_json::json!({ "sessions": compared }))
 }
 
-async fn head(
-    State(app): Shared,
-    Path((session, events)): Path<(String, i64)>,
-    request: Request,
-) -> Answer {
+async fn head(State(app): Shared, Path((session, events)): Path<(String, i64)>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     app.host(&parts.method, &parts.uri, &parts.headers, body, 0).await?;
     json(app.judge(&app.readers, move |db| heads::kept(db, session, events)).await?)
