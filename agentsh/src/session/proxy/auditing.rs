@@ -105,6 +105,7 @@ fn exfiltration(outcome: Outcome, reason: Reason, by: Who, why: String, server: 
         context: why,
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what,
     }
 }

@@ -35,6 +35,7 @@ impl Check for ArgumentLength {
                 context: String::new(),
                 pointer: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
                 decoded: Vec::new(),
+                ways: String::new(),
                 what: format!(
                     "the argument '{}' has {bytes} bytes, of {} that may be",
                     name.escape_debug(),

@@ -406,6 +406,7 @@ fn finding(
         context: String::new(),
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what,
     }
 }

@@ -84,9 +84,10 @@ const EXFILTRATION: &[Key] = &[
     Key {
         name: "on_opaque",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "alert",
+        default: "what `on_detection` says for what is packed, else alert",
         about: "What becomes of a call to a server that leaves, after something private was read from another one, when it \
-            carries 256 bytes or more that nobody can read: encrypted, or packed in a way that is not opened.",
+            carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 bytes or more that nobody \
+            can read.",
         example: "ask",
         ..KEY
     },
