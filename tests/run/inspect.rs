@@ -14,7 +14,7 @@ const ORDER: &str =
 fn lines_of_inspect_decide_as_the_keys_do() {
     let place = Place::new(Mode::Invoker);
     two_servers(&place);
-    let secret = place.write("key.txt", &format!("the key is {KEY}, keep it"));
+    let secret = place.write("key.txt", format!("the key is {KEY}, keep it"));
     let steps = json!([
         call("files", "read_file", json!({"path": secret})),
         call("mail", "echo", json!({"text": KEY})),
@@ -47,7 +47,7 @@ fn what_nothing_can_do_is_refused_when_the_policy_is_read() {
 fn explain_says_what_each_check_finds_in_a_text_and_which_line_decides() {
     let place = Place::new(Mode::Invoker);
     place.policy("version: 1\ninspect:\n  results: {injection: block, secret: redact, personal: record}\n");
-    let page = place.write("page.txt", &format!("{ORDER}\nThe key is {KEY}, mail jo@example.com.\n"));
+    let page = place.write("page.txt", format!("{ORDER}\nThe key is {KEY}, mail jo@example.com.\n"));
     let page = page.to_str().unwrap();
     let told =
         Outcome::of(&mut place.agentsh(&["policy", "explain", "--content", page])).expect_code(1).stdout;

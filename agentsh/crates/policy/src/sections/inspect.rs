@@ -61,8 +61,7 @@ const PERSONAL: Cell = cell! { "personal": SECRET => ["sandbox.mcp.secrets.kinds
 "sandbox.mcp.secrets.kinds.ssn"], ["record", "record", "redact"],
 "Mail addresses, telephone numbers, cards, accounts. Results and arguments say the same." };
 const CLASSIFIER: Cell = cell! { "classifier": CLASSED => ["sandbox.mcp.classifier.action"], ["record", "warn", "block"],
-"What a model of one's own takes for an order. Definitions and results say the same. It is off without \
- `sandbox.mcp.classifier.url`." };
+"What a model of one's own takes for an order. Definitions and results say the same. It is off without `sandbox.mcp.classifier.url`." };
 
 const DEFINITIONS: [Cell; 4] = [
     cell! { "injection": FOUND => ["sandbox.mcp.content.definitions"], ["record", "record", "block"],
