@@ -33,15 +33,10 @@ pub(super) struct ContentArgs {
 /// What a text is, as `inspect` calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Of {
-    /// A tool as a server lists it
     Definitions,
-    /// What a server gives back
     Results,
-    /// What a server asks of the client
     Requests,
-    /// What an agent sends to a server
     Arguments,
-    /// What a model is asked
     Questions,
 }
 
