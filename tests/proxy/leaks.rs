@@ -309,7 +309,8 @@ fn everything_that_a_server_is_sent_is_judged() {
     assert_eq!(place.detections().len(), 4);
 }
 
-/// What nobody can read may be anything: it is told, and refused where the policy says so.
+/// What nobody can read may be anything: it is told, and refused where the policy says so. What is packed is refused as
+/// a copy is.
 #[test]
 fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
     let noise: Vec<u8> = (0..600_u64)
@@ -323,18 +324,22 @@ fn bytes_that_nobody_can_read_are_told_and_refused_on_demand() {
             "version: 1\nsandbox: {{mcp: {{exfiltration: {{close_after: 100, {policy}}}}}}}\n"
         ));
         let mut peer = informed(&place, &mut command(&place));
-        for (bytes, is_opaque) in [(&noise, true), (&archive, true), (&image, false)] {
+        for (bytes, is_opaque, is_packed) in
+            [(&noise, true, false), (&archive, true, true), (&image, false, false)]
+        {
+            let is_refused = is_packed || is_opaque && blocked;
             let before = place.detections().len();
             let answer = peer.call("two__echo", json!({"file": base64_of(bytes)}));
-            assert_eq!(answer.get("error").is_some(), is_opaque && blocked, "{answer}");
+            assert_eq!(answer.get("error").is_some(), is_refused, "{answer}");
             // What is let through is written a moment later.
             let told = || place.detections().len() - before;
             eventually(|| told() == usize::from(is_opaque));
             assert_eq!(told(), usize::from(is_opaque), "{:?}", place.detections());
-            if blocked && is_opaque {
+            if is_refused {
                 let message = answer["error"]["message"].as_str().unwrap();
+                let what = if is_packed { "that are packed" } else { "nobody can read" };
                 assert!(
-                    message.contains("nobody can read")
+                    message.contains(what)
                         && message.contains("policy.yaml:2 (sandbox.mcp.exfiltration.on_opaque)"),
                     "{message}"
                 );

@@ -410,7 +410,7 @@ fn what_the_proxy_does_not_see_is_told_once() {
 const BLOCKS: &str =
     "version: 1\nsandbox:\n  mcp:\n    exfiltration:\n      marker: off\n      on_detection: block\n";
 
-/// Two files; the second begins like [`MEMO`].
+/// Two files, packed. None is opened, so that the archive itself is refused.
 const ARCHIVE: &str = "UEsDBBQAAAAIAAAAIQBkxYhyNQAAADMAAAAKAAAAcmVhZG1lLnR4dAtKTc4sSC1WyE9TKMlIVSguzc1NLVJIS8ws0lFIyy9S \
      SC1LLapMyk+pVCjPyFdILM4u1gMAUEsDBBQAAAAIAAAAIQBfbHx2UQAAAGAAAAAFAAAAbS50eHQdy7ENgDAMBdFV/gBMQEkN \
      Q5jEAUvBlhwHxPZEtO90m2gPbrCCOBkn+c0tkKxrkjr/aJ6GZ1BgFc2s1HHYmML+vjhpDhS6pL7YuZgzHtFgnz5QSwECFAMU \
@@ -418,7 +418,7 @@ const ARCHIVE: &str = "UEsDBBQAAAAIAAAAIQBkxYhyNQAAADMAAAAKAAAAcmVhZG1lLnR4dAtKT
      AGAAAAAFAAAAAAAAAAAAAACAAV0AAABtLnR4dFBLBQYAAAAAAgACAGsAAADRAAAAAAA=";
 
 #[test]
-fn the_second_file_of_an_archive_does_not_reach_another_server() {
+fn a_packed_file_does_not_reach_another_server() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         let memo = two_servers(&place);
@@ -428,8 +428,40 @@ fn the_second_file_of_an_archive_does_not_reach_another_server() {
         ]);
         place.policy(BLOCKS);
         let answers = script(&place, &steps);
-        assert!(answers.error(1).contains("'read_file' of server 'files'"), "{mode:?} {}", answers.error(1));
+        let told = answers.error(1);
+        assert!(told.contains("characters that are packed, after 'read_file' of server 'files'"), "{told}");
+        place.policy(&format!("{BLOCKS}      on_opaque: alert\n"));
+        assert_eq!(script(&place, &steps).text(1), ARCHIVE);
     }
+}
+
+/// Whose data, how much of it and where to: to the agent, on record and in the report.
+#[test]
+fn one_sentence_says_what_would_have_left() {
+    let place = Place::new(Mode::Invoker);
+    let memo = two_servers(&place);
+    place.policy(
+        "version: 1\nsandbox: {mcp: {exfiltration: {marker: off, allowed_domains: [api.example.com]}}}\n",
+    );
+    let steps = json!([
+        call("files", "read_file", json!({"path": memo})),
+        call("mail", "echo", json!({"text": format!("he says: {} -- and no more", &MEMO[30..140])})),
+        call("mail", "echo", json!({"text": "see https://collect.example.net/x"})),
+    ]);
+    let answers = script(&place, &steps);
+    let count = MEMO[30..140].chars().filter(|one| one.is_alphanumeric()).count();
+    let copied = format!(
+        "'echo' would send server 'mail' {count} letters and digits that 'read_file' of server 'files' gave"
+    );
+    let named = "'echo' would send to 'collect.example.net', which is not listed there".to_owned();
+    for (step, sentence) in [(1, &copied), (2, &named)] {
+        assert!(answers.error(step).contains(&format!(": {sentence}; ")), "{}", answers.error(step));
+    }
+    let told: Vec<Value> = place.detections().iter().map(|found| found["detail"].clone()).collect();
+    assert_eq!(told, [json!(copied), json!(named)]);
+    let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
+    let folded = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(folded.contains(&copied) && folded.contains(&named), "{report}");
 }
 
 #[test]

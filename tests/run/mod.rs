@@ -21,6 +21,7 @@ mod exit;
 mod failures;
 mod flows;
 mod grpc;
+mod inspect;
 mod looks;
 mod mcp_run;
 mod model;

@@ -166,6 +166,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "agentsh policy explain --write .git/hooks/pre-commit",
             "agentsh policy explain --agent claude --connect example.com:443",
             "agentsh policy explain --server fs --read ~/Documents",
+            "agentsh policy explain --content page.txt --subject results",
         ],
     ),
     (

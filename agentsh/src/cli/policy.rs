@@ -2,6 +2,7 @@
 
 mod allow;
 pub(in crate::cli) mod bundle;
+mod content;
 mod explain;
 mod flow;
 pub mod generate;
@@ -67,7 +68,8 @@ enum Verb {
     #[command(override_usage = "agentsh policy explain [OPTIONS] --connect <HOST:PORT>\n       \
                                 agentsh policy explain [OPTIONS] --read|--write|--exec <PATH>\n       \
                                 agentsh policy explain [OPTIONS] --env <NAME>|--tool <SERVER/TOOL>\n       \
-                                agentsh policy explain [OPTIONS] --flow <FROM> <TO>")]
+                                agentsh policy explain [OPTIONS] --flow <FROM> <TO>\n       \
+                                agentsh policy explain [OPTIONS] --content <FILE> [--subject <SUBJECT>]")]
     Explain {
         #[command(flatten)]
         which: Which,
@@ -75,6 +77,8 @@ enum Verb {
         of: OfServer,
         #[command(flatten)]
         question: QuestionArgs,
+        #[command(flatten)]
+        text: content::ContentArgs,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -167,6 +171,9 @@ struct QuestionArgs {
     /// Data from the first server in a call to the second
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
     flow: Vec<String>,
+    /// Say what each check finds in a text; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    content: Option<PathBuf>,
 }
 
 /// Where the command runs.
@@ -253,10 +260,13 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         Verb::Check { names, json } => check(names, *json, place, out, err),
         Verb::Show { profiles: true, json, .. } => profiles::list(&place.config_home, *json, out, err),
         Verb::Show { name, which, json, .. } => show(name.as_deref(), which, *json, place, out, err).await,
-        Verb::Explain { which, of: _, question, json } if !question.flow.is_empty() => {
+        Verb::Explain { which, question: QuestionArgs { content: Some(file), .. }, text, json, .. } => {
+            content::explain(which, file, text, *json, place, out, err)
+        }
+        Verb::Explain { which, question, json, .. } if !question.flow.is_empty() => {
             flow::explain(which, &question.flow, *json, place, out, err).await
         }
-        Verb::Explain { which, of, question, json } => {
+        Verb::Explain { which, of, question, json, .. } => {
             explain::explain(which, of, question, *json, place, out, err).await
         }
         Verb::Allow(args) => {

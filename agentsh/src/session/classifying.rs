@@ -178,6 +178,7 @@ fn heard(policy: &ClassifierPolicy, about: &About, scores: &[Score]) -> Classifi
             context: format!("score {:.2}", score.score),
             pointer,
             decoded: Vec::new(),
+            ways: String::new(),
             what,
         });
     }
@@ -221,6 +222,7 @@ fn unclassified(facts: &Facts, record: &Record, server: &ServerId, name: &str, w
         context: String::new(),
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what: format!("cannot classify it: {why}"),
     })
 }

@@ -218,6 +218,7 @@ impl ContentScan {
             context: format!("[{bytes} bytes]"),
             pointer,
             decoded: Vec::new(),
+            ways: String::new(),
             what: format!("removed {bytes} bytes of invisible text ({kind})"),
         }
     }
@@ -242,6 +243,7 @@ impl ContentScan {
             context: String::new(),
             pointer: String::new(),
             decoded: Vec::new(),
+            ways: String::new(),
             what: "servers may not request it".to_owned(),
         });
         outcome == Outcome::Block
@@ -345,6 +347,7 @@ fn tell(
             context: found.context.clone(),
             pointer: found.pointer.clone(),
             decoded: Vec::new(),
+            ways: String::new(),
             what: format!("{what} {does} ({})", found.rule),
         });
     }

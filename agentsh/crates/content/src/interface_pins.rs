@@ -368,6 +368,7 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
         context: String::new(),
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what,
     }
 }

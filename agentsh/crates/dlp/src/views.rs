@@ -1,6 +1,6 @@
 //! What decodes from a text, for the search of [`crate::taint`].
 
-use crate::taint::judge::{Decoder, View};
+use crate::taint::judge::{Decoder, Unread, View};
 use crate::taint::leaves::Leaf;
 use crate::text::{self, Limits, Step, looks_encoded, visit, visit_orders};
 
@@ -37,8 +37,10 @@ impl Decoder for Views {
         }
     }
 
-    fn is_opaque(&self, leaf: &Leaf<'_>) -> bool {
-        leaf.looks_encoded() && leaf.decoded(&self.limits).is_opaque()
+    fn unread(&self, leaf: &Leaf<'_>) -> Option<Unread> {
+        let decoded = leaf.looks_encoded().then(|| leaf.decoded(&self.limits))?;
+        let is_drawn = decoded.is_opaque().then_some(Unread::Drawn);
+        if decoded.is_packed() { Some(Unread::Packed) } else { is_drawn }
     }
 
     fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {

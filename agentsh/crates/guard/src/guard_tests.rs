@@ -262,6 +262,7 @@ fn finding(outcome: Outcome, what: &str) -> Finding {
         context: String::new(),
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what: what.to_owned(),
     }
 }

@@ -148,6 +148,7 @@ mod tests {
                     context: String::new(),
                     pointer: String::new(),
                     decoded: Vec::new(),
+                    ways: String::new(),
                     what: "it is hidden".to_owned(),
                 });
             }

@@ -168,6 +168,7 @@ fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -
         context: found.context.clone(),
         pointer: found.pointer.clone(),
         decoded: found.decoded.iter().map(|step| (*step).to_owned()).collect(),
+        detail: found.what.clone(),
     }
 }
 

@@ -75,6 +75,14 @@ fn stack(base: &str, texts: &[&str]) -> Policy {
 
 /// What the lines of a policy call a key.
 fn shown(path: &str) -> String {
+    if let Some((subject, finding)) = path.strip_prefix("inspect.").and_then(|rest| rest.split_once('.')) {
+        let key = crate::sections::inspect::decides(subject, finding);
+        return shown(key.strip_suffix(".email").or(key.strip_suffix(".EMAIL")).unwrap_or(key))
+            .replace("advisories.dependency", "advisories");
+    }
+    if path == "inspect.preset" {
+        return String::new();
+    }
     let path = path.replace("sandbox.mcp.servers", "servers");
     let path = path
         .replace("sandbox.mcp.", "mcp.")

@@ -39,7 +39,9 @@ pub fn narrow(base: Policy, raw: &RawPolicy, source: Source<'_>) -> Result<Polic
     for mcp in &raw.mcp {
         mcp.narrow(&mut policy.mcp, &mut narrowing);
     }
-    raw.root.narrow(&mut policy, &mut narrowing);
+    for root in &raw.root {
+        root.narrow(&mut policy, &mut narrowing);
+    }
     if !narrowing.problems.is_empty() {
         return Err(narrowing.problems);
     }
@@ -66,7 +68,9 @@ pub fn merge_narrowed(
     for mcp in &raw.mcp {
         mcp.merge_within(&mut policy.mcp, locks::MCP, locks, &mut narrowing);
     }
-    raw.root.merge_within(policy, locks::ROOT, locks, &mut narrowing);
+    for root in &raw.root {
+        root.merge_within(policy, locks::ROOT, locks, &mut narrowing);
+    }
     if !narrowing.problems.is_empty() {
         return Err(narrowing.problems);
     }

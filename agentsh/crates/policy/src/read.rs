@@ -5,6 +5,7 @@ use super::diagnostic::{Diagnostic, Source, closest, one_of};
 use super::keys::{KEY, Key, Kind};
 use super::model::Ruled;
 use super::reader::{Here, Reader};
+use super::sections::inspect::{self, INSPECT};
 use super::sections::{Policy, RawAgent, RawMcp, RawProcess, RawRoot};
 use super::yaml::{self, Entry, Node, Value};
 use crate::types::RuleRef;
@@ -15,9 +16,10 @@ pub struct RawPolicy {
     pub extends: Extends,
     pub agent: RawProcess,
     pub agent_only: RawAgent,
-    /// `sandbox.mcp` and `mcp_rules`.
+    /// What `inspect` stands for, then `sandbox.mcp` and `mcp_rules`.
     pub mcp: Vec<RawMcp>,
-    pub root: RawRoot,
+    /// What `inspect` stands for, then the file itself.
+    pub root: Vec<RawRoot>,
     pub warnings: Vec<Ruled<String>>,
 }
 
@@ -61,6 +63,14 @@ const TOP: &[Key] = &[
         about: "What the agent and everything that it starts may do.",
         ..KEY
     },
+    Key {
+        name: "inspect",
+        kind: Kind::Map(INSPECT),
+        about: "What is done about each finding in each kind of text, on one scale. A line of it stands for the key that decides: \
+            within one file that key counts more where both are written, and a file above counts more than one below. \
+            `agentsh policy show` has the keys with the line that decided.",
+        ..KEY
+    },
     Key { name: "sandbox", kind: Kind::Map(SANDBOX), about: "What agentsh documents for MCP.", ..KEY },
     Key { name: "mcp_rules", kind: Kind::Mcp, about: "Another place for the keys of `sandbox.mcp`.", ..KEY },
 ];
@@ -87,6 +97,17 @@ pub fn read(source: Source<'_>, bare: bool) -> Result<RawPolicy, Vec<Diagnostic>
             policy.agent = RawProcess::read(&mut reader, &fields);
             policy.agent_only = RawAgent::read(&mut reader, &fields);
         }
+        if let Some(tree) = fields.find("inspect").and_then(|here| inspect::resolve(&mut reader, &here))
+            && let Some(fields) = reader.names(&Here::root(&tree))
+        {
+            reader.is_front = true;
+            let mcp = fields.find("sandbox").and_then(|here| reader.names(&here)?.find("mcp"));
+            if let Some(fields) = mcp.and_then(|here| reader.names(&here)) {
+                policy.mcp.push(RawMcp::read(&mut reader, &fields));
+            }
+            policy.root.push(RawRoot::read(&mut reader, &fields));
+            reader.is_front = false;
+        }
         let sandbox = fields.find("sandbox").and_then(|here| reader.map(&here, SANDBOX));
         let places = [sandbox.and_then(|sandbox| sandbox.find("mcp")), fields.find("mcp_rules")];
         if let [Some(first), Some(second)] = &places {
@@ -99,7 +120,7 @@ pub fn read(source: Source<'_>, bare: bool) -> Result<RawPolicy, Vec<Diagnostic>
                 reader.is_bare = false;
             }
         }
-        policy.root = RawRoot::read(&mut reader, &fields);
+        policy.root.push(RawRoot::read(&mut reader, &fields));
     }
     policy.warnings = reader.finish()?;
     Ok(policy)
@@ -111,7 +132,7 @@ impl RawPolicy {
         self.agent.merge(&mut below.agent);
         self.agent_only.merge(&mut below.agent_only);
         self.mcp.iter().for_each(|mcp| mcp.merge(&mut below.mcp));
-        self.root.merge(below);
+        self.root.iter().for_each(|root| root.merge(below));
         below.warnings.extend(self.warnings.iter().cloned());
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Reader<'t> {
     pub root: &'static str,
     /// Nothing is below this file: its lists stand alone.
     pub is_bare: bool,
+    /// What is read is what `inspect` stands for: a section stands there for the keys in it alone.
+    pub is_front: bool,
     problems: Vec<Diagnostic>,
     pub warnings: Vec<Ruled<String>>,
 }
@@ -74,7 +76,14 @@ impl<'n> Fields<'n> {
 
 impl<'t> Reader<'t> {
     pub fn new(source: Source<'t>) -> Self {
-        Self { source, root: "a policy", is_bare: false, problems: Vec::new(), warnings: Vec::new() }
+        Self {
+            source,
+            root: "a policy",
+            is_bare: false,
+            is_front: false,
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
     /// All mistakes so far, or none.

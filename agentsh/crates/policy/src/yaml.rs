@@ -14,13 +14,13 @@ const MAX_NODES: usize = 50_000;
 /// Text of all of them together.
 const MAX_SCALAR_BYTES: usize = 4 << 20;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub value: Value,
     pub place: Place,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Null,
     Bool(bool),
@@ -31,7 +31,7 @@ pub(crate) enum Value {
     Map(Vec<Entry>),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub key: String,
     pub key_place: Place,

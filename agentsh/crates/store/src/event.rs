@@ -256,6 +256,9 @@ pub enum Event {
         /// Decodings that led to it, outermost first.
         #[serde(default)]
         decoded: Vec<String>,
+        /// Whose data, how much of it and where to, in the words of the refusal.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        detail: String,
     },
     /// A server says something that tries to make a model do something: in a definition, a result or a request. Never
     /// more of it than the context.

@@ -319,7 +319,15 @@ impl Summary {
                     entry.detail = clip(detail);
                 }
             }
-            Event::McpExfilDetected { server_id, source_server, destination, action, detector, .. } => {
+            Event::McpExfilDetected {
+                server_id,
+                source_server,
+                destination,
+                action,
+                detector,
+                detail,
+                ..
+            } => {
                 // What goes to a server names that as its destination.
                 let host = destination.as_deref().filter(|_| source_server.is_none()).map(clip);
                 let key = (source_server.clone(), server_id.clone(), host.clone());
@@ -331,8 +339,10 @@ impl Summary {
                     without_copy: 0,
                     passed: 0,
                     refused: 0,
+                    detail: String::new(),
                 });
                 if let Some(entry) = entry {
+                    entry.detail = clip(detail);
                     match detector.as_str() {
                         _ if source_server.is_none() => {}
                         "label-flow" | "closed-pair" => entry.without_copy += 1,

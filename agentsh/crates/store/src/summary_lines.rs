@@ -100,5 +100,8 @@ pub(super) fn flow(found: &Flowed) -> String {
             count(found.passed + found.refused, "call")
         ));
     }
-    format!("{}: {}; {} passed, {} refused", arrow(found), what.join(", "), found.passed, found.refused)
+    let (arrow, what) = (arrow(found), what.join(", "));
+    let last =
+        if found.detail.is_empty() { String::new() } else { format!("; last: {}", line(&found.detail)) };
+    format!("{arrow}: {what}; {} passed, {} refused{last}", found.passed, found.refused)
 }

@@ -156,6 +156,9 @@ async fn a_detection_is_told_without_what_was_found() {
                 pointer: "/text".into(),
                 decoded: vec!["base64".into()],
                 context: "around the secret".into(),
+                detail:
+                    "'post' would send server 'net' 20 letters and digits that 'read' of server 'files' gave"
+                        .into(),
             };
             recorded.record(detected.clone());
             recorded.record(Event::McpToolsListChanged { server_id: ServerId("net".into()) });

@@ -47,7 +47,7 @@ pub fn ordinary(answers: &Answers, enforcement: &[Enforcement], host: &Host) -> 
         landlock(answers.get("landlock"), enforcement),
         by_tries(
             "seccomp",
-            "system system calls that no program needs are refused",
+            "system system system calls that no program needs are refused",
             answers.get("seccomp"),
             &["EPERM", "ENOSYS", "EPROTONOSUPPORT"],
         ),

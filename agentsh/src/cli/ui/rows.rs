@@ -86,6 +86,7 @@ impl Making<'_> {
                 destination,
                 context,
                 detector,
+                detail,
                 ..
             } => {
                 let from = source_server.as_ref().map(|server| {
@@ -93,11 +94,12 @@ impl Making<'_> {
                     format!(" from {server}{tool}")
                 });
                 let to = destination.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
-                let detail = format!(
-                    "{}{}{to}, found by {detector}: {context}",
-                    words_of(reason),
-                    from.unwrap_or_default()
-                );
+                // Records of earlier versions have no sentence.
+                let said = match detail.as_str() {
+                    "" => format!("{}{}{to}", words_of(reason), from.unwrap_or_default()),
+                    detail => detail.to_owned(),
+                };
+                let detail = format!("{said}, found by {detector}: {context}");
                 fill(row, "data", tool_name, action_word(*action), detail);
                 row.rule = shown_rule(rule);
                 row.change = source_server.as_ref().filter(|_| *action != Action::Allow).map(|from| {

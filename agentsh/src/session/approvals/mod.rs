@@ -443,7 +443,7 @@ impl Approve for Approvals {
         let patience = self.0.session.facts.policy.mcp.approvals.wait();
         let now = since_1970();
         let is_copy = matches!(&key, Key::Flow { what: Carried::Copy(_), .. });
-        let mut why = call.decision.deciding().map(|found| found.what.clone()).unwrap_or_default();
+        let mut why = call.decision.deciding().map(Finding::told).unwrap_or_default();
         if changed.is_some() {
             why = changes::with_hint(&why, call.server);
         }

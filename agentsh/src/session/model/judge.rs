@@ -158,7 +158,7 @@ impl Judge for SessionJudge {
             OWN => "the user can take the rule away".to_owned(),
             _ => crate::guard::remedy(&server, &tool, &decision.verdict),
         };
-        let what = decision.deciding().map(|found| format!("{}; ", found.what)).unwrap_or_default();
+        let what = decision.deciding().map(|found| format!("{}; ", found.told())).unwrap_or_default();
         let said = format!("{}; {what}{remedy}", decision.verdict.rule);
         self.refused.push((call.clone(), server, tool, decision));
         Ruling::Block(said)

@@ -111,6 +111,7 @@ fn exfiltration(
         context: why,
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what,
     }
 }

@@ -136,6 +136,7 @@ fn finding(outcome: Outcome, rule: RuleRef, what: String) -> Finding {
         context: String::new(),
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what,
     }
 }

@@ -20,7 +20,7 @@ use super::{Content, outcome_of, since_1970};
 
 impl Content {
     /// What of it leaves: a copy, else bytes that may be one.
-    pub(super) fn leak_of(&self, judged: Judged, server: &ServerId) -> Option<Finding> {
+    pub(super) fn leak_of(&self, judged: Judged, server: &ServerId, tool: &str) -> Option<Finding> {
         let mut findings = judged.findings.into_iter().filter(|flowed| !self.may_flow(flowed, server));
         let mut opaque = None;
         let leak = findings.find(|flowed| {
@@ -30,29 +30,35 @@ impl Content {
             flowed.refused
         });
         match leak {
-            Some(leak) => Some(self.of_flow(leak, server)),
-            None => self.of_opaque(opaque?, server),
+            Some(leak) => Some(self.of_flow(leak, server, tool)),
+            None => self.of_unread(opaque?, server, tool),
         }
     }
 
-    pub(super) fn of_opaque(&self, flowed: Flowed, server: &ServerId) -> Option<Finding> {
+    /// A compressed file is taken for a copy, since whoever packs a text hides it; what only looks drawn is told.
+    pub(super) fn of_unread(&self, flowed: Flowed, server: &ServerId, tool: &str) -> Option<Finding> {
         let policy = &self.settings.policy;
         let written = policy.on_opaque.as_ref();
-        let action = written.map_or(OnFlow::Alert, |action| action.value);
+        let unwritten =
+            if flowed.finding.category == taint::PACKED { self.settings.mode } else { OnFlow::Alert };
+        let action = written.map_or(unwritten, |action| action.value);
         let rule = written.map(|action| action.rule.clone());
         let rule = rule.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_opaque"));
         let source = &flowed.origin.server;
         let what = format!(
-            "it carries unreadable bytes after '{}' of server '{source}' returned something private; {}, and `exfiltration: {{on_opaque: allow}}` allows such bytes everywhere",
+            "'{}' would send server '{server}' {}, after '{}' of server '{source}' gave something private",
+            escape::line(tool),
+            flowed.finding.amount,
             escape::line(&flowed.origin.tool),
-            way_of_value(policy, source, server)
         );
-        let found = self.of_flow(flowed, server);
+        let way = way_of_value(policy, source, server);
+        let ways = format!("{way}, and `exfiltration: {{on_opaque: allow}}` lets such bytes go everywhere");
+        let found = self.of_flow(flowed, server, tool);
         let verdict = Verdict::new(outcome_of(action), Reason::PrivateToExternal, rule);
-        (action != OnFlow::Allow).then_some(Finding { verdict, what, ..found })
+        (action != OnFlow::Allow).then_some(Finding { verdict, what, ways, ..found })
     }
 
-    pub(super) fn of_place(&self, forbidden: Forbidden, list: &Destinations) -> Finding {
+    pub(super) fn of_place(&self, forbidden: Forbidden, tool: &str, list: &Destinations) -> Finding {
         let host = escape::line(&forbidden.host).into_owned();
         let outcome = if list.is_closed { Outcome::Block } else { self.outcome() };
         Finding {
@@ -62,14 +68,15 @@ impl Content {
             severity: Severity::High,
             source: None,
             context: format!("[{} in {}]", forbidden.form.as_str(), forbidden.pointer),
-            what: format!("it names '{host}', which is not listed there"),
+            what: format!("'{}' would send to '{host}', which is not listed there", escape::line(tool)),
+            ways: String::new(),
             destination: Some(host),
             pointer: forbidden.pointer,
             decoded: Vec::new(),
         }
     }
 
-    pub(super) fn of_flow(&self, flowed: Flowed, server: &ServerId) -> Finding {
+    pub(super) fn of_flow(&self, flowed: Flowed, server: &ServerId, tool: &str) -> Finding {
         let Flowed { finding, origin, .. } = flowed;
         let policy = &self.settings.policy;
         let written = policy.written.get("on_detection").cloned();
@@ -81,14 +88,16 @@ impl Content {
             severity: finding.severity,
             // How it was found and decoded is for the record: who is refused would learn how to hide it better.
             what: format!(
-                "it carries data from a result of '{}' of server '{}'; {}",
+                "'{}' would send server '{server}' {} that '{}' of server '{}' gave",
+                escape::line(tool),
+                finding.amount,
                 escape::line(&origin.tool),
                 origin.server,
-                match pairs::is_prose(finding.category) {
-                    true => ways(policy, &origin.server, server),
-                    false => way_of_value(policy, &origin.server, server),
-                }
             ),
+            ways: match pairs::is_prose(finding.category) {
+                true => ways(policy, &origin.server, server),
+                false => way_of_value(policy, &origin.server, server),
+            },
             source: Some(ToolId { server: origin.server, tool: origin.tool }),
             destination: Some(server.0.clone()),
             context: finding.context,
@@ -130,8 +139,8 @@ impl Content {
                 )
             }
         };
-        let place = place.zip(list).map(|(place, list)| self.of_place(place, list));
-        let leak = self.leak_of(judged, server);
+        let place = place.zip(list).map(|(place, list)| self.of_place(place, tool, list));
+        let leak = self.leak_of(judged, server, tool);
         // A copy says more than a name, unless only the name is refused.
         let is_more =
             |place: &Finding| leak.as_ref().is_none_or(|leak| place.verdict.outcome > leak.verdict.outcome);

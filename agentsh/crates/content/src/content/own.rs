@@ -2,7 +2,7 @@
 
 use agentsh_base::json::Json;
 use agentsh_base::types::ToolId;
-use agentsh_dlp::taint::{Leaves, Origin, OriginId, marker};
+use agentsh_dlp::taint::{Leaves, Origin, OriginId, PACKED, marker};
 use agentsh_guard::{Check, Finding, Outcome};
 use agentsh_store::Event;
 
@@ -48,10 +48,13 @@ impl Content {
             self.flow.not_sent(&target.server);
         }
         let mut found: Vec<(OriginId, Finding)> = Vec::new();
-        for flowed in judged.findings.into_iter().filter(|flowed| flowed.refused) {
+        for flowed in judged.findings {
             let id = flowed.finding.origin;
-            if found.iter().all(|(other, _)| *other != id) {
-                let exfiltration = self.of_flow(flowed, &target.server);
+            let exfiltration = match flowed.finding.category {
+                PACKED => self.of_unread(flowed, &target.server, &target.tool),
+                _ => flowed.refused.then(|| self.of_flow(flowed, &target.server, &target.tool)),
+            };
+            if let Some(exfiltration) = exfiltration.filter(|_| found.iter().all(|(other, _)| *other != id)) {
                 self.keep(&exfiltration, &target.server, &target.tool);
                 self.record(&exfiltration, target);
                 found.push((id, exfiltration));
@@ -94,6 +97,7 @@ impl Content {
             context: found.context.clone(),
             pointer: found.pointer.clone(),
             decoded: found.decoded.iter().map(|step| (*step).to_owned()).collect(),
+            detail: found.what.clone(),
         });
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId, ToolId};
 use agentsh_dlp::flow::{Flowed, Sink};
+use agentsh_dlp::taint::Leaves;
 use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
 use agentsh_policy::{CLOSE_AFTER, ExfiltrationPolicy, OnFlow};
 use agentsh_store::escape;
@@ -95,7 +96,8 @@ impl Content {
         if says == Says::Little {
             return None;
         }
-        let found = flow_finding(policy, &source, server, now, says == Says::UsedUp);
+        let call = (tool, Leaves::of_call("", arguments).length());
+        let found = flow_finding(policy, &source, server, call, now, says == Says::UsedUp);
         if self.pairs.told.len() < MAX_SERVERS {
             self.pairs.told.insert((source.server, server.clone()));
         }
@@ -172,13 +174,13 @@ impl Content {
             self.open_reads(server, now).find(|(source, ..)| count(source) >= close_after)?;
         let what = format!(
             "{} calls to '{server}' with something out of '{source}' were refused: nothing goes from one to the other any \
-             more in this session, unless the user says so; {}",
+             more in this session, unless the user says so",
             count(source),
-            ways(policy, source, server)
         );
         let rule = policy.close_after.as_ref().map(|count| count.rule.clone());
         let rule = rule.unwrap_or_else(|| part_of(&policy.rule, "close_after"));
-        Some(finding(CLOSED_PAIR, Outcome::Ask, rule, (source, tool), server, what))
+        let ways = ways(policy, source, server);
+        Some(Finding { ways, ..finding(CLOSED_PAIR, Outcome::Ask, rule, (source, tool), server, what) })
     }
 }
 
@@ -191,6 +193,7 @@ fn flow_finding(
     policy: &ExfiltrationPolicy,
     source: &Source,
     server: &ServerId,
+    (called, length): (&str, usize),
     now: Duration,
     is_used_up: bool,
 ) -> Finding {
@@ -198,7 +201,7 @@ fn flow_finding(
     let (told, values) = match is_used_up {
         true => (
             format!(
-                ", which was told as much in small answers (yes, no, numbers of its own) as may go there in one session, {OF_ANSWERS} bits"
+                " and was told as much in small answers (yes, no, numbers of its own) as may go there in one session, {OF_ANSWERS} bits"
             ),
             format!(
                 ", `exfiltration: {{pairs: [{{from: {from}, to: {server}, values: [WORD, WORD]}}]}}` lets these words go"
@@ -207,12 +210,14 @@ fn flow_finding(
         false => (String::new(), String::new()),
     };
     let what = format!(
-        "'{}' of server '{from}' gave something private {} s ago, and '{server}' leaves this machine{told}; {}{values}",
+        "'{}' of server '{from}' gave something private {} s ago, and '{}' would send {length} bytes to server '{server}', \
+         which leaves this machine{told}",
         escape::line(tool),
         now.saturating_sub(*when).as_secs(),
-        ways(policy, from, server)
+        escape::line(called),
     );
-    finding(LABEL_FLOW, *outcome, rule.clone(), (from, tool), server, what)
+    let ways = ways(policy, from, server) + &values;
+    Finding { ways, ..finding(LABEL_FLOW, *outcome, rule.clone(), (from, tool), server, what) }
 }
 
 /// The lines of policy that let a value (a key, a card) pass as well, and the file that they go into.
@@ -260,5 +265,6 @@ fn finding(
         pointer: String::new(),
         decoded: Vec::new(),
         what,
+        ways: String::new(),
     }
 }

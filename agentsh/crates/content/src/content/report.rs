@@ -35,6 +35,7 @@ impl Content {
             "pointer": found.pointer,
             "decoded": found.decoded,
             "context": found.context,
+            "detail": found.what,
         }));
     }
 

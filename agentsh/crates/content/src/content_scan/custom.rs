@@ -81,6 +81,7 @@ impl Found<'_> {
             context: self.context.clone(),
             pointer: self.pointer.clone(),
             decoded: Vec::new(),
+            ways: String::new(),
             what: format!(
                 "{what} matches the pattern '{}' ({}, {})",
                 self.pattern.name,

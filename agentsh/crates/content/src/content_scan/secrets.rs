@@ -158,6 +158,7 @@ fn finding(subject: &Subject<'_>, kind: &str, seen: Seen, text: &Text<'_>) -> Fi
         context: format!("[REDACTED {kind}]{}{count}", seen.hash),
         pointer: seen.pointer,
         decoded: Vec::new(),
+        ways: String::new(),
         what: format!("{} contains {kind}", text.what),
     }
 }

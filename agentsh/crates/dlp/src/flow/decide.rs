@@ -1,6 +1,5 @@
 //! One session's flow of data: results go in, arguments are judged.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +10,6 @@ use crate::taint::judge::{Decoder, Judge};
 use crate::taint::repeats::{Repeats, Said};
 use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
 use crate::types::ServerId;
-
-/// So many different references of one kind out of one private result are a list that leaks, not references that are
-/// used.
-const MANY_REFERENCES: usize = 5;
 
 #[derive(Clone, Debug, Default)]
 pub struct Config {
@@ -173,19 +168,10 @@ impl Flow {
         let permitted = Arc::clone(&self.permitted);
         let leaving = |origin: &Origin| leaves(origin, server, labels, &permitted);
         let found = self.judge.judge(server, call, now, decoder, &leaving);
-        let mut many: BTreeMap<(OriginId, &str), BTreeSet<String>> = BTreeMap::new();
-        for finding in found.iter().filter(|finding| finding.is_reference) {
-            let of_kind = many.entry((finding.origin, finding.category)).or_default();
-            of_kind.insert(finding.context.clone());
-        }
         let mut findings: Vec<Flowed> = Vec::new();
         for finding in found {
             let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
-            let is_list = many
-                .get(&(finding.origin, finding.category))
-                .is_some_and(|found| found.len() >= MANY_REFERENCES);
-            let is_copy = finding.rule != taint::OPAQUE && (!finding.is_reference || is_list);
-            let refused = leaving(&origin) && is_copy;
+            let refused = leaving(&origin) && finding.rule != taint::OPAQUE;
             findings.push(Flowed { finding, origin, refused });
         }
         findings.sort_by(|one, other| {

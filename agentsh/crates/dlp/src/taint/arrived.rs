@@ -1,6 +1,6 @@
 //! What has arrived over all calls: too much of a secret, or of a text.
 
-use super::findings::{COVERAGE, NEAR, Search};
+use super::findings::{COVERAGE, NEAR, Search, characters};
 use super::hash::SHORT;
 use super::judge::Judge;
 use super::leaves::Role;
@@ -80,7 +80,8 @@ impl Judge {
             if count >= MANY && count * 100 >= prose * SHARE {
                 let shown = format!("[{count} characters in pieces over all calls]");
                 let provenance = search.provenance(id, &entry.origin);
-                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, Vec::new(), false);
+                let amount = format!("{} in pieces, with those of earlier calls,", characters(count));
+                search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, Vec::new(), amount);
             }
         }
     }
@@ -96,16 +97,10 @@ impl Judge {
             let Some(origin) = memory.origin(arrived.origin) else { continue };
             let shown = format!("[{} of {} characters over all calls]", arrived.count, arrived.length);
             let (category, provenance) = (arrived.kind.as_str(), search.provenance(arrived.origin, origin));
-            search.push(
-                COVERAGE,
-                category,
-                Severity::Critical,
-                arrived.leaf,
-                shown,
-                provenance,
-                Vec::new(),
-                false,
-            );
+            let (count, length) = (arrived.count, arrived.length);
+            let amount = format!("{count} of the {length} letters and digits of a secret, over all calls,");
+            let (severity, chain) = (Severity::Critical, Vec::new());
+            search.push(COVERAGE, category, severity, arrived.leaf, shown, provenance, chain, amount);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::leaves::Leaves;
 use super::origin::{Origin, OriginId};
 use super::plain_words;
+use super::ranges::Ranges;
 use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
 pub use crate::Severity;
@@ -22,6 +23,8 @@ pub const CELLS: &str = "taint-cells";
 pub const COVERAGE: &str = "taint-coverage";
 /// Bytes that nobody can read: no copy, and maybe one.
 pub const OPAQUE: &str = "taint-opaque";
+/// The category of those that are a compressed file or stream.
+pub const PACKED: &str = "packed";
 
 /// Findings of one category in one call: of what leaves, and as many of what may go there.
 const MAX_FINDINGS: usize = 16;
@@ -39,7 +42,7 @@ pub struct Finding {
     /// One of `taint-marker`, `taint-entity`, `taint-fingerprint`, `taint-decoded`, `taint-split`, `taint-near`,
     /// `taint-cells`, `taint-coverage`, `taint-opaque`.
     pub rule: &'static str,
-    /// The kind of value, or `passage`, `marker`, `near-copy`, `values`, `opaque`.
+    /// The kind of value, or `passage`, `marker`, `near-copy`, `values`, `opaque`, `packed`.
     pub category: &'static str,
     pub severity: Severity,
     /// JSON pointer into the arguments; `tool` for the tool's name.
@@ -49,8 +52,8 @@ pub struct Finding {
     pub origin: OriginId,
     /// Decodings that led to it, outermost first.
     pub chain: Vec<&'static str>,
-    /// A link, an address or an identifier: using it is what it is there for.
-    pub is_reference: bool,
+    /// How much of the result it is, for people: `212 letters and digits`.
+    pub amount: String,
 }
 
 pub type Findings = Vec<Finding>;
@@ -65,6 +68,8 @@ pub(super) struct Search<'c, 'a> {
     pub leaving: Leaving<'c>,
     /// Links that stood whole in a result. What looks like a secret in one is part of its address.
     pub links: Vec<Link>,
+    /// Letters and digits of each result in the text that has most of them: the call as it stands, or what decodes from it.
+    amounts: BTreeMap<OriginId, u32>,
     seen: BTreeSet<(&'static str, &'static str, OriginId, usize)>,
     counts: BTreeMap<Class, usize>,
 }
@@ -77,9 +82,8 @@ pub(super) struct Link {
     pub origin: OriginId,
 }
 
-/// What shares the room for findings: the category, whether it leaves, and whether it is a reference. What is
-/// harmless cannot crowd out what is not.
-type Class = (&'static str, bool, bool);
+/// What shares the room for findings: the category, and whether it leaves. What may go there cannot crowd out what may not.
+type Class = (&'static str, bool);
 
 /// A result that something came out of.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +94,30 @@ pub(super) struct Provenance {
 
 impl<'c, 'a> Search<'c, 'a> {
     pub fn new(call: &'c Leaves<'a>, leaving: Leaving<'c>) -> Self {
-        let (found, links) = (Vec::new(), Vec::new());
-        Self { call, found, leaving, links, seen: BTreeSet::new(), counts: BTreeMap::new() }
+        let (found, links, amounts) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { call, found, leaving, links, amounts, seen: BTreeSet::new(), counts: BTreeMap::new() }
+    }
+
+    /// Counts what one text has of each result.
+    pub fn count(&mut self, hits: &[Hit]) {
+        let mut found = BTreeMap::<(OriginId, bool), Ranges>::new();
+        for hit in hits.iter().filter(|hit| hit.leaves) {
+            // Places in letters and places in symbols are no places in one text.
+            let key = (hit.origin, matches!(hit.what, What::Shifted(_)));
+            found.entry(key).or_default().add(hit.start as u32..hit.end as u32);
+        }
+        for ((origin, _), ranges) in found {
+            let amount = self.amounts.entry(origin).or_default();
+            *amount = ranges.len().max(*amount);
+        }
+    }
+
+    /// What was found, each finding of copies with how much of the result there is in all of them.
+    pub fn finish(mut self) -> Findings {
+        for finding in self.found.iter_mut().filter(|finding| finding.amount.is_empty()) {
+            finding.amount = characters(self.amounts.get(&finding.origin).copied().unwrap_or_default());
+        }
+        self.found
     }
 
     /// Whether a range of a leaf is part of a link that stood in that result.
@@ -113,13 +139,15 @@ impl<'c, 'a> Search<'c, 'a> {
         if let Some(origin) = hits.uncounted() {
             let (shown, provenance) =
                 ("[more pieces than are counted]".to_owned(), Provenance { origin, leaves: true });
-            self.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, chain.clone(), false);
+            let amount = "more pieces than are counted".to_owned();
+            self.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, chain.clone(), amount);
         }
         if hits.is_full()
             && let Some(last) = hits.list.iter().rfind(|hit| hit.leaves)
         {
             let shown = "[more passages than are looked at]".to_owned();
-            self.push(FINGERPRINT, "passage", Severity::High, leaf, shown, last.provenance(), chain, false);
+            let amount = String::new();
+            self.push(FINGERPRINT, "passage", Severity::High, leaf, shown, last.provenance(), chain, amount);
         }
     }
 
@@ -149,7 +177,7 @@ impl<'c, 'a> Search<'c, 'a> {
         let (_, category, severity) = named(hit.what);
         let chain = if letters { vec!["shifted"] } else { Vec::new() };
         let context = context(text, range);
-        self.push(rule, category, severity, first.2, context, hit.provenance(), chain, false);
+        self.push(rule, category, severity, first.2, context, hit.provenance(), chain, String::new());
     }
 
     fn is_new(
@@ -159,7 +187,7 @@ impl<'c, 'a> Search<'c, 'a> {
         provenance: Provenance,
         leaf: usize,
     ) -> bool {
-        self.has_room((category, provenance.leaves, false))
+        self.has_room((category, provenance.leaves))
             && !self.seen.contains(&(rule, category, provenance.origin, leaf))
     }
 
@@ -197,15 +225,19 @@ impl<'c, 'a> Search<'c, 'a> {
             chain.push("shifted");
         }
         let (_, category, severity) = named(hit.what);
-        self.push(DECODED, category, severity, leaf, context(text, range), hit.provenance(), chain, false);
+        let context = context(text, range);
+        self.push(DECODED, category, severity, leaf, context, hit.provenance(), chain, String::new());
     }
 
     pub fn split(&mut self, hit: &Hit, leaf: usize) {
         let (_, category, severity) = named(hit.what);
-        let shown = format!("[{} characters over several calls]", hit.end - hit.start);
-        self.push(SPLIT, category, severity, leaf, shown, hit.provenance(), vec!["earlier-calls"], false);
+        let count = hit.end - hit.start;
+        let shown = format!("[{count} characters over several calls]");
+        let amount = format!("{}, some of them in an earlier call,", characters(count as u32));
+        self.push(SPLIT, category, severity, leaf, shown, hit.provenance(), vec!["earlier-calls"], amount);
     }
 
+    /// `amount`: empty where [`Search::count`] says it.
     #[expect(clippy::too_many_arguments, reason = "they are the fields of one finding")]
     pub fn push(
         &mut self,
@@ -216,25 +248,14 @@ impl<'c, 'a> Search<'c, 'a> {
         context: String,
         provenance: Provenance,
         chain: Vec<&'static str>,
-        is_reference: bool,
+        amount: String,
     ) {
         let Provenance { origin, leaves } = provenance;
-        let class = (category, leaves, is_reference);
-        // Several references of one kind count, so each has its own place.
-        let place = if is_reference { self.found.len() } else { leaf };
-        if self.has_room(class) && self.seen.insert((rule, category, origin, place)) {
+        let class = (category, leaves);
+        if self.has_room(class) && self.seen.insert((rule, category, origin, leaf)) {
             *self.counts.entry(class).or_default() += 1;
             let pointer = self.call.pointer(leaf);
-            self.found.push(Finding {
-                rule,
-                category,
-                severity,
-                pointer,
-                context,
-                origin,
-                chain,
-                is_reference,
-            });
+            self.found.push(Finding { rule, category, severity, pointer, context, origin, chain, amount });
         }
     }
 }
@@ -278,7 +299,7 @@ fn says_nothing(passage: &str) -> bool {
     distinct.len() < MIN_DISTINCT || plain_words::own_length(passage) < MIN_CONTENT
 }
 
-/// The passage as its characters read: what stands in the letters of other alphabets, in frames or in braille says as much.
+/// The passage as its characters read: what stands in the letters of other alphabets, or in frames says as much.
 /// None: it is nothing but ASCII.
 fn folded_words(passage: &str) -> Option<String> {
     if passage.is_ascii() {
@@ -332,6 +353,11 @@ fn byte_of(text: &str, wanted: usize, letters: bool) -> Option<Range<usize>> {
     None
 }
 
+/// So many letters and digits, as people say it.
+pub(super) fn characters(count: u32) -> String {
+    if count == 1 { "1 letter or digit".to_owned() } else { format!("{count} letters and digits") }
+}
+
 /// The shape of what stands around a range: neighbours of a secret may be secrets, so no letter of them is shown.
 pub(super) fn context(text: &str, range: Range<usize>) -> String {
     let shape = |character: char| match character {
@@ -357,9 +383,7 @@ mod tests {
         for text in ["a".repeat(48), "0101 ".repeat(20), "abcabc-".repeat(9)] {
             assert!(says_nothing(&text), "{text}");
         }
-        for text in
-            ["the orchard at Lindenau goes to the Brandt family", "⠞⠓⠑ ⠕⠗⠉⠓⠁⠗⠙ ⠛⠕⠑⠎ ⠞⠕ ⠞⠓⠑ ⠃⠗⠁⠝⠙⠞ ⠋⠁⠍⠊⠇⠽"]
-        {
+        for text in ["the orchard at Lindenau goes to the Brandt family"] {
             assert!(!says_nothing(text), "{text}");
         }
     }

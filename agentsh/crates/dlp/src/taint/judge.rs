@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cells::{self, Cells, MANY};
 use super::coverage::Coverage;
-use super::findings::{Bounds, CELLS, MARKER, OPAQUE, Search, context};
+use super::findings::{Bounds, CELLS, MARKER, OPAQUE, PACKED, Search, context};
 use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::marker::{self, Mark};
@@ -55,10 +55,19 @@ pub trait Decoder: Sync {
     /// Decodes a text for the one who asks next.
     fn prepare(&self, leaf: &Leaf<'_>);
 
-    /// Whether there are bytes in it that nobody can read.
-    fn is_opaque(&self, _: &Leaf<'_>) -> bool {
-        false
+    /// Bytes in it that nobody reads here, if there are any.
+    fn unread(&self, _: &Leaf<'_>) -> Option<Unread> {
+        None
     }
+}
+
+/// Why nobody reads bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// They are a compressed file or stream, which is not opened.
+    Packed,
+    /// They look drawn, as what is encrypted does.
+    Drawn,
 }
 
 /// Decodes nothing.
@@ -285,11 +294,12 @@ impl Judge {
         self.values = values;
         self.unsaid = Some(Unsaid(tainted));
         self.single.clear();
-        if looks { search.found } else { Findings::new() }
+        if looks { search.finish() } else { Findings::new() }
     }
 
     fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Hits {
         let hits = self.scanner.scan(&self.memory, text, search.leaving);
+        search.count(&hits.list);
         for hit in &hits.list {
             search.hit(hit, bounds);
         }
@@ -311,12 +321,20 @@ impl Judge {
     /// Bytes that nobody can read, which may be anything that was read: of the newest result that may not go there.
     fn opaque(&self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
         let mut leaves = search.call.items.iter().enumerate().filter(|(_, leaf)| is_decoded(leaf));
-        let Some((at, leaf)) = leaves.find(|(_, leaf)| decoder.is_opaque(leaf)) else { return };
+        let Some((at, leaf, why)) = leaves.find_map(|(at, leaf)| Some((at, leaf, decoder.unread(leaf)?)))
+        else {
+            return;
+        };
         let newest = self.memory.origins().filter(|(_, origin)| (search.leaving)(origin)).last();
         if let Some((id, origin)) = newest {
             let provenance = search.provenance(id, origin);
-            let shown = format!("[{} characters that nobody can read]", leaf.text.chars().count());
-            search.push(OPAQUE, "opaque", Severity::Medium, at, shown, provenance, Vec::new(), false);
+            let (category, severity, what) = match why {
+                Unread::Packed => (PACKED, Severity::High, "that are packed"),
+                Unread::Drawn => ("opaque", Severity::Medium, "that nobody can read"),
+            };
+            let amount = format!("{} characters {what}", leaf.text.chars().count());
+            let shown = format!("[{amount}]");
+            search.push(OPAQUE, category, severity, at, shown, provenance, Vec::new(), amount);
         }
     }
 
@@ -330,11 +348,18 @@ impl Judge {
                 continue;
             };
             let provenance = search.provenance(carried.origin, origin);
-            let shown = match carried.in_call >= MANY {
-                true => format!("[{} values of one result]", carried.in_call),
-                false => format!("[{} values of one result over several calls]", carried.over_calls),
+            let (shown, amount) = match carried.in_call >= MANY {
+                true => (
+                    format!("[{} values of one result]", carried.in_call),
+                    format!("{} values", carried.in_call),
+                ),
+                false => (
+                    format!("[{} values of one result over several calls]", carried.over_calls),
+                    format!("{} values, most of them in earlier calls,", carried.over_calls),
+                ),
             };
-            search.push(CELLS, "values", Severity::High, carried.leaf, shown, provenance, Vec::new(), false);
+            let chain = Vec::new();
+            search.push(CELLS, "values", Severity::High, carried.leaf, shown, provenance, chain, amount);
         }
     }
 
@@ -363,7 +388,8 @@ impl Judge {
         if let Some((id, origin)) = id.and_then(|id| Some((id, self.memory.origin(id)?))) {
             let context = context(text, mark.at.clone());
             let provenance = search.provenance(id, origin);
-            search.push(MARKER, "marker", Severity::High, leaf, context, provenance, chain, false);
+            let amount = "marked text".to_owned();
+            search.push(MARKER, "marker", Severity::High, leaf, context, provenance, chain, amount);
         }
     }
 
@@ -423,6 +449,7 @@ impl Judge {
         folded.clear();
         folded.push(text);
         let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
+        search.count(&hits.list);
         for hit in &hits.list {
             search.decoded(hit, text, leaf, how(), is_clean);
         }

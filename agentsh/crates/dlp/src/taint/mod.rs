@@ -40,7 +40,7 @@ pub mod symbols;
 mod turned;
 mod values;
 
-pub use findings::OPAQUE;
+pub use findings::{OPAQUE, PACKED};
 pub use judge::{Finding, Findings};
 pub use leaves::Leaves;
 pub use memory::{Config, Evicted, Stored, TaintMemory};

@@ -144,7 +144,8 @@ impl Reading {
             if matches!(entity.kind, Kind::Url | Kind::Path) {
                 link_end = link_end.max(entity.end);
             }
-            if symbols.len() >= 5 && (entity.kind.is_reference() || symbols.len() < SHORT) {
+            let is_short = !entity.kind.is_reference() && symbols.len() < SHORT;
+            if symbols.len() >= 5 && (entity.kind == Kind::Url || is_short) {
                 self.values.push((value_tag(hasher, entity.kind, symbols), start.0 as u32));
             }
             if entity.kind.is_reference() && entity.kind != Kind::Email {

@@ -1,8 +1,8 @@
-//! Whole values in arguments: links and addresses, and secrets that are too short for a fingerprint.
+//! Whole values in arguments: links, and secrets and personal values that are too short for a fingerprint.
 
 use std::ops::Range;
 
-use super::findings::{ENTITY, Link, Search, context};
+use super::findings::{ENTITY, Link, Search, characters, context};
 use super::judge::Judge;
 use super::leaves::Leaves;
 use super::print::value_tag;
@@ -13,8 +13,6 @@ use agentsh_secrets::values::{self, Kind};
 /// Bytes of the arguments in which values are named, and in which single words are looked up.
 const MAX_NAMED: usize = 64 * 1024;
 const MAX_WORDS: usize = 256 * 1024;
-/// Shorter words are no ids, in bytes.
-const MIN_ID: usize = 12;
 
 impl Judge {
     /// Links of a call that stood whole in a result.
@@ -90,6 +88,10 @@ impl Judge {
         folded: &mut Folded,
         search: &mut Search<'_, '_>,
     ) {
+        // A link, an address or an id is there to be used.
+        if kind.is_reference() {
+            return;
+        }
         let value = text.get(range.clone()).unwrap_or_default();
         let mut buffer = [0; symbols::MAX_WORD];
         let symbols = symbols::of_word(value, &mut buffer).unwrap_or_else(|| {
@@ -100,19 +102,17 @@ impl Judge {
         if symbols.len() < 5 {
             return;
         }
-        if kind == Kind::HighEntropy && range.len() >= MIN_ID {
-            // Without what announced it, an id looks like a secret.
-            let tag = value_tag(&self.memory.hasher, Kind::Id, symbols);
-            self.found(Kind::Id, tag, range.clone(), leaf, text, search);
-        }
         let tag = value_tag(&self.memory.hasher, kind, symbols);
-        self.found(kind, tag, range, leaf, text, search);
+        let count = symbols.len();
+        self.found(kind, tag, count, range, leaf, text, search);
     }
 
+    #[expect(clippy::too_many_arguments, reason = "they are a value and where it stands")]
     fn found(
         &self,
         kind: Kind,
         tag: u32,
+        count: usize,
         range: Range<usize>,
         leaf: usize,
         text: &str,
@@ -127,19 +127,10 @@ impl Judge {
                     return;
                 }
                 let provenance = search.provenance(id, &entry.origin);
-                let severity = if kind.is_reference() { Severity::Low } else { Severity::High };
                 let category = if kind == Kind::HighEntropy { "short-value" } else { kind.as_str() };
                 let context = context(text, range.clone());
-                search.push(
-                    ENTITY,
-                    category,
-                    severity,
-                    leaf,
-                    context,
-                    provenance,
-                    Vec::new(),
-                    kind.is_reference(),
-                );
+                let amount = characters(count as u32);
+                search.push(ENTITY, category, Severity::High, leaf, context, provenance, Vec::new(), amount);
             }
         });
     }

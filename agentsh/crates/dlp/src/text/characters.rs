@@ -158,13 +158,12 @@ fn own_digit(code: u32) -> Option<char> {
     char::from_digit(code.checked_sub(*zero)?, 10)
 }
 
-/// Digits of other scripts, letters in frames, with strokes and hooks, small capitals, turned letters and braille, which
+/// Digits of other scripts, letters in frames, with strokes and hooks, small capitals and turned letters, which
 /// no table of Unicode folds.
 fn own_letter(character: char) -> Option<char> {
     const STROKES: &str = "ƀbɓbƃbȼcƈcɕcđdɖdɗdƌdɇeƒfǥgɠgħhɦhɨiɩiɉjʝjƙkłlƚlɫlɬlɭlɱmɲnƞnɳnŋnøoɵoƥpɋqʠqɍrɼrɽrɾrʂsȿsŧtƭtʈtʉuʋvⱳwɏyƴyƶzȥzʐzʑz";
     const SMALL_CAPITALS: &str = "ᴀaʙbᴄcᴅdᴇeꜰfɢgʜhɪiᴊjᴋkʟlᴍmɴnᴏoᴘpꞯqʀrꜱsᴛtᴜuᴠvᴡwʏyᴢz";
     const TURNED: &str = "ɐaɔcǝeɟfƃgɥhᴉiɾjʞkɯmɹrʇtʌvʎy";
-    const BRAILLE: &str = "⠁a⠃b⠉c⠙d⠑e⠋f⠛g⠓h⠊i⠚j⠅k⠇l⠍m⠝n⠕o⠏p⠟q⠗r⠎s⠞t⠥u⠧v⠺w⠭x⠽y⠵z";
     const FRAMES: [u32; 4] = [0x1_f130, 0x1_f150, 0x1_f170, 0x1_f1e6];
     let code = character as u32;
     if let Some(digit) = own_digit(code) {
@@ -190,7 +189,7 @@ fn own_letter(character: char) -> Option<char> {
         }
         None
     };
-    [SMALL_CAPITALS, TURNED, BRAILLE, STROKES].into_iter().find_map(listed)
+    [SMALL_CAPITALS, TURNED, STROKES].into_iter().find_map(listed)
 }
 
 #[cfg(test)]
@@ -216,7 +215,6 @@ mod tests {
             ("mɨɲʉŧɇs øƒ ŧħɇ ƀøaɍđ", "minutesoftheboard"),
             ("t̶҉⃝h̶҉⃝e̶҉⃝", "the"),
             ("🇹\u{200c}🇭\u{200c}🇪", "the"),
-            ("⠞⠓⠑", "the"),
             ("５４２ ٥٤٢ ५४२ ໕໔໒ 𝟝𝟜𝟚", "542542542542542"),
             ("schließen ſo", "schliessenso"),
             ("s\u{3164}k\u{ad}_l", "skl"),

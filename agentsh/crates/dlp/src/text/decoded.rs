@@ -12,6 +12,7 @@ use super::walk::View;
 pub struct Decoded {
     views: Vec<Kept>,
     is_opaque: bool,
+    is_packed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -33,14 +34,19 @@ impl Decoded {
                 views.push(Kept { text: text.into(), how: how.into(), at, clean });
             }
         });
-        Self { views, is_opaque: outcome.opaque || outcome.too_deep }
+        Self { views, is_opaque: outcome.opaque || outcome.too_deep, is_packed: outcome.packed }
     }
 
-    /// Whether bytes are encoded in it that nobody can read: encrypted, packed in a way that is not opened, or packed too
-    /// often.
+    /// Whether bytes are encoded in it that nobody can read: encrypted, or encoded too often.
     #[must_use]
     pub fn is_opaque(&self) -> bool {
         self.is_opaque
+    }
+
+    /// Whether a compressed file or stream is encoded in it.
+    #[must_use]
+    pub fn is_packed(&self) -> bool {
+        self.is_packed
     }
 
     /// In the order in which they were found.

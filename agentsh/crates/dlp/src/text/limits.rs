@@ -8,7 +8,7 @@ pub struct Limits {
     pub depth: usize,
     /// Bytes of all views together, for each byte of the text. Nested base64 needs 3, a JSON string 1.
     pub output_per_byte: usize,
-    /// Bytes of views that every text may have on top, so that a short compressed text is read whole.
+    /// Bytes of views that every text may have on top, so that a short text is read whole.
     pub output_floor: usize,
 }
 
@@ -26,8 +26,10 @@ pub struct Outcome {
     pub exhausted: bool,
     /// Something decodes below the deepest level that is looked at.
     pub too_deep: bool,
-    /// There is a container that is not opened here: LZ4, 7z, RAR, an encrypted archive, or one that is broken.
+    /// There are bytes that look drawn: encrypted, or packed in a way that has no sign.
     pub opaque: bool,
+    /// There is a compressed file or stream: zip, gzip, zlib, bzip2, xz, zstd, LZ4, 7z, RAR, a PDF with such streams.
+    pub packed: bool,
     /// Bytes of all views, the text itself not counted.
     pub output: usize,
     /// Bytes looked at by all decoders: the measure of work.
@@ -38,6 +40,6 @@ impl Outcome {
     /// Whether everything that is encoded in the text was seen.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        !(self.exhausted || self.too_deep || self.opaque)
+        !(self.exhausted || self.too_deep || self.opaque || self.packed)
     }
 }

@@ -39,62 +39,7 @@ pub(super) fn readable(bytes: &[u8]) -> Option<Readable<'_>> {
         let enough = text.len() >= MIN_LENGTH && text.len() * 10 >= shown * 7;
         return enough.then_some(Readable { text: Cow::Owned(text), clean });
     }
-    if let Some(text) = ebcdic(bytes) {
-        return Some(Readable { text: Cow::Owned(text), clean: true });
-    }
     runs(bytes)
-}
-
-/// The characters of EBCDIC that are the same in all its code pages, zero for any other byte.
-static EBCDIC: [u8; 256] = {
-    let mut table = [0; 256];
-    let rows: [(usize, &[u8]); 14] = [
-        (0x40, b" "),
-        (0x4b, b"."),
-        (0x4d, b"(+"),
-        (0x5c, b"*);"),
-        (0x60, b"-/"),
-        (0x6b, b",%_>?"),
-        (0x7a, b":"),
-        (0x7d, b"'=\""),
-        (0x81, b"abcdefghi"),
-        (0x91, b"jklmnopqr"),
-        (0xa2, b"stuvwxyz"),
-        (0xc1, b"ABCDEFGHI"),
-        (0xd1, b"JKLMNOPQR"),
-        (0xe2, b"STUVWXYZ"),
-    ];
-    let mut row = 0;
-    while row < rows.len() {
-        let (start, letters) = rows[row];
-        let mut at = 0;
-        while at < letters.len() {
-            table[start + at] = letters[at];
-            at += 1;
-        }
-        row += 1;
-    }
-    let mut digit = 0;
-    while digit < 10 {
-        table[0xf0 + digit as usize] = b'0' + digit;
-        digit += 1;
-    }
-    (table[0x15], table[0x25]) = (b'\n', b'\n');
-    table
-};
-
-/// Text of a mainframe: nearly every byte is one of its characters, of which noise has a third.
-fn ebcdic(bytes: &[u8]) -> Option<String> {
-    const HEAD: usize = 16;
-    let reads = |bytes: &[u8]| {
-        let known = bytes.iter().filter(|byte| EBCDIC[usize::from(**byte)] != 0).count();
-        known * 20 >= bytes.len() * 19
-    };
-    if bytes.len() < HEAD || !reads(&bytes[..HEAD]) || !reads(bytes) {
-        return None;
-    }
-    let letters = bytes.iter().map(|byte| EBCDIC[usize::from(*byte)]).filter(|letter| *letter != 0);
-    Some(letters.map(char::from).collect())
 }
 
 fn runs(bytes: &[u8]) -> Option<Readable<'_>> {

@@ -1,13 +1,10 @@
-//! Plain text whose letters or words stand in another order or between others: words backwards, rot47, every second or
-//! third letter. Cheap enough to be shown without a sign that they were used.
+//! Plain text whose letters or words stand in another order, or are other letters: words backwards, rot47, letters upside
+//! down. Cheap enough to be shown without a sign that they were used.
 
 use super::Step;
 use super::profile::Profile;
 use super::upturned;
 use super::walk::Walk;
-
-/// Longer texts are not looked at for letters between letters: that would double the work on every document.
-const MAX_INTERLEAVED: usize = 2048;
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let whole = 0..text.len();
@@ -20,14 +17,6 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
         words.reverse();
         walk.found_order(Step::ReversedWords, &words.join(" "), whole.clone());
-    }
-    if text.len() <= MAX_INTERLEAVED && text.len() >= 24 && profile.white() * 20 < text.len() {
-        for every in [2, 3] {
-            for offset in 0..every {
-                let letters: String = text.chars().skip(offset).step_by(every).collect();
-                walk.found_order(Step::Interleaved, &letters, whole.clone());
-            }
-        }
     }
 }
 

@@ -5,39 +5,28 @@
 pub enum Step {
     Ascii85,
     Base32,
-    Base58,
-    Base62,
     Base64,
     Base85,
     Binary,
     CharacterCodes,
     /// Letters of Korean as syllables.
     Composed,
-    /// One large number.
-    Decimal,
     /// Of the headers of a mail.
     EncodedWords,
     /// Percent, backslash, HTML and `U+` escapes, nested in any order.
     Escapes,
-    Gzip,
     Hex,
     /// Numbers of several bytes each.
     Integers,
-    Interleaved,
     /// Pieces of an encoding with words between them.
     Interspersed,
     Invisible,
     Morse,
-    /// Lines with numbers, times or the same words in front.
-    NumberedLines,
     ReversedWords,
     Rot47,
     /// Standing on its head.
     Upturned,
-    Uuencoded,
     Z85,
-    Zip,
-    Zlib,
 }
 
 impl Step {
@@ -47,37 +36,28 @@ impl Step {
         match self {
             Self::Ascii85 => "ascii85",
             Self::Base32 => "base32",
-            Self::Base58 => "base58",
-            Self::Base62 => "base62",
             Self::Base64 => "base64",
             Self::Base85 => "base85",
             Self::Binary => "binary",
             Self::CharacterCodes => "character-codes",
             Self::Composed => "composed",
-            Self::Decimal => "decimal",
             Self::EncodedWords => "encoded-words",
             Self::Escapes => "escapes",
-            Self::Gzip => "gzip",
             Self::Hex => "hex",
             Self::Integers => "integers",
-            Self::Interleaved => "interleaved",
             Self::Interspersed => "interspersed",
             Self::Invisible => "invisible",
             Self::Morse => "morse",
-            Self::NumberedLines => "numbered-lines",
             Self::ReversedWords => "reversed-words",
             Self::Rot47 => "rot47",
             Self::Upturned => "upturned",
-            Self::Uuencoded => "uuencoded",
             Self::Z85 => "z85",
-            Self::Zip => "zip",
-            Self::Zlib => "zlib",
         }
     }
 
     /// Whether it only moves or replaces characters, so that it fits every text and proves nothing alone.
     #[must_use]
     pub fn is_permutation(self) -> bool {
-        matches!(self, Self::ReversedWords | Self::Rot47 | Self::Interleaved)
+        matches!(self, Self::ReversedWords | Self::Rot47)
     }
 }

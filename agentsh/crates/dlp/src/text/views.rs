@@ -6,11 +6,10 @@ use super::readable::MIN_LENGTH;
 use super::step::Step;
 use super::walk::{Decoders, View, Walk};
 use super::{
-    base85, encoded_words, escapes, hidden, interspersed, listed, morse, numbers, positional, radix,
-    rearranged, streams, uuencoded,
+    base85, encoded_words, escapes, hidden, interspersed, morse, numbers, packed, radix, rearranged,
 };
 
-const DECODERS: Decoders = Decoders { of_text: expand, of_bytes: streams::decode };
+const DECODERS: Decoders = Decoders { of_text: expand, of_bytes: packed::look };
 
 /// Gives `sink` the text as it stands, then every text that decodes from it.
 ///
@@ -31,7 +30,6 @@ pub fn visit_orders(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>))
     }
     let mut walk = Walk::new(text, limits, text.len().saturating_mul(4), DECODERS, sink);
     let profile = Profile::of(text.as_bytes());
-    listed::decode(text, &profile, &mut walk);
     rearranged::decode(text, &profile, &mut walk);
 }
 
@@ -48,8 +46,6 @@ fn expand(text: &str, clean: bool, walk: &mut Walk<'_>) {
     encoded_words::decode(text, &profile, walk);
     numbers::decode(text, &profile, walk);
     morse::decode(text, &profile, walk);
-    uuencoded::decode(text, &profile, walk);
-    listed::decode(text, &profile, walk);
     if walk.last_step() != Some(Step::Interspersed) {
         interspersed::decode(text, &profile, walk);
     }
@@ -65,10 +61,9 @@ fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     }
     radix::decode(text, profile, walk);
     base85::decode(text, profile, walk);
-    positional::decode(text, profile, walk);
 }
 
-/// Whether one pattern of a few bytes stands again and again, and nothing else: a wrong guess that inflates gives such.
+/// Whether one pattern of a few bytes stands again and again, and nothing else: what it decodes to is of no use.
 fn is_periodic(bytes: &[u8]) -> bool {
     const MAX_LENGTH: usize = 8;
     const REPEATS: usize = 4;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::limits::{Limits, Outcome};
+use super::packed::is_zlib;
 use super::readable::{MIN_LENGTH, readable};
 use super::step::Step;
 
@@ -39,13 +40,11 @@ fn is_noise(bytes: &[u8]) -> bool {
         b"SQLite",
         b"MZ",
     ];
-    // What is packed in a way that is opened here is judged by what is in it.
-    const OPENED: [&[u8]; 5] = [b"\x1f\x8b", b"PK", b"\x78\x01", b"\x78\x9c", b"\x78\xda"];
     if bytes.len() < MIN_NOISE || bytes.get(4..8) == Some(b"ftyp") {
         return false;
     }
     let begins = |signs: &[&[u8]]| signs.iter().any(|sign| bytes.starts_with(sign));
-    if begins(&KNOWN) || begins(&OPENED) {
+    if begins(&KNOWN) {
         return false;
     }
     let mut seen = [false; 256];
@@ -124,23 +123,8 @@ impl<'s> Walk<'s> {
         self.how.last().copied()
     }
 
-    pub(super) fn saw_opaque(&mut self) {
-        self.outcome.opaque = true;
-    }
-
-    /// Bytes that one inflation may produce.
-    pub(super) fn room(&self) -> usize {
-        self.left
-    }
-
-    pub(super) fn cut(&mut self) {
-        self.outcome.exhausted = true;
-    }
-
-    /// Takes bytes that an inflation produced out of what views may have, whether they turn out to be text or not.
-    pub(super) fn spend(&mut self, bytes: usize) {
-        self.work(bytes);
-        self.left = self.left.saturating_sub(bytes);
+    pub(super) fn saw_packed(&mut self) {
+        self.outcome.packed = true;
     }
 
     /// Steps so far that only moved or replaced characters.
@@ -177,8 +161,9 @@ impl<'s> Walk<'s> {
     pub(super) fn found_binary(&mut self, step: Step, bytes: &[u8], at: &Range<usize>) {
         // Digits in groups are lists of hashes and ids more often than one thing.
         let in_groups = step == Step::Hex && at.len() > bytes.len() * 2 + bytes.len() / 64;
-        if self.permutations() == 0 && !in_groups && is_noise(bytes) {
-            self.saw_opaque();
+        if self.permutations() == 0 && !in_groups {
+            self.outcome.opaque |= is_noise(bytes);
+            self.outcome.packed |= is_zlib(bytes);
         }
     }
 
@@ -208,7 +193,7 @@ impl<'s> Walk<'s> {
             end -= 1;
         }
         if end < text.len() {
-            self.cut();
+            self.outcome.exhausted = true;
         }
         let text = &text[..end];
         if text.len() < MIN_LENGTH || self.is_known(text) {

@@ -150,6 +150,7 @@ fn finding(outcome: Outcome, rule: RuleRef, score: &Score) -> Finding {
         context: format!("score {:.2}", score.composite),
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what: score.what.join("; "),
     }
 }

@@ -35,6 +35,7 @@ impl Check for ArgumentLength {
                 context: String::new(),
                 pointer: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
                 decoded: Vec::new(),
+                ways: String::new(),
                 what: format!(
                     "the argument '{}' has {bytes} bytes; the maximum is {}",
                     name.escape_debug(),

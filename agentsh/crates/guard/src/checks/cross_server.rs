@@ -408,6 +408,7 @@ fn finding(
         context: String::new(),
         pointer: String::new(),
         decoded: Vec::new(),
+        ways: String::new(),
         what,
     }
 }

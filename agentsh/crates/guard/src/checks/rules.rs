@@ -63,6 +63,7 @@ impl Rules {
                 detector,
                 pointer,
                 decoded: Vec::new(),
+                ways: String::new(),
             });
         }
     }

@@ -27,6 +27,16 @@ pub struct Finding {
     pub decoded: Vec<&'static str>,
     /// What was found, as a clause for the one who called.
     pub what: String,
+    /// The lines of policy that would let it pass; empty where the remedy of the verdict says all.
+    pub ways: String,
+}
+
+impl Finding {
+    /// What was found, and the lines that would let it pass.
+    #[must_use]
+    pub fn told(&self) -> String {
+        if self.ways.is_empty() { self.what.clone() } else { format!("{}; {}", self.what, self.ways) }
+    }
 }
 
 /// A string that is to be replaced before the subject is passed on.

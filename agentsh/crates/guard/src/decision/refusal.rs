@@ -56,7 +56,7 @@ impl Refusal {
 }
 
 fn found(decision: &Decision) -> String {
-    decision.deciding().map(|found| format!(": {}", found.what)).unwrap_or_default()
+    decision.deciding().map(|found| format!(": {}", found.told())).unwrap_or_default()
 }
 
 /// What to do about a refused call: the command that puts the tool on the allow list, where that is all it takes.

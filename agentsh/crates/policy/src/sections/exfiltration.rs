@@ -84,9 +84,10 @@ const EXFILTRATION: &[Key] = &[
     Key {
         name: "on_opaque",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "alert",
+        default: "what `on_detection` says for what is packed, else alert",
         about: "What happens to a call to a server that leaves, after something private was read from another one, when it \
-            carries 256 bytes or more that nobody can read: encrypted, or packed in a way that is not opened.",
+            carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 bytes or more that nobody \
+            can read.",
         example: "ask",
         ..KEY
     },
@@ -189,7 +190,8 @@ impl Section<McpPolicy> for Exfiltration {
         let actions = [OnFlow::Block, OnFlow::Ask, OnFlow::Alert, OnFlow::Allow]
             .map(|action| (action.as_str(), action));
         Self {
-            rule: Some(reader.rule(&here)),
+            // A line of `inspect` about destinations says nothing about copies.
+            rule: (!reader.is_front || fields.find("on_detection").is_some()).then(|| reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
             on_detection: reader.word(fields.find("on_detection"), &actions),
             on_private_to_external: reader.word(fields.find("on_private_to_external"), &actions),
@@ -204,8 +206,9 @@ impl Section<McpPolicy> for Exfiltration {
 
     /// A section that is there asks for it, unless some layer says otherwise.
     fn merge(&self, below: &mut McpPolicy) {
-        let Some(section) = &self.rule else { return };
         let in_force = &mut below.exfiltration;
+        merge_key(&self.on_private_to_external, &mut in_force.on_private_to_external);
+        let Some(section) = &self.rule else { return };
         in_force.rule.clone_from(section);
         in_force.enabled |= !in_force.written.contains_key("enabled");
         if let Some(enabled) = &self.enabled {
@@ -216,7 +219,6 @@ impl Section<McpPolicy> for Exfiltration {
             in_force.on_detection = action.value;
             in_force.written.insert("on_detection", action.rule.clone());
         }
-        merge_key(&self.on_private_to_external, &mut in_force.on_private_to_external);
         merge_list(&self.allow, &mut in_force.allow);
         merge_list(&self.pairs, &mut in_force.pairs);
         merge_key(&self.close_after, &mut in_force.close_after);
@@ -235,7 +237,8 @@ impl Section<McpPolicy> for Exfiltration {
     }
 
     fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        if let Some(rule) = &self.rule {
+        let destinations = self.on_private_to_external.as_ref().map(|action| &action.rule);
+        if let Some(rule) = self.rule.as_ref().or(destinations) {
             narrowing.refuse(rule, "a policy inside the project cannot say what is looked for");
         }
     }

@@ -14,6 +14,7 @@ mod env;
 mod exec;
 mod exfiltration;
 mod filesystem;
+pub(crate) mod inspect;
 pub(crate) mod interface;
 mod later;
 mod limits;

@@ -138,6 +138,9 @@ pub struct Flowed {
     pub without_copy: u64,
     pub passed: u64,
     pub refused: u64,
+    /// What was said of the last call.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -150,8 +150,6 @@ fn finds_the_rarer_alphabets() {
     let z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
     let letter = |value: u32| char::from(z85.as_bytes()[value as usize]);
     assert_found(&ascii85(bytes, letter), &[Step::Z85]);
-    // Bitcoin's test vector.
-    assert_eq!(found("2NEpo7TZRRrLZSi2U", "Hello World!").0, Some(vec![Step::Base58]));
 }
 
 #[test]
@@ -179,17 +177,6 @@ fn finds_escapes_also_nested_and_mixed() {
         assert!(outcome.is_complete(), "{outcome:?} {text}");
     }
     assert_eq!(found("say \\ud83d\\ude00\\u0071uillfeather", "quillfeather").0, Some(vec![Step::Escapes]));
-}
-
-#[test]
-fn finds_uuencoded() {
-    let line: String = {
-        let bytes = &SECRET.as_bytes()[..45];
-        let body =
-            bits(bytes, 6, &(32..96).map(|b: u8| if b == 32 { b'`' } else { b }).collect::<Vec<_>>(), false);
-        format!("begin 644 x\nM{body}\n`\nend")
-    };
-    assert_eq!(found(&line, &SECRET[..45]).0, Some(vec![Step::Uuencoded]));
 }
 
 #[test]
@@ -223,26 +210,6 @@ fn finds_other_orders() {
     let mut words: Vec<&str> = SECRET.split(' ').collect();
     words.reverse();
     assert_found(&words.join(" "), &[Step::ReversedWords]);
-    let between: String = "launchcode4417".chars().flat_map(|c| [c, 'x']).collect();
-    assert_eq!(found(&between, "launchcode4417").0, Some(vec![Step::Interleaved]));
-}
-
-#[test]
-fn finds_compressed_text_inside_encodings() {
-    let repeated = [SECRET; 3].join(" ");
-    let raw = miniz_oxide::deflate::compress_to_vec(repeated.as_bytes(), 9);
-    let zlib = miniz_oxide::deflate::compress_to_vec_zlib(repeated.as_bytes(), 9);
-    let mut gzip = vec![0x1f, 0x8b, 8, 8, 0, 0, 0, 0, 0, 3];
-    gzip.extend_from_slice(b"name\0");
-    gzip.extend_from_slice(&raw);
-    gzip.extend_from_slice(&[0; 8]);
-    for (bytes, step) in [(&zlib, Step::Zlib), (&gzip, Step::Gzip)] {
-        assert_found(&base64(bytes), &[Step::Base64, step]);
-        assert_found(&hex(bytes), &[Step::Hex, step]);
-        assert_found(&base32(bytes), &[Step::Base32, step]);
-        let twice = base64(base64(bytes).as_bytes());
-        assert_found(&twice, &[Step::Base64, Step::Base64, step]);
-    }
 }
 
 #[test]
@@ -259,20 +226,9 @@ fn ordinary_texts_have_few_views() {
 }
 
 #[test]
-fn a_bomb_is_cut_and_said() {
-    let bomb = miniz_oxide::deflate::compress_to_vec_zlib(&vec![b'a'; 30 << 20], 9);
-    let text = base64(&bomb);
-    let limits = Limits { output_floor: 64 * 1024, ..Limits::default() };
-    let mut output = 0;
-    let outcome = visit(&text, &limits, &mut |view| output += view.text.len());
-    assert!(outcome.exhausted && !outcome.is_complete());
-    assert!(output <= text.len() * 9 + limits.output_floor, "{output}");
-}
-
-#[test]
 fn what_cannot_be_opened_or_is_too_deep_is_said() {
     let lz4 = base64(b"\x04\x22\x4d\x18\x04\x00\x59\x00\x00\x00\x01\x02\x03\x04\x05\x06");
-    assert!(found(&lz4, SECRET).1.opaque);
+    assert!(found(&lz4, SECRET).1.packed);
     let mut text = SECRET.to_owned();
     for _ in 0..8 {
         text = base64(text.as_bytes());

@@ -20,7 +20,6 @@ fn encode(kind: u8, text: &str) -> String {
         3 => each(|byte| format!("%{byte:02X}")),
         4 => each(|byte| format!("\\u{byte:04x}")),
         5 => each(|byte| format!("&#{byte};")),
-        6 => base64(&miniz_oxide::deflate::compress_to_vec_zlib(text.as_bytes(), 6)),
         _ => text.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(","),
     }
 }
@@ -32,7 +31,7 @@ proptest! {
     #[test]
     fn a_chain_of_encodings_is_undone(
         secret in "[A-Za-z]{4,8}( [a-z]{3,9}){3,6} [A-Z0-9]{6}",
-        kinds in proptest::collection::vec(0_u8..8, 1..=3),
+        kinds in proptest::collection::vec(0_u8..7, 1..=3),
         around in prop_oneof![Just(("", "")), Just(("see: ", " thanks")), Just(("\"", "\""))],
     ) {
         let encoded = kinds.iter().fold(secret.clone(), |text, kind| encode(*kind, &text));
@@ -58,7 +57,7 @@ proptest! {
     }
 }
 
-/// A wrong guess inflates to one pattern again and again, and what that decodes to must not use up what the text needs.
+/// What one pattern again and again decodes to must not use up what the text needs.
 #[test]
 fn what_only_repeats_itself_is_not_decoded_further() {
     let deepest = |text: &str| {
