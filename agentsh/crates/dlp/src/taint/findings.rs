@@ -383,9 +383,7 @@ mod tests {
         for text in ["a".repeat(48), "0101 ".repeat(20), "abcabc-".repeat(9)] {
             assert!(says_nothing(&text), "{text}");
         }
-        for text in ["the orchard at Lindenau goes to the Brandt family"] {
-            assert!(!says_nothing(text), "{text}");
-        }
+        assert!(!says_nothing("the orchard at Lindenau goes to the Brandt family"));
     }
 
     #[test]
