@@ -23,9 +23,9 @@ use crate::support::http_server::{End, HttpServer, Reply, handshake};
 use crate::support::outcome::wait;
 use crate::support::{Mode, Outcome, Place};
 
-struct Gateway {
+pub(crate) struct Gateway {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 /// One answer: status, headers in lower case, body.
@@ -36,7 +36,7 @@ struct Answer {
 }
 
 impl Gateway {
-    fn start(place: &Place, file: &str) -> Self {
+    pub(crate) fn start(place: &Place, file: &str) -> Self {
         let config = place.write("gateway.yaml", file);
         let mut command = place.agentsh(&["gateway", "--config", config.to_str().unwrap()]);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

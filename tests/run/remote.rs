@@ -270,6 +270,34 @@ fn answers_may_come_by_the_stream_for_everything_else() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("ended the answer"), "{refused}");
 }
 
+/// 202 has no body, whatever it says of one; 204 says that there is no answer.
+#[test]
+fn what_stands_beside_an_answer_without_a_body_says_nothing() {
+    let place = Place::new(Mode::Invoker);
+    let (sender, receiver) = std::sync::mpsc::channel::<String>();
+    let (sender, receiver) = (std::sync::Mutex::new(sender), std::sync::Mutex::new(Some(receiver)));
+    let server = HttpServer::start(move |asked| match asked.method.as_str() {
+        "GET" => Reply::events(&[": here\n\n"]).fed(receiver.lock().unwrap().take().unwrap()),
+        _ => handshake(asked).unwrap_or_else(|| {
+            let id = asked.message()["id"].clone();
+            let kind = asked.message()["params"]["name"].as_str().unwrap().to_owned();
+            let status = if kind == "nothing" { 204 } else { 202 };
+            if status == 202 {
+                sender.lock().unwrap().send(text(&id, "by the stream")).unwrap();
+            }
+            Reply::status(status).with("Content-Type", &kind).with("Content-Encoding", "gzip")
+        }),
+    });
+    let mut peer = peer(&place, &server, &[]);
+    peer.shake_hands();
+    crate::support::eventually(|| server.asked().iter().any(|asked| asked.method == "GET"));
+    for kind in ["text/event-stream", "application/json", "text/plain"] {
+        assert_eq!(peer.text(kind, json!({})), "by the stream");
+    }
+    let refused = peer.call("nothing", json!({}));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("ended the answer"), "{refused}");
+}
+
 /// A balancer finds the process that has the session by a cookie, and nobody else is shown it.
 #[test]
 fn cookies_are_kept_for_the_session() {

@@ -36,6 +36,8 @@ impl Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Whole,
+    /// The answer is whole, and the connection is closed without a word.
+    Closed,
     /// The stream stays open.
     Open,
     /// The connection breaks off.
@@ -112,6 +114,7 @@ impl HttpServer {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
+                let _ = stream.set_nodelay(true);
                 std::thread::spawn(move || while converse(&stream, &kept, &*answer).is_some() {});
             }
         });
@@ -180,22 +183,29 @@ fn converse(
     if matches!(reply.status, 202 | 204) {
         return write!(stream, "Content-Length: 0\r\n\r\n").ok();
     }
-    write!(stream, "Transfer-Encoding: chunked\r\n\r\n").ok()?;
+    // Who says how long the answer is sends it as it stands.
+    let is_plain = reply.headers.iter().any(|(name, _)| name == "Content-Length");
+    let coding = if is_plain { "" } else { "Transfer-Encoding: chunked\r\n" };
+    write!(stream, "{coding}\r\n").ok()?;
     for piece in &reply.pieces {
-        write!(stream, "{:x}\r\n{piece}\r\n", piece.len()).ok()?;
-        stream.flush().ok()?;
+        let whole = if is_plain { piece.clone() } else { format!("{:x}\r\n{piece}\r\n", piece.len()) };
+        stream.write_all(whole.as_bytes()).ok()?;
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     for event in reply.feed.iter().flatten() {
         let piece = format!("data: {event}\n\n");
-        write!(stream, "{:x}\r\n{piece}\r\n", piece.len()).ok()?;
+        stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).ok()?;
     }
-    end(stream, &mut reader, reply.end)
+    match reply.end {
+        End::Whole if is_plain => Some(()),
+        how => end(stream, &mut reader, how),
+    }
 }
 
 fn end(mut stream: &TcpStream, reader: &mut BufReader<&TcpStream>, end: End) -> Option<()> {
     match end {
         End::Whole => return write!(stream, "0\r\n\r\n").ok(),
+        End::Closed => return write!(stream, "0\r\n\r\n").ok().filter(|()| false),
         End::Broken => return None,
         End::Reset => {
             // What was said arrives first.

@@ -2,6 +2,8 @@
 //! plays recordings, each once directly and once through `agentsh mcp run`; the client takes what both official SDKs take.
 //! Recordings are the rows of [`recordings`], and mutations of them from a seed.
 
+mod client;
+mod http;
 mod recordings;
 
 use std::collections::BTreeSet;
@@ -42,6 +44,15 @@ enum Rule {
     /// A request of the server under the id of one that the client has not answered yet: nobody could say to which an answer
     /// belongs.
     IdInUse,
+    /// A call whose HTTP answer no client can take ends with an error that says what it was.
+    Told,
+    /// What a server said in such an answer all the same is passed on.
+    Saved,
+    /// The stream of an answer that ends without it ends the call; it may come by another stream, which one of the two SDKs waits
+    /// for.
+    EndsWithItsStream,
+    /// A session that is lost is begun anew, and what the server offers may be something else then.
+    Begun,
     /// What a server asked that has ended is withdrawn: nobody can hear the answer.
     Withdrawn,
 }

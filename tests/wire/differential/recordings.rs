@@ -48,9 +48,13 @@ const ROWS: &[&[&str]] = &[
         A,
         B,
     ],
-    &[A, r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"said"}}"#, B],
-    &[r#"{"jsonrpc":"2.0","method":"notifications/vendor","params":{"z":1},"extension":true}"#, B, A],
-    &[r#"{"jsonrpc":"2.0","method":"notifications/vendor","params":null}"#, A, B],
+    &[
+        A,
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"said of {a}"}}"#,
+        B,
+    ],
+    &[r#"{"jsonrpc":"2.0","method":"notifications/vendor","params":{"z":{a}},"extension":true}"#, B, A],
+    &[r#"{"jsonrpc":"2.0","method":"notifications/vendor/{a}","params":null}"#, A, B],
     &[r#"{"jsonrpc":"2.0","id":"s-{a}","method":"ping"}"#, A, B],
     // Spelling.
     &[r#" { "result" : { "isError" : false , "content" : [ ] } , "id" : {a} , "jsonrpc" : "2.0" } "#, B],
@@ -84,7 +88,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    fn new(number: u64, lines: &[&str]) -> Self {
+    pub fn new(number: u64, lines: &[&str]) -> Self {
         let first = 1000 + 2 * i64::try_from(number).unwrap();
         let fill = |line: &&str| {
             let line = line.replace("{a}", &first.to_string()).replace("{b}", &(first + 1).to_string());
@@ -95,9 +99,19 @@ impl Recording {
         Self { first, lines, cuts: Vec::new(), has_unequal, open: false, end: None }
     }
 
+    pub fn pair(&self) -> (i64, i64) {
+        (self.first, self.first + 1)
+    }
+
+    /// Which one of a list it is.
+    pub fn number(&self) -> i64 {
+        (self.first - 1000) / 2
+    }
+
     /// Ids of the calls, with their progress tokens.
     pub fn ids(&self) -> impl Iterator<Item = (i64, String)> {
-        [self.first, self.first + 1].into_iter().map(|id| (id, format!("t{id}")))
+        let (first, second) = self.pair();
+        [first, second].into_iter().map(|id| (id, format!("t{id}")))
     }
 
     /// For the server that plays it.
@@ -119,6 +133,11 @@ fn hex(bytes: &[u8]) -> String {
         write!(out, "{byte:02x}").unwrap();
         out
     })
+}
+
+/// Lines of the rows, without ids.
+pub fn texts() -> &'static [&'static [&'static str]] {
+    ROWS
 }
 
 pub fn rows() -> Vec<Recording> {
@@ -149,6 +168,11 @@ impl Seed {
         Self(std::env::var("AGENTSH_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(42))
     }
 
+    /// Another one for each number.
+    pub fn of(self, number: u64) -> Self {
+        Self(self.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
     /// SplitMix64.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -158,14 +182,14 @@ impl Seed {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap()
     }
 }
 
 /// One of the rows with up to four changes.
 pub fn mutated(seed: Seed, number: u64) -> Recording {
-    let mut seed = Seed(seed.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+    let mut seed = seed.of(number);
     let mut recording = Recording::new(number, ROWS[seed.below(ROWS.len())]);
     for _ in 0..=seed.below(4) {
         change(&mut seed, &mut recording);
@@ -180,13 +204,16 @@ fn change(seed: &mut Seed, recording: &mut Recording) {
         "",
         r#"{"jsonrpc":"2.0"}"#,
         r#"{"jsonrpc":"2.0","id":7,"result":{}}"#,
-        r#"{"jsonrpc":"2.0","method":"notifications/vendor","params":{"n":1}}"#,
-        r#"{"jsonrpc":"2.0","id":"ask","method":"roots/list"}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/vendor","params":{"n":{a}}}"#,
+        r#"{"jsonrpc":"2.0","id":"ask-{a}","method":"roots/list"}"#,
     ];
     let at = seed.below(recording.lines.len());
     let (first, second) = (recording.first, recording.first + 1);
     match seed.below(12) {
-        0 => recording.lines.insert(at, BETWEEN[seed.below(BETWEEN.len())].to_owned()),
+        0 => {
+            let line = BETWEEN[seed.below(BETWEEN.len())].replace("{a}", &first.to_string());
+            recording.lines.insert(at, line);
+        }
         1 => recording.lines.insert(at, recording.lines[at].clone()),
         2 => {
             let other = seed.below(recording.lines.len());

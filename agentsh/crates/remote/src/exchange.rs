@@ -106,7 +106,9 @@ impl Link {
         if status == StatusCode::NOT_FOUND && message.version.is_none() && self.session.borrow().is_some() {
             return Err(Failure::SessionLost);
         }
-        if let Some(how) = headers::packed(&answer.headers) {
+        // Of an answer that has no body it does not matter how that is packed, or what it is.
+        let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
+        if let Some(how) = headers::packed(&answer.headers).filter(|_| has_body) {
             return Err(Failure::Packed(how));
         }
         if !status.is_success() {
@@ -114,15 +116,16 @@ impl Link {
         }
         let kind = headers::kind(&answer.headers);
         let answered = match kind.as_str() {
-            headers::EVENTS => self.events(answer, Some(message)).await?,
-            headers::JSON => self.texts(answer, message).await?,
-            _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
+            _ if status == StatusCode::ACCEPTED => {
                 let id = message.id.as_ref().filter(|_| self.listener.borrow().is_some());
                 if let Some(id) = id {
                     self.expected.borrow_mut().insert(id.key.clone(), message.clone());
                 }
                 id.is_some()
             }
+            _ if status == StatusCode::NO_CONTENT => false,
+            headers::EVENTS => self.events(answer, Some(message)).await?,
+            headers::JSON => self.texts(answer, message).await?,
             other => return Err(Failure::Kind(other.chars().take(100).collect())),
         };
         if answered { Ok(()) } else { Err(Failure::NoAnswer) }
@@ -224,8 +227,9 @@ impl Link {
     async fn hand_on_unread(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
         let Salvage { id, shape } = salvage::from_line(text);
         let id = id.filter(|_| shape == Shape::Response);
-        let expected = id.as_ref().and_then(|id| self.take_expected(&id.key));
-        let asked = expected.as_ref().or(asked).and_then(|asked| asked.id.as_ref());
+        // It may close another request, which waits no more then.
+        let _closed = id.as_ref().and_then(|id| self.take_expected(&id.key));
+        let asked = asked.and_then(|asked| asked.id.as_ref());
         let answered = asked.zip(id).is_some_and(|(asked, id)| asked.key.fits(&id.key));
         // A line break stands between tokens, or is wrong anyway.
         let is_break = |byte: u8| matches!(byte, b'\n' | b'\r');
