@@ -74,7 +74,7 @@ const REFUSED: &[(&str, &str)] = &[
         "printf '[user]\\nname = a\\\\\\n[core]\\nhooksPath = x\\n' > .git/config.lock; mv .git/config.lock .git/config",
         "git itself would not write",
     ),
-    ("cp .git/config .git/x; echo '[user]' >> .git/x; mv .git/x .git/config", "only what git itself writes"),
+    ("cp .git/config .git/x; echo '[user]' >> .git/x; mv .git/x .git/config", "only changes by git itself"),
     (
         "echo x > bin/HEAD; printf '[user]\\nname = `x`\\n' > bin/config.lock; mv bin/config.lock bin/config",
         "",
@@ -102,7 +102,7 @@ fn what_would_run_something_outside_is_refused_and_said() {
             );
             assert!(
                 outcome.stderr.contains(words)
-                    && outcome.stderr.contains("was to be changed inside and stays as it is")
+                    && outcome.stderr.contains("refused to change")
                     && outcome.stderr.contains("by built-in (read-only:")
                     || words.is_empty(),
                 "{mode:?} {command}: {outcome}"

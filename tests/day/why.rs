@@ -28,7 +28,7 @@ fn the_session_says_rule_place_and_the_line_that_allows() {
             format!("rule: {file}:2 ("),
             "to allow it: agentsh policy allow two.test:8443\n".to_owned(),
             "read: denied: `~/.ssh` is never visible".to_owned(),
-            format!("to allow it, take out line 3 of {file}"),
+            format!("to allow it, remove line 3 of {file}"),
             "execute: allowed:".to_owned(),
             "write: denied: `.git/hooks` stays read-only".to_owned(),
             "only the user can allow it, outside".to_owned(),

@@ -225,8 +225,8 @@ fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
         assert!(changed.stdout.contains("also inside an archive"), "{changed}");
         let unsigned = archive(round + 2, None, filled).expect_code(125);
         let told = match filled {
-            0 => "'watch' has no signatures in FILE.minisig beside it inside the archive, and",
-            _ => "'watch' is signed by nobody whose key stands under",
+            0 => "'watch' has no signatures in FILE.minisig next to it in the archive, and",
+            _ => "'watch' is not signed by a key in",
         };
         assert!(unsigned.stdout.replace('\n', " ").contains(told), "{unsigned}");
         let older = archive(round, Some(round), filled).expect_code(125);

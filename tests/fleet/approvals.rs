@@ -245,7 +245,7 @@ fn an_approver_of_the_fleet_decides_about_an_interface_while_the_client_waits() 
             // Until then nothing of it is called, and who only looks does not decide; nor does the host itself.
             let early = peer.call("read", json!({}));
             assert!(
-                early["error"]["message"].as_str().unwrap().contains("a person is still asked"),
+                early["error"]["message"].as_str().unwrap().contains("a person has to approve"),
                 "{early}"
             );
             for place in [&looks, &host] {

@@ -69,7 +69,7 @@ fn a_name_that_is_unknown_begins_no_session() {
         };
         assert!(
             told(&["login", "fra"])
-                .contains("no server 'fra' behind a URL is configured here; configured: none is;")
+                .contains("no remote server 'fra' is configured here; configured: none is;")
         );
         configured(&place, &authority);
         let add = ["profile", "add", "kept", "--url", &authority.mcp.url()];
@@ -79,12 +79,12 @@ fn a_name_that_is_unknown_begins_no_session() {
         assert!(told(&["login", "https://"]).contains("'https://' is no URL"));
         let secret = ["login", "far", "--client-id", "c", "--client-secret-env", "NOT_THERE"];
         assert!(told(&secret).contains("the variable NOT_THERE is not set"));
-        assert!(told(&["logout", "far"]).contains("no login to 'far' is kept; kept: none is;"));
+        assert!(told(&["logout", "far"]).contains("no login to 'far' is stored; stored: none is;"));
         assert_eq!(sessions(), 0);
         // Its twin.
         log_in(&place, &["far"]).expect_code(0);
         assert_eq!(sessions(), 1);
-        assert!(told(&["logout", "fra"]).contains("no login to 'fra' is kept; kept: 'far';"));
+        assert!(told(&["logout", "fra"]).contains("no login to 'fra' is stored; stored: 'far';"));
         assert_eq!(sessions(), 1);
         Outcome::of(&mut place.agentsh(&["logout", "far"])).expect_code(0);
         assert_eq!(sessions(), 2);

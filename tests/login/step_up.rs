@@ -78,7 +78,7 @@ fn a_yes_begins_the_login_in_the_users_browser() {
     assert!(by.as_str().unwrap().starts_with("uid "), "{by}");
     let (_, errors) = peer.finish();
     assert!(
-        errors.contains("log in to server 'far' with further rights") && errors.contains("/authorize?"),
+        errors.contains("log in to server 'far' with more scopes") && errors.contains("/authorize?"),
         "{errors}"
     );
 }

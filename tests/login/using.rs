@@ -116,7 +116,7 @@ fn a_login_that_is_over_is_asked_for_once_and_goes_on() {
     log_in(&place, &[&url]).expect_code(0);
     assert_eq!(peer.text("read", json!({})), "from afar");
     let (_, errors) = peer.finish();
-    assert_eq!(errors.matches("takes the login no more").count(), 1, "{errors}");
+    assert_eq!(errors.matches("no longer accepts the login").count(), 1, "{errors}");
     assert!(!errors.contains(MARK));
 }
 

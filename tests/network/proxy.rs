@@ -50,7 +50,7 @@ fn allowed_connections_leave_by_it() {
         let enforced = place.events("enforcement");
         let says = |event: &&serde_json::Value| {
             event["layer"] == "network"
-                && event["got"].as_str().unwrap().contains("by the proxy 'proxy.test'")
+                && event["got"].as_str().unwrap().contains("through the proxy 'proxy.test'")
         };
         assert!(enforced.iter().any(|event| says(&event)), "{enforced:?}");
         assert!(!format!("{enforced:?}").contains("pass@"));

@@ -40,7 +40,7 @@ fn a_changed_tool_waits_for_a_person_and_a_yes_that_lasts_is_to_its_new_definiti
     assert_eq!((&asked["name"], &asked["is_change"]), (&json!("read"), &json!(true)), "{asked}");
     let why = asked["why"].as_str().unwrap();
     assert!(
-        why.contains("not the one that was trusted") && why.contains("mcp pins diff --server s"),
+        why.contains("differs from the trusted one") && why.contains("mcp pins diff --server s"),
         "{asked}"
     );
     let shown = pins(&place, &["diff", "--server", "s"]).expect_code(0);

@@ -59,7 +59,7 @@ fn what_a_capable_client_sees_besides_is_no_change() {
         offer("capable", json!([tool("read", "Reads, and asks.")]));
         let (names, ran, errors) = capable();
         assert!(names.is_empty() && !ran, "{names:?} {errors}");
-        assert!(errors.contains("never shown to a client that can do this"), "{errors}");
+        assert!(errors.contains("never listed to a client with this capability"), "{errors}");
         let shown = pins(&place, &["diff", "--server", "s"]).expect_code(0);
         for part in ["-Reads.", "+Reads, and asks.", "client    roots roots.listChanged sampling"] {
             assert!(shown.stdout.contains(part), "{part}: {shown}");

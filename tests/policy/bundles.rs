@@ -144,12 +144,12 @@ fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
     let run_one = place.shell("true");
     assert_eq!(run_one.code, 0, "{run_one}");
     assert!(
-        run_one.stderr.contains("policy of the organisation 'acme', version 2: another one was refused"),
+        run_one.stderr.contains("policy of the organisation 'acme', version 2: a newer one was refused"),
         "{run_one}"
     );
     let report = run(&place, &["report"]).stdout;
     assert!(
-        report.contains("'acme' version 2: refused: another one was refused: it is not a bundle"),
+        report.contains("'acme' version 2: refused: a newer one was refused: it is not a bundle"),
         "{report}"
     );
     let status: Value =

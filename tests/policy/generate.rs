@@ -198,8 +198,8 @@ fn files_that_were_granted_are_granted_again() {
             "- \".\"  # granted by built-in:default",
             "- \"~/data/private\"  # denied by ",
             "# agent: unmask: \".envrc\"  # lifted by ",
-            "# agent: read: \"~/other/c\"  # asked for by `agentsh why`: no rule named it",
-            "# agent: read: \"~/.ssh/id\"  # asked for by `agentsh why`: `~/.ssh` is never visible: SSH keys",
+            "# agent: read: \"~/other/c\"  # requested with `agentsh why`: no rule named it",
+            "# agent: read: \"~/.ssh/id\"  # requested with `agentsh why`: `~/.ssh` is never visible: SSH keys",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

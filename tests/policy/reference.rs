@@ -88,11 +88,11 @@ fn check_says_what_the_first_run_would_leave_out() {
     let answer = policy(&place, &["check", "a.yaml"]);
     for line in [
         "warning: a.yaml:4 (agent.filesystem.read[0]): `~/.ssh` opens nothing: `~/.ssh` is never visible: SSH keys",
-        "warning: a.yaml:5 (agent.filesystem.read[1]): `~/gone` does not exist here, so that it opens nothing",
+        "warning: a.yaml:5 (agent.filesystem.read[1]): `~/gone` does not exist here, so it grants nothing",
     ] {
         assert!(answer.contains(line), "{answer}");
     }
-    let pattern = "warning: a.yaml:7 (agent.filesystem.read[3]): `~/gone/**` does not exist here, so that it opens nothing";
+    let pattern = "warning: a.yaml:7 (agent.filesystem.read[3]): `~/gone/**` does not exist here, so it grants nothing";
     assert!(answer.contains(pattern), "{answer}");
     assert!(!answer.contains("~/here") && answer.matches("warning").count() == 3, "{answer}");
     place.write(
@@ -107,9 +107,9 @@ fn check_says_what_the_first_run_would_leave_out() {
         ("3 (agent.filesystem.write[2])", "`~/gone/*/x` opens nothing: ROOT/home/gone does not exist here"),
         (
             "5 (agent.exec.allow[0])",
-            "`/nosuch/program` lets nothing run: /nosuch/program does not exist here",
+            "`/nosuch/program` allows nothing to run: /nosuch/program does not exist here",
         ),
-        ("5 (agent.exec.allow[2])", "`/nosuch/*/bin` lets nothing run: /nosuch does not exist here"),
+        ("5 (agent.exec.allow[2])", "`/nosuch/*/bin` allows nothing to run: /nosuch does not exist here"),
         (
             "9 (sandbox.mcp.servers[0])",
             "server `s` cannot be started here: there is no program `nosuchprogram`",

@@ -20,7 +20,7 @@ fn a_clients_servers_are_put_behind_agentsh_and_back() {
     let read = || std::fs::read_to_string(&file).unwrap();
     let shown = told(&place, &["mcp", "wrap", "--client", "cursor"]);
     assert!(shown.stdout.contains("+") && shown.stdout.contains("nothing was written"), "{shown}");
-    assert!(shown.stdout.contains("server web stays as it is: it is behind a URL"), "{shown}");
+    assert!(shown.stdout.contains("server web is unchanged: it is a remote server"), "{shown}");
     assert_eq!(read(), before);
     told(&place, &["mcp", "wrap", "--client", "cursor", "--write"]);
     let wrapped = read();

@@ -114,7 +114,7 @@ fn what_replaces_the_directory_of_hooks_is_set_aside() {
         assert!(!git.join("hooks/pre-commit").exists(), "{outcome}");
         assert_eq!(std::fs::read_to_string(git.join("config")).unwrap(), before, "{outcome}");
         assert!(place.project.join(".git.set-aside").symlink_metadata().is_ok(), "{outcome}");
-        assert!(outcome.stderr.contains("is set aside as"), "{outcome}");
+        assert!(outcome.stderr.contains("agentsh moved it to"), "{outcome}");
         assert!(!place.events("guard_changed").is_empty());
     }
 }

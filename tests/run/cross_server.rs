@@ -50,7 +50,7 @@ fn of_two_tools_with_one_name_neither_is_used_where_the_policy_asks_for_it() {
         assert_eq!(tools(&asked, 1), 0, "{}", asked.outcome);
         for (step, other) in [(2, "beta"), (3, "alpha")] {
             let error = asked.error(step);
-            let passes = format!("passes for 'echo' of server '{other}'");
+            let passes = format!("has the name of 'echo' of server '{other}'");
             assert!(error.contains(&passes) && error.contains("policy.yaml:2"), "{error}");
         }
         let events = place.events("mcp_cross_server_blocked");
@@ -106,9 +106,9 @@ fn a_tool_that_was_listed_before_the_one_it_passes_for_goes_from_the_listing() {
         );
         assert_eq!([0, 1, 3].map(|step| tools(&answers, step)), [2, 2, 1], "{mode:?} {}", answers.outcome);
         assert_eq!((answers.text(4), answers.text(6)), ("ran search", "ran quick_more"));
-        assert!(answers.error(5).contains("passes for 'search' of server 'honest'"), "{}", answers.error(5));
+        assert!(answers.error(5).contains("imitates 'search' of server 'honest'"), "{}", answers.error(5));
         let told = &answers.outcome.stderr;
-        assert!(told.contains("passes for 'search' of server 'honest', which was declared first"), "{told}");
+        assert!(told.contains("imitates 'search' of server 'honest', which was declared first"), "{told}");
         let found = place.detections();
         let action = |detector: &str| {
             let found = found.iter().find(|found| found["detector"] == detector).unwrap_or(&Value::Null);
@@ -191,7 +191,7 @@ fn the_order_of_declaration_decides_and_not_the_alphabet() {
         ]),
     );
     assert_eq!(answers.text(2), "ran search", "{}", answers.outcome);
-    assert!(answers.error(3).contains("passes for 'search' of server 'zeta'"), "{}", answers.error(3));
+    assert!(answers.error(3).contains("imitates 'search' of server 'zeta'"), "{}", answers.error(3));
 }
 
 #[test]

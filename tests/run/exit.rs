@@ -116,7 +116,7 @@ fn a_database_that_takes_nothing_starts_nothing() {
         };
         let holder = rusqlite::Connection::open(&database).unwrap();
         holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
-        nothing_runs("database is locked: another program holds it");
+        nothing_runs("database is locked: another program has it locked");
         holder.execute_batch("ROLLBACK").unwrap();
         drop(holder);
         if mode == Mode::User {
@@ -199,7 +199,7 @@ fn a_full_disk_is_said_to_be_full() {
         return crate::support::skip("a small disk: nothing can be mounted here");
     }
     assert_eq!(outcome.code, 125, "{outcome}");
-    assert!(outcome.stderr.contains("no space is left on its disk; free some"), "{outcome}");
+    assert!(outcome.stderr.contains("no space left on its disk; free some"), "{outcome}");
     assert_eq!(outcome.stderr.matches("cannot open the event store").count(), 1, "{outcome}");
 }
 

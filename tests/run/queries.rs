@@ -274,7 +274,7 @@ fn nothing_starts_when_nothing_can_be_written() {
     };
     let holder = rusqlite::Connection::open(&database).unwrap();
     holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    refused("another program holds it");
+    refused("another program has it locked");
     drop(holder);
     place.shell(": > started").expect_code(0);
     std::fs::remove_file(place.project.join("started")).unwrap();

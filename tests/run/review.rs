@@ -1012,7 +1012,7 @@ fn only_what_was_shown_is_applied() {
         let outcome = Outcome::of(&mut place.agentsh(&["review", "--apply"]));
         assert_eq!(outcome.code, 1, "{mode:?} {outcome}");
         assert_eq!(
-            outcome.stdout.matches("is not what `agentsh review` showed last").count(),
+            outcome.stdout.matches("changed after `agentsh review` showed it").count(),
             2,
             "{outcome}"
         );

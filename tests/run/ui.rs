@@ -60,7 +60,7 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
         assert!(shown.contains("<span class=\"unseen\">\\u{202e}</span>"), "{shown}");
         // By which rule, and what would change it.
         assert!(shown.contains("policy.yaml:7 (sandbox.mcp.denied_tools[0])"), "{shown}");
-        assert!(shown.contains("take out line 7 of "), "{shown}");
+        assert!(shown.contains("remove line 7 of "), "{shown}");
         assert!(shown.contains("<svg ") && shown.contains("1 call, 1 refused"), "{shown}");
         assert!(shown.contains("What was enforced, and what not"), "{shown}");
         let refused = page(&format!("{session}?show=refused"));

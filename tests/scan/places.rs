@@ -51,7 +51,7 @@ fn an_ordinary_clone_is_clean_and_each_file_is_named() {
         "{outcome}"
     );
     let none = Place::new(Mode::Invoker);
-    assert!(scan(&none, &["project"]).expect_code(0).stdout.contains("brings nothing for agents"));
+    assert!(scan(&none, &["project"]).expect_code(0).stdout.contains("contains nothing for agents"));
     scan(&none, &["project", "/nonexistent"]).expect_code(2);
 }
 

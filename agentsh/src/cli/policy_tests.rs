@@ -200,7 +200,7 @@ fn explain() {
     "#);
     insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"
     {"allow":false,"rule":{"id":"sandbox.mcp.servers.filesystem.write","file":"default","line":0},"text":"`.` is granted for reading alone","change":"sandbox: {mcp: {servers: [{id: \"fs\", filesystem: {write: [\"src/x\"]}}]}}","policy":"built-in:default","note":"paths on the server's command line are granted when it starts, for writing too, and so is what its profile takes from its arguments and variables; this answer is about the policy alone"}
-    note: no server 'fs' is pinned here or in the policy: this is the answer for any server like that
+    note: no server 'fs' is pinned or in the policy: this is the answer for any unknown server
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --policy strict --tool fs/read_file"), @r#"

@@ -41,7 +41,7 @@ impl Display for Answer {
                 writeln!(f, "  {verb}, replace its list in your own policy: `{{replace: [...]}}`")
             }
             (None, _) if self.rule.line > 0 => {
-                writeln!(f, "  {verb}, take out line {} of {}", self.rule.line, self.rule.file)
+                writeln!(f, "  {verb}, remove line {} of {}", self.rule.line, self.rule.file)
             }
             (None, _) => Ok(()),
         }

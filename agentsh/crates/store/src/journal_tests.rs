@@ -83,7 +83,7 @@ async fn a_store_that_cannot_be_written_is_no_store() {
     let holder = crate::database::open_writer(dir.path()).unwrap();
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = Journal::open(dir.path(), session(2)).await.unwrap_err().to_string();
-    assert!(error.contains("locked") && error.contains("another program holds it"), "{error}");
+    assert!(error.contains("locked") && error.contains("another program has it locked"), "{error}");
 }
 
 const SCHEMA_1: &str = include_str!("../../../../tests/fixtures/journals/schema-1.sql");

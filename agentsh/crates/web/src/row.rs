@@ -61,24 +61,24 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether another row says the same, but for its time.
-    #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
-        (&self.server, &self.session, self.kind, &self.what, &self.verdict)
-            == (&other.server, &other.session, other.kind, &other.what, &other.verdict)
+    /// Whether another row says the same, but for its time and session.
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.server, self.kind, &self.what, &self.verdict)
+            == (&other.server, other.kind, &other.what, &other.verdict)
             && (&self.detail, &self.rule, &self.change, &self.input)
                 == (&other.detail, &other.rule, &other.change, &other.input)
     }
 }
 
-/// Neighbours that say the same, as the first of them and how often.
+/// Rows that say the same, as the first of them and how often: all of a list, or only neighbours where `keeps_order`.
 #[must_use]
-pub fn counted(rows: Vec<Row>) -> Vec<Row> {
+pub fn counted(rows: Vec<Row>, keeps_order: bool) -> Vec<Row> {
     let mut counted: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
-        match counted.last_mut() {
-            Some(last) if last.is_same(&row) => last.times += row.times,
-            _ => counted.push(row),
+        let from = if keeps_order { counted.len().saturating_sub(1) } else { 0 };
+        match counted.iter_mut().skip(from).find(|known| known.is_same(&row)) {
+            Some(known) => known.times += row.times,
+            None => counted.push(row),
         }
     }
     counted

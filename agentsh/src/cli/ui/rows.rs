@@ -31,7 +31,7 @@ pub struct Making<'a> {
 
 impl Making<'_> {
     pub fn rows(&self, records: &[Record]) -> Vec<Row> {
-        counted(records.iter().map(|record| self.row(record)).collect())
+        counted(records.iter().map(|record| self.row(record)).collect(), !self.names_session)
     }
 
     fn row(&self, record: &Record) -> Row {

@@ -275,13 +275,14 @@ fn stripped(tally: &SessionTally) -> Vec<(String, Vec<String>)> {
     sections
 }
 
-/// When a session started: local time, and how long ago that is where it is less than a day.
+/// When a session started, in local time: the day, or how long ago it was where that is less than a day.
 pub(super) fn started(time: Timestamp) -> String {
-    let shown = local(time).strftime("%Y-%m-%d %H:%M:%S").to_string();
-    match Timestamp::now().as_second().saturating_sub(time.as_second()) {
-        ..0 | 86_400.. => shown,
-        age @ 0..60 => format!("{shown} ({age} s ago)"),
-        age @ 60..3_600 => format!("{shown} ({} min ago)", age / 60),
-        age => format!("{shown} ({} h ago)", age / 3_600),
-    }
+    let shown = local(time);
+    let age = match Timestamp::now().as_second().saturating_sub(time.as_second()) {
+        ..0 | 86_400.. => return shown.strftime("%Y-%m-%d %H:%M").to_string(),
+        age @ 0..60 => format!("{age} s"),
+        age @ 60..3_600 => format!("{} min", age / 60),
+        age => format!("{} h", age / 3_600),
+    };
+    format!("{}, {age} ago", shown.strftime("%H:%M:%S"))
 }

@@ -65,7 +65,7 @@ fn what_cannot_be_wrapped_says_why() {
     let changed = client.wrapped(text, Path::new(HERE), "agentsh").unwrap();
     assert_eq!(changed.text, text);
     assert_eq!(changed.left.len(), 3);
-    assert!(changed.left[0].1.contains("behind a URL"), "{changed:?}");
+    assert!(changed.left[0].1.contains("a remote server"), "{changed:?}");
     for (text, message) in [
         ("[]", "not a JSON object"),
         ("{\"mcpServers\": 1}", "is not an object"),

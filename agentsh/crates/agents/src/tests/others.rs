@@ -207,7 +207,7 @@ fn a_projects_server_does_not_get_what_its_user_did_not_agree_to() {
     world.write(&path, r#"{"mcpServers": {"a": {"command": "x", "args": ["$SECRET", "${SECRET}"]}, "web": {"url": "https://x"}}}"#);
     let launch = world.adapt(kind("gemini"), &["gemini"]);
     assert!(!args(&launch, "a").concat().contains("s3cret"), "{launch:?}");
-    assert!(reason(&launch, "web").contains("behind a URL"));
+    assert!(reason(&launch, "web").contains("a remote server"));
     world.agreed.insert(crate::agreement::key(&path, &std::fs::read_to_string(&path).unwrap()));
     let launch = world.adapt(kind("gemini"), &["gemini"]);
     assert!(args(&launch, "a").concat().contains("s3cret"), "{launch:?}");
