@@ -54,7 +54,7 @@ fn what_is_too_much_or_too_deep_or_behind_a_link_is_not_skipped() {
         place.write(".claude/agents/zz/z.md", EVIL);
         let outcome = as_claude(&place, LOOK);
         assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
-        assert!(outcome.stderr.contains("nothing of") && outcome.stderr.contains("more than"), "{outcome}");
+        assert!(outcome.stderr.contains("is not passed to Claude Code") && outcome.stderr.contains("more than"), "{outcome}");
     }
 }
 
@@ -106,7 +106,7 @@ fn what_cannot_be_looked_into_is_hidden() {
         let outcome = as_claude(&place, &format!("chmod -R 755 .claude/agents; {LOOK}"));
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(!outcome.stdout.contains("e.md"), "{mode:?} {outcome}");
-        assert!(outcome.stderr.contains("nothing of"), "{outcome}");
+        assert!(outcome.stderr.contains("is not passed to Claude Code"), "{outcome}");
     }
 }
 

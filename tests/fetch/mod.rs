@@ -246,7 +246,7 @@ fn what_goes_wrong_is_said_and_a_changed_store_is_refused() {
     std::fs::write(&entry, text.replace("'one'", "'evil'")).unwrap();
     start(&place, "g", &["greeter"], &[]).refused(&["is not what was fetched"]);
     registry.stop();
-    start(&place, "d", &["another"], &[]).refused(&["cannot be reached"]);
+    start(&place, "d", &["another"], &[]).refused(&["cannot reach the registry"]);
 }
 
 /// The record says why a build ended, and the user which line decides.
@@ -344,7 +344,7 @@ fn a_profile_is_for_the_package_and_not_for_the_name() {
     // Without `--no-install` the project does not count, and the registry has no such version.
     let local = start(&place, "local", &["--no-install", "tavily-mcp@9.0.0"], &key);
     assert_eq!(*local.said(), "nothing");
-    assert!(local.errors.contains("lies in the project"), "{}", local.errors);
+    assert!(local.errors.contains("is in the project"), "{}", local.errors);
     let answer = explain("local");
-    assert!(answer.starts_with("denied: ") && answer.contains("lies in the project"), "{answer}");
+    assert!(answer.starts_with("denied: ") && answer.contains("is in the project"), "{answer}");
 }

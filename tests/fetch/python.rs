@@ -108,7 +108,7 @@ fn what_goes_wrong_is_said() {
     std::fs::write(&module, text.replace("'one'", "'evil'")).unwrap();
     launch(&place, "g", &["uvx", "greeter-server"], &[]).refused(&["is not what was fetched"]);
     registry.stop();
-    launch(&place, "c", &["uvx", "another"], &[]).refused(&["cannot be reached"]);
+    launch(&place, "c", &["uvx", "another"], &[]).refused(&["cannot reach the registry"]);
 }
 
 /// The variables of uv name the index before pip's configuration does.

@@ -161,7 +161,7 @@ fn an_authorization_server_that_is_away_is_told() {
     authority.state().expire();
     authority.state().token_reply = Some(|| Reply::status(503));
     let answer = peer.call("read", json!({}));
-    assert!(answer["error"]["message"].as_str().unwrap().contains("cannot be renewed now"), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("cannot renew its login"), "{answer}");
     authority.state().token_reply = None;
     assert_eq!(peer.text("read", json!({})), "from afar");
 }

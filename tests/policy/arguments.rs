@@ -11,7 +11,7 @@ const POLICY: &str = "version: 1\nsandbox: {mcp: {max_argument_bytes: 100}}\n";
 fn refused(answer: &Value) {
     let message = answer["error"]["message"].as_str().unwrap_or_default();
     let words =
-        ["the argument 'text' has 202 bytes, of 100 that may be", "policy.yaml:2", "max_argument_bytes"];
+        ["the argument 'text' has 202 bytes; the maximum is 100", "policy.yaml:2", "max_argument_bytes"];
     for word in words {
         assert!(message.contains(word), "no {word:?} in {answer}");
     }

@@ -197,7 +197,7 @@ fn files_that_were_granted_are_granted_again() {
             "- \"~/notes\"  # granted by ",
             "- \".\"  # granted by built-in:default",
             "- \"~/data/private\"  # denied by ",
-            "# agent: unmask: \".envrc\"  # lifted by ",
+            "# agent: unmask: \".envrc\"  # allowed by ",
             "# agent: read: \"~/other/c\"  # requested with `agentsh why`: no rule named it",
             "# agent: read: \"~/.ssh/id\"  # requested with `agentsh why`: `~/.ssh` is never visible: SSH keys",
         ] {

@@ -87,7 +87,7 @@ fn check_says_what_the_first_run_would_leave_out() {
     );
     let answer = policy(&place, &["check", "a.yaml"]);
     for line in [
-        "warning: a.yaml:4 (agent.filesystem.read[0]): `~/.ssh` opens nothing: `~/.ssh` is never visible: SSH keys",
+        "warning: a.yaml:4 (agent.filesystem.read[0]): `~/.ssh` grants nothing: `~/.ssh` is never visible: SSH keys",
         "warning: a.yaml:5 (agent.filesystem.read[1]): `~/gone` does not exist here, so it grants nothing",
     ] {
         assert!(answer.contains(line), "{answer}");
@@ -103,8 +103,8 @@ fn check_says_what_the_first_run_would_leave_out() {
     );
     let answer = policy(&place, &["check", "c.yaml"]);
     for (at, text) in [
-        ("3 (agent.filesystem.write[0])", "`~/.ssh/**` opens nothing: `~/.ssh` is never visible: SSH keys"),
-        ("3 (agent.filesystem.write[2])", "`~/gone/*/x` opens nothing: ROOT/home/gone does not exist here"),
+        ("3 (agent.filesystem.write[0])", "`~/.ssh/**` grants nothing: `~/.ssh` is never visible: SSH keys"),
+        ("3 (agent.filesystem.write[2])", "`~/gone/*/x` grants nothing: ROOT/home/gone does not exist here"),
         (
             "5 (agent.exec.allow[0])",
             "`/nosuch/program` allows nothing to run: /nosuch/program does not exist here",

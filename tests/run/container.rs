@@ -94,7 +94,7 @@ fn hook_files_are_as_they_were_afterwards() {
     assert_eq!(std::fs::read_to_string(place.project.join(".git/config")).unwrap(), before, "{outcome}");
     assert!(!place.project.join(".vscode/tasks.json").exists(), "{outcome}");
     assert_eq!(std::fs::read_to_string(place.project.join("work")).unwrap(), "ok\n");
-    assert!(outcome.stderr.contains("is as it was"), "{outcome}");
+    assert!(outcome.stderr.contains("restored "), "{outcome}");
     assert!(!place.events("guard_changed").is_empty());
 }
 

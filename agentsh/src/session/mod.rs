@@ -372,7 +372,7 @@ impl Session {
     fn report_policy(&self) {
         if let Some(found) = &self.facts.policy.organisation {
             let (state, detail) = match &found.refused {
-                Some(why) => (BundleState::Refused, format!("another one was refused: {why}")),
+                Some(why) => (BundleState::Refused, format!("a newer one was refused: {why}")),
                 None if found.is_expired => (
                     BundleState::Expired,
                     format!("its time was over at {}; it stays in force", found.expires),

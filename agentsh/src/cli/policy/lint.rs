@@ -69,7 +69,7 @@ fn process(
             }
             let answer = policy.ask(from, &question(value.to_owned()), context);
             if !answer.allow {
-                warn(&entry.rule, format!("`{}` opens nothing: {}", entry.value, answer.text));
+                warn(&entry.rule, format!("`{}` grants nothing: {}", entry.value, answer.text));
             } else if !place::resolve(value, context).exists() {
                 let text = format!("`{}` does not exist here, so it grants nothing", entry.value);
                 warn(&entry.rule, text);
