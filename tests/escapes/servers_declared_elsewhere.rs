@@ -54,7 +54,10 @@ fn what_is_too_much_or_too_deep_or_behind_a_link_is_not_skipped() {
         place.write(".claude/agents/zz/z.md", EVIL);
         let outcome = as_claude(&place, LOOK);
         assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
-        assert!(outcome.stderr.contains("is not passed to Claude Code") && outcome.stderr.contains("more than"), "{outcome}");
+        assert!(
+            outcome.stderr.contains("is not passed to Claude Code") && outcome.stderr.contains("more than"),
+            "{outcome}"
+        );
     }
 }
 

@@ -92,7 +92,8 @@ fn check_says_what_the_first_run_would_leave_out() {
     ] {
         assert!(answer.contains(line), "{answer}");
     }
-    let pattern = "warning: a.yaml:7 (agent.filesystem.read[3]): `~/gone/**` does not exist here, so it grants nothing";
+    let pattern =
+        "warning: a.yaml:7 (agent.filesystem.read[3]): `~/gone/**` does not exist here, so it grants nothing";
     assert!(answer.contains(pattern), "{answer}");
     assert!(!answer.contains("~/here") && answer.matches("warning").count() == 3, "{answer}");
     place.write(

@@ -232,5 +232,7 @@ fn the_sandbox_of_claude_code_itself_is_switched_off() {
     let outcome = run(&[]);
     assert!(outcome.stdout.contains("--settings={\"sandbox\":{\"enabled\":false}}"), "{outcome}");
     assert!(outcome.stderr.contains("own sandbox is off"), "{outcome}");
-    assert!(run(&["--settings", "{\"sandbox\":{\"enabled\":true}}"]).stderr.contains("remove `sandbox` from"));
+    assert!(
+        run(&["--settings", "{\"sandbox\":{\"enabled\":true}}"]).stderr.contains("remove `sandbox` from")
+    );
 }

@@ -634,7 +634,7 @@ fn kept_discarded_and_named() {
     assert_eq!(review(&place, &["--apply", "--discard"]).code, 2, "one of both");
     // A run that changes nothing leaves nothing.
     let quiet = run(&place, "cat file").expect_code(0);
-    assert!(quiet.stderr.contains("nothing was changed"), "{quiet}");
+    assert!(quiet.stderr.contains("no changes in the project"), "{quiet}");
     assert!(place.listed(&["review", "--list", "--json"]).is_empty());
 }
 

@@ -147,7 +147,7 @@ fn configured_servers_are_started_and_scanned() {
         scan(&place, &["servers", "--server", "none"]).expect_code(2);
         config(json!({"gone": {"command": place.home.join("missing")}}));
         let gone = scan(&place, &["servers"]).expect_code(2);
-        assert!(gone.stdout.contains("gone: cannot be looked at"), "{gone}");
+        assert!(gone.stdout.contains("cannot scan gone: "), "{gone}");
     }
 }
 

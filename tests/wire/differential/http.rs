@@ -415,7 +415,9 @@ fn compare(through: Through, all: &[Carried]) {
     assert!(wrong.is_empty(), "{through:?}: {} of {} differ\n{}", wrong.len(), all.len(), wrong.join("\n\n"));
 }
 
-/// A call reaches the server as often as directly: nobody does a thing twice. A lost session is begun anew, and the call with it.
+/// No call reaches the server more often than directly: nobody does a thing twice. A lost session is begun anew, and the call with
+/// it. A call that never arrives has no result, which [`differ`] finds: on a connection that the server is closing both ways of
+/// ending are right.
 fn delivered_otherwise(all: &[Carried], servers: &[HttpServer; 2]) -> Option<String> {
     let counts = servers.each_ref().map(|server| {
         let mut counts = vec![[0_usize; 2]; all.len()];
@@ -429,7 +431,7 @@ fn delivered_otherwise(all: &[Carried], servers: &[HttpServer; 2]) -> Option<Str
     let wrong: Vec<String> = all
         .filter(|(at, place, carried)| {
             let is_lost = carried.ways[*place].status == 404;
-            counts[0][*at][*place] != counts[1][*at][*place] - usize::from(is_lost)
+            counts[1][*at][*place] > counts[0][*at][*place] + usize::from(is_lost)
         })
         .map(|(at, place, carried)| {
             format!(
