@@ -67,7 +67,9 @@ fn explain_says_what_the_wire_would() {
     assert!(ask("echo", r#"{"text":"short"}"#).contains("allowed"), "{}", ask("echo", r#"{"text":"short"}"#));
     let long = ask("echo", r#"{"text":"a text of more than twenty bytes"}"#);
     assert!(
-        long.contains("denied") && long.contains("has 34 bytes, of 20") && long.ends_with("exit 1"),
+        long.contains("denied")
+            && long.contains("has 34 bytes; the maximum is 20")
+            && long.ends_with("exit 1"),
         "{long}"
     );
     let never = ask("drop", "{}");

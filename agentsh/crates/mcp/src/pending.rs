@@ -15,6 +15,9 @@ const MAX_CLOSED: usize = 4096;
 /// As much of a method's name as events and errors show.
 const MAX_METHOD: usize = 256;
 
+/// Methods of the protocol that bring content in.
+const OF_PROTOCOL: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
+
 /// Has no answer until it ends.
 pub const SUBSCRIPTION: &str = "subscriptions/listen";
 
@@ -157,7 +160,12 @@ impl Pending {
     /// Whether this is the id of a request of the protocol, each of which is answered with an object.
     pub fn wants_object(&self, key: &Key) -> bool {
         let entry = self.find(key).and_then(|key| self.open.get(&key));
-        entry.is_some_and(|entry| !matches!(entry.kind, Kind::OwnList | Kind::OwnOffer | Kind::Other))
+        entry.is_some_and(|entry| match &entry.kind {
+            Kind::OwnList | Kind::OwnOffer | Kind::Other => false,
+            // Methods of others are answered with anything.
+            Kind::Content(method) => OF_PROTOCOL.contains(&&**method),
+            _ => true,
+        })
     }
 
     /// Drops interest in all requests but those that somebody waits for.

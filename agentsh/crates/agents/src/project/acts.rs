@@ -156,7 +156,7 @@ mod tests {
             "sets variables: A_KEY",
             "'apiKeyHelper'",
             "'enableAllProjectMcpServers'",
-            "without asking: Bash(*)",
+            "without a question: Bash(*)",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }

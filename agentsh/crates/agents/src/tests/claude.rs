@@ -147,7 +147,7 @@ fn subcommands_get_no_options_and_bridges_in_the_usual_place() {
         assert_eq!(replacement(&launch, &world.project(".mcp.json")), b"{\n  \"mcpServers\": {}\n}");
         let state = json_of(injected(&launch, ".claude.json"));
         assert_eq!(state["mcpServers"]["l"]["command"], "/run/agentsh/agentsh");
-        assert!(launch.notes.iter().any(|note| note.contains("thrown away")));
+        assert!(launch.notes.iter().any(|note| note.contains("discarded")));
     }
     let launch = adapt(&world, &["claude", "agents", "--json"]);
     assert_eq!(launch.argv, ["claude", "agents", OURS[0], OURS[1], "--json"]);
@@ -193,7 +193,7 @@ fn the_project_does_not_get_the_agents_credentials() {
     let text = std::fs::read_to_string(world.project(".mcp.json")).unwrap();
     world.agreed.insert(agreement::key(&world.project(".mcp.json"), &text));
     let launch = adapt(&world, &["claude"]);
-    assert!(told(&launch, "given: GITHUB_TOKEN"), "{:?}", launch.notes);
+    assert!(told(&launch, "gets: GITHUB_TOKEN"), "{:?}", launch.notes);
     assert!(reason(&launch, "thief").contains("ANTHROPIC_API_KEY"));
     assert!(!format!("{launch:?}").contains("sk-secret"));
 }
@@ -216,7 +216,7 @@ fn only_the_users_own_remote_servers_are_asked() {
     let launch = adapt(&world, &["claude"]);
     assert_eq!(names(&launch), ["api", "events"], "the user's own");
     assert!(reason(&launch, "shadow").contains("came with the project"));
-    assert!(reason(&launch, "w").contains("does not speak"));
+    assert!(reason(&launch, "w").contains("does not support"));
     // What does not run at all needs no word about how it runs.
     assert!(!launch.notes.iter().any(|note| note.contains("not approved")), "{:?}", launch.notes);
     let shown = list(&launch).to_string();
@@ -451,5 +451,8 @@ fn what_it_is_told_does_not_go_to_subcommands() {
     assert!(told(&["claude", "-p", "hello"]).contains("--append-system-prompt=HERE"));
     assert!(!told(&["claude", "mcp", "list"]).contains("HERE"));
     let file = world.adapt(claude_code(), &["claude", "--append-system-prompt-file", "f"]);
-    assert!(!file.argv.join(" ").contains("HERE") && file.notes.iter().any(|note| note.contains("not told")));
+    assert!(
+        !file.argv.join(" ").contains("HERE")
+            && file.notes.iter().any(|note| note.contains("gets no briefing"))
+    );
 }

@@ -3,8 +3,6 @@
 
 use memchr::memmem;
 
-use super::walk::Walk;
-
 /// What begins like this is compressed or encrypted.
 const SIGNS: [&[u8]; 8] = [
     b"PK\x03\x04",
@@ -21,7 +19,7 @@ const MAX_PREFIX: usize = 4;
 /// A digest has no more bytes, and may begin as a zlib stream does.
 const LONGEST_DIGEST: usize = 64;
 
-pub(super) fn look(bytes: &[u8], walk: &mut Walk<'_>) {
+pub(super) fn is_packed(bytes: &[u8]) -> bool {
     let begins = |at: usize| {
         let bytes = &bytes[at..];
         // Three letters are a word; this one is followed by the size of a block, and by the digits of pi.
@@ -29,9 +27,7 @@ pub(super) fn look(bytes: &[u8], walk: &mut Walk<'_>) {
         SIGNS.iter().any(|sign| bytes.starts_with(sign) && (*sign != b"BZh" || is_bzip2()))
     };
     let is_document = || bytes.starts_with(b"%PDF-") && memmem::find(bytes, b"/FlateDecode").is_some();
-    if (0..MAX_PREFIX.min(bytes.len())).any(begins) || is_document() {
-        walk.saw_packed();
-    }
+    (0..MAX_PREFIX.min(bytes.len())).any(begins) || is_document()
 }
 
 /// Whether bytes of an encoding are a zlib stream, from their first one on. It has a sign of two bytes.

@@ -9,7 +9,13 @@ use super::{
     base85, encoded_words, escapes, hidden, interspersed, morse, numbers, packed, radix, rearranged,
 };
 
-const DECODERS: Decoders = Decoders { of_text: expand, of_bytes: packed::look };
+const DECODERS: Decoders = Decoders { of_text: expand, of_bytes: look };
+
+fn look(bytes: &[u8], walk: &mut Walk<'_>) {
+    if packed::is_packed(bytes) {
+        walk.saw_packed();
+    }
+}
 
 /// Gives `sink` the text as it stands, then every text that decodes from it.
 ///
