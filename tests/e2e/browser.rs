@@ -38,7 +38,9 @@ fn server() -> HttpServer {
         match (asked.rpc().as_str(), message["params"]["name"].as_str()) {
             ("tools/list", _) => {
                 let tool = |name| json!({"name": name, "inputSchema": {"type": "object"}});
-                Reply::json(answer(json!({"tools": ["echo", "slow", "change"].map(tool)})))
+                Reply::json(answer(
+                    json!({"tools": Value::from(["echo", "slow", "change"].map(tool).to_vec())}),
+                ))
             }
             ("tools/call", Some("echo")) => Reply::json(text(&message["params"]["arguments"]["text"])),
             ("tools/call", Some("slow")) => {
