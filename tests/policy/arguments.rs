@@ -79,5 +79,5 @@ fn explain_says_what_the_wire_would() {
     );
     let asks = ask("send", r#"{"to":"evil"}"#);
     assert!(asks.contains("allowed") && asks.contains("a person is asked first"), "{asks}");
-    assert!(ask("echo", "{").contains("--arguments is no JSON"));
+    assert!(ask("echo", "{").contains("--arguments is not JSON"));
 }
