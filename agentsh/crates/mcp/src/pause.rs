@@ -1,4 +1,4 @@
-//! URL of a remote server may end the stream of an answer before the answer, and ask to be asked again later. Whoever serves a
+//! A remote server may end the stream of an answer before the answer, and ask to be asked again later. Whoever serves a
 //! client over HTTP in turn passes that on; everybody else waits.
 
 use std::rc::Rc;

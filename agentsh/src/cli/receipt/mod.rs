@@ -115,7 +115,7 @@ async fn answer(
 /// The receipt of a session that has ended.
 ///
 /// # Errors
-/// When its record is not whole, when it has no commit, or cannot use the key.
+/// When its record is not whole, when it has no commit, or when the key cannot be used.
 pub async fn of_session(
     state: &Path,
     session: &str,

@@ -1,4 +1,4 @@
-//! What happens to secrets and of what is personal in a text. The record has the kind, the place and a keyed hash by which
+//! What happens to secrets and personal data in a text. The record has the kind, the place and a keyed hash by which
 //! the same value is known again within a session; never the value.
 
 use std::collections::BTreeMap;
