@@ -258,7 +258,9 @@ impl std::fmt::Debug for Content {
     }
 }
 
-fn outcome_of(action: OnFlow) -> Outcome {
+/// What a policy says about a flow, as a verdict has it.
+#[must_use]
+pub fn outcome_of(action: OnFlow) -> Outcome {
     match action {
         OnFlow::Allow => Outcome::Allow,
         OnFlow::Alert => Outcome::Alert,

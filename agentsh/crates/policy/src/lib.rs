@@ -100,7 +100,7 @@ pub use sections::llm::{
     Budget, Credentials, LlmPolicy, OnLeak, OnSecret as OnModelSecret, Price, Sentences, dollars,
 };
 pub use sections::rules::{CallRule, Condition, Place, RuleAction, Test};
-pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy};
+pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy, kind_word};
 pub use sections::ssh::{SshAccess, SshHost};
 pub use sections::telemetry::{EventWebhook, OtlpProtocol, TelemetryPolicy};
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentsh_content::content::outcome_of;
 use agentsh_content::content_scan::ContentScan;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use crate::dlp::taint::Leaves;
 use crate::dlp::{forbidden, text::Limits};
 use crate::guard::{Decision, Guard, Outcome, Reason, SubjectKind};
 use crate::json::{self as strict, Json};
-use crate::policy::{self, Inspected, OnFlow, OnModelSecret, PERSONAL, Policy};
+use crate::policy::{self, Inspected, OnModelSecret, PERSONAL, Policy, kind_word};
 use crate::scan;
 use crate::store::escape;
 use crate::types::{RuleRef, ServerId};
@@ -70,7 +71,7 @@ impl Of {
 }
 
 /// One thing that was found.
-struct Found {
+struct ContentFinding {
     /// As `inspect` calls it; other checks by the key of the policy.
     finding: &'static str,
     what: String,
@@ -139,7 +140,7 @@ fn read(file: &Path) -> io::Result<String> {
 }
 
 /// What the checks of a session say that need nothing but the policy and the text.
-fn look(policy: &Policy, subject: Of, message: &Json<'_>) -> Vec<Found> {
+fn look(policy: &Policy, subject: Of, message: &Json<'_>) -> Vec<ContentFinding> {
     let matter = match subject {
         Of::Definitions => SubjectKind::Definition { name: "text", hash: "", definition: message },
         Of::Results => SubjectKind::Result { tool: "text", answer: message },
@@ -161,16 +162,16 @@ fn look(policy: &Policy, subject: Of, message: &Json<'_>) -> Vec<Found> {
     found
 }
 
-fn of_checks(subject: Of, decision: &Decision) -> Vec<Found> {
+fn of_checks(subject: Of, decision: &Decision) -> Vec<ContentFinding> {
     let finding = |found: &crate::guard::Finding| match found.verdict.reason {
-        Reason::SecretFound if PERSONAL.iter().any(|kind| detector(kind) == found.detector) => "personal",
+        Reason::SecretFound if PERSONAL.iter().any(|kind| kind_word(kind) == found.detector) => "personal",
         Reason::SecretFound => "secret",
         Reason::ContentSuspicious if subject == Of::Arguments => "command",
         Reason::ContentSuspicious => "injection",
         Reason::TextCleaned => "hidden text",
         _ => "other rules",
     };
-    let found = decision.findings.iter().map(|found| Found {
+    let found = decision.findings.iter().map(|found| ContentFinding {
         finding: finding(found),
         what: found.what.clone(),
         severity: found.severity.as_str(),
@@ -181,34 +182,23 @@ fn of_checks(subject: Of, decision: &Decision) -> Vec<Found> {
     found.collect()
 }
 
-/// How the record writes a kind of secret.
-fn detector(kind: &str) -> String {
-    kind.to_lowercase().replace(' ', "-")
-}
-
 /// A host that arguments name and that is not listed.
-fn place(policy: &Policy, arguments: &Json<'_>) -> Option<Found> {
+fn place(policy: &Policy, arguments: &Json<'_>) -> Option<ContentFinding> {
     let exfiltration = &policy.mcp.exfiltration;
     let allowed = exfiltration.allowed_domains.as_ref().filter(|_| exfiltration.enabled)?;
     let named = forbidden(&Leaves::of_call("text", arguments), &allowed.value, &Limits::default())?;
-    let outcome = match exfiltration.in_run() {
-        OnFlow::Allow => Outcome::Allow,
-        OnFlow::Alert => Outcome::Alert,
-        OnFlow::Ask => Outcome::Ask,
-        OnFlow::Block => Outcome::Block,
-    };
-    Some(Found {
+    Some(ContentFinding {
         finding: "copy",
         what: format!("it names '{}', which is not listed", escape::line(&named.host)),
         severity: "high",
         pointer: named.pointer,
-        outcome,
+        outcome: outcome_of(exfiltration.in_run()),
         rule: allowed.rule.clone(),
     })
 }
 
 /// Secrets in a request to the model.
-fn asked(policy: &Policy, message: &Json<'_>) -> Vec<Found> {
+fn asked(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
     let (found, _) = scan::scan_secrets(message, &|_| false, &|_| true);
     let shown = found.into_iter().filter_map(|found| {
         let is_personal = PERSONAL.contains(&found.kind);
@@ -219,7 +209,7 @@ fn asked(policy: &Policy, message: &Json<'_>) -> Vec<Found> {
             OnModelSecret::Block => Outcome::Block,
         };
         let written = policy.llm.secret_kinds.get(found.kind).or(policy.llm.secrets.as_ref());
-        Some(Found {
+        Some(ContentFinding {
             finding: if is_personal { "personal" } else { "secret" },
             what: format!("it holds something of the kind {}", found.kind),
             severity: if is_personal { "low" } else { "high" },
@@ -247,7 +237,13 @@ fn unjudged(subject: Of, finding: &str, policy: &Policy) -> Option<&'static str>
     }
 }
 
-fn whole(subject: Of, outcome: Outcome, cells: &[Inspected], found: &[Found], policy: &Policy) -> Value {
+fn whole(
+    subject: Of,
+    outcome: Outcome,
+    cells: &[Inspected],
+    found: &[ContentFinding],
+    policy: &Policy,
+) -> Value {
     let checks = cells.iter().map(|cell| {
         let keys = cell.decided.iter().map(|line| {
             let value = Some(&line.value).filter(|value| !value.is_empty());
@@ -274,7 +270,7 @@ fn print(
     subject: Of,
     outcome: Outcome,
     cells: &[Inspected],
-    found: &[Found],
+    found: &[ContentFinding],
     policy: &Policy,
     out: &mut dyn Write,
 ) -> io::Result<()> {

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use agentsh_base::json::Json;
 use agentsh_base::types::RuleRef;
 use agentsh_guard::{Finding, Outcome, Reason, Severity, Subject, Verdict};
-use agentsh_policy::{CREDENTIALS, CustomSecret, OnSecret, Ruled, SecretPolicy};
+use agentsh_policy::{CREDENTIALS, CustomSecret, OnSecret, Ruled, SecretPolicy, kind_word};
 
 use agentsh_scan::{Channel, Scan};
 
@@ -151,7 +151,7 @@ fn finding(subject: &Subject<'_>, kind: &str, seen: Seen, text: &Text<'_>) -> Fi
     Finding {
         verdict: Verdict::new(outcome, Reason::SecretFound, seen.rule),
         category: Some("secret".to_owned()),
-        detector: kind.to_lowercase().replace(' ', "-"),
+        detector: kind_word(kind),
         severity: if is_credential { Severity::High } else { Severity::Low },
         source: Some(super::source(subject)),
         destination: None,

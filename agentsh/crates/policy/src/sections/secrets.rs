@@ -184,7 +184,7 @@ impl Section<McpPolicy> for Secrets {
             for (name, here) in names.all() {
                 let kind = name.to_uppercase().replace(['-', '_'], " ");
                 if !known().any(|known| known == kind) {
-                    let words: Vec<String> = known().map(word).collect();
+                    let words: Vec<String> = known().map(kind_word).collect();
                     let words: Vec<&str> = words.iter().map(String::as_str).collect();
                     let help = format!("write {}", one_of(&words));
                     reader.problem(&here, format!("'{name}' is not a kind of secret"), Some(help));
@@ -245,7 +245,7 @@ impl Section<McpPolicy> for Secrets {
             lines.add(&format!("{name}.{key}"), value.as_str(), rule);
         }
         for (kind, action) in &secrets.kinds {
-            lines.add(&format!("{name}.kinds.{}", word(kind)), action.value.as_str(), &action.rule);
+            lines.add(&format!("{name}.kinds.{}", kind_word(kind)), action.value.as_str(), &action.rule);
         }
         lines.list(&format!("{name}.custom"), &secrets.custom, |custom| {
             format!("{} {} /{}/", custom.action.as_str(), custom.kind, custom.pattern.0.as_str())
@@ -258,8 +258,9 @@ pub fn known() -> impl Iterator<Item = &'static str> {
     PERSONAL.into_iter().chain(CREDENTIALS)
 }
 
-/// As a policy writes it.
-fn word(kind: &str) -> String {
+/// A kind of secret as policies and the record write it: `credit-card`.
+#[must_use]
+pub fn kind_word(kind: &str) -> String {
     kind.to_lowercase().replace(' ', "-")
 }
 
