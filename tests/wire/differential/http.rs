@@ -27,7 +27,7 @@ const JSON: &str = "application/json";
 
 /// How one call is answered.
 #[derive(Clone, Debug)]
-struct Way {
+struct Delivery {
     status: u16,
     kind: &'static str,
     end: End,
@@ -44,14 +44,14 @@ struct Way {
 #[derive(Clone, Debug)]
 struct Carried {
     recording: Recording,
-    ways: [Way; 2],
+    ways: [Delivery; 2],
     /// Of each line.
     places: Vec<usize>,
 }
 
 impl Carried {
     fn new(recording: Recording, kind: &'static str) -> Self {
-        let way = Way {
+        let way = Delivery {
             status: 200,
             kind,
             end: End::Whole,
@@ -79,7 +79,7 @@ impl Carried {
     }
 
     fn events(&self, place: usize) -> Vec<String> {
-        let Way { spelling, pause, .. } = self.ways[place];
+        let Delivery { spelling, pause, .. } = self.ways[place];
         let number = self.recording.number();
         let each = self.lines(place).map(|line| match spelling {
             1 => format!("event: message\r\ndata:{line}\r\n\r\n"),

@@ -318,12 +318,7 @@ fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -
             plain(host, port, Reason::UdpNotAllowed, super::egress_context::ONLY_RESOLVER)
         }
         KernelReason::Protocol => plain(host, port, Reason::ProtocolNotAllowed, "neither TCP nor UDP"),
-        KernelReason::Listener => plain(
-            "listener".to_owned(),
-            0,
-            Reason::NotRedirected,
-            "a connection to the listener itself, which nothing redirected",
-        ),
+        KernelReason::Listener => *judge::not_redirected(),
         KernelReason::Unknown => {
             plain(host, port, Reason::SandboxUnknown, "a control group that nobody described")
         }

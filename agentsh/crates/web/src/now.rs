@@ -46,8 +46,8 @@ pub struct Sessions {
     pub sessions: Vec<Listed>,
     /// The form that searches, and what was searched for. None: the list has no search.
     pub search: Option<String>,
-    /// Sessions of `agentsh demo` that are left out.
-    pub hidden: u64,
+    /// Sessions of `agentsh demo` are left out.
+    pub hides_demo: bool,
     pub first: Option<Href>,
     pub older: Option<Href>,
 }
@@ -69,7 +69,7 @@ pub fn sessions(frame: &Frame, sessions: &Sessions) -> String {
                 html.element("button", &[("type", "submit")], |html| html.text("Search"));
             });
         }
-        if sessions.hidden > 0 {
+        if sessions.hides_demo {
             html.element("p", &[], |html| {
                 html.link(&Href::to(&["sessions"]).with("q", "demo"), "Show the sessions of `agentsh demo`");
             });

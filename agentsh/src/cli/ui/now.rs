@@ -42,7 +42,7 @@ pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
         let listed = reader.list_sessions(None, RUNNING).await?;
         let of = |one: &&ListedSession| runs.contains(&one.first.session);
         page.running = listed.iter().filter(of).map(|one| line(&app, one)).collect();
-        let (demo, own): (Vec<_>, Vec<_>) = listed.iter().partition(|one| verb(one) == DEMO);
+        let (demo, own): (Vec<_>, Vec<_>) = listed.iter().partition(|one| beginning(one).0 == DEMO);
         page.last = own.iter().take(LAST).map(|one| line(&app, one)).collect();
         let demo = demo.iter().map(|one| one.first.session).collect();
         page.refused = refused(&app, &mut reader, &demo).await?;
@@ -73,18 +73,17 @@ async fn refused(
     Ok(rows)
 }
 
-fn verb(listed: &ListedSession) -> &str {
+/// What a session was begun as: the verb, the command and the project. Empty where its first event says nothing of that.
+fn beginning(listed: &ListedSession) -> (&str, &[String], &str) {
     match &listed.first.event {
-        Some(Event::SessionStarted { verb, .. }) => verb,
-        _ => "",
+        Some(Event::SessionStarted { verb, agent, project, .. }) => (verb, agent, project),
+        _ => ("", &[], ""),
     }
 }
 
 /// Whether a session is shown to who searches for a text; sessions of the demo only where it says so.
 fn is_meant(listed: &ListedSession, text: &str) -> bool {
-    let Some(Event::SessionStarted { verb, agent, project, .. }) = &listed.first.event else {
-        return text.is_empty();
-    };
+    let (verb, agent, project) = beginning(listed);
     let has = |value: &str| value.to_lowercase().contains(text);
     match text {
         "" => verb != DEMO,
@@ -93,12 +92,7 @@ fn is_meant(listed: &ListedSession, text: &str) -> bool {
 }
 
 fn line(app: &App, listed: &ListedSession) -> Listed {
-    let (verb, agent, project) = match &listed.first.event {
-        Some(Event::SessionStarted { verb, agent, project, .. }) => {
-            (verb.clone(), agent.join(" "), project.clone())
-        }
-        _ => Default::default(),
-    };
+    let (verb, agent, project) = beginning(listed);
     let exit_code = match &listed.last.event {
         Some(Event::SessionEnded { exit_code, .. }) => Some(*exit_code),
         _ => None,
@@ -108,9 +102,9 @@ fn line(app: &App, listed: &ListedSession) -> Listed {
         id: id.to_string(),
         started: started(listed.first.time),
         state: state_word(exit_code, exit_code.is_none() && running::is_running(&app.state_dir, id)),
-        verb,
-        agent,
-        project,
+        verb: verb.to_owned(),
+        agent: agent.join(" "),
+        project: project.to_owned(),
         events: listed.last.seq,
     }
 }
@@ -127,8 +121,13 @@ pub(super) async fn sessions(State(app): State<Arc<App>>, Query(from): Query<Fro
     let text = from.q.trim().to_lowercase();
     let to =
         || if text.is_empty() { Href::to(&["sessions"]) } else { Href::to(&["sessions"]).with("q", &text) };
-    let mut page =
-        Sessions { sessions: Vec::new(), search: Some(from.q.clone()), hidden: 0, first: None, older: None };
+    let mut page = Sessions {
+        sessions: Vec::new(),
+        search: Some(from.q.clone()),
+        hides_demo: false,
+        first: None,
+        older: None,
+    };
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {
         newest = reader.newest().await?;
@@ -140,7 +139,7 @@ pub(super) async fn sessions(State(app): State<Arc<App>>, Query(from): Query<Fro
             before = listed.last().map(|one| one.first.id).or(before);
             for one in listed {
                 let is_meant = is_meant(&one, &text);
-                page.hidden += u64::from(!is_meant && text.is_empty());
+                page.hides_demo |= !is_meant && text.is_empty();
                 found.extend(is_meant.then_some(one));
             }
             if is_end || found.len() > LISTED {

@@ -25,13 +25,13 @@ use super::route::{self, Route};
 use super::{Aggregate, OWN_ID};
 
 /// How long a server may take before the others are answered for without it; what comes later is announced.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// From the start of the proxy on: for the handshake, and for all that a client asks before it takes the proxy for ready. Codex
 /// waits 10 s, Claude Code 30 s, and Codex hears no announcement.
-const HELLO_LIMIT: Duration = Duration::from_secs(5);
-const START_LIMIT: Duration = Duration::from_secs(8);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_secs(8);
 /// What a server has in any case, when others used up that time.
-const START_PATIENCE: Duration = Duration::from_secs(1);
+const START_SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a server that came late before is waited for.
 const LATE_TIMEOUT: Duration = Duration::from_secs(15);
 /// What may wait for one server, in bytes.
@@ -142,10 +142,10 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             late_until: Instant::now() + LATE_TIMEOUT,
         };
         let now = Instant::now();
-        let limit = if what.is_hello() { HELLO_LIMIT } else { START_LIMIT };
-        let is_start = now < self.started + START_LIMIT;
-        let patience = if is_start { START_PATIENCE } else { PATIENCE };
-        let until = (now + patience).max(self.started + limit);
+        let limit = if what.is_hello() { HANDSHAKE_TIMEOUT } else { START_TIMEOUT };
+        let is_start = now < self.started + START_TIMEOUT;
+        let of_server = if is_start { START_SERVER_TIMEOUT } else { SERVER_TIMEOUT };
+        let until = (now + of_server).max(self.started + limit);
         // A subscription has no answer until it ends.
         let deadline = (method != SUBSCRIPTION).then_some(until);
         self.add(&id, method, tree.member("params"), Way::All(gather), deadline);

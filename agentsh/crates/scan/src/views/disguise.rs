@@ -47,7 +47,7 @@ pub(super) static TURNED: Outlines = {
     let mut word = 0;
     while word < TELLING.len() {
         let letters = TELLING[word].as_bytes();
-        let (mut back, mut rotated) = ([0; LONGEST], [0; LONGEST]);
+        let (mut back, mut rotated) = ([0; MAX_WORD_LENGTH], [0; MAX_WORD_LENGTH]);
         let mut at = 0;
         while at < letters.len() {
             back[at] = letters[letters.len() - 1 - at];
@@ -61,7 +61,7 @@ pub(super) static TURNED: Outlines = {
     outlines
 };
 /// Letters of the longest telling word.
-const LONGEST: usize = 12;
+const MAX_WORD_LENGTH: usize = 12;
 
 /// `S Y S T E M   x` as `SYSTEM x`: one character between spaces joins the next, wider spaces stay.
 fn unspaced(text: &str) -> View {

@@ -54,7 +54,7 @@ pub(super) async fn sessions(State(app): Shared, headers: HeaderMap, Query(part)
     let person = app.person(&headers).await?;
     let names = names(&person.hosts().await?);
     let sessions = person.listed(part.host.as_deref(), LISTED, &names).await?;
-    let shown = Sessions { sessions, search: None, hidden: 0, first: None, older: None };
+    let shown = Sessions { sessions, search: None, hides_demo: false, first: None, older: None };
     Ok(page(web::sessions(&person.frame("Sessions", Place::Sessions), &shown)))
 }
 
