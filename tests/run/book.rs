@@ -78,7 +78,7 @@ fn decision_records_have_a_title_a_status_and_a_line_in_the_index() {
     assert_eq!(listed, expected, "docs/decisions/README.md");
 }
 
-/// By mdBook itself, where `cargo xtask test` has installed it.
+/// By mdBook itself, where `cargo xtask test all` has installed it.
 #[test]
 fn the_book_is_built() {
     let tools = ["AGENTSH_TEST_TOOLS", "PATH"].map(|name| std::env::var_os(name).unwrap_or_default());

@@ -89,7 +89,11 @@ pub fn ensure() -> Result<()> {
     Ok(())
 }
 
-fn system_packages() -> Result<()> {
+/// What the black-box suite starts, from the distribution.
+///
+/// # Errors
+/// When one that it cannot do without is not there and cannot be installed.
+pub fn system_packages() -> Result<()> {
     programs(&PROGRAMS)?;
     // Without one of these a test says that it is skipped; everything else is tried all the same.
     if is_root() {

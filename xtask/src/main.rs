@@ -2,23 +2,31 @@
 
 #![allow(clippy::disallowed_methods, reason = "this starts compilers and tests, not agents")]
 
+#[cfg(feature = "all")]
 mod alarms;
 mod bench;
 mod deny;
+#[cfg(feature = "all")]
 mod dist;
 mod ebpf;
 mod install;
+#[cfg(not(feature = "all"))]
+mod light;
 mod messages;
 mod picture;
 mod run;
 mod test;
 mod vm;
+#[cfg(feature = "all")]
 mod walk;
 mod weight;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+#[cfg(not(feature = "all"))]
+use light::{alarms, dist, walk};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Tests, benchmarks and checks of agentsh")]

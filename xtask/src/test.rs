@@ -12,7 +12,7 @@ use crate::{deny, ebpf, install, vm};
 #[derive(Debug, Args)]
 pub struct Options {
     /// Which part
-    #[arg(value_enum, default_value = "all")]
+    #[arg(value_enum, default_value = "change")]
     part: Part,
     /// Download nothing: end-to-end tests whose packages are not installed yet are skipped
     #[arg(long)]
@@ -21,9 +21,11 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
+    /// What is run for every change: `unit`, and `root` without the tests that take long
+    Change,
     /// Formatting, lints, and the tests inside the sources
     Unit,
-    /// The black-box suite; started by root it runs as root and as an ordinary user
+    /// The whole black-box suite; started by root it runs as root and as an ordinary user
     Root,
     /// Real agents, real servers and the official clients
     E2e,
@@ -31,6 +33,7 @@ enum Part {
     Deny,
     /// The black-box suite on Debian's cloud kernels, in emulated machines: half an hour, and not part of `all`
     Vm,
+    /// Everything but `vm`, and the kernel programs built from source
     All,
 }
 
@@ -53,52 +56,53 @@ struct Outcome {
 /// True when nothing failed.
 pub fn main(options: &Options) -> Result<bool> {
     let mut steps = Steps { total: Count::default() };
-    if matches!(options.part, Part::Unit | Part::All) {
-        steps.run("formatting", || check(&["fmt", "--all", "--check"]));
-        steps.run("lints", || {
-            check(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
-        });
-        steps.run("lints, end to end", || {
-            check(&["clippy", "--workspace", "--test", "e2e", "--locked", "--quiet", "--", "-D", "warnings"])
-        });
+    let part = options.part;
+    let has_units = matches!(part, Part::Change | Part::Unit | Part::All);
+    let has_suite = matches!(part, Part::Change | Part::Root | Part::All);
+    if has_units {
+        steps.run("formatting", || check(&mut cargo(["fmt", "--all", "--check"])));
     }
-    if matches!(options.part, Part::Unit | Part::All) {
+    if part == Part::All {
         steps.run("kernel programs, from source", || {
             ebpf::verify()?;
             Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
         });
     }
-    if options.part == Part::Deny || (options.part == Part::All && (deny::is_installed() || !options.offline))
-    {
+    if part == Part::Deny || (part == Part::All && (deny::is_installed() || !options.offline)) {
         steps.run("dependencies", || {
             deny::check()?;
             Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
         });
     }
-    if !matches!(options.part, Part::Deny | Part::E2e | Part::Vm) {
-        // `--workspace` here and below: with `-p` cargo unites other features, and builds every crate once more.
-        steps.run("build", || check(&["test", "--workspace", "--locked", "--no-run"]));
+    if has_units || has_suite {
+        steps.run("build, lints", || check(&mut linted(&["test", "--workspace", "--locked", "--no-run"])));
     }
-    if matches!(options.part, Part::Unit | Part::All) {
+    if has_units {
         steps.run("tests in the sources", || {
-            tests(&["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"])
+            tests(&["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"], &[])
         });
     }
     // Before the suite: some of its tests use what is installed here.
-    let is_installed =
-        matches!(options.part, Part::E2e | Part::All) && installed(&mut steps, options.offline);
-    if matches!(options.part, Part::Root | Part::All) {
+    let is_installed = matches!(part, Part::E2e | Part::All) && installed(&mut steps, options.offline);
+    if has_suite {
+        if !options.offline && !is_installed {
+            steps.run("programs of the distribution", || {
+                install::system_packages()?;
+                Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
+            });
+        }
+        let long: &[&str] = if part == Part::Change { &[] } else { &["--include-ignored"] };
         for target in black_box()? {
             let name = if is_root() { "as root and as a user" } else { "as a user" };
             steps.run(&format!("{target}, {name}"), || {
-                tests(&["test", "--workspace", "--locked", "--no-fail-fast", "--test", &target])
+                tests(&["test", "--workspace", "--locked", "--no-fail-fast", "--test", &target], long)
             });
         }
     }
     if is_installed {
         end_to_end(&mut steps);
     }
-    if options.part == Part::Vm {
+    if part == Part::Vm {
         machines(&mut steps);
     }
     say(&format!("{}\n", steps.total));
@@ -151,8 +155,8 @@ fn seconds(time: Duration) -> String {
 }
 
 /// A step that is right or wrong as a whole.
-fn check(arguments: &[&str]) -> Result<Outcome> {
-    let Captured { success, output } = capture(&mut cargo(arguments))?;
+fn check(command: &mut Command) -> Result<Outcome> {
+    let Captured { success, output } = capture(command)?;
     Ok(if success {
         Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() }
     } else {
@@ -160,14 +164,25 @@ fn check(arguments: &[&str]) -> Result<Outcome> {
     })
 }
 
+/// cargo with clippy's compiler for our own packages, as `cargo clippy` sets it: what is built is linted, once, and nothing is
+/// checked a second time. `--workspace` with it always: with `-p` cargo unites other features, and builds every crate once more.
+fn linted(arguments: &[&str]) -> Command {
+    let mut command = cargo(arguments);
+    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+    command
+}
+
 /// A step that counts the cases in it.
-fn tests(arguments: &[&str]) -> Result<Outcome> {
+fn tests(arguments: &[&str], of_tests: &[&str]) -> Result<Outcome> {
     let tools = std::env::join_paths(install::tools())?;
     with_second_run(|names| {
-        let mut command = cargo(arguments);
-        command.env("AGENTSH_TEST_TOOLS", &tools);
+        let mut command = linted(arguments);
+        command.env("AGENTSH_TEST_TOOLS", &tools).arg("--").args(of_tests);
+        // The runner's own switch for options that are not stable: it tells how long each test took.
+        command.env(RUNNER, "env RUSTC_BOOTSTRAP=1").args(["-Zunstable-options", "--report-time"]);
         if !names.is_empty() {
-            command.args(["--", "--exact", "--test-threads=1"]).args(names);
+            command.args(["--exact", "--test-threads=1"]).args(names);
         } else if std::env::var_os("RUST_TEST_THREADS").is_none() {
             // Tests of the suite wait for half of their time.
             let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
@@ -177,8 +192,15 @@ fn tests(arguments: &[&str]) -> Result<Outcome> {
     })
 }
 
+/// How cargo is told what starts the tests.
+const RUNNER: &str = if cfg!(target_arch = "aarch64") {
+    "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER"
+} else {
+    "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER"
+};
+
 /// As `retries = 1` of other runners: what failed is run once more, alone. Many tests measure time, and a machine that does
-/// something else for a second is not a defect; what passes only then is named, so that nobody overlooks it.
+/// something else for a second is not a defect; what passes only then is named and counted apart, so that nobody overlooks it.
 fn with_second_run(command: impl Fn(&[&str]) -> Command) -> Result<Outcome> {
     let first = capture(&mut command(&[]))?;
     let failed = failures(&first.output);
@@ -192,7 +214,7 @@ fn with_second_run(command: impl Fn(&[&str]) -> Command) -> Result<Outcome> {
     }
     let mut count = counted(&first.output);
     (count.failed, count.flaky) = (0, again.passed);
-    let mut note: String = skips(&first.output).map(|line| format!("  {line}\n")).collect();
+    let mut note = remarks(&first.output);
     for name in failed {
         note.push_str(&format!("  passed only when run again, alone: {name}\n"));
     }
@@ -204,8 +226,30 @@ const MAX_RUN_AGAIN: usize = 8;
 
 /// The names of the tests that failed.
 fn failures(output: &str) -> Vec<&str> {
-    output.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect()
+    ended(output).filter(|(_, how)| how.starts_with("FAILED")).map(|(name, _)| name).collect()
 }
+
+/// Each test by name, and how it ended: `ok <0.012s>`.
+fn ended(output: &str) -> impl Iterator<Item = (&str, &str)> {
+    output.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "))
+}
+
+/// The tests that took longest, when there are many: whoever wants a faster run begins with these.
+fn slowest(output: &str) -> String {
+    let mut times: Vec<(f64, &str)> = ended(output)
+        .filter_map(|(name, how)| {
+            let (_, time) = how.split_once('<')?;
+            Some((time.strip_suffix("s>")?.parse().ok()?, name))
+        })
+        .collect();
+    times.sort_by(|one, other| other.0.total_cmp(&one.0));
+    if times.len() < 10 * SLOWEST {
+        return String::new();
+    }
+    times.iter().take(SLOWEST).map(|(time, name)| format!("  {time:5.1} s  {name}\n")).collect()
+}
+
+const SLOWEST: usize = 10;
 
 fn judge(Captured { success, output }: Captured) -> Outcome {
     let mut count = counted(&output);
@@ -213,9 +257,13 @@ fn judge(Captured { success, output }: Captured) -> Outcome {
     if !success && count.failed == 0 {
         count.failed = 1;
     }
-    let note =
-        if count.failed > 0 { output } else { skips(&output).map(|line| format!("  {line}\n")).collect() };
+    let note = if count.failed > 0 { output } else { remarks(&output) };
     Outcome { count, note }
+}
+
+/// What was left out, and what took longest.
+fn remarks(output: &str) -> String {
+    skips(output).map(|line| format!("  {line}\n")).collect::<String>() + &slowest(output)
 }
 
 /// Sums the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and what tests left out.
@@ -238,13 +286,18 @@ fn counted(output: &str) -> Count {
     count
 }
 
-/// The lines that name what was skipped and why: whole tests, and parts that a test says it had to leave out.
+/// The lines that name what was skipped and why: whole tests, and parts that a test says it had to leave out. Tests that take
+/// long are counted alone.
 fn skips(output: &str) -> impl Iterator<Item = &str> {
     output.lines().filter_map(|line| match line.find(SKIPPED_PART) {
         Some(at) => line.get(at..),
-        None => (line.starts_with("test ") && line.contains("... ignored")).then_some(line),
+        None => (line.starts_with("test ") && line.contains("... ignored") && !line.ends_with(TAKES_LONG))
+            .then_some(line),
     })
 }
+
+/// The reason with which a test of the suite is left to `all`: `#[ignore = "takes long"]`.
+const TAKES_LONG: &str = "takes long";
 
 /// How a test says on standard error that this machine cannot run a part of it.
 const SKIPPED_PART: &str = "skipped part of ";
@@ -283,12 +336,12 @@ fn installed(steps: &mut Steps, offline: bool) -> bool {
 
 fn end_to_end(steps: &mut Steps) {
     let is_built = steps.run("build, end to end", || {
-        // Some of its tests have the small internet of the suite.
-        let examples = check(&["build", "--workspace", "--locked", "--examples"])?;
-        if examples.count.failed > 0 {
-            return Ok(examples);
+        // Some of its tests have the small internet of the suite: all is built, so that it is the same build.
+        let rest = check(&mut linted(&["test", "--workspace", "--locked", "--no-run"]))?;
+        if rest.count.failed > 0 {
+            return Ok(rest);
         }
-        check(&["test", "--workspace", "--locked", "--test", "e2e", "--no-run"])
+        check(&mut linted(&["test", "--workspace", "--locked", "--test", "e2e", "--no-run"]))
     });
     if is_built {
         steps.run("end to end", run_end_to_end);
@@ -315,7 +368,7 @@ const KERNEL_TESTS: [vm::Tests; 2] = [
 fn machines(steps: &mut Steps) {
     let mut bench = None;
     let prepared = steps.run("build, for the machines", || {
-        check(&["build", "-p", "agentsh", "--locked", "--bins", "--examples"])
+        check(&mut cargo(["build", "-p", "agentsh", "--locked", "--bins", "--examples"]))
     }) && steps.run("disks of the machines", || {
         bench = Some(vm::prepare(&KERNEL_TESTS)?);
         Ok(Outcome { count: Count { passed: 1, ..Count::default() }, note: String::new() })
@@ -354,7 +407,7 @@ fn run_end_to_end() -> Result<Outcome> {
     }
     with_second_run(|names| {
         let mut plain =
-            cargo(["test", "--workspace", "--locked", "--offline", "--no-fail-fast", "--test", "e2e"]);
+            linted(&["test", "--workspace", "--locked", "--offline", "--no-fail-fast", "--test", "e2e"]);
         if !names.is_empty() {
             plain.args(["--", "--exact", "--test-threads=1"]).args(names);
         }
@@ -366,6 +419,7 @@ fn run_end_to_end() -> Result<Outcome> {
         command.args(["--net", "--mount", "sh", "-c", ISOLATE, "sh"]).arg(&installation);
         command.arg(plain.get_program()).args(plain.get_args()).current_dir(repository());
         command
+            .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))))
             .env("AGENTSH_E2E_DIR", "/mnt")
             .env("AGENTSH_E2E_BINARY", "/mnt/bin/agentsh")
             .env("RUST_BACKTRACE", "0");
@@ -390,6 +444,16 @@ mod tests {
         let output = "test a::b ... ok\ntest c::d ... FAILED\nfailures:\n    c::d\n\
                       test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured\n";
         assert_eq!(failures(output), ["c::d"]);
+    }
+
+    #[test]
+    fn the_slowest_are_named_where_there_are_many() {
+        let line = |n: usize| format!("test a::t{n} ... ok <{n}.5s>\n");
+        let output: String = (0..100).map(line).collect();
+        assert!(slowest(&output).starts_with("   99.5 s  a::t99\n   98.5 s"), "{}", slowest(&output));
+        assert_eq!(slowest(&output).lines().count(), 10);
+        assert_eq!(slowest(&line(1)), "");
+        assert_eq!(failures("test b ... FAILED <0.1s>\n"), ["b"]);
     }
 
     #[test]
@@ -421,5 +485,6 @@ mod tests {
         assert_eq!(counted(output), Count { passed: 1, failed: 0, skipped: 2, flaky: 0 });
         let lines: Vec<&str> = skips(output).collect();
         assert_eq!(lines, ["skipped part of a::b: needs root", "test c ... ignored, slow"]);
+        assert_eq!(skips("test d ... ignored, takes long\n").count(), 0);
     }
 }

@@ -10,12 +10,15 @@ use crate::run::{cargo, repository, succeed, target};
 /// Each is a package with one executable of its name.
 pub const PROGRAMS: [&str; 2] = ["agentsh", "agentsh-server"];
 
-/// Built, stripped, and read. A development build keeps its paths.
+/// Built, stripped, and read. A development build is taken as it lies there, and keeps its paths.
 pub fn binary(program: &str, output: &Path, debug: bool) -> Result<Vec<u8>> {
     if debug {
-        succeed(&mut cargo(["build", "--quiet", "--workspace", "--bin", program]))?;
+        let built = target().join("debug").join(program);
+        if !built.is_file() {
+            bail!("{} is not built yet: cargo build --workspace", built.display());
+        }
         let stripped = output.join("stripped");
-        succeed(Command::new("strip").arg("-o").arg(&stripped).arg(target().join("debug").join(program)))?;
+        succeed(Command::new("strip").arg("-o").arg(&stripped).arg(built))?;
         let bytes = std::fs::read(&stripped)?;
         std::fs::remove_file(&stripped)?;
         return Ok(bytes);

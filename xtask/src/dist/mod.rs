@@ -20,7 +20,7 @@ pub struct Options {
     /// Where to put it; by default target/dist
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Pack the development build: for trying the packing, not for people
+    /// Pack the development build that `cargo build --workspace` made: for trying the packing, not for people
     #[arg(long)]
     debug: bool,
     /// Install what was made in clean roots of Debian, and use it as an ordinary user; takes root, mmdebstrap, and minutes
