@@ -70,7 +70,7 @@ fn a_server_that_describes_another_one() {
     for elsewhere in ["https://169.254.169.254/latest", "http://example.com/about", "file:///etc/passwd"] {
         let place = Place::new(Mode::Invoker);
         authority.state().resource_metadata = Some(elsewhere.to_owned());
-        fails(&authority, &place, "what the server says about itself is refused");
+        fails(&authority, &place, "the server's metadata is refused");
     }
 }
 

@@ -251,13 +251,13 @@ impl Config {
         let is_here = self.listen.ip().is_loopback();
         if self.auth.open && !is_here {
             return Err(format!(
-                "`auth: {{open: true}}` lets everybody in; it is for a loopback address, and `listen` is {}",
+                "`auth: {{open: true}}` disables authentication, which is allowed only on a loopback address; `listen` is {}",
                 self.listen
             ));
         }
         if self.tls.is_none() && !self.behind_proxy && !is_here {
             return Err(format!(
-                "keys would travel in the clear: give `tls: {{certificate: FILE, key: FILE}}`, or `behind_proxy: true` \
+                "keys would be sent unencrypted: set `tls: {{certificate: FILE, key: FILE}}`, or `behind_proxy: true` \
                  where another server ends TLS, or listen on a loopback address (`listen` is {})",
                 self.listen
             ));
@@ -267,14 +267,14 @@ impl Config {
             && !page.starts_with("http://127.0.0.1")
             && !page.starts_with("http://localhost")
         {
-            return Err("`approvals_page` is an address with https, or on this machine".to_owned());
+            return Err("`approvals_page` must be an https URL, or a URL on this machine".to_owned());
         }
         let shared = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
         if self.auth.oauth.iter().flat_map(|oauth| &oauth.algorithms).any(|one| shared.contains(one)) {
-            return Err("`algorithms`: tokens that are signed with a shared secret are not taken".to_owned());
+            return Err("`algorithms`: tokens signed with a shared secret (HS*) are not supported".to_owned());
         }
         if self.endpoints.is_empty() {
-            return Err("`endpoints` is empty: nothing would be served".to_owned());
+            return Err("`endpoints` is empty: there is nothing to serve".to_owned());
         }
         let mut seen = std::collections::BTreeSet::new();
         self.endpoints.iter().try_for_each(|endpoint| {
@@ -282,7 +282,7 @@ impl Config {
             if seen.insert(&endpoint.id) {
                 Ok(())
             } else {
-                Err(format!("two endpoints are called '{}'", endpoint.id))
+                Err(format!("two endpoints have the id '{}'", endpoint.id))
             }
         })
     }
@@ -302,10 +302,10 @@ impl Endpoint {
         }
         match (&self.url, &self.command) {
             (Some(_), None) if self.args.is_empty() && self.env.is_empty() && self.cwd.is_none() => Ok(()),
-            (Some(_), None) => Err(format!("endpoint '{id}': `args`, `env` and `cwd` belong to a `command`")),
+            (Some(_), None) => Err(format!("endpoint '{id}': `args`, `env` and `cwd` need a `command`")),
             (None, Some(_)) if self.headers.is_empty() => Ok(()),
-            (None, Some(_)) => Err(format!("endpoint '{id}': `headers` belong to a `url`")),
-            _ => Err(format!("endpoint '{id}': give either `url` or `command`")),
+            (None, Some(_)) => Err(format!("endpoint '{id}': `headers` need a `url`")),
+            _ => Err(format!("endpoint '{id}': set either `url` or `command`")),
         }
     }
 }

@@ -81,7 +81,7 @@ impl Door {
             return Err(Refusal::new(Code::Network, why));
         }
         if !is_in(&admitted.allow_from) {
-            let why = format!("the key '{}' does not open from this network", admitted.name);
+            let why = format!("the key '{}' is not allowed from this network", admitted.name);
             return Err(Refusal::new(Code::Network, why));
         }
         self.count(&admitted.subject, config.limits.requests_per_minute, Instant::now())?;
@@ -118,10 +118,10 @@ impl Door {
 /// Against web pages: of another origin, and of names that lead here (DNS rebinding).
 pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     let refuse = |why: &str| Err(Refusal::new(Code::Origin, why));
-    let Some(host) = headers.get(HOST) else { return refuse("the request names no host") };
+    let Some(host) = headers.get(HOST) else { return refuse("the request has no Host header") };
     if !host.to_str().is_ok_and(|host| is_own_host(config, host)) {
         return refuse(
-            "this server is not called by that name; `hosts` in its configuration lists its names",
+            "this Host header is not allowed; `hosts` in the gateway's configuration lists the allowed names",
         );
     }
     if let Some(origin) = headers.get(ORIGIN) {
@@ -130,10 +130,12 @@ pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal>
             .is_ok_and(|origin| config.origins.iter().any(|own| own.eq_ignore_ascii_case(origin)));
         let is_own = origin.to_str().is_ok_and(|origin| is_own_origin(config, origin));
         if !is_listed && !is_own {
-            return refuse("pages of this origin may not ask; `origins` in the configuration lists who may");
+            return refuse(
+                "this origin is not allowed; `origins` in the gateway's configuration lists the allowed ones",
+            );
         }
     } else if matches!(header(headers, "sec-fetch-site"), Some("cross-site" | "same-site")) {
-        return refuse("a page of another site may not ask");
+        return refuse("requests from another site are not allowed");
     }
     Ok(())
 }
@@ -181,7 +183,7 @@ fn authenticate(
         if config.auth.open {
             return Ok(anonymous());
         }
-        return refuse("give a key: `Authorization: Bearer KEY`".to_owned());
+        return refuse("authentication required: send `Authorization: Bearer KEY`".to_owned());
     };
     if let (Some(oauth), Some(signers)) = (&config.auth.oauth, signers)
         && !shown.starts_with(keys::PREFIX)
@@ -206,7 +208,7 @@ fn authenticate(
         // Who holds a key may know that it does not reach this far.
         Ok((_, key)) => Err(Refusal::new(
             Code::Unauthorized,
-            format!("the key '{}' does not open this endpoint", key.name),
+            format!("the key '{}' is not allowed to use this endpoint", key.name),
         )),
         // It says nothing to a gateway that lets everybody in.
         Err(_) if config.auth.open => Ok(anonymous()),

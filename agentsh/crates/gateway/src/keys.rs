@@ -43,7 +43,7 @@ pub struct Key {
 /// Why a key opens nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("the key is not known")]
+    #[error("unknown key")]
     Unknown,
     #[error("the key has expired")]
     Expired,
@@ -88,7 +88,7 @@ impl Keys {
     /// When the system gives no random numbers, or a key that still opens something has this name.
     pub fn create(&mut self, key: Key, now: Timestamp) -> io::Result<String> {
         if self.keys.values().any(|known| known.name == key.name && known.state(now).is_ok()) {
-            let why = format!("there is a key '{}' already: revoke it first", key.name);
+            let why = format!("the key '{}' already exists: revoke it first", key.name);
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
         let text = format!("{PREFIX}{}", random_hex::<32>()?);

@@ -169,7 +169,7 @@ impl Incoming {
             (_, None) => CAPABILITIES,
             _ => return Ok(()),
         };
-        let why = format!("`params._meta` lacks {lacking}");
+        let why = format!("`params._meta` has no {lacking}");
         Err(Wrong { code: INVALID_PARAMS, why, id: Some(id.clone()) })
     }
 
@@ -201,7 +201,7 @@ fn agrees(headers: &HeaderMap, name: &str, wanted: Option<&str>) -> Result<(), S
     let mut all = headers.get_all(name).iter();
     let (found, more) = (all.next(), all.next());
     if more.is_some() {
-        return Err(format!("the header {name} is there more than once"));
+        return Err(format!("the header {name} occurs more than once"));
     }
     let found = found.map(|value| value.to_str().ok().and_then(unfolded));
     match (found, wanted) {
@@ -209,9 +209,9 @@ fn agrees(headers: &HeaderMap, name: &str, wanted: Option<&str>) -> Result<(), S
         (Some(Some(found)), Some(wanted)) if found == wanted => Ok(()),
         (None, Some(_)) => Err(format!("the header {name} is missing")),
         (Some(_), None) if name.starts_with(PARAM) => {
-            Err(format!("the header {name} names an argument that is not in the body"))
+            Err(format!("the header {name} names an argument that the body does not have"))
         }
-        _ => Err(format!("the header {name} does not say what the body says")),
+        _ => Err(format!("the header {name} does not match the body")),
     }
 }
 

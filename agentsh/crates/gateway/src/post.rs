@@ -37,14 +37,14 @@ pub async fn post(
     let refuse = |refusal: &Refusal| gateway.refuse(&endpoint.id, refusal);
     let malformed = |code, why: &str| refuse(&Refusal::new(code, why));
     if media_type(&parts.headers) != "application/json" {
-        return malformed(Code::MediaType, "a message is sent as application/json");
+        return malformed(Code::MediaType, "the Content-Type must be application/json");
     }
     if parts
         .headers
         .get(CONTENT_ENCODING)
         .is_some_and(|how| !how.as_bytes().eq_ignore_ascii_case(b"identity"))
     {
-        return malformed(Code::MediaType, "a compressed message is not taken");
+        return malformed(Code::MediaType, "compressed requests are not supported");
     }
     let Some(takes) = Takes::read(&parts.headers) else {
         return malformed(
@@ -60,7 +60,7 @@ pub async fn post(
         match tokio::time::timeout(Duration::from_secs(within), Limited::new(body, limit).collect()).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                return malformed(Code::TooLong, &format!("a message has at most {limit} bytes"));
+                return malformed(Code::TooLong, &format!("the message is larger than {limit} bytes"));
             }
             // The client is gone, whatever it hears.
             Ok(Err(_)) => return reply::empty(StatusCode::BAD_REQUEST),
@@ -88,7 +88,7 @@ pub async fn post(
     if let Some(version) = header(&parts.headers, "mcp-protocol-version")
         && !STATEFUL.contains(&version)
     {
-        let why = format!("revision not known: {}", version.escape_debug());
+        let why = format!("unsupported protocol version: {}", version.escape_debug());
         return reply::refusal(Code::Malformed, INVALID_REQUEST, &why, message.id());
     }
     let takes = takes.primed(header(&parts.headers, "mcp-protocol-version"));
@@ -101,7 +101,7 @@ pub async fn post(
             };
         }
         None => {
-            let why = "the header Mcp-Session-Id is missing: begin with `initialize`";
+            let why = "the header Mcp-Session-Id is missing: start with `initialize`";
             return reply::refusal(Code::SessionMissing, INVALID_REQUEST, why, message.id());
         }
         Some(id) => gateway.session(id, endpoint, admitted),
@@ -109,7 +109,7 @@ pub async fn post(
     match client {
         Some(client) => exchange(&client, &message, takes, Era::Stateful).await,
         None => {
-            let why = "there is no such session: begin again with `initialize`";
+            let why = "no such session: start again with `initialize`";
             reply::refusal(Code::NoSession, INVALID_REQUEST, why, message.id())
         }
     }
@@ -145,7 +145,7 @@ async fn stateless(
     takes: Takes,
 ) -> Result<Answer, Refusal> {
     if message.version.as_deref().is_some_and(|version| version < STATELESS) {
-        let why = "a revision with sessions is named in the message: begin with `initialize`";
+        let why = "the message names a protocol version that has sessions: start with `initialize`";
         return Err(Refusal::new(Code::Malformed, why));
     }
     if let Err(wrong) = message.check_meta() {
@@ -195,9 +195,9 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
         Ok(stream) => stream,
         Err(error) => {
             let (code, why) = match error {
-                SendError::Ended => (Code::Ended, "the session has ended: begin again with `initialize`"),
-                SendError::SameId => (Code::SameId, "a request with this id is not answered yet"),
-                SendError::TooMany => (Code::TooManyOpen, "too many requests wait for an answer"),
+                SendError::Ended => (Code::Ended, "the session has ended: start again with `initialize`"),
+                SendError::SameId => (Code::SameId, "a request with this id is still open"),
+                SendError::TooMany => (Code::TooManyOpen, "too many open requests"),
             };
             return reply::refusal(code, INVALID_REQUEST, why, Some(id));
         }
@@ -227,7 +227,7 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
         }
     }
     if stream.is_done() && stream.is_empty() {
-        let why = "the session ended before there was an answer";
+        let why = "the session ended before the server answered";
         return reply::refusal(Code::BrokenOff, -32000, why, Some(id));
     }
     if !takes.events {

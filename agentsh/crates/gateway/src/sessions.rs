@@ -102,7 +102,7 @@ impl Gateway {
                 retry_after: Some(10),
                 ..Refusal::new(
                     Code::Rate,
-                    "too many sessions: end one (DELETE), or wait until an unused one ends",
+                    "too many sessions: end one (DELETE), or wait until an idle one times out",
                 )
             });
         }

@@ -70,13 +70,13 @@ impl Seat {
         };
         let id = id.clone();
         if message.is_initialize() {
-            let why = "one connection is shared: every request is independent";
+            let why = "this endpoint shares one connection: it has no sessions and no streams";
             return self.say(tree::error(&id.spelled, METHOD_NOT_FOUND, why)).await;
         }
         let message = self.connection.rename(message);
         let Some(own) = message.id().cloned() else { return };
         let Ok(stream) = self.connection.request(&message, own.key.clone()).await else {
-            let why = "the server cannot take the request now";
+            let why = "the server cannot accept the request now";
             return self.say(tree::error(&id.spelled, INTERNAL_ERROR, why)).await;
         };
         self.running.borrow_mut().insert(id.key.clone(), (own, Rc::clone(&stream)));

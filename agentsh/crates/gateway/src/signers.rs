@@ -74,7 +74,7 @@ impl Signers {
         let client = Client::new(lookup, Rules::users_word()).with_limits(limits);
         let url = oauth.jwks.clone();
         let shown = url.as_deref().unwrap_or(&oauth.issuer);
-        client.target(shown).map_err(|why| format!("cannot ask {shown} for keys: {why}"))?;
+        client.target(shown).map_err(|why| format!("cannot fetch keys from {shown}: {why}"))?;
         Ok(set(Some(Source { client, outside, issuer: oauth.issuer.clone(), url }), None))
     }
 
@@ -94,8 +94,7 @@ impl Signers {
             return self.given();
         }
         self.tried.set(Some(Instant::now()));
-        match timeout(WITHIN, source.fetch()).await.unwrap_or_else(|_| Err("there was no answer".to_owned()))
-        {
+        match timeout(WITHIN, source.fetch()).await.unwrap_or_else(|_| Err("no answer".to_owned())) {
             Ok(set) => {
                 *self.known.borrow_mut() = Some(Rc::new(set));
                 self.fetched.set(Some(Instant::now()));
@@ -119,9 +118,7 @@ impl Signers {
 
     fn given(&self) -> Result<Rc<JwkSet>, String> {
         let known = self.known.borrow().clone();
-        known.ok_or_else(|| {
-            format!("the keys of the authorization server cannot be had: {}", self.why.borrow())
-        })
+        known.ok_or_else(|| format!("cannot get the keys of the authorization server: {}", self.why.borrow()))
     }
 }
 
@@ -136,7 +133,8 @@ impl Source {
             }
         };
         let set: JwkSet = ask(client, &url).await.and_then(|bytes| {
-            serde_json::from_slice(&bytes).map_err(|error| format!("{url} has no set of keys: {error}"))
+            serde_json::from_slice(&bytes)
+                .map_err(|error| format!("{url} is not a JSON Web Key Set: {error}"))
         })?;
         if set.keys.is_empty() { Err(format!("{url} has no keys")) } else { Ok(set) }
     }

@@ -64,7 +64,7 @@ pub fn check(token: &str, oauth: &OAuth, keys: &JwkSet, audience: &str) -> Resul
             || claims.scp.contains(wanted)
     };
     match oauth.scopes.iter().find(|wanted| !has(wanted)) {
-        Some(lacking) => Err(TokenError::Scope(format!("the token lacks the scope '{lacking}'"))),
+        Some(lacking) => Err(TokenError::Scope(format!("the token does not have the scope '{lacking}'"))),
         None => Ok(claims.sub),
     }
 }
@@ -84,15 +84,15 @@ pub fn claims<T: DeserializeOwned>(
     }
     let header = decode_header(token).map_err(|error| error.to_string())?;
     if has_critical(token) {
-        return Err("its header wants something that is not understood (crit)".to_owned());
+        return Err("its header has critical extensions (crit) that are not supported".to_owned());
     }
     let key = match &header.kid {
         Some(kid) => keys.find(kid),
         // Without a name only where there is no choice.
         None => keys.keys.first().filter(|_| keys.keys.len() == 1),
     };
-    let key = key.ok_or("it is signed with a key that is not in the set")?;
-    let algorithm = algorithm(key, header.alg).ok_or("its algorithm is not the key's")?;
+    let key = key.ok_or("it is signed with an unknown key")?;
+    let algorithm = algorithm(key, header.alg).ok_or("its algorithm does not match the key")?;
     if !oauth.algorithms.is_empty() && !oauth.algorithms.contains(&algorithm) {
         return Err("its algorithm is not one of `algorithms`".to_owned());
     }

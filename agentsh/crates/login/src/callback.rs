@@ -97,17 +97,17 @@ async fn answer(
     note: &dyn Fn(&str),
 ) -> Option<Result<String, LoginError>> {
     let Some(query) = query else {
-        reply(&mut stream, "404 Not Found", "There is nothing here.").await;
+        reply(&mut stream, "404 Not Found", "Not found.").await;
         return None;
     };
     let judged = judge(&query, expected);
     match &judged {
         None => {
-            note("an answer in the browser belongs to another login, or to none: it was dropped");
+            note("ignored an answer in the browser that does not belong to this login");
             reply(&mut stream, "400 Bad Request", "This is not the answer to the login that agentsh began.")
                 .await;
         }
-        Some(Ok(_)) => reply(&mut stream, "200 OK", "agentsh has the answer. You can close this page.").await,
+        Some(Ok(_)) => reply(&mut stream, "200 OK", "Logged in. You can close this page.").await,
         Some(Err(_)) => {
             reply(&mut stream, "400 Bad Request", "This login did not succeed: the terminal says why.").await;
         }
@@ -157,7 +157,7 @@ pub fn judge(query: &str, expected: &Expected) -> Option<Result<String, LoginErr
         return Some(Err(LoginError::Denied(shown(&format!("{error}{more}")))));
     }
     let code = value("code").filter(|code| !code.is_empty());
-    Some(code.ok_or_else(|| LoginError::Denied("its answer holds no code".to_owned())))
+    Some(code.ok_or_else(|| LoginError::Denied("its answer has no authorization code".to_owned())))
 }
 
 /// A browser that went away has its answer all the same.

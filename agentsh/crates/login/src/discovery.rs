@@ -12,8 +12,8 @@ use crate::egress::client::{Response, whole};
 
 /// The first message of the protocol, which a server that wants a login does not answer.
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"agentsh","version":"1"}}}"#;
-const ABOUT_SERVER: &str = "what the server says about itself";
-const ABOUT_ISSUER: &str = "what the authorization server says about itself";
+const ABOUT_SERVER: &str = "the server's metadata";
+const ABOUT_ISSUER: &str = "the authorization server's metadata";
 const SESSION: &str = "mcp-session-id";
 
 /// Where one logs in.
@@ -114,7 +114,7 @@ async fn resource(
     let places = match &challenge.resource_metadata {
         Some(named) => {
             let url = server.join(named);
-            let why = "its 401 names no address for that".to_owned();
+            let why = "its 401 response names no metadata URL".to_owned();
             vec![url.map_err(|_| LoginError::Refused { what: ABOUT_SERVER, why })?.to_string()]
         }
         None => metadata::places_of_resource(server),

@@ -12,30 +12,30 @@ pub enum LoginError {
     NoClient(String),
     #[error("{what} is refused: {why}")]
     Refused { what: &'static str, why: String },
-    #[error("{what} at {place} is not to be believed: {why}")]
+    #[error("{what} at {place} is not valid: {why}")]
     InvalidMetadata { what: &'static str, place: String, why: InvalidMetadata },
-    #[error("it does not say where one logs in; a token of your own goes into its headers")]
+    #[error("it names no authorization server; if you have a token, put it into its `headers`")]
     NoLogin,
-    #[error("its authorization server {0} says nothing about itself where the specification has it")]
+    #[error("its authorization server {0} has no metadata at the well-known URLs")]
     NoMetadata(String),
     #[error(
-        "its authorization server {0} registers no clients; register one there with the redirect address \
-         http://127.0.0.1/callback, and name it: --client-id ID"
+        "its authorization server {0} does not register clients dynamically; register one there with the redirect URI \
+         http://127.0.0.1/callback, and pass it: --client-id ID"
     )]
     NoRegistration(String),
-    #[error("the authorization server does not register agentsh: {0}")]
+    #[error("the authorization server refused to register agentsh: {0}")]
     NotRegistered(String),
-    #[error("cannot listen for the answer of the browser on 127.0.0.1: {0}")]
+    #[error("cannot listen on 127.0.0.1 for the browser's answer: {0}")]
     Listen(std::io::Error),
     #[error("nobody answered in the browser within {0} s")]
     TimedOut(u64),
-    #[error("the authorization server said no: {0}")]
+    #[error("the authorization server refused the login: {0}")]
     Denied(String),
-    #[error("the answer in the browser is not from {expected}; its code was not used")]
+    #[error("the answer in the browser is not from {expected}; it was ignored")]
     WrongIssuer { expected: String },
-    #[error("the authorization server gives no token: {0}")]
+    #[error("the authorization server did not issue a token: {0}")]
     NoToken(String),
-    #[error("the system gives no random numbers: {0}")]
+    #[error("the system's random number generator failed: {0}")]
     NoRandom(std::io::Error),
 }
 

@@ -143,7 +143,7 @@ pub(crate) fn asking(endpoint: &str, asked: &[(&str, &str)]) -> Result<Url, Logi
 }
 
 pub(crate) fn parsed(text: &str, what: &'static str) -> Result<Url, LoginError> {
-    Url::parse(text).map_err(|_| LoginError::Refused { what, why: "it is no URL".to_owned() })
+    Url::parse(text).map_err(|_| LoginError::Refused { what, why: "it is not a URL".to_owned() })
 }
 
 /// What is asked for: the wanted rights, and to stay logged in where that is one.
@@ -199,7 +199,7 @@ fn basic(id: &str, secret: &str) -> Result<HeaderValue, LoginError> {
             value.set_sensitive(true);
             value
         })
-        .map_err(|_| no("its client secret fits no header"))
+        .map_err(|_| no("its client secret cannot be sent in a header"))
 }
 
 /// What a token endpoint says when it gives none (RFC 6749, 5.2).
@@ -211,7 +211,7 @@ fn refusal(body: &[u8]) -> LoginError {
         error_uri: Option<String>,
     }
     let Ok(said) = serde_json::from_slice::<Said>(body) else {
-        return no("its answer is not what the specification has");
+        return no("its answer does not follow the specification");
     };
     let description = said.error_description.map(|text| format!(": {text}")).unwrap_or_default();
     let see = said.error_uri.map(|uri| format!(" (see {uri})")).unwrap_or_default();
@@ -222,18 +222,18 @@ fn refusal(body: &[u8]) -> LoginError {
 /// kind where there is one only; other clients take that.
 fn plain(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
     let Ok(Value::Object(mut answer)) = serde_json::from_slice(body) else {
-        return Err(no("its answer is no JSON object"));
+        return Err(no("its answer is not a JSON object"));
     };
     answer.retain(|_, value| !value.is_null());
     if !answer.get("access_token").is_some_and(Value::is_string) {
-        return Err(no("its answer has no text `access_token`"));
+        return Err(no("its answer has no `access_token`"));
     }
     if answer.get("refresh_token").is_some_and(|token| !token.is_string()) {
-        return Err(no("`refresh_token` of its answer is not text"));
+        return Err(no("`refresh_token` in its answer is not a string"));
     }
     let kind = answer.entry("token_type").or_insert_with(|| Value::from("Bearer"));
     if !kind.is_string() {
-        return Err(no("`token_type` of its answer is not text"));
+        return Err(no("`token_type` in its answer is not a string"));
     }
     if let Some(life) = answer.get_mut("expires_in") {
         let seconds = match &*life {
@@ -241,7 +241,7 @@ fn plain(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
             other => other.as_f64(),
         };
         let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let wrong = || no("`expires_in` of its answer is not a number of seconds");
+        let wrong = || no("`expires_in` in its answer is not a number of seconds");
         *life = Value::from(seconds.ok_or_else(wrong)?.as_secs());
     }
     if let Some(scope) = answer.get_mut("scope") {
@@ -249,7 +249,7 @@ fn plain(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
         match (&*scope, words) {
             (Value::String(_), _) => {}
             (_, Some(Some(words))) => *scope = Value::from(words.join(" ")),
-            _ => return Err(no("`scope` of its answer is neither text nor a list of texts")),
+            _ => return Err(no("`scope` in its answer is neither a string nor a list of strings")),
         }
     }
     Ok(answer)
@@ -266,7 +266,7 @@ fn tokens(answer: &Map<String, Value>) -> Result<Tokens, LoginError> {
     }
     let access = text("access_token").unwrap_or_default().to_owned();
     if access.is_empty() || access.len() > MAX_TOKEN || !access.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(no("it is not one word of ASCII, of 16 KiB at most"));
+        return Err(no("it is not a single ASCII word of at most 16 KiB"));
     }
     let scopes = text("scope").map(|scopes| {
         let scopes = scopes.split(' ').map(|scope| escape::line(scope).into_owned());

@@ -16,23 +16,23 @@ const PKCE: &str = "S256";
 /// Why a document is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetadata {
-    #[error("it is no JSON object, or has a member twice")]
+    #[error("it is not a JSON object, or has a duplicate member")]
     NotJson,
-    #[error("its member `{0}` is not of the kind that the specification has")]
+    #[error("its member `{0}` has the wrong type")]
     Member(String),
-    #[error("it is about '{0}', which is not this server")]
+    #[error("its `resource` is '{0}', which is not this server")]
     OtherResource(String),
     #[error("it names no authorization server")]
     NoIssuer,
-    #[error("'{0}' is not an address of an authorization server")]
+    #[error("'{0}' is not a valid authorization server URL")]
     NoIssuerAddress(String),
-    #[error("it calls itself '{found}', and '{expected}' was asked")]
+    #[error("its `issuer` is '{found}', expected '{expected}'")]
     OtherIssuer { expected: String, found: String },
-    #[error("it lacks `{0}`")]
+    #[error("it has no `{0}`")]
     Lacks(&'static str),
-    #[error("it does not know PKCE with S256, which keeps a code from others")]
+    #[error("it does not support PKCE with S256")]
     NoPkce,
-    #[error("it gives no authorization codes")]
+    #[error("it does not support the authorization code flow")]
     NoCode,
 }
 

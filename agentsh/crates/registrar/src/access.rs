@@ -32,7 +32,7 @@ pub enum TokenError {
     Open(String),
     #[error("line {line} of '{path}' is not NAME TOKEN, with a token of 20 characters or more")]
     Line { path: String, line: usize },
-    #[error("no random bytes: {0}")]
+    #[error("the system's random number generator failed: {0}")]
     Random(io::Error),
 }
 

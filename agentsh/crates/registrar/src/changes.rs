@@ -134,7 +134,7 @@ pub fn register(
         may_be_first(ledger, submission)?;
         let last = reads::first(&ledger.db.rows("SELECT COALESCE(MAX(id), 0) FROM servers", &[])?);
         if last >= most {
-            return Err(Refusal::TooMany("the registry holds as many servers as it may"));
+            return Err(Refusal::TooMany("the registry is full"));
         }
     }
     put_in_force(ledger, submission, who, times, "")?;
@@ -152,13 +152,13 @@ fn may_be_first(ledger: &mut Ledger<'_>, submission: &Submission) -> Result<(), 
         let (name, hash, status) = (name.as_text(), hash.as_text(), status.as_text());
         return Err(Refusal::Conflict(if name != submission.name {
             format!(
-                "'{}' looks like '{name}', which is registered: an operator has to register it",
+                "'{}' looks like '{name}', which is registered: only an operator can register it",
                 submission.name
             )
         } else if hash == submission.hash {
-            format!("this interface of '{name}' is {status} or has expired: an operator has to register it")
+            format!("this interface of '{name}' is {status} or has expired: only an operator can register it")
         } else {
-            format!("'{name}' is registered with another interface (hash {hash}): ask for approval")
+            format!("'{name}' is registered with another interface (hash {hash}): request an approval")
         }));
     }
     let refused =
@@ -262,7 +262,7 @@ pub fn request(
         >= MAX_PENDING
         || reads::first(&ledger.db.rows(of_name, std::slice::from_ref(&name))?) >= MAX_PENDING_PER_NAME
     {
-        return Err(Refusal::TooMany("too many requests wait for a decision"));
+        return Err(Refusal::TooMany("too many pending approval requests"));
     }
     // What is shown to the person who decides is computed here: a submitted difference may say anything.
     let recorded = "SELECT interface FROM servers WHERE name = $1 AND (hash = $2 OR status = 'current') \
@@ -380,7 +380,7 @@ pub fn revoke(
 }
 
 fn required(row: Option<Row>) -> Result<Row, Refusal> {
-    row.ok_or_else(|| Refusal::Unavailable("a row that was just written is not there".into()))
+    row.ok_or_else(|| Refusal::Unavailable("cannot read back a row that was just written".into()))
 }
 
 fn length(text: &str) -> i64 {

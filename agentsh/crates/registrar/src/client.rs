@@ -44,7 +44,7 @@ enum Shows {
 /// Why there is no answer that counts.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("cannot use the registry's address: {0}")]
+    #[error("invalid registry URL: {0}")]
     Address(#[from] Refused),
     #[error("cannot reach the registry: {0}")]
     Http(#[from] HttpError),
@@ -52,9 +52,9 @@ pub enum ClientError {
     TimedOut,
     #[error("the registry answered {status}: {said}")]
     Status { status: u16, said: String },
-    #[error("the registry's answer is not what was asked for: {0}")]
+    #[error("the registry's answer is not valid: {0}")]
     Answer(&'static str),
-    #[error("the token has characters that no header may have")]
+    #[error("the token has characters that a header cannot contain")]
     Token,
 }
 
@@ -273,9 +273,7 @@ impl Client {
                     || entry.previous != tip
                     || text(row, "digest").as_deref() != Some(&digest)
                 {
-                    return Err(ClientError::Answer(
-                        "its log was changed: the chain of hashes does not hold",
-                    ));
+                    return Err(ClientError::Answer("its log was changed: the hash chain is broken"));
                 }
                 tip = digest;
                 entries.push(entry);

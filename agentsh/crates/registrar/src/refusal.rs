@@ -44,16 +44,15 @@ impl Refusal {
     pub fn told(self) -> (StatusCode, Value) {
         match self {
             Self::Contradiction(said) => (StatusCode::BAD_REQUEST, json!(said)),
-            Self::NoOperator => (
-                StatusCode::UNAUTHORIZED,
-                json!("this needs the token of an operator: Authorization: Bearer …"),
-            ),
-            Self::NoApprover => (StatusCode::FORBIDDEN, json!("this needs the role approver")),
+            Self::NoOperator => {
+                (StatusCode::UNAUTHORIZED, json!("an operator's token is required: Authorization: Bearer …"))
+            }
+            Self::NoApprover => (StatusCode::FORBIDDEN, json!("the role approver is required")),
             Self::Closed => (
                 StatusCode::FORBIDDEN,
                 json!(
-                    "hosts register nothing here: an approver does, or `interface: {mode: approval}` asks one; \
-                     `agentsh fleet serve --registry open` takes what nobody has registered"
+                    "hosts cannot register interfaces here: an approver does, or `interface: {mode: approval}` requests \
+                     it; with `agentsh fleet serve --registry open` hosts register new ones"
                 ),
             ),
             Self::Foreign(said) => (StatusCode::FORBIDDEN, json!(said)),

@@ -48,7 +48,7 @@ fn beside(fleet: Database) -> Result<Database, String> {
         }
         Database::Postgres(url) => {
             if url.contains("options=") {
-                return Err("its URL has `options` already, which the registry needs".to_owned());
+                return Err("its URL already has `options`, which the registry sets".to_owned());
             }
             let place = Database::Postgres(url.clone());
             let made = place

@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "agentsh-server",
     version = server::VERSION,
-    about = "Serve what many hosts share: the records of a fleet, and a registry of interfaces",
+    about = "Servers that many hosts share: fleet records, and a registry of MCP interfaces",
     styles = server::STYLES
 )]
 struct Arguments {
@@ -27,19 +27,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Collect the records of many hosts on one server
+    /// Collect the records of many hosts
     #[command(subcommand)]
     Fleet(FleetVerb),
-    /// Keep what MCP servers offered when somebody approved it
+    /// Store the approved interfaces of MCP servers
     #[command(subcommand)]
     Registry(RegistryVerb),
 }
 
 #[derive(Subcommand)]
 enum FleetVerb {
-    /// Serve: receive the records of hosts, and answer queries
+    /// Serve HTTP: receive records of hosts, answer queries
     Serve(Box<FleetArgs>),
-    /// Make a token in the server's database: it enrols one host, or gives one person a role; it can be used once
+    /// Make a one-time token in the server's database, for a host or a person
     Token(TokenArgs),
 }
 

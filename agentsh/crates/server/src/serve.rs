@@ -55,7 +55,7 @@ pub(crate) async fn fleet(args: FleetArgs, out: &mut dyn Write) -> Result<u8, Fa
 /// `fleet token`: made in the database, on the server's own machine. There is no other way to the first one.
 pub(crate) async fn token(args: TokenArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
     if args.at.fleet.is_some() {
-        let why = "agentsh-server makes tokens in its own database; `agentsh fleet token --fleet URL` asks a server";
+        let why = "agentsh-server makes tokens in its own database; to ask a running server: `agentsh fleet token --fleet URL`";
         return Err(Failure::Usage(why.to_owned()));
     }
     let database = fleets(&args.database)?;

@@ -30,7 +30,7 @@ impl Lines {
             | OFlags::NONBLOCK;
         let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
         let file: OwnedFd = opened.map_err(|error| match error {
-            rustix::io::Errno::LOOP => "it is a link".to_owned(),
+            rustix::io::Errno::LOOP => "it is a symbolic link".to_owned(),
             error => io::Error::from(error).to_string(),
         })?;
         let found = rustix::fs::fstat(&file).map_err(|error| error.to_string())?;
@@ -38,11 +38,11 @@ impl Lines {
             return Err("it is not a regular file".to_owned());
         }
         if found.st_nlink > 1 {
-            return Err("it has a second name".to_owned());
+            return Err("it has another hard link".to_owned());
         }
         if found.st_mode & 0o077 != 0 {
             rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)
-                .map_err(|error| format!("others may read it: {error}"))?;
+                .map_err(|error| format!("other users can read it: {error}"))?;
         }
         Ok(Self { file: file.into(), failed: None })
     }

@@ -80,7 +80,7 @@ impl Subscriber {
     /// Tells what is on disk so far, waits for what is on its way, and says what went wrong.
     pub async fn finish(self) -> Vec<String> {
         let _ = self.stop.send(());
-        let stuck = || vec!["it did not come to an end; what it had not told is lost".to_owned()];
+        let stuck = || vec!["it did not finish in time; what it had not sent is lost".to_owned()];
         match timeout(DRAIN_TIMEOUT + LAST_STEPS, self.ended).await {
             Ok(notes) => notes.unwrap_or_else(|_| stuck()),
             Err(_) => stuck(),
@@ -196,7 +196,7 @@ impl Audience {
             notes.push(format!("webhooks: {events} events were not delivered: {why}"));
         }
         if self.lost > 0 {
-            notes.push(format!("{} events were recorded faster than they could be told", self.lost));
+            notes.push(format!("{} events were recorded faster than they could be sent", self.lost));
         }
         notes
     }

@@ -78,7 +78,7 @@ impl<R: Recorder + 'static> Webhook<R> {
     /// Sends an alert, some time. `event_id` is the same in every attempt, so that a receiver can tell them apart.
     pub fn send(&self, event_id: &str, alert: Value) {
         if self.inner.waiting.borrow().len() >= MAX_WAITING {
-            return self.inner.give_up(event_id, alert, 0, "too many alerts wait to be delivered");
+            return self.inner.give_up(event_id, alert, 0, "too many alerts are waiting for delivery");
         }
         self.inner.waiting.borrow_mut().insert(event_id.to_owned(), alert.clone());
         let (inner, event_id) = (Rc::clone(&self.inner), event_id.to_owned());
@@ -96,7 +96,7 @@ impl<R: Recorder + 'static> Webhook<R> {
 
     /// So many events went by unseen: an alert may have been among them.
     pub fn lost(&self, event_id: &str, events: u64) {
-        let why = format!("{events} events were recorded faster than they could be looked at");
+        let why = format!("{events} events were recorded faster than they could be processed");
         self.inner.give_up(event_id, Value::Null, 0, &why);
     }
 

@@ -123,7 +123,7 @@ impl Down {
                 if self.queue.len() < MAX_QUEUED {
                     self.queue.push_back(text.to_vec());
                 } else if let Ok(Message::Request { id, .. }) = classify(&tree) {
-                    let why = "too many requests wait until the server is ready";
+                    let why = "too many requests are waiting for the server to start";
                     steps.push(Step::ToClient(error(&id.spelled, INTERNAL_ERROR, why)));
                 }
             }
@@ -238,7 +238,7 @@ impl Down {
         if version.as_deref() != Some(STATELESS) {
             let asked = json::spell(version.as_deref().unwrap_or_default());
             let text = format!(
-                r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{UNSUPPORTED_VERSION},"message":"the revision is not spoken here","data":{{"supported":["{STATELESS}"],"requested":"{asked}"}}}}}}"#,
+                r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{UNSUPPORTED_VERSION},"message":"this protocol version is not supported","data":{{"supported":["{STATELESS}"],"requested":"{asked}"}}}}}}"#,
                 id.spelled
             );
             return steps.push(Step::ToClient(text.into_bytes()));
@@ -297,13 +297,13 @@ impl Down {
     fn go_on(&mut self, id: &Id, state: &str, params: Option<&Json<'_>>, steps: &mut Vec<Step>) {
         let at = self.parked.iter().position(|(known, _)| known == state);
         let Some((_, parked)) = at.and_then(|at| self.parked.remove(at)) else {
-            let why = "no request waits under this requestState; begin again";
+            let why = "no pending request has this requestState; start again";
             return steps.push(Step::ToClient(error(&id.spelled, INVALID_PARAMS, why)));
         };
         let given = params.and_then(|params| params.member("inputResponses")?.member(ASKED));
         steps.push(Step::ToServer(match given {
             Some(given) => answer(&parked.ask, &given.to_compact()),
-            None => error(&parked.ask, INTERNAL_ERROR, "the client gave no answer"),
+            None => error(&parked.ask, INTERNAL_ERROR, "the client did not answer"),
         }));
         let Some(running) = self.running.get_mut(&parked.request) else { return };
         running.waits = Some(id.spelled.to_string());
@@ -322,14 +322,14 @@ impl Down {
             return steps.push(Step::ToServer(answer(&id.spelled, "{}")));
         }
         if self.asks_nobody {
-            let why = "the endpoint has `shared: everybody`: nobody can be asked; `shared: key` lets a client answer";
+            let why = "the endpoint has `shared: everybody`: no client can be asked; with `shared: key` a client can answer";
             return steps.push(Step::ToServer(error(&id.spelled, METHOD_NOT_FOUND, why)));
         }
         let what = format!(r#"{{"method":"{}","params":{params}}}"#, json::spell(method));
         // Over one session, the protocol does not say for which request it is: for the newest.
         let newest = self.running.iter_mut().filter(|(_, running)| running.done.is_none());
         let Some((key, running)) = newest.max_by_key(|(_, running)| running.order) else {
-            let why = "no request of a client runs that could be asked";
+            let why = "no client request is open that could be asked";
             return steps.push(Step::ToServer(error(&id.spelled, INTERNAL_ERROR, why)));
         };
         if running.waits.is_none() {
@@ -345,7 +345,11 @@ impl Down {
         let Some(waits) = running.waits.take() else { return };
         let Ok(state) = random_hex::<16>() else {
             running.waits = Some(waits);
-            return steps.push(Step::ToServer(error(&ask, INTERNAL_ERROR, "there are no random numbers")));
+            return steps.push(Step::ToServer(error(
+                &ask,
+                INTERNAL_ERROR,
+                "the system's random number generator failed",
+            )));
         };
         let result = format!(
             r#"{{"resultType":"input_required","inputRequests":{{"{ASKED}":{what}}},"requestState":"{state}"}}"#
@@ -360,7 +364,7 @@ impl Down {
     }
 
     fn give_up(&mut self, request: &Key, ask: &str, steps: &mut Vec<Step>) {
-        steps.push(Step::ToServer(error(ask, INTERNAL_ERROR, "the client did not come back")));
+        steps.push(Step::ToServer(error(ask, INTERNAL_ERROR, "the client did not retry")));
         if self.running.remove(request).is_some() {
             let params = format!(r#"{{"requestId":{}}}"#, spelled(request));
             steps.push(Step::ToServer(notification("notifications/cancelled", &params)));

@@ -34,7 +34,7 @@ const LISTED: [(&str, &str); 3] = [
 impl Listeners {
     pub fn begin(&mut self, id: &Id, params: Option<&Json<'_>>, serial: &mut u64, steps: &mut Vec<Step>) {
         if self.all.len() >= MAX_LISTENERS {
-            let why = "too many listen already";
+            let why = "too many open streams";
             return steps.push(Step::ToClient(error(&id.spelled, INVALID_PARAMS, why)));
         }
         let wanted = params.and_then(|params| params.member("notifications"));

@@ -222,7 +222,7 @@ impl Up {
                 self.listen(steps);
             }
             "initialize" => {
-                let why = "the session has begun already";
+                let why = "the session is already initialized";
                 return steps.push(Step::ToClient(error(&id.spelled, INTERNAL_ERROR, why)));
             }
             _ => {
@@ -285,7 +285,7 @@ impl Up {
         let wanted =
             result.and_then(|result| result.member("inputRequests")?.as_object()).unwrap_or_default();
         if running.rounds > MAX_ROUNDS || wanted.len() > MAX_ASKED {
-            let why = "the server wants more and more of the client";
+            let why = "the server sent too many requests to the client";
             return steps.push(Step::ToClient(error(&running.id, INTERNAL_ERROR, why)));
         }
         running.answers.clear();

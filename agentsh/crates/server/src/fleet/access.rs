@@ -73,11 +73,7 @@ impl Claim {
     pub fn is_now(&self) -> Result<(), Refusal> {
         let now = Timestamp::now().as_millisecond();
         let is_near = self.time.parse::<i64>().is_ok_and(|time| time.abs_diff(now) <= SKEW_MS.unsigned_abs());
-        if is_near {
-            Ok(())
-        } else {
-            Err(Refusal::Unknown("the clock of the host is off by more than 5 minutes"))
-        }
+        if is_near { Ok(()) } else { Err(Refusal::Unknown("the host's clock is off by more than 5 minutes")) }
     }
 
     /// The key of the host that it claims to be.
@@ -96,7 +92,7 @@ impl Claim {
         if keys::is_signed(key, &text, &self.signature) {
             Ok(())
         } else {
-            Err(Refusal::Unknown("the signature is not by the key of this host"))
+            Err(Refusal::Unknown("the signature does not match this host's key"))
         }
     }
 
@@ -104,7 +100,7 @@ impl Claim {
         if keys::digest(body) == self.body {
             Ok(())
         } else {
-            Err(Refusal::Unknown("the body is not the one that was signed"))
+            Err(Refusal::Unknown("the body does not match the signature"))
         }
     }
 }
@@ -164,7 +160,7 @@ pub(crate) fn revoke_people(db: &mut dyn Connection, name: &str) -> Result<u64, 
         let tokens = "UPDATE tokens SET used_at = $2 WHERE name = $1 AND role <> 'host' AND used_at IS NULL";
         let void = db.change(tokens, &values)?;
         if revoked + void == 0 {
-            return Err(Refusal::Missing("no credential or token of a person has this name"));
+            return Err(Refusal::Missing("no person's credential or token has this name"));
         }
         Ok(revoked)
     })

@@ -146,8 +146,8 @@ pub(crate) fn stopped(state: &str) -> Refusal {
     match state {
         "revoked" => Refusal::Unknown("this host was revoked"),
         _ => Refusal::Rewritten(
-            "this host is refused: its record no longer fits what it sent; `agentsh fleet hosts` says why, and \
-             `agentsh fleet accept HOST` goes on"
+            "this host is blocked: its journal no longer matches what it sent; `agentsh fleet hosts` says why, and \
+             `agentsh fleet accept HOST` accepts it again"
                 .to_owned(),
         ),
     }
@@ -200,9 +200,12 @@ fn misfit_of_place(
     let kind = if found.is_none() { "missing" } else { "rewritten" };
     let detail = match found {
         None => {
-            format!("event {} of its journal is gone: the journal was cut off or replaced", known.last_id)
+            format!(
+                "event {} of its journal is missing: the journal was truncated or replaced",
+                known.last_id
+            )
         }
-        Some(_) => format!("event {} of its journal is another one than the one that it sent", known.last_id),
+        Some(_) => format!("event {} of its journal differs from the one it sent", known.last_id),
     };
     // Of which session that event was. The server may have forgotten it.
     let rows = db.rows("SELECT session FROM events WHERE id = $1", &[Value::Int(known.last_event)])?;
@@ -240,11 +243,11 @@ fn fits(
         return misfit(if row.seq > session.seq { "missing" } else { "rewritten" }, detail);
     }
     if row.hash_behind(&session.hash) != row.hash {
-        return misfit("edited", format!("event {} does not fit to the chain before it", row.seq));
+        return misfit("edited", format!("event {} does not match the hash chain before it", row.seq));
     }
     match row.facts() {
         Some(facts) => Ok(Ok(facts)),
-        None => misfit("edited", format!("event {} is not an event", row.seq)),
+        None => misfit("edited", format!("event {} is not valid", row.seq)),
     }
 }
 
@@ -359,7 +362,7 @@ pub(crate) fn put_on_record(
             Value::text(misfit.found),
         ],
     )?;
-    Ok(Refusal::Rewritten(format!("{}: {}; the host is refused", misfit.kind, misfit.detail)))
+    Ok(Refusal::Rewritten(format!("{}: {}; the host is blocked", misfit.kind, misfit.detail)))
 }
 
 #[cfg(test)]

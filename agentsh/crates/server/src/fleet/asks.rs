@@ -32,11 +32,11 @@ fn now() -> i64 {
 /// Takes a question of a host. The same one again is one.
 pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<(), Refusal> {
     if asked.id.len() != 32 || !asked.id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(Refusal::Wrong("the id of a question is 32 hex digits".to_owned()));
+        return Err(Refusal::Wrong("a question id is 32 hex digits".to_owned()));
     }
     let now = now();
     if asked.expires_at <= now || asked.expires_at - now > MAX_WAIT_S {
-        return Err(Refusal::Wrong("a question waits for 1 s to 24 h".to_owned()));
+        return Err(Refusal::Wrong("a question's timeout is 1 s to 24 h".to_owned()));
     }
     in_transaction(db, |db| {
         // Two questions of one host do not run beside each other.
@@ -106,7 +106,7 @@ pub(crate) fn waiting(db: &mut dyn Connection) -> Result<Vec<Waiting>, agentsh_d
 /// The first answer counts, and no other.
 pub(crate) fn answer(db: &mut dyn Connection, id: &str, said: &Say, by: &str) -> Result<(), Refusal> {
     if !matches!(said.scope.as_str(), "once" | "session") {
-        return Err(Refusal::Wrong("an answer is for once or for the session".to_owned()));
+        return Err(Refusal::Wrong("the scope of an answer is once or session".to_owned()));
     }
     let now = now();
     let state = if said.approve { "approved" } else { "denied" };
@@ -133,14 +133,14 @@ pub(crate) fn answer(db: &mut dyn Connection, id: &str, said: &Say, by: &str) ->
     let rows = db.rows("SELECT state, digest, expires_at FROM asks WHERE id = $1", &[Value::text(id)])?;
     Err(match rows.first().map(Vec::as_slice) {
         None => Refusal::Missing("no such question"),
-        Some([state, ..]) if state.as_text() != "waiting" => Refusal::Stale("it was answered, or is over"),
+        Some([state, ..]) if state.as_text() != "waiting" => {
+            Refusal::Stale("it was already answered, or has expired")
+        }
         Some([_, digest, _]) if digest.as_text() != said.bound => {
-            Refusal::Stale("the question is not the one that was shown; look at it again")
+            Refusal::Stale("the question has changed since it was shown; reload it")
         }
-        Some([_, _, expires_at]) if expires_at.as_int() <= now => {
-            Refusal::Stale("it waited too long, and is over")
-        }
-        Some(_) => Refusal::Stale("its host was not heard of for a minute"),
+        Some([_, _, expires_at]) if expires_at.as_int() <= now => Refusal::Stale("it has expired"),
+        Some(_) => Refusal::Stale("its host has not been seen for a minute"),
     })
 }
 

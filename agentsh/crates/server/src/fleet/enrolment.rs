@@ -38,13 +38,13 @@ pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Resul
     }
     if asked.name.starts_with(sign_ins::NAMES) {
         return Err(Refusal::Wrong(
-            "names that begin with 'oidc:' are those of an identity provider".to_owned(),
+            "names that begin with 'oidc:' are reserved for the identity provider".to_owned(),
         ));
     }
     if let Some(again) = &asked.again {
         let known = db.rows("SELECT id FROM hosts WHERE id = $1", &[Value::text(again.as_str())])?;
         if asked.role != "host" || known.is_empty() {
-            return Err(Refusal::Missing("no such host to enrol again"));
+            return Err(Refusal::Missing("no such host to re-enrol"));
         }
     }
     let digits = random::hex::<24>().map_err(|error| Refusal::Unavailable(error.to_string()))?;
@@ -97,7 +97,7 @@ fn used(db: &mut dyn Connection, token: &str, used_for: &str) -> Result<Token, R
             was_used: changed == 0,
         }),
         _ => Err(Refusal::Unknown(
-            "this token is none, was used, or is too old; `agentsh fleet token` makes another",
+            "this token is unknown, already used, or expired; `agentsh fleet token` makes a new one",
         )),
     }
 }
@@ -111,7 +111,7 @@ fn still(db: &mut dyn Connection, host: String, key: &str) -> Result<Enrolled, R
     )?;
     if rows.is_empty() {
         return Err(Refusal::Unknown(
-            "this token was used; `agentsh fleet token --again HOST` makes another",
+            "this token was already used; `agentsh fleet token --again HOST` makes a new one",
         ));
     }
     Ok(Enrolled { host })
@@ -127,7 +127,7 @@ pub(crate) fn enrol(db: &mut dyn Connection, asked: &Enrol) -> Result<Enrolled, 
     spend(db, |db| {
         let Token { role, name, again, was_used } = used(db, &asked.token, &asked.key)?;
         if role != "host" {
-            return Err(Refusal::Wrong("this token is for a person: `agentsh fleet login`".to_owned()));
+            return Err(Refusal::Wrong("this is a person's token: use `agentsh fleet login`".to_owned()));
         }
         if was_used {
             return still(db, again.unwrap_or(host), &asked.key);
@@ -157,12 +157,12 @@ pub(crate) fn enrol(db: &mut dyn Connection, asked: &Enrol) -> Result<Enrolled, 
 
 /// Gives a person a credential.
 pub(crate) fn login(db: &mut dyn Connection, token: &str) -> Result<LoggedIn, Refusal> {
-    let random = |_| Refusal::Unavailable("no random numbers".to_owned());
+    let random = |_| Refusal::Unavailable("the system's random number generator failed".to_owned());
     let credential = format!("agf_{}", random::hex::<32>().map_err(random)?);
     spend(db, |db| {
         let Token { role, name, .. } = used(db, token, &keys::digest(credential.as_bytes()))?;
         if role == "host" {
-            return Err(Refusal::Wrong("this token is for a host: `agentsh fleet enrol`".to_owned()));
+            return Err(Refusal::Wrong("this is a host's token: use `agentsh fleet enrol`".to_owned()));
         }
         db.change(
             "INSERT INTO people (digest, name, role, made_at) VALUES ($1, $2, $3, $4)",

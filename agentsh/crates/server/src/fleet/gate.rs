@@ -71,7 +71,7 @@ impl Gate {
 
 fn credential(headers: &HeaderMap) -> Result<String, Refusal> {
     if headers.contains_key(header::COOKIE) && !headers.contains_key(header::AUTHORIZATION) {
-        return Err(Refusal::Unknown("a cookie opens the pages alone"));
+        return Err(Refusal::Unknown("a cookie is accepted for pages only"));
     }
-    bearer(headers).ok_or(Refusal::Unknown("this needs a credential: `agentsh fleet login`"))
+    bearer(headers).ok_or(Refusal::Unknown("a credential is required: `agentsh fleet login`"))
 }

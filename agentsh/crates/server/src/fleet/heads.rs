@@ -47,20 +47,20 @@ pub(crate) fn compare(
                     ChainMismatch {
                         kind: "rewritten",
                         session: id.to_owned(),
-                        detail: "its events are other ones than those that it sent".to_owned(),
+                        detail: "its events differ from those it sent".to_owned(),
                         found: found.clone(),
                     }
                 }
                 Some((found_seq, found)) => ChainMismatch {
                     kind: "missing",
                     session: id.to_owned(),
-                    detail: format!("it has events up to {found_seq}, and sent {}", seq.as_int()),
+                    detail: format!("it has events up to {found_seq}, but sent {}", seq.as_int()),
                     found: found.clone(),
                 },
                 None => ChainMismatch {
                     kind: "missing",
                     session: id.to_owned(),
-                    detail: "the session that it sent is gone".to_owned(),
+                    detail: "the session that it sent is missing".to_owned(),
                     found: "none".to_owned(),
                 },
             };

@@ -69,25 +69,15 @@ impl Metrics {
             }
         };
         let one = |value: u64| vec![(String::new(), value.to_string())];
-        family("agentsh_fleet_batches_total", "counter", "Batches that were kept", one(counts.batches));
-        family(
-            "agentsh_fleet_bytes_total",
-            "counter",
-            "Bytes of these batches as they were sent",
-            one(counts.bytes),
-        );
+        family("agentsh_fleet_batches_total", "counter", "Stored batches", one(counts.batches));
+        family("agentsh_fleet_bytes_total", "counter", "Bytes of stored batches, as sent", one(counts.bytes));
         let events = counts.events.iter();
         let events = events.map(|(kind, number)| (label("type", kind), number.to_string())).collect();
-        family("agentsh_fleet_events_total", "counter", "Events that were kept, by type", events);
+        family("agentsh_fleet_events_total", "counter", "Stored events by type", events);
         let refused = counts.refused.iter();
         let refused = refused.map(|(word, number)| (label("reason", word), number.to_string())).collect();
-        family("agentsh_fleet_refused_total", "counter", "Requests that were refused, by reason", refused);
-        family(
-            "agentsh_fleet_batches_waiting",
-            "gauge",
-            "Batches that are worked on or wait",
-            one(busy as u64),
-        );
+        family("agentsh_fleet_refused_total", "counter", "Refused requests by reason", refused);
+        family("agentsh_fleet_batches_waiting", "gauge", "Batches in progress or waiting", one(busy as u64));
         let hosts = hosts.iter().map(|(state, number)| (label("state", state), number.to_string())).collect();
         family("agentsh_fleet_hosts", "gauge", "Hosts, by state", hosts);
         let failing = counts.failing.iter();
@@ -99,7 +89,10 @@ impl Metrics {
             failing,
         );
         let name = "agentsh_fleet_arrival_seconds";
-        let _infallible = writeln!(out, "# HELP {name} From a batch to its commit\n# TYPE {name} histogram");
+        let _infallible = writeln!(
+            out,
+            "# HELP {name} Time from the arrival of a batch to its commit\n# TYPE {name} histogram"
+        );
         let mut sum = 0;
         let bounds = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
         for (bound, count) in bounds.zip(counts.arrivals) {

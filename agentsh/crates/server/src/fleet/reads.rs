@@ -361,7 +361,7 @@ pub(crate) fn looks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<
     let tables = match version {
         newer if newer > own => {
             format!(
-                "{kind}, tables of version {newer}: a newer server works on them; this one knows {own}, and goes on"
+                "{kind}, tables of version {newer}: a newer server uses them; this one knows {own}, and continues"
             )
         }
         same => format!("{kind}, tables of version {same}"),
@@ -385,9 +385,9 @@ pub(crate) fn looks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<
         &[Value::text(silent_before)],
     )?;
     let silent = silent.first().and_then(|row| row.first()).map(Value::as_int).unwrap_or_default();
-    looks.push(look(silent == 0, "silent", format!("{silent} hosts were not heard of for a day")));
+    looks.push(look(silent == 0, "silent", format!("{silent} hosts have not been seen for a day")));
     let open = db.rows("SELECT count(*) FROM incidents WHERE accepted_by IS NULL", &[])?;
     let open = open.first().and_then(|row| row.first()).map(Value::as_int).unwrap_or_default();
-    looks.push(look(open == 0, "incidents", format!("{open} that nobody accepted")));
+    looks.push(look(open == 0, "incidents", format!("{open} not accepted yet")));
     Ok(looks)
 }

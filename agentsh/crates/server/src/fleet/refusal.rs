@@ -76,18 +76,16 @@ impl IntoResponse for Refusal {
         let (status, detail) = match self {
             Self::Wrong(said) => (StatusCode::BAD_REQUEST, said),
             Self::Unknown(said) => (StatusCode::UNAUTHORIZED, said.to_owned()),
-            Self::Role(said) => (StatusCode::FORBIDDEN, format!("this needs the role {said}")),
+            Self::Role(said) => (StatusCode::FORBIDDEN, format!("the role {said} is required")),
             Self::Missing(said) => (StatusCode::NOT_FOUND, said.to_owned()),
             Self::Gap(here) => {
                 position = Some(here);
-                (StatusCode::CONFLICT, "rows before these are not here yet".to_owned())
+                (StatusCode::CONFLICT, "earlier rows have not arrived yet".to_owned())
             }
             Self::Rewritten(said) => (StatusCode::CONFLICT, said),
             Self::Stale(said) => (StatusCode::CONFLICT, said.to_owned()),
             Self::TooLong(said) => (StatusCode::PAYLOAD_TOO_LARGE, said),
-            Self::Busy => {
-                (StatusCode::TOO_MANY_REQUESTS, "there is too much to do; ask again later".to_owned())
-            }
+            Self::Busy => (StatusCode::TOO_MANY_REQUESTS, "the server is overloaded; retry later".to_owned()),
             // What the database said may name its place: it goes to the log of the process, not to clients.
             Self::Unavailable(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -102,7 +102,7 @@ impl App {
     /// The name of who asks.
     async fn person(&self, headers: &HeaderMap, least: Role) -> Result<String, Refusal> {
         let credential =
-            bearer(headers).ok_or(Refusal::Unknown("this needs a credential: `agentsh fleet login`"))?;
+            bearer(headers).ok_or(Refusal::Unknown("a credential is required: `agentsh fleet login`"))?;
         self.judge(&self.readers, move |db| person(db, &credential, least)).await
     }
 
@@ -115,7 +115,7 @@ impl App {
         body: Body,
         most: usize,
     ) -> Result<(String, Bytes), Refusal> {
-        let claim = Claim::of(headers).ok_or(Refusal::Unknown("this needs the signature of a host"))?;
+        let claim = Claim::of(headers).ok_or(Refusal::Unknown("a host's signature is required"))?;
         claim.is_now()?;
         let asks = claim.clone();
         let key = self.judge(&self.readers, move |db| asks.key(db)).await?;
@@ -136,7 +136,7 @@ struct BatchPermit<'a> {
 
 impl<'a> BatchPermit<'a> {
     fn take(app: &'a App, headers: &HeaderMap) -> Result<Self, Refusal> {
-        let host = Claim::of(headers).ok_or(Refusal::Unknown("this needs the signature of a host"))?.host;
+        let host = Claim::of(headers).ok_or(Refusal::Unknown("a host's signature is required"))?.host;
         let busy = || {
             app.metrics.refused(Refusal::Busy.word());
             Refusal::Busy
@@ -164,7 +164,7 @@ impl Drop for BatchPermit<'_> {
 
 /// The whole body, within bounds of length and time.
 async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Refusal> {
-    let too_long = || Refusal::TooLong(format!("a body has at most {most} bytes"));
+    let too_long = || Refusal::TooLong(format!("the body is larger than {most} bytes"));
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|declared: usize| declared > most) {
         return Err(too_long());
@@ -172,7 +172,7 @@ async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Re
     match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, most)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(too_long()),
-        Err(_) => Err(Refusal::Wrong("the body did not come in time".to_owned())),
+        Err(_) => Err(Refusal::Wrong("the body did not arrive in time".to_owned())),
     }
 }
 
@@ -181,8 +181,7 @@ async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T,
 }
 
 fn understood<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Refusal::Wrong(format!("the body is not what is read here: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| Refusal::Wrong(format!("cannot parse the body: {error}")))
 }
 
 fn json(value: impl Serialize) -> Answer {
@@ -207,13 +206,13 @@ async fn token(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
 
 /// Whose credential it is.
 async fn who(State(app): Shared, headers: HeaderMap) -> Answer {
-    let credential = bearer(&headers).ok_or(Refusal::Unknown("this needs a credential"))?;
+    let credential = bearer(&headers).ok_or(Refusal::Unknown("a credential is required"))?;
     json(app.judge(&app.readers, move |db| access::who(db, &credential)).await?)
 }
 
 /// Ends a sign-in at an identity provider; a credential of a token stays.
 async fn sign_out(State(app): Shared, headers: HeaderMap) -> Answer {
-    let credential = bearer(&headers).ok_or(Refusal::Unknown("this needs a credential"))?;
+    let credential = bearer(&headers).ok_or(Refusal::Unknown("a credential is required"))?;
     app.judge(&app.writers, move |db| Ok(sign_ins::close(db, &credential)?)).await?;
     json(serde_json::json!({ "state": "signed-out" }))
 }
@@ -286,7 +285,7 @@ async fn accept(State(app): Shared, Path(host): Path<String>, headers: HeaderMap
                 std::slice::from_ref(&host),
             )?;
             if known == 0 {
-                return Err(Refusal::Missing("no such host that is refused"));
+                return Err(Refusal::Missing("no such blocked host"));
             }
             db.change(
                 "UPDATE incidents SET accepted_by = $2 WHERE host = $1 AND accepted_by IS NULL",
@@ -416,7 +415,7 @@ async fn healthz(State(app): Shared) -> Answer {
 fn asked(query: Option<&str>) -> Result<Filter, Refusal> {
     let uri: Uri = format!("/?{}", query.unwrap_or_default())
         .parse()
-        .map_err(|_| Refusal::Wrong("the part after ? cannot be read".to_owned()))?;
+        .map_err(|_| Refusal::Wrong("cannot parse the query string".to_owned()))?;
     let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&uri)
         .map_err(|error| Refusal::Wrong(error.to_string()))?;
     let mut asked = Filter { limit: 100, ..Filter::default() };
@@ -434,7 +433,7 @@ fn asked(query: Option<&str>) -> Result<Filter, Refusal> {
             "before" | "after" => asked.before = Some(number()?),
             "limit" => asked.limit = number()?,
             "with_calls" => asked.with_calls = value == "true",
-            _ => return Err(Refusal::Wrong(format!("there is no question '{name}'"))),
+            _ => return Err(Refusal::Wrong(format!("no such query: '{name}'"))),
         }
     }
     Ok(asked)

@@ -106,7 +106,7 @@ pub(crate) fn prepare(database: &Database) -> Result<(), DbError> {
         let encoding = db.rows("SELECT current_setting('server_encoding')", &[])?;
         let encoding = encoding.first().and_then(|row| row.first()).map(Value::as_text).unwrap_or_default();
         if encoding != "UTF8" {
-            let why = format!("the database is in {encoding}; make one with ENCODING 'UTF8'");
+            let why = format!("the database is in {encoding}; create one with ENCODING 'UTF8'");
             return Err(DbError(why));
         }
     }

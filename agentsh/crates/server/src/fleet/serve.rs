@@ -201,6 +201,6 @@ fn heard(metrics: &Metrics, tell: &Tell, what: &'static str, done: &Result<(), D
     };
     match done {
         Ok(()) => tell(&format!("{thing} are {verb} again")),
-        Err(error) => tell(&format!("{thing} cannot be {verb}: {error}; it is tried again every hour")),
+        Err(error) => tell(&format!("{thing} cannot be {verb}: {error}; retried every hour")),
     }
 }

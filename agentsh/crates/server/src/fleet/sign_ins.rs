@@ -72,7 +72,7 @@ pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refu
         &values,
     )?;
     let Some([name, role, issuer, subject]) = rows.first().map(Vec::as_slice) else {
-        return Err(Refusal::Unknown("this sign-in is over; sign in again"));
+        return Err(Refusal::Unknown("this sign-in has expired; sign in again"));
     };
     let subject = Some(at_issuer(subject, issuer));
     Ok(Who { name: clean(name.as_text()), role: role.as_text().to_owned(), subject })

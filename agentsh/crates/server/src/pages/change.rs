@@ -35,7 +35,7 @@ pub(super) async fn accept(
     headers: HeaderMap,
     Form(filled): Form<Filled>,
 ) -> Answer {
-    host_is(&app.filled(&headers, &filled).await?, &host, "accept", "goes on").await
+    host_is(&app.filled(&headers, &filled).await?, &host, "accept", "is accepted again").await
 }
 
 pub(super) async fn revoke(
@@ -70,7 +70,7 @@ pub(super) async fn answer(
         "session" => (true, "session"),
         "deny" => (false, "session"),
         _ => {
-            let why = "an answer here is once, session or deny".to_owned();
+            let why = "an answer is once, session or deny".to_owned();
             return Err(Trouble::Other(StatusCode::BAD_REQUEST, why));
         }
     };

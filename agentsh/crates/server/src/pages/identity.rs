@@ -137,7 +137,7 @@ impl Identity {
     }
 
     async fn ask<T>(&self, ask: Ask, answered: oneshot::Receiver<Result<T, Refused>>) -> Result<T, Refused> {
-        let busy = || Refused::Later("there is too much to do; try again in a moment".to_owned());
+        let busy = || Refused::Later("the server is overloaded; try again in a moment".to_owned());
         self.asks.try_send(ask).map_err(|_| busy())?;
         answered.await.unwrap_or_else(|_| Err(busy()))
     }
@@ -147,7 +147,7 @@ impl Provider {
     fn of(args: &OidcArgs, issuer: &str, client: &str, public: &str) -> Result<Self, String> {
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
         let proxy = Proxy::of_environment(|name| std::env::var(name).ok())?;
-        let origin = origin(issuer).ok_or_else(|| format!("--oidc-issuer '{issuer}' is no URL"))?;
+        let origin = origin(issuer).ok_or_else(|| format!("--oidc-issuer '{issuer}' is not a URL"))?;
         let pages = Url::parse(public).ok().filter(|url| {
             matches!(url.scheme(), "https" | "http") && url.path() == "/" && url.query().is_none()
         });
@@ -156,7 +156,7 @@ impl Provider {
         })?;
         let is_here = matches!(pages.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
         if pages.scheme() == "http" && !is_here {
-            return Err(format!("--public-url '{public}' is plain text: a sign-in needs https"));
+            return Err(format!("--public-url '{public}' is not https, which a sign-in needs"));
         }
         let oauth = OAuth {
             issuer: issuer.to_owned(),
@@ -211,7 +211,7 @@ impl Provider {
         let expected =
             Expected { state: words.state, issuer: server.issuer.clone(), names_itself: server.names_itself };
         let Some(code) = judge(query, &expected) else {
-            return Err(Refused::Not("This is the answer to another sign-in, or to none.".to_owned()));
+            return Err(Refused::Not("This answer does not belong to this sign-in.".to_owned()));
         };
         let code = code.map_err(refused)?;
         let client = self.registered(&server);
@@ -252,8 +252,8 @@ impl Provider {
         let role = values.iter().filter_map(|value| self.roles.get(*value)).max();
         let Some(role) = role else {
             return Err(Refused::NoRole(format!(
-                "You are known to the identity provider, and its claim '{}' gives you no role here: an admin of this server \
-                 says which values do (--oidc-role).",
+                "You signed in, but your claim '{}' gives you no role on this server. An admin sets the roles with \
+                 --oidc-role.",
                 self.claim
             )));
         };
@@ -287,13 +287,13 @@ fn is_ours(claims: &Claims, client: &str, nonce: &str, now: Timestamp) -> Result
     let age = now.as_second().saturating_sub(claims.iat);
     let is_for_others = claims.aud.as_array().is_some_and(|audience| audience.len() > 1);
     if claims.nonce.is_empty() || claims.nonce != nonce {
-        Err("it was made for another sign-in (nonce)")
+        Err("it belongs to another sign-in (nonce)")
     } else if claims.azp.as_deref().map_or(is_for_others, |party| party != client) {
-        Err("it was given to another client (azp)")
+        Err("it was issued to another client (azp)")
     } else if age < -leeway || age > OLDEST + leeway {
-        Err("it was not made now (iat)")
+        Err("it was not issued just now (iat)")
     } else if claims.sub.is_empty() || claims.sub.chars().count() > MAX_NAME {
-        Err("it names nobody (sub)")
+        Err("it has no subject (sub)")
     } else {
         Ok(())
     }
@@ -323,7 +323,7 @@ fn not(why: &str) -> Refused {
 }
 
 fn refused(error: LoginError) -> Refused {
-    let said = format!("The identity provider does not sign you in: {error}.");
+    let said = format!("The identity provider refused the sign-in: {error}.");
     match error {
         LoginError::Http { .. }
         | LoginError::NoMetadata(_)

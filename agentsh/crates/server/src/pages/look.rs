@@ -63,9 +63,11 @@ pub(super) async fn session(State(app): Shared, headers: HeaderMap, Path(word): 
     let mut copied = person.fleet.copied(&word).await?;
     let mut whole = of_fleet(&mut copied.reader, copied.id, &app.place).await?;
     let chain = match (copied.problems, copied.forgotten) {
-        (0, 0) => "every event fits to the one before it".to_owned(),
-        (0, forgotten) => format!("fits, and its first {forgotten} events are forgotten here"),
-        (problems, _) => format!("{problems} events do not fit: the record was changed"),
+        (0, 0) => "the hash chain is intact".to_owned(),
+        (0, forgotten) => {
+            format!("the hash chain is intact; its first {forgotten} events have been deleted here")
+        }
+        (problems, _) => format!("the hash chain is broken at {problems} events: the record was changed"),
     };
     whole.facts.insert(0, ("host", copied.host.clone()));
     whole.facts.push(("chain", chain));
@@ -105,7 +107,7 @@ pub(super) async fn server(
     let (mut reader, next) = person.fleet.journal(&[], &filter, before.as_deref()).await?;
     let history = app.rows(&mut reader, &[], LINES).await?;
     if history.is_empty() {
-        return Err(Trouble::Other(StatusCode::NOT_FOUND, "no such server is on record".to_owned()));
+        return Err(Trouble::Other(StatusCode::NOT_FOUND, "no such server".to_owned()));
     }
     let older = next.map(|next| Href::to(&["server", &id]).with("before", &next));
     let frame = person.frame(format!("Server {id}"), Place::Servers);
@@ -141,7 +143,7 @@ pub(super) async fn people(State(app): Shared, headers: HeaderMap) -> Answer {
             state: match (&one.revoked_at, &one.expires_at) {
                 (Some(at), _) => Word::new(format!("revoked {}", shown_time(at)), Tone::Quiet),
                 (None, Some(at)) if is_over(at) => Word::new("over", Tone::Quiet),
-                (None, Some(at)) => Word::new(format!("counts until {}", shown_time(at)), Tone::Good),
+                (None, Some(at)) => Word::new(format!("valid until {}", shown_time(at)), Tone::Good),
                 (None, None) => Word::new("counts", Tone::Good),
             },
             may_revoke: one.revoked_at.is_none() && !one.expires_at.as_deref().is_some_and(is_over),

@@ -29,7 +29,7 @@ use agentsh_web::{self as web, Frame, HEADERS, Href, Message, Pages, Place, STYL
 /// Longest body of a form, in bytes.
 const MAX_BODY: usize = 16 << 10;
 const COOKIE: &str = "agentsh-fleet";
-const NOT_A_FORM: &str = "the form is not one of your page; load it again";
+const NOT_A_FORM: &str = "the form has expired; reload the page";
 
 /// What every page needs.
 struct App {
@@ -118,7 +118,7 @@ impl App {
         let client = Client::inside(self.server.clone(), Some(credential.clone()));
         let who: Who = client.get("/v1/who").await.map_err(|error| match error {
             ClientError::Status { status: 401, .. } | ClientError::Credential => {
-                self.sign_in(Some("The credential does not count any more.".to_owned()))
+                self.sign_in(Some("The credential is no longer valid.".to_owned()))
             }
             other => other.into(),
         })?;

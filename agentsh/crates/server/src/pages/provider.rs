@@ -40,7 +40,7 @@ pub(super) async fn finish(State(app): Shared, headers: HeaderMap, RawQuery(quer
 impl App {
     fn provider(&self) -> Result<&Identity, Trouble> {
         let none =
-            || Trouble::Other(StatusCode::NOT_FOUND, "this server knows no identity provider".to_owned());
+            || Trouble::Other(StatusCode::NOT_FOUND, "this server has no identity provider".to_owned());
         self.identity.as_ref().ok_or_else(none)
     }
 
@@ -48,7 +48,7 @@ impl App {
         let identity = self.provider()?;
         let kept = cookie(headers, self.waits()).and_then(|kept| words(&kept));
         let Some(words) = kept.filter(|_| query.len() <= MAX_QUERY) else {
-            let said = "This sign-in was not begun in this browser, or is over. Begin again.";
+            let said = "This sign-in was not started in this browser, or has expired. Start again.";
             return Err(self.sign_in(Some(said.to_owned())));
         };
         let sign_in = identity.finish(query, words).await.map_err(|refused| self.not_signed_in(refused))?;

@@ -60,7 +60,7 @@ async fn search(State(app): Shared, Query(wanted): Query<SearchQuery>) -> Result
 
 async fn one(State(app): Shared, Path(id): Path<i64>) -> Result<Response, PageError> {
     let found = app.pool.ask(move |db| catalogue::one(db, id)).await.map_err(Refusal::from)?;
-    let (found, diff) = found.ok_or(Refusal::Missing("nothing is registered under this number"))?;
+    let (found, diff) = found.ok_or(Refusal::Missing("no registration has this number"))?;
     let detail = shown::detail(&found, diff);
     Ok(html(StatusCode::OK, web::registry_detail(&frame(&found.name), &detail)))
 }
@@ -78,8 +78,9 @@ async fn decide(
         Some(name) => name,
         None => app.operators.with(&form.as_ref().map(|form| form.token.clone()).unwrap_or_default())?,
     };
-    let form =
-        form.ok_or_else(|| Refusal::Invalid(vec![json!("a decision is approve or reject, as a form")]))?;
+    let form = form.ok_or_else(|| {
+        Refusal::Invalid(vec![json!("the decision must be approve or reject, sent as a form")])
+    })?;
     let (approve, remark) = (form.approve, DecisionNote { reason: form.reason, ..DecisionNote::default() });
     let (times, who) = (app.times(), Requester::Operator(who));
     let row =
@@ -133,7 +134,7 @@ impl<T: Into<Refusal>> From<T> for PageError {
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         if matches!(self.0, Refusal::NoOperator) {
-            let why = "This needs the token of an operator; nothing was changed.".to_owned();
+            let why = "An operator's token is required; nothing was changed.".to_owned();
             return message(StatusCode::UNAUTHORIZED, "Not decided", why);
         }
         let (status, detail) = self.0.told();

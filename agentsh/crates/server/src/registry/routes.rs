@@ -213,7 +213,7 @@ pub(crate) async fn whole(app: &App, headers: &HeaderMap, body: Body) -> Result<
     match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_BODY)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(too_large()),
-        Err(_) => Err(Refusal::Contradiction("the body did not come in time".into())),
+        Err(_) => Err(Refusal::Contradiction("the body did not arrive in time".into())),
     }
 }
 

@@ -74,10 +74,11 @@ async fn opened(database: Database) -> Result<(Pool, Writer), ServeError> {
     let opened = tokio::task::spawn_blocking(move || {
         database.prepare(schema::WRITERS, &schema::TABLES).map_err(|error| {
             // Both have a table `servers`, of other columns.
-            let fleets = database.connect(None).and_then(|mut db| db.rows("SELECT version FROM fleet_schema", &[]));
+            let fleets =
+                database.connect(None).and_then(|mut db| db.rows("SELECT version FROM fleet_schema", &[]));
             match fleets {
                 Ok(_) => DbError(
-                    "the records of a fleet are kept in this database; give the registry one of its own with --database"
+                    "this database belongs to a fleet server; give the registry its own with --database"
                         .to_owned(),
                 ),
                 Err(_) => error,
@@ -91,9 +92,9 @@ async fn opened(database: Database) -> Result<(Pool, Writer), ServeError> {
 /// Why the registry does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("an open registry listens on a loopback address, not on {0}")]
+    #[error("an open registry must listen on a loopback address, not on {0}")]
     OpenToOthers(SocketAddr),
-    #[error("{0} is not a loopback address: TLS has to end before the registry (--behind-proxy)")]
+    #[error("{0} is not a loopback address: a proxy must terminate TLS (--behind-proxy)")]
     NoTls(SocketAddr),
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),

@@ -97,7 +97,7 @@ impl<T: Send, F: FnOnce(&mut Ledger<'_>) -> Result<T, Refusal> + Send> Order for
             // A refusal stands, whatever became of the changes of others.
             (Err(_), Some(Err(refusal))) => Err(refusal),
             (Err(error), _) => Err(error.into()),
-            (Ok(()), None) => Err(Refusal::Unavailable("the change was not made".into())),
+            (Ok(()), None) => Err(Refusal::Unavailable("nothing was changed".into())),
         };
         // Whoever asked may have hung up.
         let _heard = self.reply.send(outcome);

@@ -88,7 +88,7 @@ pub(super) async fn export(
             // Cancelled, too late, exhausted, aborted, out of range, unavailable, lost.
             Err(untaken(matches!(code, 1 | 4 | 8 | 10 | 11 | 14 | 15), why))
         }
-        Err(_) => Err(Untaken::Later("the receiver did not say how the call ended".to_owned())),
+        Err(_) => Err(Untaken::Later("the receiver sent no gRPC status".to_owned())),
     }
 }
 

@@ -70,11 +70,16 @@ const LAG: usize = 3;
 const HISTOGRAMS: [(&str, &str, &str, &[f64]); 4] = [
     ("gen_ai.client.operation.duration", "s", "How long requests to the model took", SECONDS),
     ("gen_ai.client.token.usage", "{token}", "Tokens of single requests to the model", NUMBERS),
-    ("agentsh.call.judged", "s", "From a call until it was judged, auditors and people included", MOMENTS),
+    (
+        "agentsh.call.judged",
+        "s",
+        "Time from a tool call to its decision, including auditors and approvals",
+        MOMENTS,
+    ),
     (
         "agentsh.telemetry.lag",
         "s",
-        "From an event until this receiver had it, the oldest of each request",
+        "Delay from an event to its delivery, for the oldest event of each request",
         MOMENTS,
     ),
 ];
@@ -89,14 +94,14 @@ const EVENTS: usize = 6;
 const DROPPED: usize = 7;
 
 const NAMES: [(&str, &str, &str); 8] = [
-    ("agentsh.calls", "{call}", "Calls of tools, as they were judged"),
-    ("agentsh.refusals", "{refusal}", "What was refused, by rule"),
-    ("agentsh.connections", "{connection}", "Connections that ended, and refused ones"),
-    ("agentsh.detections", "{detection}", "What was found in calls, results and definitions"),
+    ("agentsh.calls", "{call}", "Tool calls by decision"),
+    ("agentsh.refusals", "{refusal}", "Refusals by rule"),
+    ("agentsh.connections", "{connection}", "Closed and refused connections"),
+    ("agentsh.detections", "{detection}", "Findings in calls, results and definitions"),
     ("agentsh.model.tokens", "{token}", "Tokens of the model, as its provider counts them"),
-    ("agentsh.model.cost", "u{USD}", "What these cost, in millionths of a dollar"),
+    ("agentsh.model.cost", "u{USD}", "Cost of model tokens, in millionths of a dollar"),
     ("agentsh.events", "{event}", "Events of the journal"),
-    ("agentsh.telemetry.dropped", "{item}", "What this receiver did not hear of"),
+    ("agentsh.telemetry.dropped", "{item}", "Events that were not delivered to this receiver"),
 ];
 
 pub struct Metrics {
