@@ -7,9 +7,9 @@ use clap::{Args, Subcommand};
 
 use super::fleet::Asked;
 use super::output::{Context, Failure, OK, finish, json, table};
-use crate::session::approvals::{self, Asking, Item, SocketReply};
 use crate::store::escape;
 use crate::store::words::ApprovalScope;
+use agentsh_approvals::{Asking, Item, SocketReply};
 
 #[derive(Clone, Debug, Args)]
 pub struct ApprovalsArgs {
@@ -192,8 +192,8 @@ fn about(item: &Item) -> String {
 /// Every question of every session, with the session's socket.
 async fn waiting(state: &Path, err: &mut dyn Write) -> Result<Vec<(PathBuf, Item)>, Failure> {
     let mut found = Vec::new();
-    for path in approvals::sockets(state) {
-        match approvals::ask(&path, &Asking::List).await {
+    for path in agentsh_approvals::sockets(state) {
+        match agentsh_approvals::ask(&path, &Asking::List).await {
             None => {}
             Some(Ok(SocketReply::Waiting(items))) => {
                 found.extend(items.into_iter().map(|item| (path.clone(), item)));
@@ -219,7 +219,7 @@ fn find<'w>(waiting: &'w [(PathBuf, Item)], id: &str) -> Result<(&'w Path, &'w I
 
 async fn decide(path: &Path, item: &Item, approve: bool, scope: ApprovalScope) -> Result<(), Failure> {
     let asking = Asking::Answer { id: item.id.clone(), approve, scope };
-    match approvals::ask(path, &asking).await {
+    match agentsh_approvals::ask(path, &asking).await {
         Some(Ok(SocketReply::Answered(true))) => Ok(()),
         Some(Ok(SocketReply::Refused(why))) => Err(Failure::Failed(why)),
         Some(Err(error)) => Err(Failure::Failed(format!("cannot ask the session: {error}"))),
@@ -265,5 +265,5 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
 fn lasting(item: &Item, any_arguments: bool) -> Result<String, Failure> {
     let place = super::policy::Surroundings::here();
     let place = place.map_err(|error| Failure::Failed(format!("cannot save it: {error}")))?;
-    approvals::remember(&place.config_home, item, any_arguments).map_err(Failure::Failed)
+    agentsh_approvals::remember(&place.config_home, item, any_arguments).map_err(Failure::Failed)
 }

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::output::{self, Context, Failure, OK, finish};
 use super::{fail, profile};
 use crate::session::login;
-use crate::session::logins::Store;
-use crate::session::logins::flow::Request;
 use crate::session::run_error::exit_code_of;
 use crate::store::escape;
+use agentsh_broker::logins::Store;
+use agentsh_broker::logins::flow::Request;
 
 #[derive(Debug, Args)]
 pub struct LoginArgs {

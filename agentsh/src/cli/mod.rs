@@ -158,8 +158,8 @@ pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(std::ffi::OsStr::to_str) {
         Some(sandbox::zygote::VERB) => return sandbox::zygote::main().into(),
-        Some(crate::session::guarded_terminal::VERB) => {
-            return crate::session::guarded_terminal::main().into();
+        Some(agentsh_approvals::guarded_terminal::VERB) => {
+            return agentsh_approvals::guarded_terminal::main().into();
         }
         Some(setup::PROBE_VERB) => return setup::inside().into(),
         Some(doctor::PROBE_VERB) => return doctor::inside().into(),

@@ -12,10 +12,11 @@ use crate::agent::Kind;
 use crate::sandbox::Tier;
 use crate::session::Session;
 use crate::session::given::CommandLine;
-use crate::session::network::{self, Backend};
+use crate::session::network;
 use crate::session::run::{Outcome, Request, run as run_session};
 use crate::session::run_error::{RunError, exit_code_of};
 use crate::store::Reader;
+use agentsh_host::Backend;
 use agentsh_host::publish::PublishedPort;
 
 use super::flags::FlagArgs;

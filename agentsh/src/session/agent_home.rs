@@ -13,9 +13,9 @@ use crate::agent::{Access as StateAccess, HomeState, InjectedFile, Kind, Launch,
 use crate::policy::{Question, ask_file};
 use crate::sandbox::plan::Access;
 use crate::sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
-use crate::session::{Facts, Record};
 use crate::store::words::GuardChange;
 use crate::store::{Event, escape};
+use agentsh_host::{Facts, Record};
 
 /// The agent's own files of the home: bound, kept for each project, or copied where changes are to be thrown away.
 ///

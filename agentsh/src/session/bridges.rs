@@ -20,7 +20,6 @@ use crate::store::words::{LayerState, ServerType};
 use crate::store::{Event, redact};
 use crate::types::{RuleRef, ServerId};
 
-use super::approvals::Approvals;
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::declared::Declared;
@@ -31,6 +30,7 @@ use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
 use super::signals::{self, SignalSetupError};
 use super::{Session, registered, standard, why};
+use agentsh_approvals::{ApprovalSession, Approvals};
 
 /// Longer than all graces of a server together; one that is still being started is not waited for.
 const MAX_END: Duration = Duration::from_secs(6);
@@ -110,7 +110,13 @@ impl Bridges {
         guard: Guard,
         inventory: Inventory,
     ) -> Self {
-        let approvals = Rc::new(Approvals::new(Rc::clone(&session)));
+        let approvals = Rc::new(Approvals::new(ApprovalSession {
+            facts: Rc::clone(&session.facts),
+            record: Rc::clone(&session.record),
+            interfaces: session.live.interfaces.clone(),
+            pins: Arc::clone(&session.live.pins),
+            page: Rc::clone(&session.live.approvals_page),
+        }));
         session.live.logins.ask_by(&approvals);
         approvals.ask_about_changes();
         let places = Rc::new(Places::new(session.facts.policy.mcp.max_line_bytes));

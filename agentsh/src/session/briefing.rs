@@ -7,8 +7,9 @@ use crate::sandbox::spec::{Contribution, Feature, network_rules};
 use crate::store::escape;
 
 use super::project_sources::ApprovedSources;
-use super::{credentials, registries, remotes, ssh};
-use crate::session::Facts;
+use agentsh_broker::{credentials, ssh};
+use agentsh_host::Facts;
+use agentsh_host::{registries, remotes};
 
 /// Hosts that are named one by one.
 const MAX_HOSTS: usize = 12;
@@ -38,7 +39,7 @@ pub fn text(facts: &Facts) -> Option<String> {
         ..Contribution::new(Feature::Credentials)
     }];
     parts.push(ssh::hosts(&facts.policy.agent_only.ssh));
-    if !super::facts::lists_programs(process) {
+    if !agentsh_host::facts::lists_programs(process) {
         let known = ApprovedSources::load(&facts.context);
         parts.extend([
             registries::contribution(&facts.context, &[], &known),

@@ -11,7 +11,7 @@ use crate::store::escape;
 
 use super::agent_home;
 use super::copies::write_anew;
-use crate::session::{Facts, Record};
+use agentsh_host::{Facts, Record};
 
 /// Entries of a project that are looked at before every start; `agentsh scan project` looks at all.
 const MAX_COUNT: usize = 5_000;

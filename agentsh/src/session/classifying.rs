@@ -16,7 +16,7 @@ use crate::types::ServerId;
 
 use super::Session;
 use super::run_error::RunError;
-use crate::session::{Facts, Record};
+use agentsh_host::{Facts, Record};
 
 /// Members below which the protocol puts content, from the answer on.
 const TO_CONTENT: [&str; 5] = ["result", "content", "contents", "messages", "resource"];

@@ -10,8 +10,8 @@ use super::{agreements, briefing, remote};
 use crate::agent::{self, Kind, Launch, Transport};
 use crate::policy::{self, Policy};
 use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::session::Facts;
 use crate::types::ServerId;
+use agentsh_host::Facts;
 
 /// What a start of this agent needs here.
 ///

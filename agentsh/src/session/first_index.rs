@@ -13,9 +13,9 @@ use crate::egress::client::{Limits, whole};
 use crate::egress::resolve::Resolver;
 use crate::egress::target::Rules;
 
-use super::registries::{self, RegistryAddress};
-use super::{host_programs, network};
-use crate::session::{Facts, Record};
+use super::host_programs;
+use agentsh_host::registries::{self, RegistryAddress};
+use agentsh_host::{Facts, Record};
 
 /// How an index over HTTP is written.
 const MARK: &[u8] = b"sparse+https://";
@@ -74,7 +74,7 @@ fn host(bytes: &[u8]) -> Option<String> {
 async fn packages(facts: &Facts, record: &Record, index: &str) -> Result<String, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let lookup = Resolver::system_lookup().map_err(|error| text(&error))?;
-    let proxy = network::proxy(facts, record, &facts.policy.agent.network)?;
+    let proxy = agentsh_host::outgoing::proxy(facts, record, &facts.policy.agent.network)?;
     let limits = Limits {
         connect: REQUEST_TIMEOUT,
         first_byte: Some(REQUEST_TIMEOUT),

@@ -6,19 +6,12 @@ use std::process::Stdio;
 
 use url::Url;
 
-use crate::fleet::place::{self as files, HostFile};
-
-/// This host, where it is enrolled and its file can be read.
-#[must_use]
-pub fn host(state_dir: &Path) -> Option<HostFile> {
-    let file: Option<HostFile> = files::read(&files::host_file(state_dir)).ok()?;
-    file.filter(|file| !file.host.is_empty())
-}
+use crate::fleet::place as files;
 
 /// Host and port of the fleet's server: who is asked about must not answer.
 #[must_use]
 pub fn place(state_dir: &Path) -> Option<(String, u16)> {
-    let url = Url::parse(&host(state_dir)?.url).ok()?;
+    let url = Url::parse(&files::enrolled(state_dir)?.url).ok()?;
     Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?))
 }
 

@@ -20,12 +20,12 @@ use super::bridges::{self, Bridges};
 use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
-use super::network::Backend;
 use super::places::Repeats;
 use super::remote::{self, Remote};
 use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError};
+use agentsh_host::Backend;
 
 /// Characters of a method or a name that go on record.
 const MAX_NAME: usize = 200;
@@ -66,7 +66,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         },
     )
     .await?;
-    session.facts.policy.mcp.content.at_gateway();
+    session.narrow(|policy| policy.mcp.content.at_gateway())?;
     let session = Rc::new(session);
     if let Some(page) = &config.approvals_page {
         // It is set once, before anybody asks.

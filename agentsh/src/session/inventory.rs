@@ -17,7 +17,7 @@ use crate::types::ServerId;
 
 use super::content::since_1970;
 use super::copies::write_anew;
-use crate::session::Facts;
+use agentsh_host::Facts;
 
 /// Below the directory of the records.
 const NAME: &str = "inventory";

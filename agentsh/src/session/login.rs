@@ -13,11 +13,11 @@ use crate::types::ServerId;
 use super::address::shown_url;
 use super::configured;
 use super::context::Context;
-use super::logins::flow::{Request, log_in};
-use super::logins::{Store, clients, record, word};
-use super::network::Backend;
 use super::run_error::RunError;
 use super::{Opening, Session, SessionError, load_policy, search};
+use agentsh_broker::logins::flow::{Request, log_in};
+use agentsh_broker::logins::{Store, clients, record, word};
+use agentsh_host::Backend;
 
 /// Whose servers are meant: those of every agent.
 const AGENT: &str = "generic";
@@ -38,9 +38,9 @@ pub async fn login(request: Request, out: &mut dyn Write) -> Result<(), RunError
         },
     };
     let session = open("login", found, &request.server, request.policy.clone()).await?;
-    let done = log_in(&session, &request, (&id, &url, secret), out).await;
+    let done = log_in(&session.for_logins(), &request, (&id, &url, secret), out).await;
     session.close(u8::from(done.is_err())).await?;
-    done
+    Ok(done?)
 }
 
 async fn open(
@@ -136,7 +136,7 @@ async fn log_out(session: &Rc<Session>, meant: Vec<Grant>) -> Result<(), RunErro
         let grant = store.find(&grant.url).ok().flatten().unwrap_or(grant);
         store.remove(&grant.url, &lock).map_err(io)?;
         let id = ServerId(grant.name.clone());
-        let revoked = match clients(session, &id, &grant.url, true) {
+        let revoked = match clients(&session.for_logins(), &id, &grant.url, true) {
             Ok(clients) => grant.revoke(&clients).await.map_err(|error| error.to_string()),
             Err(why) => Err(why),
         };

@@ -23,14 +23,15 @@ use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::{Declaration, Declared};
 use super::interface;
-use super::network::{self, Backend};
+use super::network;
 use super::registered::Registered;
 use super::remote::{self, Remote};
 use super::run_error::{RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
 use super::standard;
 use super::{Opening, Session, SessionError, load_policy, search, signals};
-use crate::session::{Facts, Record};
+use agentsh_host::Backend;
+use agentsh_host::{Facts, Record};
 
 #[derive(Clone, Debug)]
 pub struct Request {

@@ -3,7 +3,6 @@
 pub mod advisories;
 mod agent_home;
 mod answering;
-pub mod approvals;
 pub mod bridges;
 mod briefing;
 mod brings;
@@ -13,30 +12,24 @@ mod classifying;
 mod close_elsewhere;
 mod configured;
 pub mod container;
-mod credentials;
 pub mod declared;
 mod draining;
 mod either;
-pub mod facts;
 pub mod fetch;
 mod first_index;
 pub mod fleet;
 pub mod gateway;
 pub mod given;
 mod guarded_names;
-pub mod guarded_terminal;
 mod head;
 mod interface;
 pub mod inventory;
 pub mod launch;
 mod listeners;
 pub mod login;
-pub mod logins;
 pub mod mcp_run;
 mod missing_files;
-pub mod model;
 pub mod network;
-pub mod outgoing;
 pub mod pinning;
 pub mod pipes;
 mod places;
@@ -46,14 +39,11 @@ pub mod probe;
 pub mod process;
 pub mod profiles;
 pub mod proxy;
-pub mod record;
 mod refused_calls;
 pub(crate) mod refused_files;
 pub mod registered;
-mod registries;
 mod remember;
 pub mod remote;
-mod remote_addresses;
 pub mod resolving;
 mod review_mode;
 pub mod run;
@@ -63,9 +53,7 @@ pub mod server;
 mod server_errors;
 mod signals;
 pub mod specify;
-mod ssh;
 pub mod standard;
-mod standard_error;
 mod suspend;
 mod telemetry;
 mod trees;
@@ -94,14 +82,13 @@ use crate::store::words::{BundleState, LayerState};
 use crate::store::{Event, Journal, PolicyLayer, StoreError, running};
 use crate::types::{ServerId, SessionId};
 
+use agentsh_broker::logins::{self, LoginSession};
 use agentsh_content::{content, content_scan, interface_pins};
 pub use agentsh_host::{Context, ContextError};
 use agentsh_host::{
-    address, agreements, apt, context, copies, environment, git_identity, go_modules, grants, host_programs,
-    installed, layer, project_sources, publish, remotes, repositories, undo, user_git,
+    Facts, Record, address, agreements, context, copies, environment, git_identity, go_modules, grants,
+    host_programs, installed, layer, project_sources, publish, remotes, repositories, undo, user_git,
 };
-pub use facts::Facts;
-pub use record::Record;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -138,8 +125,8 @@ fn load_policy(search: &Search) -> Result<Policy, SessionError> {
 
 /// What every part of a run shares: what is settled, what is written down, and what changes.
 pub struct Session {
-    pub facts: Facts,
-    pub record: Record,
+    pub facts: Rc<Facts>,
+    pub record: Rc<Record>,
     pub live: Live,
 }
 
@@ -162,9 +149,9 @@ pub struct Live {
     /// The project is a layer, and this is how others get to it; set when the agent is started.
     pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
     /// What the user was told about logins.
-    pub logins: logins::Logins,
+    pub logins: Rc<logins::Logins>,
     /// Where a person answers, for clients that open addresses; `{id}` is the question.
-    pub approvals_page: OnceCell<String>,
+    pub approvals_page: Rc<OnceCell<String>>,
     /// What results of a server carry of what others warn about it, as JSON.
     pub advised: RefCell<BTreeMap<ServerId, Rc<str>>>,
     /// What would have to be allowed.
@@ -226,7 +213,7 @@ pub struct Opening<'a> {
     /// What the command line adds to it.
     pub flags: policy::Flags,
     pub allow_degraded: bool,
-    pub backend: network::Backend,
+    pub backend: agentsh_host::Backend,
     pub project_shown: bool,
     /// Messages wait for the end: the program draws on this terminal.
     pub hold_messages: bool,
@@ -256,7 +243,7 @@ impl Session {
         // The kernel's programs know sandboxes by their control group, which a container rarely gives.
         let backend = match context.tier {
             Tier::Namespaces => opening.backend,
-            Tier::Container => network::Backend::Userns,
+            Tier::Container => agentsh_host::Backend::Userns,
         };
         let network = network::Network::new(backend, &context.hierarchies);
         // Before there is a third thread: until the process is executed, this one waits.
@@ -313,8 +300,8 @@ impl Session {
             unready: RefCell::default(),
             agent_spec: OnceCell::new(),
             layered: OnceCell::new(),
-            logins: logins::Logins::default(),
-            approvals_page: OnceCell::new(),
+            logins: Rc::default(),
+            approvals_page: Rc::default(),
             advised: RefCell::default(),
             wanted: wanted::SuggestedRules::default(),
             refused_files: refused_files::Files::default(),
@@ -332,7 +319,7 @@ impl Session {
                 bound: RefCell::new(bound),
             },
         };
-        let session = Self { facts, record, live };
+        let session = Self { facts: Rc::new(facts), record: Rc::new(record), live };
         // Before the first event: nobody hears what was recorded before.
         let telemetry =
             telemetry::start(&session.facts, &session.record, || session.record.journal.subscribe());
@@ -429,6 +416,24 @@ impl Session {
         }
     }
 
+    /// Narrows the policy before anything else knows it.
+    ///
+    /// # Errors
+    /// When something else knows it already.
+    pub fn narrow(&mut self, change: impl FnOnce(&mut Policy)) -> Result<(), SessionError> {
+        let facts = Rc::get_mut(&mut self.facts);
+        let facts = facts.ok_or_else(|| SessionError::Policy("the policy is in use already".to_owned()))?;
+        change(&mut facts.policy);
+        Ok(())
+    }
+
+    /// What logins need of it.
+    #[must_use]
+    pub fn for_logins(&self) -> LoginSession {
+        let Self { facts, record, live } = self;
+        LoginSession { facts: Rc::clone(facts), record: Rc::clone(record), logins: Rc::clone(&live.logins) }
+    }
+
     /// Closes what the kernel waits for, without a wait.
     pub fn close_elsewhere(&self, descriptors: Vec<std::os::fd::OwnedFd>) {
         close_elsewhere::close_elsewhere(&self.facts.context.zygote.closer(), descriptors);
@@ -441,9 +446,7 @@ impl Session {
 
     /// Writes down what servers offered.
     pub async fn keep_interfaces(&self) {
-        if let Err(error) = self.live.interfaces.flush(&self.live.pins).await {
-            self.record.note(&format!("what servers offered is not remembered: {error}"));
-        }
+        self.live.interfaces.keep(&self.live.pins, |why| self.record.note(why)).await;
     }
 
     /// Ends the record. The exit code is the one that the verb gives back.

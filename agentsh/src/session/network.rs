@@ -9,12 +9,9 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
-use crate::egress::proxy::Proxy;
 use crate::net::Reason;
 use crate::net::{self, Allowlist, ConnectionLimit, EgressContext, LazyResolver, Origin, Refusal, kernel};
-use crate::policy::{NetworkPolicy, ProxyChoice, Ruled};
+use crate::policy::NetworkPolicy;
 use crate::remedy;
 use crate::sandbox::cgroup::{Cgroup, Hierarchies};
 use crate::sandbox::control::MAX_PORTS;
@@ -22,24 +19,14 @@ use crate::sandbox::network::Sockets;
 use crate::sandbox::{Enforcement, State, Tier, plan};
 use crate::store::summary::PORTS_UNKNOWN;
 use crate::store::{Journal, escape};
-use crate::types::{RuleRef, ServerId};
+use crate::types::ServerId;
 
 use super::Session;
-use super::approvals::Hosts;
 use super::publish::{Published, PublishedPort};
-use crate::session::{Facts, Record};
+use agentsh_approvals::Hosts;
+use agentsh_host::{Backend, Facts, outgoing};
 use policed::{Loading, Policed};
 use unanswered::Unanswered;
-
-/// Which backend polices connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
-    /// The strongest that is available here.
-    #[default]
-    Auto,
-    Ebpf,
-    Userns,
-}
 
 /// What the ways out of a session's sandboxes share.
 pub struct Network {
@@ -55,24 +42,6 @@ pub struct Network {
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Refusals that are told one by one; the report has them all.
 const MAX_SHOWN: u32 = 20;
-
-/// Where the model of a user, or the registry of his packages, may be: what the user wrote as its address counts, also
-/// inside a private network. Not among them: the addresses at which clouds keep their credentials.
-const USERS_NETWORKS: [&str; 12] = [
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "::1/128",
-    "fc00::/7",
-    // Set aside for documentation and benchmarks: closed networks number their mirrors from them.
-    "192.0.2.0/24",
-    "198.18.0.0/15",
-    "198.51.100.0/24",
-    "203.0.113.0/24",
-    "2001:db8::/32",
-];
 
 impl Network {
     /// Begins to load the programs of the eBPF backend, where it may be had.
@@ -132,7 +101,7 @@ pub struct Egress {
 #[derive(Default)]
 pub struct OfAgent {
     /// Asks a person about hosts that no rule names.
-    pub approvals: Option<super::approvals::Approvals>,
+    pub approvals: Option<agentsh_approvals::Approvals>,
     /// Secrets that go on requests.
     pub broker: Option<Rc<net::credentials::Broker>>,
     /// Speaks with the model in the relay's place.
@@ -182,7 +151,7 @@ pub async fn open(
             )
         },
     };
-    let proxy = proxy(&session.facts, &session.record, rules)?.map(Rc::new);
+    let proxy = outgoing::proxy(&session.facts, &session.record, rules)?.map(Rc::new);
     if let (Some(proxy), false) = (&proxy, matches!(plan, plan::Network::Closed)) {
         let by = format!(
             "; through the proxy '{}', which resolves names and has to refuse private addresses itself",
@@ -245,7 +214,7 @@ fn published(
 /// Whether a person is asked about what no rule of the agent names.
 fn asks(facts: &Facts, rules: &NetworkPolicy) -> bool {
     // Whose organisation locks the network cannot open it by saying yes.
-    let can = super::approvals::can_ask(facts) && !facts.policy.is_locked("agent.network");
+    let can = agentsh_approvals::can_ask(facts) && !facts.policy.is_locked("agent.network");
     match &rules.unknown {
         Some(asks) => asks.value && can,
         // Where a policy lists what may run, it means to leave nothing to chance.
@@ -282,29 +251,6 @@ fn any_ip(allow: &Allowlist) -> Result<plan::Network, String> {
     Ok(plan::Network::AnyIp { ports: ports.into_iter().collect() })
 }
 
-/// The proxy by which the connections of a process leave this machine.
-///
-/// # Errors
-/// When the policy names one that cannot be used. One of the environment is told, and not used then.
-pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Option<Proxy>, String> {
-    let variable = |name: &str| facts.context.env.get(name).cloned();
-    match rules.proxy.as_ref().map(|choice| (&choice.value, &choice.rule)) {
-        Some((ProxyChoice::Off, _)) => Ok(None),
-        Some((ProxyChoice::Url(url), rule)) => {
-            let except = variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default();
-            Proxy::new(url, &except).map(Some).map_err(|why| format!("{why}, by {rule}"))
-        }
-        Some((ProxyChoice::Environment, _)) | None => {
-            Ok(Proxy::of_environment(variable).unwrap_or_else(|why| {
-                record.note_lack(&format!(
-                    "HTTPS_PROXY is not used: {why}; to turn this message off: `network: {{proxy: off}}`"
-                ));
-                None
-            }))
-        }
-    }
-}
-
 /// Of those, refusals that a terminal shows beside what the agent draws: after some, nobody looks.
 const MAX_HINTS: u32 = 3;
 
@@ -337,23 +283,6 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
         }
         _ => Enforcement::enforced("network", got),
     }
-}
-
-/// Private networks in which a name may lie that the user's own configuration gives, as conditions of its rule.
-#[must_use]
-pub fn users_networks(rule: &RuleRef) -> Vec<Ruled<IpNet>> {
-    let blocks = USERS_NETWORKS.iter().filter_map(|block| block.parse().ok()).flat_map(without_metadata);
-    blocks.map(|value| Ruled { value, rule: rule.clone() }).collect()
-}
-
-/// A block, in as many pieces as it takes to leave out the addresses at which clouds keep their credentials.
-fn without_metadata(block: IpNet) -> Vec<IpNet> {
-    if !crate::egress::special_use::METADATA.iter().any(|address| block.contains(address)) {
-        return vec![block];
-    }
-    // A single address has no halves.
-    let halves = block.subnets(block.prefix_len().saturating_add(1)).into_iter().flatten();
-    halves.flat_map(without_metadata).collect()
 }
 
 impl Egress {
@@ -444,7 +373,7 @@ fn tell_refusal(session: &Session, server: Option<&ServerId>, refusal: &Refusal)
         std::cmp::Ordering::Less => {
             let line = line(server, refusal, behind);
             if shown < MAX_HINTS {
-                super::approvals::hint(&session.record, &line);
+                agentsh_approvals::hint(&session.record, &line);
             }
             session.record.note_refusal(&line);
         }

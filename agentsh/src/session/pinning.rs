@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::declared::{Declaration, Declared};
 use super::resolving::{Command, Pinned, resolve, shell_status};
 use super::{Session, fetch, installed};
-use crate::session::{Facts, Record};
+use agentsh_host::{Facts, Record};
 
 /// Changed files that an event and a message name.
 const MAX_NAMED: usize = 20;

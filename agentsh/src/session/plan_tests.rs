@@ -18,8 +18,9 @@ use crate::sandbox::spec::{
 use crate::sandbox::testing::{self, FakeHost};
 use crate::types::RuleRef;
 
+use super::grants;
 use super::specify::{AGENT_SECTION, of_endpoints};
-use super::{credentials, grants, ssh};
+use agentsh_broker::{credentials, ssh};
 use agentsh_host::toolchains::Toolchains;
 
 const HOME: &str = "/home/u";

@@ -19,7 +19,7 @@ use crate::store::words::LayerState;
 use super::address::Address;
 use super::declared::Declaration;
 use super::{Session, grants};
-use crate::session::{Facts, Record};
+use agentsh_host::{Facts, Record};
 
 /// What one server may touch, all of its policies taken together.
 #[derive(Debug, Default)]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::Session;
 use crate::sandbox::seccomp::{Call, calls};
-use crate::session::Record;
 use crate::store::{Event, escape};
 use crate::types::{RuleRef, ServerId};
+use agentsh_host::Record;
 
 /// Different ones of a session that are remembered.
 const MAX_DIFFERENT: usize = 200;

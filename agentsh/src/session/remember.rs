@@ -17,7 +17,7 @@ use crate::sandbox::visit;
 
 use super::agent_home;
 use super::copies::write_anew;
-use crate::session::{Facts, Record};
+use agentsh_host::{Facts, Record};
 
 /// Longest file that is read, in bytes.
 const MAX_BYTES: u64 = 16 << 20;

@@ -17,8 +17,8 @@ use crate::types::{RuleRef, ServerId};
 
 use super::Session;
 use super::address::shown_url;
-use super::logins::{self, StoredLogin};
-use super::remote_addresses::rules;
+use agentsh_broker::logins::{self, StoredLogin};
+use agentsh_host::outgoing::rules;
 
 /// Set for each message by agentsh itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -73,7 +73,7 @@ impl Remote {
         let headers = self.headers()?;
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
         let rules = rules(&self.session.facts, id, url, *users_word);
-        let proxy = super::network::proxy(
+        let proxy = agentsh_host::outgoing::proxy(
             &self.session.facts,
             &self.session.record,
             &self.session.facts.policy.agent.network,
@@ -108,10 +108,10 @@ impl Remote {
         if !users_word || headers.contains_key(AUTHORIZATION) {
             return Ok(None);
         }
-        let clients = logins::clients(&self.session, id, url, true)?;
+        let clients = logins::clients(&self.session.for_logins(), id, url, true)?;
         let name = if *is_configured { id.0.clone() } else { shown_url(url) };
         Ok(Some(Rc::new(StoredLogin::new(
-            Rc::clone(&self.session),
+            self.session.for_logins(),
             id.clone(),
             (url.clone(), name),
             clients,

@@ -207,7 +207,7 @@ impl Progress {
                 let _ = write!(std::io::stderr(), "\r\x1b[Kchecking {name} ({percent} %)");
             }
             ProgressOutput::Beside if first => {
-                super::approvals::beside(&format!("checking what a server runs ({name} and more)"), "");
+                agentsh_approvals::beside(&format!("checking what a server runs ({name} and more)"), "");
             }
             ProgressOutput::Beside => {}
         }

@@ -2,10 +2,10 @@
 //! end.
 
 use crate::sandbox::report::Enforcement;
-use crate::session::Facts;
 use crate::session::process::Process;
 use crate::session::run_error::RunError;
 use crate::session::{Session, grants};
+use agentsh_host::Facts;
 use agentsh_host::review::{Layer, begin as begin_layer, find, forget_old};
 use agentsh_host::toolchains::Caches;
 

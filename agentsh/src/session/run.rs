@@ -11,14 +11,10 @@ use crate::policy::{self, Credentials};
 use crate::store::Event;
 use crate::store::words::ExitCause;
 
-use super::approvals::{self, Approvals};
 use super::bridges::{self, Bridges};
 use super::context::Context;
 use super::given::CommandLine;
-use super::guarded_terminal::GuardedTerminal;
 use super::launch::Handles;
-use super::model::hosted::Reachable;
-use super::model::{Model, Wire};
 use super::network::OfAgent;
 use super::process::{self, Process};
 use super::publish::PublishedPort;
@@ -27,12 +23,18 @@ use super::review_mode::Layers;
 use super::run_error::{RunError, exit_code_of};
 use super::signals::{self, Signals, has_terminal, take_terminal_back};
 use super::suspend::Suspended;
+use agentsh_approvals::guarded_terminal::GuardedTerminal;
+use agentsh_approvals::{Approvals, Terminal};
+use agentsh_broker::{credentials, ssh};
+use agentsh_model::hosted::Reachable;
+use agentsh_model::{Model, Wire};
+
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, agent_home, brings, configured, credentials, go_modules,
-    grants, network, pinning, project_sources, remember, remotes, review_mode, socket_directory, specify,
-    ssh, trees, unknown,
+    Opening, RemoveOnDrop, Session, SessionError, agent_home, brings, configured, go_modules, grants,
+    network, pinning, project_sources, remember, remotes, review_mode, socket_directory, specify, trees,
+    unknown,
 };
-use crate::session::{Facts, Record};
+use agentsh_host::{Facts, Record};
 
 /// The command line of `run`.
 #[derive(Clone, Debug)]
@@ -43,7 +45,7 @@ pub struct Request {
     pub allow_degraded: bool,
     /// What sandboxes are made of.
     pub tier: crate::sandbox::Tier,
-    pub backend: network::Backend,
+    pub backend: agentsh_host::Backend,
     pub publish: Vec<PublishedPort>,
     /// Agree to the repositories next to the project that its git leads to.
     pub agree: bool,
@@ -177,7 +179,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let approvals = bridges.approvals();
     let is_headless = kind.is_headless(argv.get(1..).unwrap_or_default());
-    if let Some(terminal) = approvals::Terminal::of(is_headless, process.child().pid, process.group()) {
+    if let Some(terminal) = Terminal::of(is_headless, process.child().pid, process.group()) {
         approvals.ask_on(terminal);
     }
     let code = until_exit(&session.record, process, signals, &approvals).await?;
@@ -217,11 +219,11 @@ async fn start_agent(
     (request, approvals, guard): (&Request, Approvals, Wire),
 ) -> Result<AgentResources, RunError> {
     let brokered = credentials::read(&session.facts, &session.record).await;
-    let keys = ssh::open(session, socket.parent().unwrap_or(socket))
+    let keys = ssh::open(&session.facts, &session.record, socket.parent().unwrap_or(socket))
         .await
         .map_err(|source| RunError::Io { doing: "serve ssh keys", source })?;
     let servers = launch.servers.keys().map(|id| id.0.clone()).collect();
-    let model = Model::of(session, &launch.endpoints, servers, guard);
+    let model = Model::of((&session.facts, &session.record), &launch.endpoints, servers, guard);
     let wants_broker = session.facts.policy.llm.credentials.as_ref();
     if let Some(word) = wants_broker.filter(|word| word.value == Credentials::Broker && model.is_none()) {
         return Err(RunError::Refused(format!(

@@ -27,6 +27,8 @@ pub enum RunError {
     Usage(String),
     #[error("cannot {doing}: {source}")]
     Io { doing: &'static str, source: std::io::Error },
+    #[error(transparent)]
+    Login(#[from] agentsh_broker::logins::flow::FlowError),
     #[error("cannot guard hook files of the project: {0}")]
     StandIns(std::io::Error),
     #[error(transparent)]

@@ -123,7 +123,7 @@ impl Watch {
         let journal = self.journal;
         // What follows may wait for what the other thread holds, or for a reader: no longer than a moment.
         let _no_thread_no_words = std::thread::Builder::new().spawn(move || {
-            super::standard_error::say(&format!("agentsh: {message}"));
+            agentsh_host::standard_error::say(&format!("agentsh: {message}"));
             super::signals::take_terminal_back();
             journal.record(Event::Enforcement {
                 server_id: None,

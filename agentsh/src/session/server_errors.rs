@@ -7,9 +7,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
-use super::standard_error;
 use crate::store::escape;
 use crate::types::ServerId;
+use agentsh_host::standard_error;
 
 /// Bytes that are kept for the message after a crash.
 const KEPT_BYTES: usize = 4096;

@@ -20,7 +20,7 @@ use crate::store::Event;
 use crate::types::ServerId;
 
 use super::{Context, Session, environment, fleet, user_git};
-use crate::session::{Facts, Record};
+use agentsh_host::{Facts, Record};
 
 pub use agent::{Agent, of_endpoints, project_access, specify};
 

@@ -7,17 +7,17 @@ use std::time::Duration;
 use hyper::header::{HeaderName, HeaderValue};
 use url::Url;
 
-use super::outgoing;
 use crate::agent::expand;
 use crate::egress::target::{Rules, Target};
 use crate::policy::{EventWebhook, OtlpProtocol, Ruled, TelemetryPolicy, place};
-use crate::session::{Facts, Record};
 use crate::store::Subscription;
 use crate::telemetry::file::Lines;
 use crate::telemetry::otlp::{self, Addresses, Encoding};
 use crate::telemetry::subscriber::{Hook, Settings, Subscriber};
 use crate::telemetry::syslog::Syslog;
 use crate::telemetry::webhook;
+use agentsh_host::outgoing;
+use agentsh_host::{Facts, Record};
 
 /// Longest time for one request that the environment can ask for, in milliseconds.
 const MAX_TIMEOUT: u64 = 60_000;

@@ -13,8 +13,8 @@ use crate::store::{Event, StoreError, escape, words};
 use crate::types::ServerId;
 
 use super::Session;
-use super::logins::word;
-use crate::session::Facts;
+use agentsh_broker::logins::word;
+use agentsh_host::Facts;
 
 /// Trees that one line names, and files of each that the record does.
 const MAX_NAMED: usize = 4;

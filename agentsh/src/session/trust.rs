@@ -1,7 +1,7 @@
 //! Whom programs inside trust: the machine's authorities, those that the user's variables and tools name, and the session's own
 //! where the policy has a rule with `inspect`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -14,22 +14,6 @@ use crate::sandbox::spec::{Contribution, EnvChange, Feature, File};
 use super::{Context, Session};
 
 mod java;
-
-/// Where distributions keep the certificates of all authorities in one file, the first that is there.
-const BUNDLES: [&str; 5] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-    "/etc/pki/tls/cacert.pem",
-];
-
-/// Whether this machine can tell who is who: without authorities no far side can prove its name to the session.
-#[must_use]
-pub fn can_prove(env: &BTreeMap<String, String>) -> bool {
-    BUNDLES.iter().any(|bundle| Path::new(bundle).exists())
-        || ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| env.contains_key(*name))
-}
 
 /// Whether a rule wants TLS to end at agentsh.
 #[must_use]
@@ -74,7 +58,7 @@ fn assemble(
 ) -> Contribution {
     let mut part = Contribution::new(Feature::Trust);
     let bundle_and_file = |bundle: &&str| Some((PathBuf::from(*bundle), std::fs::canonicalize(bundle).ok()?));
-    let (named_so, system) = BUNDLES.iter().find_map(bundle_and_file).unzip();
+    let (named_so, system) = authorities::BUNDLES.iter().find_map(bundle_and_file).unzip();
     // Only the user's own word counts: a file that somebody else names would be read for them.
     let named = authorities::named(&|name| context.env.get(name).cloned(), Some(&context.project));
     // A dozen variables often name one file, and most often the machine's own.

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::agent::Launch;
-use crate::session::{Facts, Record};
 use crate::store::escape;
+use agentsh_host::{Facts, Record};
 
 /// Named one by one.
 const MAX_COUNT: usize = 8;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::remedy::Allow;
-use crate::session::Facts;
+use agentsh_host::Facts;
 
 /// Different things that are remembered.
 const MAX_WANTED: usize = 1000;

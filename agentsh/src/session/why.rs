@@ -16,7 +16,7 @@ use crate::types::ServerId;
 
 use super::Session;
 use super::refused_calls;
-use crate::session::Facts;
+use agentsh_host::Facts;
 
 /// How long the answer may take to be read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -132,8 +132,13 @@ impl InterfacePins {
         known.is_some_and(|known| known.pins.keys().any(|(kind, _)| *kind == Offered::Tool))
     }
 
-    /// Writes down what was seen since.
-    ///
+    /// Writes down what was seen since; why that cannot be done is told.
+    pub async fn keep(&self, store: &PinStore, tell: impl Fn(&str)) {
+        if let Err(error) = self.flush(store).await {
+            tell(&format!("what servers offered is not remembered: {error}"));
+        }
+    }
+
     /// # Errors
     /// When it is not on disk.
     pub async fn flush(&self, store: &PinStore) -> Result<(), StoreError> {

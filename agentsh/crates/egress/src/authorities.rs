@@ -3,6 +3,7 @@
 //! Where a network has an authority of its own, each tool is told so in a place of its own. What one of them was told counts
 //! for everything that agentsh asks and for what runs inside. Files of a project are not read: they are not the user's word.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rustls::pki_types::CertificateDer;
@@ -21,6 +22,22 @@ pub const VARIABLES: [&str; 10] = [
     "CARGO_HTTP_CAINFO",
     "CODEX_CA_CERTIFICATE",
 ];
+
+/// Where distributions keep the certificates of all authorities in one file, the first that is there.
+pub const BUNDLES: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+    "/etc/pki/tls/cacert.pem",
+];
+
+/// Whether this machine can tell who is who: without authorities no far side can prove its name to the session.
+#[must_use]
+pub fn can_prove(env: &BTreeMap<String, String>) -> bool {
+    BUNDLES.iter().any(|bundle| Path::new(bundle).exists())
+        || ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| env.contains_key(*name))
+}
 
 /// npm takes its settings from variables in either case.
 const OF_NPM: [&str; 2] = ["NPM_CONFIG_CAFILE", "npm_config_cafile"];

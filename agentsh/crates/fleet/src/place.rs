@@ -51,6 +51,13 @@ pub fn login_file(state_dir: &Path) -> PathBuf {
     state_dir.join("fleet/login.json")
 }
 
+/// This host, where it is enrolled and its file can be read.
+#[must_use]
+pub fn enrolled(state_dir: &Path) -> Option<HostFile> {
+    let file: Option<HostFile> = read(&host_file(state_dir)).ok()?;
+    file.filter(|file| !file.host.is_empty())
+}
+
 /// Says when the whole journal was last compared.
 #[must_use]
 pub fn compared_file(state_dir: &Path) -> PathBuf {

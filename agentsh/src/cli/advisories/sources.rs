@@ -114,7 +114,7 @@ pub(in crate::cli) async fn get(url: &str, max: usize) -> Result<Vec<u8>, String
 
 async fn asked(url: &str, max: usize) -> Result<Response, String> {
     let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
-    let client: Client = crate::session::outgoing::client()?.with_limits(limits);
+    let client: Client = agentsh_host::outgoing::client()?.with_limits(limits);
     let target = client.target(url).map_err(|why| why.to_string())?;
     let request = Request {
         method: Method::GET,

@@ -125,7 +125,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         policy: Some(root.join("policy.yaml").display().to_string()),
         allow_degraded: true,
         tier: crate::sandbox::Tier::default(),
-        backend: crate::session::network::Backend::Auto,
+        backend: agentsh_host::Backend::Auto,
         agent: CommandLine::take(vec![executable.into_os_string(), AGENT_VERB.into()]),
         publish: Vec::new(),
         agree: false,

@@ -7,8 +7,8 @@ use super::super::output::{Context, Failure};
 use super::people::{At, failure};
 use crate::fleet::wire::{Say, Waiting};
 use crate::fleet::{Client, ClientError};
-use crate::session::approvals::Item;
 use crate::store::escape;
+use agentsh_approvals::Item;
 
 /// Fewest letters of an id that say which question is meant.
 const MIN_COUNT: usize = 4;

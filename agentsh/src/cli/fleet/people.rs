@@ -12,8 +12,8 @@ use crate::egress::Client as Http;
 use crate::fleet::place::{self, LoginFile};
 use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, RevokePeople, Revoked};
 use crate::fleet::{Client, ClientError};
-use crate::session::outgoing;
 use crate::store::escape;
+use agentsh_host::outgoing;
 
 /// The credential, where it is not in the file of `agentsh fleet login`.
 const CREDENTIAL: &str = "AGENTSH_FLEET_CREDENTIAL";

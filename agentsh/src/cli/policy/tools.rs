@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::Surroundings;
 use super::listing::Listing;
 use crate::policy::Policy;
-use crate::session::facts::lists_programs;
 use crate::store::escape;
+use agentsh_host::facts::lists_programs;
 use agentsh_host::toolchains::{self, SearchContext, Toolchains};
 
 /// As `run` finds them. None where the policy lists what may run.

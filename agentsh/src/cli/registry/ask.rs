@@ -14,8 +14,8 @@ use crate::fleet::place::{self, LoginFile};
 use crate::policy::FLEET_REGISTRY;
 use crate::registrar::{Approval, Client, ClientError, Entry, Verdict};
 use crate::registry::{Interface, difference};
-use crate::session::outgoing;
 use crate::store::escape;
+use agentsh_host::outgoing;
 
 /// Registry and token.
 #[derive(Clone, Debug, Args)]

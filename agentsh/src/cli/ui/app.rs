@@ -8,9 +8,9 @@ use axum::response::{IntoResponse, Response};
 use super::gate::Gate;
 use crate::cli::output::Failure;
 use crate::cli::policy::Surroundings;
-use crate::session::approvals::{self, Asking, Item, SocketReply};
 use crate::store::{PinStore, Reader, StoreError, exists};
 use crate::web::{Frame, Href, Message, Pages, Place, Requested, message};
+use agentsh_approvals::{Asking, Item, SocketReply};
 
 pub(super) struct App {
     pub state_dir: PathBuf,
@@ -57,9 +57,9 @@ impl App {
     /// Every question of every session, and what is said of those that do not answer.
     pub async fn waiting(&self) -> (Vec<Waiting>, Vec<String>) {
         let (mut found, mut silent) = (Vec::new(), Vec::new());
-        for path in approvals::sockets(&self.state_dir) {
+        for path in agentsh_approvals::sockets(&self.state_dir) {
             let session = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            match approvals::ask(&path, &Asking::List).await {
+            match agentsh_approvals::ask(&path, &Asking::List).await {
                 Some(Ok(SocketReply::Waiting(items))) => {
                     found.extend(items.into_iter().map(|item| (path.clone(), item)));
                 }

@@ -12,10 +12,10 @@ use serde::Deserialize;
 use super::app::{Answer, App, Page, Trouble};
 use super::rows::Making;
 use crate::registry::hex;
-use crate::session::approvals::{self, Asking, Item, SocketReply, lasting_line, remember};
 use crate::store::Page as Records;
 use crate::store::words::ApprovalScope;
 use crate::web::{self, Approvals, Href, Message, Place, Question};
+use agentsh_approvals::{Asking, Item, SocketReply, lasting_line, remember};
 
 /// Answers of the past on the page.
 const ANSWERED: u32 = 50;
@@ -118,7 +118,7 @@ pub(super) async fn answer(
         }
         _ => None,
     };
-    match approvals::ask(path, &Asking::Answer { id: id.clone(), approve, scope }).await {
+    match agentsh_approvals::ask(path, &Asking::Answer { id: id.clone(), approve, scope }).await {
         Some(Ok(SocketReply::Answered(true))) => {}
         Some(Ok(SocketReply::Refused(why))) => return Err(Trouble(StatusCode::FORBIDDEN, why)),
         Some(Err(error)) => return Err(failed(format!("cannot ask the session: {error}"))),

@@ -26,10 +26,10 @@ use crate::sandbox::network::Sockets;
 use crate::sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, NodeContent, Program, Source};
 use crate::sandbox::seccomp::listener::Listener;
 use crate::sandbox::spec::SandboxSpec;
-use crate::session::{Facts, Record};
 use crate::store::words::GuardChange;
 use crate::store::{Event, Journal};
 use crate::types::ServerId;
+use agentsh_host::{Facts, Record};
 
 use connect::Connector;
 

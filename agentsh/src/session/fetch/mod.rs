@@ -16,12 +16,12 @@ use tokio::sync::Mutex;
 
 use crate::pin::{NoCache, PackageRequest, Store};
 use crate::policy::profile::{self, Package, Registry};
-use crate::session::Facts;
 use crate::session::declared::Declaration;
 use crate::types::{RuleRef, ServerId};
+use agentsh_host::Facts;
 
+use super::Session;
 use super::address::Address;
-use super::{Session, approvals};
 
 /// Why a package could not be fetched. Every message fits after "cannot fetch PACKAGE: ".
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +126,7 @@ pub async fn fetch(
         () = tokio::time::sleep(Duration::from_secs(1)) => {
             let message =
                 format!("fetching {} for server '{id}' (once; later starts need no registry) ...", wanted.text());
-            approvals::hint(&session.record, &message);
+            agentsh_approvals::hint(&session.record, &message);
             session.record.note(&message);
             work.await?;
             true

@@ -179,7 +179,7 @@ fn policy(tool: &'static str, reach: &[Address]) -> ProcessPolicy {
             let any_tcp = matches!(host, HostPattern::Net(..));
             let mut value = NetworkRule { any_tcp, ..NetworkRule::plain(host, vec![address.port]) };
             if !any_tcp {
-                value.addresses = network::users_networks(&rule);
+                value.addresses = agentsh_host::users_networks::users_networks(&rule);
             }
             process.network.allow.push(Ruled { value, rule: rule.clone() });
         }

@@ -6,11 +6,11 @@ use crate::store::Journal;
 use crate::telemetry::alerts::Alerts;
 use crate::telemetry::webhook::{self, Webhook};
 
-use super::super::outgoing::client;
 use super::super::run_error::RunError;
 use super::settings::{Secret, Settings};
 use crate::policy::OnFlow;
-use crate::session::Record;
+use agentsh_host::Record;
+use agentsh_host::outgoing::client;
 
 /// How long the end of a session waits for alerts that are on their way.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);

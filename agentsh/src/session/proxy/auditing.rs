@@ -15,9 +15,9 @@ use crate::store::words::AuditVerdict;
 use crate::types::ServerId;
 
 use super::super::content::Content;
-use super::super::outgoing;
 use super::super::run_error::RunError;
-use crate::session::Facts;
+use agentsh_host::Facts;
+use agentsh_host::outgoing;
 
 /// Calls that are asked about at once; more wait for their turn.
 const AT_ONCE: usize = 16;

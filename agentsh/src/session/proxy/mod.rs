@@ -23,11 +23,11 @@ use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
 use super::either::Either;
-use super::network::Backend;
 use super::remote::{self, Remote};
 use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
 use super::{Opening, Session, SessionError, signals, standard};
+use agentsh_host::Backend;
 
 pub use settings::{Settings, SettingsError};
 
@@ -74,12 +74,14 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         },
     )
     .await?;
-    session.facts.policy.mcp = file.narrow(&session.facts.policy.mcp);
-    if path.is_none() {
-        // No server ever sees such a line: it is searched here.
-        let longest = &mut session.facts.policy.mcp.max_line_bytes;
-        *longest = (*longest).max(standalone::MAX_LINE);
-    }
+    session.narrow(|policy| {
+        policy.mcp = file.narrow(&policy.mcp);
+        if path.is_none() {
+            // No server ever sees such a line: it is searched here.
+            let longest = &mut policy.mcp.max_line_bytes;
+            *longest = (*longest).max(standalone::MAX_LINE);
+        }
+    })?;
     let session = Rc::new(session);
     for warning in &file.warnings {
         session.record.note(&format!("{}: {}", warning.rule, warning.value));

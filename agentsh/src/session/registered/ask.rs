@@ -24,9 +24,9 @@ use crate::types::ServerId;
 
 use super::super::Session;
 use super::super::content::since_1970;
-use super::super::outgoing;
 use super::answers::{self, VerificationOutcome as Last};
 use super::{Registered, Settings, Standing};
+use agentsh_host::outgoing;
 
 /// Lines of a difference that the user is shown.
 const MAX_LINES: usize = 40;

@@ -59,7 +59,7 @@ impl Registered {
         env: &BTreeMap<String, String>,
         state: &Path,
     ) -> Result<Self, SettingsError> {
-        let settings = Settings::of(policy, env, || super::fleet::host(state))?;
+        let settings = Settings::of(policy, env, || crate::fleet::place::enrolled(state))?;
         Ok(Self(Rc::new(Inner { settings, servers: RefCell::default() })))
     }
 

@@ -13,19 +13,21 @@ use crate::sandbox::spec::{
 use crate::types::RuleRef;
 
 use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules};
-use crate::session::Facts;
-use crate::session::credentials::Brokered;
 use crate::session::given::{self, CommandLine};
-use crate::session::model::{Model, places};
-use crate::session::network::users_networks;
 use crate::session::resolving::Pinned;
 use crate::session::run_error::RunError;
 use crate::session::{
-    Session, agent_home, environment, first_index, git_identity, grants, registries, remotes, repositories,
-    signals, ssh, trust,
+    Session, agent_home, environment, first_index, git_identity, grants, remotes, repositories, signals,
+    trust,
 };
+use agentsh_broker::credentials::Brokered;
+use agentsh_broker::ssh;
+use agentsh_host::Facts;
 use agentsh_host::project_sources::ApprovedSources;
+use agentsh_host::registries;
 use agentsh_host::toolchains::{self, Caches, Toolchains};
+use agentsh_host::users_networks::users_networks;
+use agentsh_model::{Model, places};
 
 /// What the specification of an agent is made from.
 pub struct Agent<'a> {
@@ -55,7 +57,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     let policy = &session.facts.policy.agent;
     let io = |doing| move |source| RunError::Io { doing, source };
     // Where a policy lists what may run, it means to leave nothing to chance.
-    let is_listed = super::super::facts::lists_programs(policy);
+    let is_listed = agentsh_host::facts::lists_programs(policy);
     let toolchains = if is_listed { Toolchains::default() } else { toolchains::find(context) };
 
     let mut parts = network_parts(session, &agent.launch.endpoints).await;
@@ -91,7 +93,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         parts.push(Contribution::new(Feature::ModelKeys).setting(keys));
     }
     parts.push(Contribution {
-        enforcement: places::told(session, &agent.launch.endpoints).into_iter().collect(),
+        enforcement: places::told(&session.facts, &agent.launch.endpoints).into_iter().collect(),
         ..Contribution::new(Feature::Adapter)
     });
 
@@ -145,7 +147,7 @@ pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Con
         }),
         closed_hosts(session),
     ];
-    if !super::super::facts::lists_programs(&session.facts.policy.agent) {
+    if !agentsh_host::facts::lists_programs(&session.facts.policy.agent) {
         let first = first_index::of_new_cargo(&session.facts, &session.record).await;
         let known = ApprovedSources::load(context);
         parts.extend([

@@ -37,10 +37,10 @@ use crate::sandbox::placeholders::Placeholders;
 use crate::sandbox::plan::{Executable, Identity, Mount};
 use crate::sandbox::spec::{PathRules, SandboxSpec};
 use crate::sandbox::{State, Zygote};
-use crate::session::Facts;
 use crate::store::Event;
 use crate::store::words::GuardChange;
 use crate::types::ServerId;
+use agentsh_host::Facts;
 
 /// What is known before the start and needed afterwards.
 pub struct Before {

@@ -1,0 +1,66 @@
+//! Questions about the use of something that is not what was trusted. A yes that lasts is a yes to its new definition, whatever the
+//! arguments of the next call are.
+
+use agentsh_base::types::ServerId;
+use agentsh_guard::{Decision, Outcome, Reason};
+use agentsh_mcp::ToApprove;
+use agentsh_store::Offered;
+use agentsh_store::words::ApprovalScope;
+
+use super::{Approvals, Changed, Item};
+
+/// Whether the change is all that a person is asked about: with another question beside it, a yes is about
+/// this call alone.
+fn asks_nothing_else(decision: &Decision) -> bool {
+    let asking = |outcome: Outcome| outcome == Outcome::Ask;
+    decision.deciding().is_some_and(|found| asking(found.verdict.outcome))
+        && decision
+            .findings
+            .iter()
+            .filter(|found| asking(found.verdict.outcome))
+            .all(|found| found.verdict.reason == Reason::InterfaceChanged)
+}
+
+pub(super) fn with_hint(why: &str, server: &ServerId) -> String {
+    format!("{why}; `agentsh mcp pins diff --server {}` shows the difference", server.0)
+}
+
+impl Approvals {
+    /// What the call uses that is not what was trusted, with the hash of its definition, where that is all that is asked about.
+    pub(super) fn changed(&self, call: &ToApprove<'_>) -> Option<(Changed, String)> {
+        if !asks_nothing_else(call.decision) {
+            return None;
+        }
+        let of = |kind, name: &str| Changed { kind, name: name.to_owned(), is_withheld: false };
+        if let Some(hash) = call.interface {
+            return Some((of(Offered::Tool, call.name), hash.to_owned()));
+        }
+        let interfaces = &self.0.session.interfaces;
+        let (kind, name) = interfaces.used(call.server, call.name, call.arguments)?;
+        let hash = interfaces.drifted(call.server, kind, &name)?;
+        Some((of(kind, &name), hash))
+    }
+
+    /// Trusts the new definition for as long as the answer holds.
+    pub(super) async fn accept_change(&self, item: &Item, scope: ApprovalScope) {
+        let (Some(hash), Some(changed)) = (item.interface.as_deref(), &item.changed) else { return };
+        if scope == ApprovalScope::Once {
+            return;
+        }
+        let session = &self.0.session;
+        let server = ServerId(item.server.clone());
+        let (entry, for_good) = ((changed.kind, changed.name.as_str()), scope == ApprovalScope::Always);
+        // What the person could look at stands in the store: first that, then the session.
+        let kept = session.interfaces.confirm(&session.pins, &server, (entry, hash), for_good).await;
+        let kept = kept.and_then(|()| match session.interfaces.accept(&server, entry, hash) {
+            true => Ok(()),
+            false => Err("the server changed it again".to_owned()),
+        });
+        if let Err(why) = kept {
+            session.record.note(&format!(
+                "the definition of '{}' that was approved is not the pin: {why}; see `agentsh mcp pins diff --server {}`",
+                item.name, server.0
+            ));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The terminal as it was before: given back whenever a run ends, also when agentsh is killed.
+//!
+//! The agent has the terminal itself (decision 4), so nobody sees what it switches on. A process beside agentsh remembers
+//! the modes and waits. It outlives agentsh by a moment, in a process group of its own, so that what ends a job does not
+//! end it.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::SigSet;
+use nix::sys::termios::{FlowArg, SetArg, tcflow, tcgetattr, tcsetattr};
+use nix::unistd::{Pid, getpgrp, setpgid, tcgetpgrp};
+
+/// The hidden verb of the process that waits.
+pub const VERB: &str = "__terminal";
+
+/// What the session says in the end.
+const AS_IT_IS: u8 = b'q';
+const RESTORE: u8 = b'r';
+
+/// Ends what a program may have begun, in an order in which nothing moves where nothing was begun: the language of a VT52; a
+/// string that is still open; the other screen (the cursor is saved first, since leaving it restores one); margins at the sides
+/// and scrolling region, without which it does not matter where the origin is; writing from right to left; colours, character
+/// set, insert mode, wrapping; cursor; mouse, focus, paste, synchronised output; keys of the keypad; the keyboard protocols of
+/// kitty and xterm.
+pub const RESET: &[u8] =
+    b"\x1b<\x1b\\\x1b7\x1b[?1049l\x1b7\x1b[?69l\x1b[r\x1b8\x1b[8h\x1b[?2501l\x1b[0 k\x1b[0m\x1b(B\x0f\x1b[4l\x1b[?7h\x1b[?25h\x1b[0 q\
+    \x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1004l\x1b[?2004l\x1b[?2026l\
+    \x1b[?1l\x1b>\x1b[<9u\x1b[>4m";
+
+/// The session's side. Dropped: the modes are compared, and restored where they changed.
+pub struct GuardedTerminal {
+    socket: UnixStream,
+    process: Child,
+    last_word: u8,
+}
+
+impl GuardedTerminal {
+    /// None where none of the standard streams is a terminal. Remembered once [`Self::ready`] returns.
+    pub fn begin() -> Option<Self> {
+        let terminal = own_terminal()?;
+        let (socket, theirs) = UnixStream::pair().ok()?;
+        #[expect(clippy::disallowed_methods, reason = "it waits beside agentsh, outside of every sandbox")]
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("agentsh").arg(VERB).env_clear();
+        if let Some(kind) = std::env::var_os("TERM") {
+            command.env("TERM", kind);
+        }
+        let theirs = Stdio::from(OwnedFd::from(theirs));
+        let process = command.stdin(theirs).stdout(terminal).stderr(Stdio::null()).spawn().ok()?;
+        Some(Self { socket, process, last_word: AS_IT_IS })
+    }
+
+    /// Before anything may change the terminal.
+    pub fn ready(&mut self) {
+        // A process that is gone remembers nothing, and the run goes on without it.
+        let _ = self.socket.read_exact(&mut [0]);
+    }
+
+    /// The program did not end by itself, or ended with an error: whatever it switched on is switched off.
+    pub fn restore(&mut self) {
+        self.last_word = RESTORE;
+    }
+}
+
+impl Drop for GuardedTerminal {
+    fn drop(&mut self) {
+        let _ = self.socket.write_all(&[self.last_word]);
+        let _ = self.process.wait();
+    }
+}
+
+/// A copy of the first standard stream that is a terminal.
+fn own_terminal() -> Option<OwnedFd> {
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    let streams = [stdout.as_fd(), stderr.as_fd(), stdin.as_fd()];
+    let found = streams.into_iter().find(|stream| rustix::termios::isatty(stream))?;
+    rustix::io::fcntl_dupfd_cloexec(found, 3).ok()
+}
+
+/// Whether the terminal is one that takes [`RESET`] as an order.
+pub fn understands_reset() -> bool {
+    std::env::var_os("TERM").is_some_and(|kind| kind != "dumb")
+}
+
+/// The process that waits: standard input is the session, standard output the terminal.
+#[must_use]
+pub fn main() -> u8 {
+    match wait() {
+        Ok(()) => 0,
+        // Nobody is left who could be told.
+        Err(_) => 1,
+    }
+}
+
+/// Whether nobody has the terminal but the job, or a group of the agent's that dies with agentsh.
+fn is_left_behind(terminal: &io::Stdout, job: Pid) -> bool {
+    const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
+    const POLL_INTERVAL: Duration = Duration::from_millis(5);
+    let end = Instant::now() + DEATH_TIMEOUT;
+    while let Ok(group) = tcgetpgrp(terminal) {
+        if group == job || nix::sys::signal::killpg(group, None) == Err(nix::errno::Errno::ESRCH) {
+            return true;
+        }
+        if Instant::now() > end {
+            break;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    false
+}
+
+fn wait() -> io::Result<()> {
+    let job = getpgrp();
+    setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+    // Neither the terminal's signals nor the order of background writers concern it.
+    SigSet::all().thread_block()?;
+    nix::unistd::chdir("/")?;
+    let session = io::stdin();
+    let terminal = io::stdout();
+    let before = tcgetattr(&terminal)?;
+    // `O_NONBLOCK` and the like belong to the open file, which the shell shares.
+    let flags = rustix::fs::fcntl_getfl(&terminal)?;
+    rustix::io::write(&session, &[0])?;
+    let mut word = [0];
+    let heard = rustix::io::retry_on_intr(|| rustix::io::read(&session, &mut word))?;
+    // What the program stopped takes nothing more, also nothing of whoever comes next.
+    let _ = tcflow(&terminal, FlowArg::TCOON);
+    // What is not possible leaves the terminal as the program left it.
+    let _ = rustix::fs::fcntl_setfl(&terminal, flags);
+    let changed = tcgetattr(&terminal)? != before;
+    match (heard, word[0]) {
+        (1, AS_IT_IS) if !changed => return Ok(()),
+        (1, _) => tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?,
+        // Killed. A shell with job control may have the terminal already, with modes of its own.
+        _ if is_left_behind(&terminal, job) => {
+            tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?;
+            // The agent's own group had it.
+            let _ = nix::unistd::tcsetpgrp(&terminal, job);
+        }
+        _ => {}
+    }
+    if understands_reset() {
+        rustix::io::write(&terminal, RESET)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Questions about hosts that no rule of the agent names.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_guard::{Outcome, Reason};
+use agentsh_net::ask::{Answer, Ask};
+use agentsh_store::Event;
+
+use super::{Approvals, Item, Key};
+use agentsh_content::content::since_1970;
+
+/// A connection waits no longer, whatever calls do.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// A yes to this once is one to what belongs together: a program connects more than once.
+const ONCE: Duration = Duration::from_secs(60);
+/// Hosts that are asked about in one session; more are refused.
+const MAX_COUNT: usize = 64;
+
+/// When a host was last decided about, and how.
+type Decided = Option<(Instant, Result<(), agentsh_net::Reason>)>;
+
+/// Asks about hosts, each once.
+pub struct Hosts {
+    approvals: Approvals,
+    known: RefCell<BTreeMap<String, Rc<Mutex<Decided>>>>,
+}
+
+impl Hosts {
+    #[must_use]
+    pub fn new(approvals: Approvals) -> Self {
+        Self { approvals, known: RefCell::default() }
+    }
+
+    fn place(&self, host: &str) -> Option<Rc<Mutex<Decided>>> {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= MAX_COUNT && !known.contains_key(host) {
+            return None;
+        }
+        Some(Rc::clone(known.entry(host.to_owned()).or_default()))
+    }
+
+    async fn put(&self, host: &str, port: u16) -> Result<(), agentsh_net::Reason> {
+        let Approvals(inner) = &self.approvals;
+        let key = Key::Host(host.to_owned());
+        if let Some(known) = self.approvals.known(&key) {
+            return reason(known.outcome, known.reason);
+        }
+        let rule = RuleRef::default_rule("network.unknown");
+        let patience = inner.session.facts.policy.mcp.approvals.wait().min(WAIT_TIMEOUT);
+        let now = since_1970();
+        let put = self.approvals.put(|id| Item {
+            id,
+            session: inner.session.facts.id.to_string(),
+            server: "agent".to_owned(),
+            name: format!("{host}:{port}"),
+            arguments: String::new(),
+            arguments_hash: String::new(),
+            interface: None,
+            from: None,
+            is_copy: false,
+            host: Some(host.to_owned()),
+            login: None,
+            is_change: false,
+            changed: None,
+            rule: rule.to_string(),
+            why: "no rule names this host".to_owned(),
+            asked_at: now.as_secs(),
+            expires_at: (now + patience).as_secs(),
+        });
+        let (item, heard) = put.ok_or(agentsh_net::Reason::NobodyToAsk)?;
+        inner.session.record.journal.record(Event::ApprovalRequested {
+            approval: item.id.clone(),
+            server_id: ServerId(item.server.clone()),
+            name: item.name.clone(),
+            arguments_hash: String::new(),
+            interface: None,
+            rule: rule.clone(),
+            why: item.why.clone(),
+        });
+        let verdict = self.approvals.clone().wait(key, item, heard, (rule, patience)).await;
+        reason(verdict.outcome, verdict.reason)
+    }
+}
+
+fn reason(outcome: Outcome, reason: Reason) -> Result<(), agentsh_net::Reason> {
+    match (outcome, reason) {
+        (Outcome::Allow, _) => Ok(()),
+        (_, Reason::ApprovalTimedOut) => Err(agentsh_net::Reason::ApprovalTimedOut),
+        _ => Err(agentsh_net::Reason::ApprovalDenied),
+    }
+}
+
+impl Ask for Hosts {
+    fn ask<'a>(&'a self, host: &'a str, port: u16) -> Answer<'a> {
+        Box::pin(async move {
+            let place = self.place(host).ok_or(agentsh_net::Reason::NobodyToAsk)?;
+            // Whoever comes meanwhile waits for the same answer.
+            let mut decided = place.lock().await;
+            match &*decided {
+                Some((_, Err(reason))) => return Err(*reason),
+                Some((at, Ok(()))) if at.elapsed() < ONCE => return Ok(()),
+                _ => {}
+            }
+            let answer = self.put(host, port).await;
+            *decided = Some((Instant::now(), answer));
+            answer
+        })
+    }
+}

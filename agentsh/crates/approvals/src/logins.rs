@@ -1,0 +1,109 @@
+//! Questions about further rights at a server. A yes begins the login, and a login that somebody made anywhere is a yes.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_store::Event;
+use agentsh_store::words::{ApprovalScope, ApprovalWord};
+
+use super::{Approvals, Item, Key, Waiting};
+use agentsh_content::content::since_1970;
+
+/// What a server wants.
+#[derive(Clone, Debug)]
+pub struct FurtherRights {
+    pub server: ServerId,
+    /// The names of the rights, as one text.
+    pub scopes: String,
+    pub why: String,
+    /// The command that gets them as well.
+    pub command: String,
+}
+
+impl Approvals {
+    /// Waits for a login with these rights: `logged_in` ends when there is one, `log_in` makes one where the answer is yes.
+    ///
+    /// # Errors
+    /// Why there is none: in a word, or as the login said.
+    pub async fn further_rights(
+        &self,
+        wanted: &FurtherRights,
+        logged_in: impl Future<Output = ()>,
+        log_in: impl AsyncFnOnce(Duration) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let key = Key::Login { server: wanted.server.clone(), scopes: wanted.scopes.clone() };
+        if self.0.state.borrow().denied.contains(&key) {
+            return Err("approval-denied".to_owned());
+        }
+        let patience = self.0.session.facts.policy.mcp.approvals.wait();
+        let (item, heard) = self
+            .put(|id| self.rights_item(id, wanted, patience))
+            .ok_or_else(|| "nobody-to-ask".to_owned())?;
+        self.0.session.record.journal.record(Event::ApprovalRequested {
+            approval: item.id.clone(),
+            server_id: wanted.server.clone(),
+            name: item.name.clone(),
+            arguments_hash: String::new(),
+            interface: None,
+            rule: RuleRef::default_rule("login"),
+            why: item.why.clone(),
+        });
+        let mut waiting = Waiting { approvals: self, item: &item, since: Instant::now(), is_over: false };
+        let until = tokio::time::Instant::now() + patience;
+        let mut logged_in = pin!(logged_in);
+        let answer = tokio::select! {
+            biased;
+            () = &mut logged_in => Some((true, ApprovalScope::Once, "a login".to_owned(), true)),
+            answer = tokio::time::timeout_at(until, heard) => {
+                answer.ok().and_then(Result::ok).map(|(is_yes, scope, by)| (is_yes, scope, by, false))
+            }
+        };
+        waiting.is_over = true;
+        let since = waiting.since;
+        drop(waiting);
+        self.0.state.borrow_mut().open.remove(&item.id);
+        let Some((is_yes, scope, by, is_done)) = answer else {
+            self.decided(&item, ApprovalWord::TimedOut, None, "", since);
+            return Err("approval-timed-out".to_owned());
+        };
+        let word = if is_yes { ApprovalWord::Approved } else { ApprovalWord::Denied };
+        self.decided(&item, word, is_yes.then_some(scope), &by, since);
+        if !is_yes {
+            self.0.state.borrow_mut().denied.insert(key);
+            return Err("approval-denied".to_owned());
+        }
+        if is_done {
+            return Ok(());
+        }
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        tokio::select! {
+            () = &mut logged_in => Ok(()),
+            done = log_in(left) => done,
+        }
+    }
+
+    fn rights_item(&self, id: String, wanted: &FurtherRights, patience: Duration) -> Item {
+        let now = since_1970();
+        Item {
+            id,
+            session: self.0.session.facts.id.to_string(),
+            server: wanted.server.0.clone(),
+            name: format!("login {}", wanted.scopes).trim_end().to_owned(),
+            arguments: String::new(),
+            arguments_hash: String::new(),
+            interface: None,
+            from: None,
+            is_copy: false,
+            host: None,
+            login: Some(wanted.command.clone()),
+            is_change: false,
+            changed: None,
+            rule: RuleRef::default_rule("login").to_string(),
+            why: wanted.why.clone(),
+            asked_at: now.as_secs(),
+            expires_at: (now + patience).as_secs(),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How a person hears that something waits.
+
+use std::io::{IsTerminal, Write};
+
+use agentsh_store::escape;
+
+use super::Item;
+use agentsh_host::host_programs;
+use agentsh_host::{Facts, Record};
+
+/// Tells the user at once, whatever draws on the terminal.
+pub fn tell(facts: &Facts, record: &Record, item: &Item) {
+    notice(facts, record, &what(item), &how(item));
+}
+
+/// The desktop alone: the question stands on the terminal.
+pub fn tell_desktop(facts: &Facts, item: &Item) {
+    notify(facts, &what(item), &how(item));
+}
+
+/// What waits.
+pub fn what(item: &Item) -> String {
+    let who = match &item.host {
+        Some(_) => format!("a connection of the agent to '{}'", escape::line(&item.name)),
+        None => format!("'{}' of server '{}'", escape::line(&item.name), escape::line(&item.server)),
+    };
+    let waits = if item.is_withheld() { " is not the trusted version, and" } else { "" };
+    let why = if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) };
+    format!("{who}{waits} waits for your answer{why}")
+}
+
+fn how(item: &Item) -> String {
+    format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id)
+}
+
+/// Tells the user what waits for him and what he can do, whatever draws on the terminal.
+pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
+    if record.draws_on_terminal() {
+        // The agent draws here: no text, but what terminals show beside it (OSC 9), and the bell.
+        // What became of it is told when the agent has ended.
+        beside(what, "\x07");
+    } else {
+        record.announce(what);
+        record.announce(&format!("  {how}"));
+    }
+    notify(facts, what, how);
+}
+
+/// What terminals show beside what a program draws, and then this.
+pub fn beside(what: &str, then: &str) {
+    let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
+    let mut terminal = std::io::stderr();
+    if terminal.is_terminal() {
+        // A closed terminal is nobody's fault here.
+        let _ = terminal.write_all(format!("\x1b]9;{notice}\x07{then}").as_bytes());
+    }
+}
+
+/// Says of something refused, while the agent draws on the terminal, that it was; the whole text comes when the agent has
+/// ended. Without the bell: nobody has to do anything.
+pub fn hint(record: &Record, what: &str) {
+    if record.draws_on_terminal() {
+        beside(what, "");
+    }
+}
+
+/// A notification of the desktop, where there is one.
+fn notify(facts: &Facts, what: &str, how: &str) {
+    if !facts.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
+        return;
+    }
+    // Without the program there is no notification, and the question stands all the same.
+    let Some(mut command) = host_programs::command_of_system("notify-send") else { return };
+    command.args(["--app-name=agentsh", "--urgency=critical", "--"]).arg(format!("agentsh: {what}")).arg(how);
+    if let Ok(mut child) = command.spawn() {
+        tokio::task::spawn_blocking(move || child.wait());
+    }
+}

@@ -1,0 +1,304 @@
+//! A question on the terminal, where the agent does not use it: it has none, or does one task without a person. While the
+//! question stands, no process of the agent runs: none reads the answer, and none paints over the question.
+
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, IsTerminal};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::termios::{FlowArg, FlushArg, LocalFlags, tcflow, tcflush, tcgetattr};
+use nix::unistd::{getpgrp, tcgetpgrp};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+
+use agentsh_sandbox::freeze::{Freezer, Still};
+use agentsh_store::escape;
+use agentsh_store::words::ApprovalScope;
+
+use super::{Answer, Approvals, Item, lasting, tell};
+use crate::guarded_terminal::{RESET, understands_reset};
+use agentsh_content::content::since_1970;
+
+/// Lines of arguments that are shown.
+const MAX_LINES: usize = 20;
+/// Characters of one of them.
+const MAX_CHARACTERS: usize = 400;
+/// Bytes of an answer.
+const MAX_TYPED: usize = 256;
+/// What is said again when an answer was none.
+const CHOICE: &str = "agentsh: y (once), s (for this session), a (always, writes that rule), n (no)? ";
+
+const RAN: &str = "agentsh: a process of the agent kept running, so this answer does not count\n";
+/// The palette and the colours of text and background, as the person chose them.
+const COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
+/// Images lie above text in terminals that draw kitty's.
+const NO_IMAGES: &[u8] = b"\x1b_Ga=d,q=2\x1b\\";
+
+/// The terminal of an agent that leaves it alone.
+#[derive(Clone)]
+pub struct Terminal(Rc<Inner>);
+
+struct Inner {
+    /// Pid 1 of the agent's sandbox.
+    init: u32,
+    /// Its control group, by which the kernel holds it.
+    group: Option<PathBuf>,
+    /// One question after the other.
+    turn: Mutex<()>,
+    holds: Cell<bool>,
+}
+
+/// A question that stands on the terminal or waits for its turn; dropped, it is not asked any more.
+pub struct PendingQuestion(AbortHandle);
+
+impl Drop for PendingQuestion {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How asking ended.
+enum TerminalAnswer {
+    Yes(ApprovalScope),
+    No,
+    /// Ctrl-C, the end of the terminal's input, or an answer while the agent ran: the question waits elsewhere.
+    Nothing,
+}
+
+impl Terminal {
+    /// None: the agent may be using its terminal. `is_headless`: it was started to do one task.
+    #[must_use]
+    pub fn of(is_headless: bool, init: u32, group: Option<PathBuf>) -> Option<Self> {
+        // With standard error elsewhere, whoever started agentsh reads it and may be the one who uses the terminal.
+        let is_told_here = std::io::stderr().is_terminal();
+        let has_neither = !std::io::stdin().is_terminal() && !std::io::stdout().is_terminal();
+        let leaves_it = is_told_here && (is_headless || has_neither);
+        let inner = Inner { init, group, turn: Mutex::new(()), holds: Cell::new(false) };
+        leaves_it.then(|| Self(Rc::new(inner)))
+    }
+
+    /// Whether the agent is stopped for a question.
+    #[must_use]
+    pub fn holds_the_agent(&self) -> bool {
+        self.0.holds.get()
+    }
+
+    /// Whether a person could be asked now.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        free().is_some()
+    }
+
+    /// Asks until there is an answer, or the question is over. None: not here. Must be called inside a `LocalSet`.
+    pub fn ask(&self, approvals: &Approvals, item: &Item) -> Option<PendingQuestion> {
+        free()?;
+        let (terminal, approvals, item) = (self.clone(), approvals.clone(), item.clone());
+        tell::tell_desktop(&approvals.0.session.facts, &item);
+        let task = tokio::task::spawn_local(async move {
+            let turn = terminal.0.turn.lock().await;
+            let answer = terminal.until_answered(&approvals, &item).await;
+            drop(turn);
+            match answer {
+                Some((is_yes, scope, by)) => {
+                    approvals.answer(&item.id, is_yes, scope, by);
+                }
+                None => tell::tell(&approvals.0.session.facts, &approvals.0.session.record, &item),
+            }
+        });
+        Some(PendingQuestion(task.abort_handle()))
+    }
+
+    /// None: the person said nothing, or the terminal was not free when its turn came.
+    async fn until_answered(&self, approvals: &Approvals, item: &Item) -> Option<Answer> {
+        let freezer = match &self.0.group {
+            Some(directory) => Freezer::group(directory),
+            None => Freezer::signals(self.0.init, true),
+        };
+        let _held = AgentPause::begin(&self.0.holds);
+        let still = tokio::task::spawn_blocking(move || Still::begin(freezer)).await.ok()?.ok()?;
+        // Looked at once more: until now the agent could have changed it.
+        let terminal = free()?;
+        let screen = Sender::from_file_unchecked(terminal.try_clone().ok()?).ok()?;
+        let keys = Receiver::from_file_unchecked(terminal).ok()?;
+        let shown = TerminalQuestion { screen, keys, still: Arc::new(still), is_over: Cell::new(false) };
+        // What was typed before the question is not an answer to it.
+        tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
+        // The agent may have stopped what is written there.
+        tcflow(&shown.screen, FlowArg::TCOON).ok()?;
+        let config = &approvals.0.session.facts.context.config;
+        let line = lasting::lasting_line(item, false);
+        if understands_reset() {
+            // What the agent switched on would hide the question or show another one.
+            shown.write(RESET).await.ok()?;
+            shown.write(COLOURS).await.ok()?;
+            shown.write(NO_IMAGES).await.ok()?;
+        }
+        shown.say(&question(item, &line)).await.ok()?;
+        let said = loop {
+            shown.say(CHOICE).await.ok()?;
+            let said = shown.answer().await;
+            // Whoever ran meanwhile may have painted over the question, or typed into it.
+            if !matches!(said, TerminalAnswer::Nothing) && !shown.has_stayed_still().await {
+                shown.say(RAN).await.ok()?;
+                break TerminalAnswer::Nothing;
+            }
+            match said {
+                TerminalAnswer::Yes(ApprovalScope::Always) => match lasting::remember(config, item, false) {
+                    Ok(written) => {
+                        shown.say(&format!("agentsh: {written}\n")).await.ok()?;
+                        break TerminalAnswer::Yes(ApprovalScope::Always);
+                    }
+                    Err(why) => {
+                        let why = format!("agentsh: nothing was approved: {}\n", escape::line(&why));
+                        shown.say(&why).await.ok()?;
+                    }
+                },
+                said => break said,
+            }
+        };
+        shown.is_over.set(true);
+        let by = "the terminal".to_owned();
+        match said {
+            TerminalAnswer::Yes(scope) => Some((true, scope, by)),
+            TerminalAnswer::No => Some((false, ApprovalScope::Session, by)),
+            TerminalAnswer::Nothing => None,
+        }
+    }
+}
+
+/// The time in which the agent's stop is not the person's.
+struct AgentPause<'a>(&'a Cell<bool>);
+
+impl<'a> AgentPause<'a> {
+    fn begin(holds: &'a Cell<bool>) -> Self {
+        holds.set(true);
+        Self(holds)
+    }
+}
+
+impl Drop for AgentPause<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// A question on the terminal. Dropped without an answer: somebody else has answered, or the time is over.
+struct TerminalQuestion {
+    /// The same terminal twice. Nothing in these types is about pipes but their check, which is left out.
+    screen: Sender,
+    keys: Receiver,
+    still: Arc<Still>,
+    is_over: Cell<bool>,
+}
+
+impl Drop for TerminalQuestion {
+    fn drop(&mut self) {
+        if !self.is_over.get() {
+            // A terminal that takes nothing more is nobody's fault here.
+            let _ = self.screen.try_write(b"\nagentsh: that question has expired\n");
+        }
+    }
+}
+
+impl TerminalQuestion {
+    async fn has_stayed_still(&self) -> bool {
+        let still = Arc::clone(&self.still);
+        tokio::task::spawn_blocking(move || still.has_stayed()).await.unwrap_or(false)
+    }
+
+    async fn say(&self, text: &str) -> std::io::Result<()> {
+        self.write(text.as_bytes()).await
+    }
+
+    async fn write(&self, mut rest: &[u8]) -> std::io::Result<()> {
+        while !rest.is_empty() {
+            self.screen.writable().await?;
+            match self.screen.try_write(rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first line that is an answer.
+    async fn answer(&self) -> TerminalAnswer {
+        let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return TerminalAnswer::Nothing };
+        loop {
+            let line = tokio::select! {
+                line = self.line() => line,
+                _ = interrupt.recv() => None,
+            };
+            match line.as_deref().map(str::trim) {
+                None => return TerminalAnswer::Nothing,
+                Some("y" | "Y" | "yes") => return TerminalAnswer::Yes(ApprovalScope::Once),
+                Some("s" | "S" | "session") => return TerminalAnswer::Yes(ApprovalScope::Session),
+                Some("a" | "A" | "always") => return TerminalAnswer::Yes(ApprovalScope::Always),
+                Some("n" | "N" | "no") => return TerminalAnswer::No,
+                Some(_) => {
+                    if self.say(CHOICE).await.is_err() {
+                        return TerminalAnswer::Nothing;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was typed until the next Enter. None: nothing more comes.
+    async fn line(&self) -> Option<String> {
+        let mut typed = Vec::new();
+        loop {
+            self.keys.readable().await.ok()?;
+            let mut bytes = [0; MAX_TYPED];
+            let read = match self.keys.try_read(&mut bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                read => read.ok().filter(|read| *read > 0)?,
+            };
+            typed.extend_from_slice(bytes.get(..read)?);
+            if typed.ends_with(b"\n") || typed.len() > MAX_TYPED {
+                return Some(String::from_utf8_lossy(&typed).into_owned());
+            }
+        }
+    }
+}
+
+/// The terminal, if its keys are this job's and come line by line: whoever reads keys one by one is using it.
+fn free() -> Option<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);
+    let terminal = options.open("/dev/tty").ok()?;
+    let lines = LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG;
+    let is_ours = tcgetpgrp(&terminal) == Ok(getpgrp());
+    let is_by_line = tcgetattr(&terminal).is_ok_and(|modes| modes.local_flags.contains(lines));
+    (is_ours && is_by_line).then_some(terminal)
+}
+
+/// Everything that an answer is bound to, made safe to show.
+fn question(item: &Item, line: &str) -> String {
+    let left = Duration::from_secs(item.expires_at.saturating_sub(since_1970().as_secs()));
+    let mut text = format!("\nagentsh: {}\n  rule: {}\n", tell::what(item), escape::line(&item.rule));
+    if let Some(from) = &item.from {
+        text.push_str(&format!("  contains data from server '{}'\n", escape::line(from)));
+    }
+    for shown in item.arguments.lines().take(MAX_LINES) {
+        text.push_str(&format!("  {}\n", escape::shorten(&escape::line(shown), MAX_CHARACTERS)));
+    }
+    let is_cut = item.arguments.lines().nth(MAX_LINES).is_some()
+        || item.arguments.lines().any(|line| line.chars().count() > MAX_CHARACTERS);
+    if is_cut {
+        text.push_str(&format!("  ... `agentsh approvals show {}` has all of it\n", item.id));
+    }
+    text.push_str(&format!(
+        "  always would write: {}\n  the agent is paused until you answer, at most {} s\n",
+        escape::line(line),
+        left.as_secs()
+    ));
+    text
+}

@@ -1,0 +1,132 @@
+//! Logins to servers behind a URL: where their tokens are kept, what of them goes on the wire, and how one begins and ends. No
+//! sandbox sees the directory of the state, and so none sees a token.
+
+pub mod flow;
+mod kept;
+mod keyring;
+mod store;
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use agentsh_base::types::ServerId;
+use agentsh_egress::Client;
+use agentsh_egress::resolve::Resolver;
+use agentsh_login::Clients;
+use agentsh_store::{Event, escape, words::LoginWord};
+
+use agentsh_approvals::{Approvals, Elsewhere, notice};
+use agentsh_host::outgoing::{self, is_here, rules};
+use agentsh_host::{Facts, Record};
+
+pub use kept::StoredLogin;
+pub use store::Store;
+
+/// Different questions of a session. What they say is the servers' choice.
+const MAX_TOLD: usize = 256;
+
+/// A session, as far as logins need it.
+#[derive(Clone)]
+pub struct LoginSession {
+    pub facts: Rc<Facts>,
+    pub record: Rc<Record>,
+    pub logins: Rc<Logins>,
+}
+
+/// What the user was told in this session: each thing once.
+#[derive(Debug, Default)]
+pub struct Logins {
+    told: RefCell<BTreeSet<String>>,
+    /// Where questions are put that wait for an answer.
+    approvals: OnceCell<Elsewhere>,
+}
+
+impl Logins {
+    /// From now on a call that needs further rights waits for them, where a person can be asked.
+    pub fn ask_by(&self, approvals: &Approvals) {
+        // A session has one queue of questions.
+        let _ = self.approvals.set(approvals.elsewhere());
+    }
+
+    /// None: nobody can be asked.
+    fn approvals(&self) -> Option<Approvals> {
+        self.approvals.get()?.there().filter(Approvals::can_ask)
+    }
+
+    /// Asks the user, once for each question, whatever draws on the terminal. False: that was asked before.
+    fn ask(session: &LoginSession, what: &str, how: &str) -> bool {
+        let is_new = session.logins.is_new(format!("{what} {how}"));
+        if is_new {
+            notice(&session.facts, &session.record, &escape::line(what), how);
+        }
+        is_new
+    }
+
+    /// True the first time. A server that says something else each time is heard no more at some point.
+    fn is_new(&self, what: String) -> bool {
+        let mut told = self.told.borrow_mut();
+        told.len() < MAX_TOLD && told.insert(what)
+    }
+}
+
+pub fn record(
+    record: &Record,
+    id: &ServerId,
+    url: &str,
+    what: LoginWord,
+    (issuer, detail): (Option<&str>, String),
+) {
+    record.journal.record(Event::ServerLogin {
+        server_id: id.clone(),
+        url: url.to_owned(),
+        issuer: issuer.map(str::to_owned),
+        what,
+        detail,
+    });
+}
+
+/// Clients for everything that a login to this server asks. The authorization server may lie where the server itself may: on
+/// this machine only if the server does, in a private network only if the rules of the server name it.
+///
+/// # Errors
+/// When this machine cannot resolve names, or the policy names a proxy that is none.
+pub fn clients(
+    session: &LoginSession,
+    id: &ServerId,
+    server: &str,
+    users_word: bool,
+) -> Result<Clients, String> {
+    let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
+    let proxy = outgoing::proxy(&session.facts, &session.record, &session.facts.policy.agent.network)?;
+    let here = users_word && url::Url::parse(server).is_ok_and(|url| is_here(&url));
+    let (session, id) = (session.clone(), id.clone());
+    Ok(Rc::new(move |url: &str| {
+        let rules = rules(&session.facts, &id, url, here);
+        Ok(Client::new(lookup.clone(), rules).with_proxy(proxy.clone()))
+    }))
+}
+
+/// One word of a shell's command line.
+pub fn word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.:/@%+=,".contains(letter);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_bounded() {
+        let logins = Logins::default();
+        assert!(logins.is_new("0".to_owned()) && !logins.is_new("0".to_owned()));
+        let told = (0..MAX_TOLD * 2).filter(|scope| logins.is_new(scope.to_string())).count();
+        assert_eq!(told, MAX_TOLD - 1);
+        assert_eq!(logins.told.borrow().len(), MAX_TOLD);
+    }
+}

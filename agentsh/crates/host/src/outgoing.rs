@@ -1,0 +1,72 @@
+//! Connections that agentsh makes in its own name: the client, the proxy, and which addresses a server behind a URL may have.
+
+use url::{Host, Url};
+
+use agentsh_base::types::ServerId;
+use agentsh_egress::Client;
+use agentsh_egress::proxy::Proxy;
+use agentsh_egress::resolve::Resolver;
+use agentsh_egress::target::Rules;
+use agentsh_policy::{NetworkPolicy, ProxyChoice};
+
+use crate::{Facts, Record};
+
+/// A client that resolves as the host does, or goes by the proxy of the environment. The user named the address, so it may be
+/// a private one.
+///
+/// # Errors
+/// When the resolver of this machine cannot be used, or the environment names a proxy that is none.
+pub fn client() -> Result<Client, String> {
+    let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
+    let proxy = Proxy::of_environment(|name| std::env::var(name).ok())?;
+    Ok(Client::new(lookup, Rules::users_word()).with_proxy(proxy))
+}
+
+/// The proxy by which the connections of a process leave this machine.
+///
+/// # Errors
+/// When the policy names one that cannot be used. One of the environment is told, and not used then.
+pub fn proxy(facts: &Facts, record: &Record, rules: &NetworkPolicy) -> Result<Option<Proxy>, String> {
+    let variable = |name: &str| facts.context.env.get(name).cloned();
+    match rules.proxy.as_ref().map(|choice| (&choice.value, &choice.rule)) {
+        Some((ProxyChoice::Off, _)) => Ok(None),
+        Some((ProxyChoice::Url(url), rule)) => {
+            let except = variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default();
+            Proxy::new(url, &except).map(Some).map_err(|why| format!("{why}, by {rule}"))
+        }
+        Some((ProxyChoice::Environment, _)) | None => {
+            Ok(Proxy::of_environment(variable).unwrap_or_else(|why| {
+                record.note_lack(&format!(
+                    "HTTPS_PROXY is not used: {why}; to turn this message off: `network: {{proxy: off}}`"
+                ));
+                None
+            }))
+        }
+    }
+}
+
+/// Public addresses over TLS; and this machine where the user says so, and the networks that the server's rules name.
+pub fn rules(facts: &Facts, id: &ServerId, url: &str, users_word: bool) -> Rules {
+    let mut rules = Rules::default();
+    let Ok(url) = Url::parse(url) else { return rules };
+    let port = url.port_or_known_default().unwrap_or(443);
+    rules.loopback = users_word && is_here(&url);
+    if let Some(server) = facts.policy.mcp.servers.get(id) {
+        let network = &server.process.network;
+        rules.loopback |= is_here(&url) && network.loopback.iter().any(|open| open.value == port);
+        let host = url.host_str().unwrap_or_default();
+        let named = network.allow.iter().filter(|rule| rule.value.matches(host, port));
+        rules.permitted =
+            named.flat_map(|rule| rule.value.addresses.iter().map(|block| block.value)).collect();
+    }
+    rules
+}
+
+pub fn is_here(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}

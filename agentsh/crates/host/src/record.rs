@@ -1,0 +1,145 @@
+//! What a session writes down, for the journal and for the person at the terminal.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use agentsh_base::types::ServerId;
+use agentsh_sandbox::{Enforcement, State};
+use agentsh_store::words::LayerState;
+use agentsh_store::{Event, Journal};
+
+use crate::standard_error::say;
+
+/// Messages that are kept until the agent has ended; a program can cause them without end.
+const MAX_HELD: usize = 500;
+
+/// The journal, and messages for the user.
+pub struct Record {
+    pub journal: Journal,
+    /// Messages wait for the end, since the agent draws on the terminal.
+    holds: bool,
+    agent_runs: Cell<bool>,
+    held: RefCell<Vec<String>>,
+    /// How many more there were than may be held.
+    unheld: Cell<u64>,
+    /// What was refused while messages were held.
+    refusals: RefCell<Vec<String>>,
+    /// Why servers did not start, as far as the user knows, and whether he was told what lacks because of it.
+    pub told: RefCell<BTreeMap<String, bool>>,
+}
+
+impl Record {
+    #[must_use]
+    pub fn new(journal: Journal, holds: bool) -> Self {
+        Self {
+            journal,
+            holds,
+            agent_runs: Cell::new(false),
+            held: RefCell::default(),
+            unheld: Cell::new(0),
+            refusals: RefCell::default(),
+            told: RefCell::default(),
+        }
+    }
+
+    /// From here on the agent may draw on the terminal.
+    pub fn agent_starts(&self) {
+        self.agent_runs.set(true);
+    }
+
+    #[must_use]
+    pub fn agent_runs(&self) -> bool {
+        self.agent_runs.get()
+    }
+
+    /// Which layers of the sandbox were enforced.
+    pub fn enforcement(&self, server: Option<&ServerId>, layers: &[Enforcement]) {
+        for layer in layers {
+            self.journal.record(Event::Enforcement {
+                server_id: server.cloned(),
+                layer: layer.layer.clone(),
+                asked: layer.asked.clone(),
+                got: layer.got.clone(),
+                state: match layer.state {
+                    State::Enforced => LayerState::Enforced,
+                    State::Degraded => LayerState::Degraded,
+                    State::Absent => LayerState::Absent,
+                },
+                why: layer.why.clone(),
+            });
+        }
+    }
+
+    /// Tells the user, now or, where the agent draws on the terminal, when it has ended.
+    pub fn note(&self, message: &str) {
+        let message = format!("agentsh: {message}");
+        if self.holds {
+            let mut held = self.held.borrow_mut();
+            match held.len() < MAX_HELD {
+                true => held.push(message),
+                false => self.unheld.set(self.unheld.get() + 1),
+            }
+        } else {
+            say(&message);
+        }
+    }
+
+    /// As [`Self::note`], for what the summary after a run says once more.
+    pub fn note_refusal(&self, message: &str) {
+        if self.holds {
+            self.refusals.borrow_mut().push(message.to_owned());
+        } else {
+            self.note(message);
+        }
+    }
+
+    /// Refusals that were held back are told, unless a summary follows that has them.
+    pub fn release_refusals(&self, summary_follows: bool) {
+        for message in self.refusals.borrow_mut().drain(..).filter(|_| !summary_follows) {
+            self.note(&message);
+        }
+    }
+
+    /// Whether the program draws on the terminal, and messages wait for its end.
+    #[must_use]
+    pub fn draws_on_terminal(&self) -> bool {
+        self.holds
+    }
+
+    /// Whether it does so now.
+    #[must_use]
+    pub fn agent_draws(&self) -> bool {
+        self.holds && self.agent_runs.get()
+    }
+
+    /// Tells the user now: nothing draws on the terminal yet.
+    pub fn announce(&self, message: &str) {
+        say(&format!("agentsh: {message}"));
+    }
+
+    /// As [`Self::note`], for what lacks because of a server: once, and without the reason, where that was told.
+    pub fn note_lack(&self, message: &str) {
+        let mut told = self.told.borrow_mut();
+        let known = told.iter_mut().find_map(|(why, lacks)| Some((message.find(why.as_str())?, lacks)));
+        let news = match known {
+            None => message,
+            Some((_, true)) => return,
+            Some((at, lacks)) => {
+                *lacks = true;
+                message.get(..at).unwrap_or_default().trim_end_matches([':', ' '])
+            }
+        };
+        self.note(&agentsh_store::escape::line(news));
+    }
+
+    /// Shows what was held back.
+    pub fn release_notes(&self) {
+        for message in self.held.borrow_mut().drain(..) {
+            say(&message);
+        }
+        match self.unheld.take() {
+            0 => {}
+            more => say(&format!("agentsh: {more} more messages are hidden; see `agentsh mcp events`")),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Bodies of answers: a stream that is judged on its way, and errors in the provider's shape.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body_util::{Either, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use tokio::time::{Instant, Sleep};
+
+use super::judge::SessionJudge;
+use super::{ModelCall, PendingAnswer, Reply};
+use agentsh_llm::{Provider, Stream};
+
+/// A stream of events, judged event by event. Dropping it hangs up on the model.
+pub(super) struct Judged {
+    body: Option<Incoming>,
+    stream: Stream,
+    judge: SessionJudge,
+    provider: Provider,
+    call: ModelCall,
+    quiet: Pin<Box<Sleep>>,
+    /// A model that says nothing for so long has died.
+    timeout: Duration,
+}
+
+impl Judged {
+    pub(super) fn new(
+        body: Incoming,
+        asked: &PendingAnswer,
+        (judge, call): (SessionJudge, ModelCall),
+        timeout: Duration,
+    ) -> Self {
+        let stream = Stream::new(asked.provider, asked.needle.clone(), &asked.replacement);
+        let quiet = Box::pin(tokio::time::sleep(timeout));
+        Self { body: Some(body), stream, judge, provider: asked.provider, call, quiet, timeout }
+    }
+
+    /// What the agent gets of these bytes; None ends the model's stream.
+    fn take(&mut self, bytes: Option<&[u8]>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let taken = match bytes {
+            Some(bytes) => self.stream.push(bytes, &mut self.judge, &mut out),
+            None => self.stream.finish(&mut self.judge, &mut out),
+        };
+        let told = self.stream.told();
+        self.call.usage = self.stream.usage();
+        self.judge.note(self.provider, &told);
+        match taken {
+            Ok(()) if self.stream.is_ended() => self.body = None,
+            Ok(()) => {}
+            Err(error) => out.extend(self.withhold(&error.to_string())),
+        }
+        out
+    }
+
+    /// Ends the stream with an error as the provider's clients read it. What was held does not go on.
+    fn withhold(&mut self, why: &str) -> Vec<u8> {
+        self.body = None;
+        self.judge.withheld(self.provider, why);
+        error_event(self.provider, &format!("[agentsh] the answer is withheld: {why}"))
+    }
+}
+
+impl Body for Judged {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        loop {
+            let Some(body) = &mut self.body else { return Poll::Ready(None) };
+            let polled = Pin::new(body).poll_frame(context);
+            if polled.is_pending() && self.quiet.as_mut().poll(context).is_ready() {
+                let why = silent(self.timeout);
+                let out = self.withhold(&why);
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from(out)))));
+            }
+            let out = match ready!(polled) {
+                Some(Ok(frame)) => {
+                    // Trailers say nothing that anybody here asks for.
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    let timeout = self.timeout;
+                    self.quiet.as_mut().reset(Instant::now() + timeout);
+                    self.take(Some(&bytes))
+                }
+                // The agent must not take what arrived for the whole.
+                Some(Err(error)) => self.withhold(&format!("the model's answer broke off: {error}")),
+                None => {
+                    self.body = None;
+                    self.take(None)
+                }
+            };
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from(out)))));
+            }
+        }
+    }
+}
+
+/// Why an answer does not go on when nothing came for this time.
+pub(super) fn silent(timeout: Duration) -> String {
+    format!("the model said nothing for {} ms (llm.timeout)", timeout.as_millis())
+}
+
+/// An error as the provider's clients read it.
+pub(super) fn error_body(provider: Provider, status: StatusCode, message: &str) -> String {
+    let kind = match status {
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => "invalid_request_error",
+        _ => "api_error",
+    };
+    match provider {
+        Provider::Anthropic => {
+            json!({ "type": "error", "error": { "type": kind, "message": message } }).to_string()
+        }
+        Provider::OpenAiChat | Provider::OpenAiResponses => {
+            json!({ "error": { "message": message, "type": kind, "param": null, "code": null } }).to_string()
+        }
+        Provider::Google => {
+            let word = match status {
+                StatusCode::TOO_MANY_REQUESTS => "RESOURCE_EXHAUSTED",
+                StatusCode::FORBIDDEN => "PERMISSION_DENIED",
+                StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => "INVALID_ARGUMENT",
+                _ => "UNAVAILABLE",
+            };
+            json!({ "error": { "code": status.as_u16(), "message": message, "status": word } }).to_string()
+        }
+    }
+}
+
+fn error_event(provider: Provider, message: &str) -> Vec<u8> {
+    let body = error_body(provider, StatusCode::BAD_GATEWAY, message);
+    let text = match provider {
+        Provider::Anthropic => format!("event: error\ndata: {body}\n\n"),
+        Provider::OpenAiChat | Provider::Google => format!("data: {body}\n\n"),
+        Provider::OpenAiResponses => {
+            let error = json!({ "type": "error", "code": "agentsh", "message": message, "param": null });
+            format!("event: error\ndata: {error}\n\n")
+        }
+    };
+    text.into_bytes()
+}
+
+pub(super) fn answered(status: StatusCode, body: String) -> Reply {
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,279 @@
+//! Both ends of one connection: a server towards the agent, a client towards the model, in HTTP/1.1 or HTTP/2 each. The agent is
+//! offered HTTP/2 where the model has taken it, so that its requests at one time are requests at one time there too.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1 as client1, http2 as client2};
+use hyper::header::{HOST, HeaderName};
+use hyper::http::uri::{Authority, Scheme};
+use hyper::rt::Executor;
+use hyper::server::conn::{http1 as server1, http2 as server2};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Uri, Version};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::copy_bidirectional_with_sizes;
+use tokio::sync::Mutex;
+
+use super::{Model, Outgoing, places};
+use agentsh_llm::{Provider, Route, route};
+use agentsh_net::allow::is_local;
+use agentsh_net::channel::{Carried, Channel, Ends, Picks, To};
+use agentsh_policy::domain::{self, Host};
+use agentsh_store::escape;
+
+/// For the head of a request.
+const HEAD: Duration = Duration::from_secs(60);
+/// Requests at one time of one connection, whose bodies are in memory.
+const MAX_STREAMS: u32 = 32;
+/// Bytes on their way to and from the model in HTTP/2.
+const PIPE: usize = 64 << 10;
+
+/// The way to the model.
+pub(super) struct Upstream {
+    sender: Sender,
+    host: String,
+    pub(super) port: u16,
+    pub(super) is_tls: bool,
+    is_one: bool,
+}
+
+enum Sender {
+    /// One request after the other.
+    One(Mutex<client1::SendRequest<Outgoing>>),
+    Many(client2::SendRequest<Outgoing>),
+}
+
+impl Upstream {
+    pub(super) fn to(&self) -> To<'_> {
+        To { host: &self.host, port: self.port, is_tls: self.is_tls, is_one: self.is_one }
+    }
+
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Outgoing>,
+    ) -> Result<Response<Incoming>, hyper::Error> {
+        match &self.sender {
+            Sender::One(sender) => {
+                let mut sender = sender.lock().await;
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+            Sender::Many(sender) => {
+                self.as_http2(&mut request);
+                let mut sender = sender.clone();
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+        }
+    }
+
+    /// What stands in headers in HTTP/1.1 stands before them in HTTP/2.
+    fn as_http2(&self, request: &mut Request<Outgoing>) {
+        const TE: HeaderName = hyper::header::TE;
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.scheme = Some(Scheme::HTTPS);
+        parts.authority = self.host.parse::<Authority>().ok();
+        *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+        *request.version_mut() = Version::HTTP_2;
+        request.headers_mut().remove(HOST);
+        request.headers_mut().remove(TE);
+    }
+}
+
+/// Whether a request is for the host that its connection is to. Servers behind one address are told apart by that alone.
+fn is_for<B>(request: &Request<B>, host: &str) -> bool {
+    let named = |text: &str| {
+        let Ok(authority) = text.parse::<Authority>() else { return false };
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let is_local_name = |name: &str| domain::normalise(name).is_ok_and(|host| is_local(&host));
+        name.eq_ignore_ascii_case(host) || (is_local_name(name) && is_local_name(host))
+    };
+    let mut headers = request.headers().get_all(HOST).iter().peekable();
+    let uri = request.uri().authority();
+    (uri.is_some() || headers.peek().is_some())
+        && uri.is_none_or(|authority| named(authority.as_str()))
+        && headers.all(|value| value.to_str().is_ok_and(named))
+}
+
+/// Whether a request can be a question to a model, by its method and path. Its body says whether it is.
+fn is_question(method: &str, target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    method == "POST" && matches!(route(method, path), Route::Model(_) | Route::Measured(_))
+}
+
+impl Channel for Model {
+    fn carries(&self, host: &Host, port: u16) -> bool {
+        self.places
+            .iter()
+            .any(|(place, of)| *of == port && (place == host || (is_local(place) && is_local(host))))
+    }
+
+    fn picks(&self) -> Option<Picks> {
+        places::is_everywhere(&self.facts).then_some(is_question)
+    }
+
+    fn carry<'a>(&'a self, to: To<'a>, (program, model): Ends<'a>) -> Carried<'a> {
+        let To { host, port, is_tls, is_one } = to;
+        Box::pin(async move {
+            let broken = |error: hyper::Error| io::Error::other(error);
+            let mut connection: Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
+            let sender = if model.is_http2 {
+                // What hyper splits off here must not borrow: it gets one end of a pipe.
+                let (near, mut far) = tokio::io::duplex(PIPE);
+                let mut stream = model.stream;
+                let handshake = client2::handshake(Spawn, TokioIo::new(near));
+                let (sender, carried) = handshake.await.map_err(broken)?;
+                connection = Box::pin(async move {
+                    tokio::select! {
+                        carried = carried => carried.map_err(broken),
+                        copied = copy_bidirectional_with_sizes(&mut far, &mut stream, PIPE, PIPE) => copied.map(drop),
+                    }
+                });
+                Sender::Many(sender)
+            } else {
+                let handshake = client1::handshake(TokioIo::new(model.stream));
+                let (sender, carried) = handshake.await.map_err(broken)?;
+                connection = Box::pin(async move { carried.await.map_err(broken) });
+                Sender::One(Mutex::new(sender))
+            };
+            let upstream = Rc::new(Upstream { sender, host: host.to_owned(), port, is_tls, is_one });
+            let service = service_fn(move |request: Request<Incoming>| {
+                let upstream = Rc::clone(&upstream);
+                async move {
+                    // The relay has read the head of a single one.
+                    if !is_one && !is_for(&request, host) {
+                        return Ok(self.misdirected(&request, host));
+                    }
+                    Ok::<_, Infallible>(self.serve(request, &upstream).await)
+                }
+            });
+            let io = TokioIo::new(program.stream);
+            let mut is_open = true;
+            if program.is_http2 {
+                let room = Room::default();
+                let mut builder = server2::Builder::new(room.clone());
+                builder.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
+                let mut serving = pin!(builder.serve_connection(io, service));
+                let result = loop {
+                    tokio::select! {
+                        served = serving.as_mut() => break served,
+                        _ = connection.as_mut(), if is_open => {
+                            is_open = false;
+                            serving.as_mut().graceful_shutdown();
+                        }
+                        () = room.run() => {}
+                    }
+                };
+                // What runs there holds the room itself.
+                room.clear();
+                result.map_err(broken)
+            } else {
+                let mut builder = server1::Builder::new();
+                builder
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD)
+                    .half_close(true)
+                    .keep_alive(!is_one);
+                let mut serving = pin!(builder.serve_connection(io, service));
+                loop {
+                    tokio::select! {
+                        served = serving.as_mut() => return served.map_err(broken),
+                        // What has arrived is still given; the next request needs another connection.
+                        _ = connection.as_mut(), if is_open => {
+                            is_open = false;
+                            serving.as_mut().graceful_shutdown();
+                        }
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl Model {
+    fn misdirected(&self, request: &Request<Incoming>, host: &str) -> super::Reply {
+        let written = request.headers().get(HOST).map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let named = request.uri().authority().map(|authority| authority.as_str().into()).or(written);
+        let named = named.map_or("nobody".to_owned(), |name| format!("'{}'", escape::line(&name)));
+        let why = format!(
+            "a request for {named} on a connection to '{host}'; each host has connections of its own"
+        );
+        self.withheld(Provider::OpenAiChat, StatusCode::MISDIRECTED_REQUEST, &why)
+    }
+}
+
+/// Runs what does not borrow.
+#[derive(Clone)]
+struct Spawn;
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for Spawn {
+    fn execute(&self, task: F) {
+        tokio::task::spawn_local(task);
+    }
+}
+
+type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Runs what a connection of HTTP/2 splits off, as long as that connection is carried and no longer: it borrows its ends.
+#[derive(Clone, Default)]
+struct Room<'a>(Rc<RefCell<Tasks<'a>>>);
+
+#[derive(Default)]
+struct Tasks<'a> {
+    new: Vec<Task<'a>>,
+    running: FuturesUnordered<Task<'a>>,
+    waker: Option<Waker>,
+}
+
+impl<'a, F: Future<Output = ()> + 'a> Executor<F> for Room<'a> {
+    fn execute(&self, task: F) {
+        let mut tasks = self.0.borrow_mut();
+        tasks.new.push(Box::pin(task));
+        if let Some(waker) = tasks.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Room<'_> {
+    /// Never ends by itself.
+    async fn run(&self) {
+        poll_fn(|context| {
+            loop {
+                // A task may split off another one: nothing is borrowed while one runs.
+                let mut running = {
+                    let mut tasks = self.0.borrow_mut();
+                    let new = std::mem::take(&mut tasks.new);
+                    tasks.running.extend(new);
+                    tasks.waker = Some(context.waker().clone());
+                    std::mem::take(&mut tasks.running)
+                };
+                let polled = running.poll_next_unpin(context);
+                let mut tasks = self.0.borrow_mut();
+                tasks.running = running;
+                if tasks.new.is_empty() && !matches!(polled, Poll::Ready(Some(()))) {
+                    return Poll::<()>::Pending;
+                }
+            }
+        })
+        .await;
+    }
+
+    fn clear(&self) {
+        let (new, running) = {
+            let mut tasks = self.0.borrow_mut();
+            (std::mem::take(&mut tasks.new), std::mem::take(&mut tasks.running))
+        };
+        drop((new, running));
+    }
+}

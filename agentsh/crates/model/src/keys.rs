@@ -1,0 +1,298 @@
+//! Keys to the model's API that stay with the session: the agent has placeholders, and the session puts the keys on the wire.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Request, Uri};
+
+use agentsh_net::allow::is_local;
+use agentsh_net::channel::To;
+use agentsh_policy::domain::{self, Host};
+
+/// Variables in which agents look for a key.
+const VARIABLES: [&str; 8] = [
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "OPENAI_API_KEY",
+    "CODEX_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "OPENROUTER_API_KEY",
+];
+
+/// Headers in which clients send it.
+const HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
+
+/// Parts of a query in which providers take a key.
+const QUERIES: [&str; 4] = [IN_QUERY, "access_token", "api_key", "oauth_token"];
+
+/// The part of a query in which Google's clients send it.
+const IN_QUERY: &str = "key";
+
+/// Where a key may go.
+pub(super) type HostPort = (Host, u16);
+
+/// Placeholders and the keys that they stand for.
+#[derive(Default)]
+pub(super) struct Keys {
+    held: RefCell<BTreeMap<String, Key>>,
+    /// Where the agent has these keys of its user's and no other account.
+    own: Vec<(HostPort, Vec<String>)>,
+}
+
+struct Key {
+    variable: &'static str,
+    value: String,
+    places: Vec<HostPort>,
+}
+
+impl Keys {
+    pub(super) fn new(own: Vec<(HostPort, Vec<String>)>) -> Self {
+        Self { own, ..Self::default() }
+    }
+
+    /// A key of another account would take what it is sent with to somebody else, under the name of the user's own model.
+    ///
+    /// # Errors
+    /// When the request has a key that is not the user's for that place, and his is known.
+    pub(super) fn check<B>(&self, request: &Request<B>, to: To<'_>) -> Result<(), String> {
+        let Ok(host) = domain::normalise(to.host) else { return Ok(()) };
+        let mut own = self.own.iter().filter(|(place, _)| is_at(place, &host, to.port)).peekable();
+        if own.peek().is_none() {
+            return Ok(());
+        }
+        let known: Vec<&str> = own.flat_map(|(_, keys)| keys.iter().map(String::as_str)).collect();
+        let in_headers = HEADERS.iter().flat_map(|name| request.headers().get_all(*name)).map(|value| {
+            let text = String::from_utf8_lossy(value.as_bytes());
+            let text = text.trim();
+            // A scheme and a token, or the token alone.
+            text.split_once(' ').map_or(text, |(_, token)| token.trim()).to_owned()
+        });
+        let query = request.uri().query().unwrap_or_default();
+        let in_query = url::form_urlencoded::parse(query.as_bytes())
+            .filter(|(name, _)| QUERIES.contains(&name.as_ref()))
+            .map(|(_, value)| value.into_owned());
+        let is_foreign = |key: &String| !key.is_empty() && !known.contains(&key.as_str());
+        if in_headers.chain(in_query).any(|key| is_foreign(&key)) {
+            return Err(format!(
+                "the request to {}:{} has a key of another account than the user's, who gave this agent one in its \
+                 environment; to use another account, give its key there instead",
+                to.host, to.port
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes the keys out of an environment. `word` makes a placeholder that nobody can guess; `places` says where the key of
+    /// a variable may go.
+    pub(super) fn take(
+        &self,
+        env: &mut BTreeMap<String, String>,
+        word: impl Fn(&str) -> String,
+        places: impl Fn(&str) -> Vec<HostPort>,
+    ) {
+        for variable in VARIABLES {
+            let Some(value) = env.get_mut(variable).filter(|value| !value.is_empty()) else { continue };
+            let placeholder = word(variable);
+            let value = std::mem::replace(value, placeholder.clone());
+            self.held.borrow_mut().insert(placeholder, Key { variable, value, places: places(variable) });
+        }
+    }
+
+    /// Puts the keys into a request that goes to a model: into its headers, and into the `key` of its query, where Google's
+    /// clients may send theirs.
+    ///
+    /// # Errors
+    /// When one of them is not for that place. Says where it may go.
+    pub(super) fn put_on<B>(&self, request: &mut Request<B>, to: To<'_>) -> Result<(), String> {
+        self.put(request.headers_mut(), to)?;
+        if let Some(uri) = self.put_in_query(request.uri(), to)? {
+            *request.uri_mut() = uri;
+        }
+        Ok(())
+    }
+
+    /// None: there is no placeholder in it.
+    fn put_in_query(&self, uri: &Uri, to: To<'_>) -> Result<Option<Uri>, String> {
+        let keys = self.held.borrow();
+        let is_key = |pair: &&str| pair.split_once('=').is_some_and(|(name, _)| name == IN_QUERY);
+        let Some(query) = uri.query() else { return Ok(None) };
+        let found = query.split('&').filter(is_key).find_map(|pair| {
+            let (placeholder, key) = keys.iter().find(|(placeholder, _)| pair.contains(*placeholder))?;
+            Some((pair, placeholder, key))
+        });
+        let Some((pair, placeholder, key)) = found else { return Ok(None) };
+        key.check(to)?;
+        let value: String = url::form_urlencoded::byte_serialize(key.value.as_bytes()).collect();
+        let put = query.replace(pair, &pair.replace(placeholder, &value));
+        let mut parts = uri.clone().into_parts();
+        let target: Result<PathAndQuery, _> = format!("{}?{put}", uri.path()).parse();
+        let target = target.map_err(|_| "the request's address cannot be written".to_owned())?;
+        parts.path_and_query = Some(target);
+        Uri::from_parts(parts).map(Some).map_err(|error| error.to_string())
+    }
+
+    /// Puts the keys into the headers.
+    fn put(&self, headers: &mut HeaderMap, to: To<'_>) -> Result<(), String> {
+        let keys = self.held.borrow();
+        for name in HEADERS {
+            let Some(text) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
+            let Some((placeholder, key)) = keys.iter().find(|(placeholder, _)| text.contains(*placeholder))
+            else {
+                continue;
+            };
+            key.check(to)?;
+            if let Ok(mut value) = HeaderValue::from_str(&text.replace(placeholder, &key.value)) {
+                value.set_sensitive(true);
+                headers.insert(name, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Key {
+    fn check(&self, to: To<'_>) -> Result<(), String> {
+        let (variable, here) = (self.variable, format!("{}:{}", to.host, to.port));
+        let host = domain::normalise(to.host).map_err(|_| format!("nobody knows what '{here}' is"))?;
+        if !self.places.iter().any(|place| is_at(place, &host, to.port)) {
+            let places: Vec<String> =
+                self.places.iter().map(|(host, port)| format!("{}:{port}", text(host))).collect();
+            let places = if places.is_empty() { "no model here".to_owned() } else { places.join(", ") };
+            return Err(format!(
+                "the key of {variable} is for {places}, and not for {here}; its provider's base URL in the environment says \
+                 where else it may go"
+            ));
+        }
+        if !to.is_tls && !is_local(&host) {
+            return Err(format!(
+                "the key of {variable} goes to {here} with TLS alone; `llm: {{credentials: pass}}` gives it to the agent"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn is_at((place, port): &HostPort, host: &Host, to: u16) -> bool {
+    *port == to && (place == host || (is_local(place) && is_local(host)))
+}
+
+fn text(host: &Host) -> String {
+    match host {
+        Host::Name(name) => name.clone(),
+        Host::Address(address) => address.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    const PLACE: To<'_> = To { host: "api.openai.com", port: 443, is_tls: true, is_one: false };
+
+    fn keys() -> Keys {
+        let keys = Keys::default();
+        let mut env = BTreeMap::from([("OPENAI_API_KEY".to_owned(), "sk-real".to_owned())]);
+        let places = |_: &str| {
+            let host = |name| domain::normalise(name).unwrap();
+            vec![(host("api.openai.com"), 443), (host("127.0.0.1"), 4000), (host("gate.lan"), 80)]
+        };
+        keys.take(&mut env, |name| format!("agentsh-{name}"), places);
+        assert_eq!(env["OPENAI_API_KEY"], "agentsh-OPENAI_API_KEY");
+        keys
+    }
+
+    fn headers() -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_static("Bearer agentsh-OPENAI_API_KEY"));
+        headers.insert("x-other", HeaderValue::from_static("agentsh-OPENAI_API_KEY"));
+        headers
+    }
+
+    #[test]
+    fn a_placeholder_becomes_the_key_in_the_headers_of_keys_alone() {
+        let mut headers = headers();
+        keys().put(&mut headers, PLACE).unwrap();
+        assert_eq!(headers["authorization"], "Bearer sk-real");
+        assert_eq!(headers["x-other"], "agentsh-OPENAI_API_KEY");
+    }
+
+    #[test]
+    fn a_placeholder_in_the_query_becomes_the_key_too() {
+        let keys = keys();
+        let put = |uri: &str, to| {
+            let mut request = Request::builder().uri(uri).body(()).unwrap();
+            keys.put_on(&mut request, to).map(|()| request.uri().to_string())
+        };
+        let there =
+            put("/v1beta/models/m:generateContent?alt=sse&key=agentsh-OPENAI_API_KEY", PLACE).unwrap();
+        assert_eq!(there, "/v1beta/models/m:generateContent?alt=sse&key=sk-real");
+        // Under another name it is not a key, and elsewhere it is not given.
+        assert_eq!(put("/m?q=agentsh-OPENAI_API_KEY", PLACE).unwrap(), "/m?q=agentsh-OPENAI_API_KEY");
+        assert_eq!(put("/m?key=other", PLACE).unwrap(), "/m?key=other");
+        let elsewhere = To { host: "evil.example", ..PLACE };
+        assert!(
+            put("/m?key=agentsh-OPENAI_API_KEY", elsewhere).unwrap_err().contains("is for api.openai.com")
+        );
+    }
+
+    #[test]
+    fn a_key_of_another_account_goes_nowhere_where_the_users_is_known() {
+        let place = (domain::normalise("api.openai.com").unwrap(), 443);
+        let keys = Keys::new(vec![(place, vec!["sk-real".to_owned()])]);
+        let check = |uri: &str, headers: &[(&str, &str)], to| {
+            let request = headers
+                .iter()
+                .fold(Request::builder().uri(uri), |all, (name, value)| all.header(*name, *value));
+            keys.check(&request.body(()).unwrap(), to)
+        };
+        for own in [
+            &[][..],
+            &[("authorization", "Bearer sk-real")],
+            &[("x-api-key", "sk-real"), ("x-note", "sk-other")],
+        ] {
+            check("/v1/models?key=sk-real", own, PLACE).unwrap();
+        }
+        for foreign in [
+            &[("authorization", "Bearer sk-other")][..],
+            &[("authorization", "Bearer sk-real"), ("x-api-key", "sk-other")],
+            &[("authorization", "Bearer sk-real"), ("authorization", "bearer sk-other")],
+            &[("authorization", "sk-other")],
+        ] {
+            let why = check("/v1/models", foreign, PLACE).unwrap_err();
+            assert!(why.contains("another account") && !why.contains("sk-"), "{why}");
+            check("/v1/models", foreign, To { host: "elsewhere.test", ..PLACE }).unwrap();
+        }
+        for query in ["key=sk-other", "%6bey=sk-other", "access_token=o"] {
+            assert!(check(&format!("/v1/m?{query}"), &[], PLACE).is_err(), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_key_goes_to_its_own_places_and_over_no_open_line() {
+        let put = |to| {
+            let mut headers = headers();
+            let put = keys().put(&mut headers, to);
+            assert_eq!(headers["authorization"] == "Bearer sk-real", put.is_ok());
+            put
+        };
+        put(To { host: "localhost", port: 4000, is_tls: false, is_one: false }).unwrap();
+        for (host, port, is_tls) in [
+            ("openrouter.ai", 443, true),
+            ("api.openai.com.evil.example", 443, true),
+            ("api.openai.com", 8443, true),
+            ("localhost", 4001, false),
+        ] {
+            let why = put(To { host, port, is_tls, is_one: false }).unwrap_err();
+            assert!(why.contains("OPENAI_API_KEY is for api.openai.com:443"), "{why}");
+        }
+        for to in [To { is_tls: false, ..PLACE }, To { host: "gate.lan", port: 80, is_tls: false, ..PLACE }] {
+            assert!(put(to).unwrap_err().contains("with TLS alone"));
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! The channel between the agent and its model: every request of the agent goes on as it is, every answer is judged before
+//! the agent has it. The relay brings the connections, with both of their ends.
+
+mod beside;
+mod body;
+mod called;
+mod canary;
+mod carry;
+mod encoding;
+pub mod hosted;
+mod judge;
+mod keys;
+mod ledger;
+pub mod places;
+mod secrets;
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Instant;
+
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
+    HeaderValue, IF_RANGE, RANGE, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
+};
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode};
+
+use self::body::{Judged, answered, error_body, silent};
+use self::called::{Books, ModelCall};
+use self::canary::Canary;
+use self::carry::Upstream;
+use self::hosted::Reachable;
+use self::judge::SessionJudge;
+pub use self::judge::Wire;
+use self::keys::Keys;
+use self::ledger::Ledger;
+use agentsh_agents::{Endpoint, providers};
+use agentsh_base::types::ServerId;
+use agentsh_content::content::FILES;
+use agentsh_guard::SubjectKind;
+use agentsh_host::{Facts, Record};
+use agentsh_llm::canary::Needle;
+use agentsh_llm::{Answer, EngineEvent, MAX_HELD, Provider, Route, Turns, request, route};
+use agentsh_policy::domain::{self, Host};
+use agentsh_policy::{Credentials, OnModelSecret as OnSecret};
+use agentsh_store::Event;
+use agentsh_store::words::Action;
+
+/// Longest request that is read, in bytes: pictures and documents travel in it.
+const MAX_REQUEST: usize = 64 << 20;
+
+/// The agent's model, and what its answers are judged by.
+pub struct Model {
+    facts: Rc<Facts>,
+    record: Rc<Record>,
+    places: Vec<(Host, u16)>,
+    servers: Rc<BTreeSet<String>>,
+    needs: Option<Canary>,
+    books: Rc<Books>,
+    keys: Keys,
+    /// For hashes of secrets; it ends with the session.
+    key: [u8; 32],
+    /// Routes and secrets that were told already.
+    told: RefCell<BTreeSet<String>>,
+    turns: RefCell<Turns>,
+    /// Judges calls, here and on the wire, and hears in which turn they are.
+    wire: Wire,
+    /// Where the provider may go for the agent.
+    reachable: OnceCell<Reachable>,
+}
+
+/// One answer of the model, and by what it is judged.
+struct PendingAnswer {
+    provider: Provider,
+    needle: Option<Needle>,
+    replacement: String,
+    model: String,
+    since: Instant,
+}
+
+/// Different things that are told once each.
+const MAX_TOLD: usize = 4096;
+
+type Outgoing = Either<Full<Bytes>, Incoming>;
+type Reply = Response<Either<Full<Bytes>, Either<Incoming, Judged>>>;
+
+impl Model {
+    /// None: the policy wants no model's answers judged, or no model is where they can be.
+    #[must_use]
+    pub fn of(
+        (facts, record): (&Rc<Facts>, &Rc<Record>),
+        endpoints: &[Endpoint],
+        servers: BTreeSet<String>,
+        wire: Wire,
+    ) -> Option<Rc<Self>> {
+        let policy = &facts.policy.llm;
+        let places: Vec<(Host, u16)> = endpoints
+            .iter()
+            .filter(|endpoint| places::way(facts, endpoint).is_some())
+            .filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
+            .collect();
+        if places.is_empty() && !places::is_everywhere(facts) {
+            return None;
+        }
+        let needs = Canary::of(policy);
+        let ledger = RefCell::new(Ledger::new(policy));
+        // Without random bytes hashes are alike in all sessions, and still say no value.
+        let mut key = [0; 32];
+        let _ = getrandom::fill(&mut key);
+        let env = &facts.context.env;
+        let own = endpoints.iter().filter(|endpoint| endpoint.only_keys).filter_map(|endpoint| {
+            let host = domain::normalise(&endpoint.host).ok()?;
+            let is_for = |name: &&String| providers::is_for(name, endpoint, env);
+            let values = env.iter().filter(|(name, value)| !value.is_empty() && is_for(name));
+            Some(((host, endpoint.port), values.map(|(_, value)| value.clone()).collect()))
+        });
+        let keys = Keys::new(own.collect());
+        let books = Rc::new(Books { record: Rc::clone(record), ledger });
+        let servers = Rc::new(servers);
+        Some(Rc::new(Self {
+            facts: Rc::clone(facts),
+            record: Rc::clone(record),
+            places,
+            servers,
+            needs,
+            books,
+            keys,
+            key,
+            told: RefCell::default(),
+            turns: RefCell::default(),
+            wire,
+            reachable: OnceCell::new(),
+        }))
+    }
+
+    /// With `credentials: broker`, placeholders for the keys in the agent's environment. Each key is for the endpoints of its
+    /// own provider.
+    #[must_use]
+    pub fn keep_keys(
+        &self,
+        endpoints: &[Endpoint],
+        env: BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let is_asked = self.facts.policy.llm.credentials.as_ref();
+        if is_asked.is_none_or(|word| word.value != Credentials::Broker) {
+            return BTreeMap::new();
+        }
+        let mut placeholders = env.clone();
+        let word = |name: &str| {
+            let mut random = [0; 12];
+            // Without random bytes it can be guessed, and still opens nothing elsewhere.
+            let _ = getrandom::fill(&mut random);
+            let random: String = agentsh_base::hex(&random);
+            format!("agentsh-{}-{random}", name.to_ascii_lowercase().replace('_', "-"))
+        };
+        let users = &self.facts.context.env;
+        let places = |name: &str| {
+            let own = endpoints.iter().filter(|endpoint| providers::is_for(name, endpoint, users));
+            own.filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
+                .collect()
+        };
+        self.keys.take(&mut placeholders, word, places);
+        placeholders.retain(|name, value| env.get(name) != Some(value));
+        placeholders
+    }
+
+    fn judge(&self) -> SessionJudge {
+        let own = (Rc::clone(&self.facts), Rc::clone(&self.record));
+        SessionJudge::new(own, Rc::clone(&self.servers), self.wire.clone())
+    }
+
+    /// One request and its answer.
+    async fn serve(&self, mut request: Request<Incoming>, upstream: &Upstream) -> Reply {
+        if wants_socket(request.headers()) {
+            // Nothing reads what goes through one. Clients that hear this go on without.
+            let why = "[agentsh] no web socket leads to the model: what it says could not be judged";
+            let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
+            return answered(StatusCode::UPGRADE_REQUIRED, body);
+        }
+        let routed = route(request.method().as_str(), request.uri().path());
+        let put = self.keys.put_on(&mut request, upstream.to());
+        if let Err(why) = put.and_then(|()| self.keys.check(&request, upstream.to())) {
+            let provider = routed.provider().unwrap_or(Provider::OpenAiChat);
+            return self.withheld(provider, StatusCode::FORBIDDEN, &why);
+        }
+        let provider = match routed {
+            Route::Model(provider) => provider,
+            Route::Beside(_) => return self.pass(request, upstream).await,
+            Route::Kept(provider) => return self.kept(provider, request, upstream).await,
+            Route::Measured(provider) => return self.measured(provider, request, upstream).await,
+            Route::Left(..) | Route::Unknown => return self.unread(routed, request, upstream).await,
+        };
+        let since = Instant::now();
+        let refuse = |status, why: &str| self.withheld(provider, status, why);
+        let (mut head, body) = request.into_parts();
+        let (asked, body) = match self.read(provider, &mut head, body, upstream).await {
+            Ok((Some(asked), body)) => (asked, body),
+            Ok((None, body)) => return self.forward(head, Either::Left(Full::new(body)), upstream).await,
+            Err(refused) => return refused,
+        };
+        if let Some(said) = asked.said {
+            self.wire.0.borrow_mut().in_turn(self.turns.borrow_mut().hear(said));
+        }
+        let body = match self.admit(provider, &asked, body, since).await {
+            Ok(body) => body,
+            Err(refused) => return refused,
+        };
+        let body = match self
+            .needs
+            .as_ref()
+            .map_or_else(|| Ok(body.clone()), |canary| canary.mark(provider, body.clone()))
+        {
+            Ok(body) => body,
+            Err(error) => {
+                return refuse(StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}"));
+            }
+        };
+        hop_by_hop(&mut head.headers);
+        whole_and_plain(&mut head.headers);
+        let request = Request::from_parts(head, Either::Left(Full::new(body)));
+        let timeout = self.facts.policy.llm.timeout();
+        let answer = match tokio::time::timeout(timeout, upstream.send(request)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                return refuse(StatusCode::BAD_GATEWAY, &format!("the model did not answer: {error}"));
+            }
+            Err(_) => return refuse(StatusCode::GATEWAY_TIMEOUT, &silent(timeout)),
+        };
+        let canary = self.needs.as_ref();
+        let asked = PendingAnswer {
+            provider,
+            needle: canary.and_then(|canary| canary.arm(&asked.system)),
+            replacement: canary.map(|canary| canary.replacement.clone()).unwrap_or_default(),
+            model: asked.model,
+            since,
+        };
+        self.answer(answer, asked).await
+    }
+
+    async fn answer(&self, answer: Response<Incoming>, asked: PendingAnswer) -> Reply {
+        let (mut head, body) = answer.into_parts();
+        hop_by_hop(&mut head.headers);
+        let mut call = ModelCall::new(Rc::clone(&self.books), &asked, head.status);
+        // No model speaks in an error.
+        if !head.status.is_success() {
+            return Response::from_parts(head, Either::Right(Either::Left(body)));
+        }
+        let refuse = |why: &str| self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
+        let timeout = self.facts.policy.llm.timeout();
+        let is_plain = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
+        let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match kind.as_str() {
+            "text/event-stream" if !is_plain => {
+                refuse("the model's stream is compressed, which the client did not request")
+            }
+            "text/event-stream" => {
+                head.headers.remove(CONTENT_LENGTH);
+                let judged = Judged::new(body, &asked, (self.judge(), call), timeout);
+                Response::from_parts(head, Either::Right(Either::Right(judged)))
+            }
+            "application/json" => {
+                let whole = Limited::new(body, MAX_HELD).collect();
+                let body = match tokio::time::timeout(timeout, whole).await {
+                    Ok(Ok(body)) => body,
+                    Ok(Err(_)) => return refuse("the model's answer is longer than 16 MiB, or broke off"),
+                    Err(_) => return refuse(&silent(timeout)),
+                };
+                let body = match encoding::decode(&mut head.headers, body.to_bytes(), MAX_HELD) {
+                    Ok(body) => body,
+                    Err(why) => return refuse(&format!("the model's answer: {why}")),
+                };
+                let mut judge = self.judge();
+                let judged =
+                    Answer::of(asked.provider, &body, asked.needle.as_ref(), &asked.replacement, &mut judge);
+                let judged = match judged {
+                    Ok(judged) => judged,
+                    Err(error) => return refuse(&error.to_string()),
+                };
+                call.usage = judged.usage;
+                let is_recorded = judge.record(asked.provider, &judged.told).await;
+                if !is_recorded {
+                    return refuse("it cannot be recorded");
+                }
+                let body = judged.body.map_or(body, Bytes::from);
+                head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+                Response::from_parts(head, Either::Left(Full::new(body)))
+            }
+            _ => refuse("the model's answer is neither JSON nor a stream of events"),
+        }
+    }
+
+    /// A request and its body, without the encoding that it came in. None: it is no question, at a place of which nobody said that a
+    /// model is there.
+    async fn read(
+        &self,
+        provider: Provider,
+        head: &mut Parts,
+        body: Incoming,
+        upstream: &Upstream,
+    ) -> Result<(Option<request::ModelRequest>, Bytes), Reply> {
+        let refuse = |status, why: &str| self.withheld(provider, status, why);
+        let body = Limited::new(body, MAX_REQUEST).collect().await.map_err(|_| {
+            refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is longer than 64 MiB, or broke off")
+        })?;
+        let body = encoding::decode(&mut head.headers, body.to_bytes(), MAX_REQUEST).map_err(|why| {
+            refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("a compressed request: {why}"))
+        })?;
+        // The body may have another length than it came with; hyper writes the one that it has.
+        head.headers.remove(CONTENT_LENGTH);
+        match request::read(provider, head.uri.path(), &body) {
+            Ok(asked) if !upstream.to().is_one || !asked.model.is_empty() => Ok((Some(asked), body)),
+            Err(error) if !upstream.to().is_one => {
+                Err(refuse(StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}")))
+            }
+            _ => Ok((None, body)),
+        }
+    }
+
+    /// The body as it goes on, when the provider may do what it says, the budgets have room for it and no secret keeps it.
+    async fn admit(
+        &self,
+        provider: Provider,
+        asked: &request::ModelRequest,
+        body: Bytes,
+        since: Instant,
+    ) -> Result<Bytes, Reply> {
+        let body = self.allow_hosted(provider, &asked.hosted, body).await?;
+        let admitted = self.books.ledger.borrow_mut().admit(&asked.model, since);
+        admitted.map_err(|spent| self.spent(provider, &spent))?;
+        self.search(provider, body).await
+    }
+
+    /// True the first time.
+    fn is_new(&self, what: &str) -> bool {
+        let mut told = self.told.borrow_mut();
+        if told.len() >= MAX_TOLD {
+            // What is told once more does less harm than what is told no more.
+            told.clear();
+        }
+        told.insert(what.to_owned())
+    }
+
+    fn spent(&self, provider: Provider, spent: &ledger::Spent) -> Reply {
+        let status =
+            if spent.again.is_some() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::FORBIDDEN };
+        let mut reply = self.withheld(provider, status, &format!("the budget is used up: {}", spent.why));
+        if let Some(again) = spent.again {
+            reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(again.as_secs() + 1));
+        }
+        reply
+    }
+
+    /// Whether anything looks for what the agent read: only then it is worth reading.
+    fn remembers(&self) -> bool {
+        self.facts.policy.mcp.exfiltration.enabled && !self.servers.is_empty()
+    }
+
+    /// Secrets that the agent read with tools of its own are looked for in what servers are sent, like those of files.
+    fn remember_own(&self, own: &[secrets::OwnResult]) {
+        for read in own.iter().filter(|read| self.is_new(&read.hash)) {
+            let Ok(lines) = agentsh_base::json::read(read.lines.as_bytes()) else { continue };
+            let server = ServerId(FILES.to_owned());
+            let matter = SubjectKind::OwnRead { tool: &read.tool, lines: &lines };
+            // Nothing is decided about it: it is remembered.
+            let _ = self.wire.0.borrow_mut().decide(&server, matter, std::time::Duration::ZERO);
+        }
+    }
+
+    /// The request as it goes on, with what the policy says of the secrets in it.
+    async fn search(&self, provider: Provider, body: Bytes) -> Result<Bytes, Reply> {
+        let (policy, key, text) = (self.facts.policy.llm.clone(), self.key, body.clone());
+        // Off the thread that carries messages: a request has megabytes.
+        let reads = self.remembers();
+        let search = move || {
+            let own = if reads { secrets::own(provider, &text, &key) } else { Vec::new() };
+            (secrets::search(&text, &policy, &key), own)
+        };
+        let searched = tokio::task::spawn_blocking(search).await;
+        if let Ok((_, own)) = &searched {
+            self.remember_own(own);
+        }
+        let Ok(searched) = searched.map(|(searched, _)| searched) else {
+            return Err(self.withheld(
+                provider,
+                StatusCode::BAD_GATEWAY,
+                "cannot search the request for secrets",
+            ));
+        };
+        let Some(searched) = searched else { return Ok(body) };
+        let action = match searched.action {
+            OnSecret::Block => Action::Block,
+            OnSecret::Redact => Action::Rewrite,
+            OnSecret::Log | OnSecret::Off => Action::Alert,
+        };
+        let kinds: BTreeSet<&str> = searched.found.iter().map(|found| found.kind.as_str()).collect();
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        // A conversation is sent again with every turn.
+        let is_new = searched.found.iter().filter(|found| self.is_new(&found.hash)).count() > 0;
+        if is_new || action == Action::Block {
+            self.record.journal.record(Event::ModelSecretsFound {
+                provider: judge::word(provider),
+                action,
+                found: searched.found,
+                more: u64::try_from(searched.more).unwrap_or(u64::MAX),
+            });
+        }
+        if action == Action::Block {
+            let why =
+                format!("the request contains secrets ({kinds}); to allow them: `llm: {{secrets: log}}`");
+            return Err(self.withheld(provider, StatusCode::FORBIDDEN, &why));
+        }
+        Ok(searched.body.map_or(body, Bytes::from))
+    }
+
+    /// In the shape of the provider's own errors, so that the agent shows it.
+    fn withheld(&self, provider: Provider, status: StatusCode, why: &str) -> Reply {
+        self.record
+            .journal
+            .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
+        answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
+    }
+}
+
+fn wants_socket(headers: &HeaderMap) -> bool {
+    let named = headers.get_all(UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    named.flat_map(|text| text.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
+}
+
+/// What cannot be read cannot be judged, and neither can a part.
+fn whole_and_plain(headers: &mut HeaderMap) {
+    for name in [RANGE, IF_RANGE] {
+        headers.remove(name);
+    }
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// Headers that are about one connection; lengths are set anew.
+fn hop_by_hop(headers: &mut HeaderMap) {
+    const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+    for name in [CONNECTION, TRANSFER_ENCODING, UPGRADE, KEEP_ALIVE] {
+        headers.remove(name);
+    }
+}
+
+/// What happened to an answer, as far as it stands in the record.
+fn is_leak(told: &EngineEvent) -> bool {
+    *told == EngineEvent::Leaked
+}

@@ -1,0 +1,124 @@
+//! Where the agent's model is, and which way its answers come to be judged there.
+
+use agentsh_agents::{Endpoint, Judged, Scheme};
+use agentsh_egress::authorities;
+use agentsh_host::Facts;
+use agentsh_policy::LlmPolicy;
+use agentsh_sandbox::{Enforcement, State};
+
+/// How the session gets at what goes to and fro.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interception {
+    /// There is no TLS.
+    Plain,
+    /// It ends at the session's authority.
+    EndsTls,
+}
+
+/// None: what is said there is not judged.
+#[must_use]
+pub fn way(facts: &Facts, endpoint: &Endpoint) -> Option<Interception> {
+    let enabled = facts.policy.llm.enabled.as_ref().map(|enabled| enabled.value);
+    let can_prove = || authorities::can_prove(&facts.context.env);
+    chosen(enabled, endpoint, can_prove)
+}
+
+fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bool) -> Option<Interception> {
+    match (enabled, endpoint.scheme, endpoint.judged) {
+        (Some(false), _, _) | (_, _, Judged::Never) | (None, Scheme::Https, Judged::WhenAsked) => None,
+        (_, Scheme::Http, _) => Some(Interception::Plain),
+        (Some(true), Scheme::Https, _) => Some(Interception::EndsTls),
+        (None, Scheme::Https, Judged::ByDefault) => can_prove().then_some(Interception::EndsTls),
+    }
+}
+
+/// Whether questions to models that nobody named are looked for, where there is no TLS.
+#[must_use]
+pub fn is_everywhere(facts: &Facts) -> bool {
+    facts.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
+}
+
+/// Which way was taken, for the report. None: there is no model that agentsh knows of.
+#[must_use]
+pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
+    const LAYER: &str = "model";
+    const ASKED: &str = "tool calls are judged before the agent sees them";
+    let (mut judged, mut unread) = (Vec::new(), Vec::new());
+    let (llm, is_everywhere) = (&facts.policy.llm, is_everywhere(facts));
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.judged != Judged::Never) {
+        let place = format!("{}:{}", endpoint.host, endpoint.port);
+        match way(facts, endpoint) {
+            Some(Interception::Plain) => judged.push(format!("{place} (without TLS)")),
+            Some(Interception::EndsTls) => {
+                judged.push(format!("{place} (TLS ends at the session's authority)"))
+            }
+            None => unread.push(place),
+        }
+    }
+    if is_everywhere && !judged.is_empty() {
+        judged.push("other requests without TLS".to_owned());
+    }
+    let unread = unread.join(", ");
+    // Who switched it off knows it.
+    let is_off = llm.enabled.as_ref().is_some_and(|enabled| !enabled.value);
+    let why =
+        || format!("agentsh does not read requests to {unread}; to judge them: `llm: {{enabled: true}}`");
+    match (judged.is_empty(), unread.is_empty()) {
+        _ if is_off => None,
+        (true, true) if is_everywhere => Some(Enforcement::less(
+            LAYER,
+            ASKED,
+            "judged without TLS",
+            State::Degraded,
+            "the model hosts of this agent are not known: requests over TLS, batches, and APIs other than those of Anthropic, OpenAI and Google are not read",
+        )),
+        (true, true) if *llm != LlmPolicy::default() => Some(Enforcement::less(
+            LAYER,
+            ASKED,
+            "not judged",
+            State::Absent,
+            "the model hosts of this agent are not known; to judge requests without TLS: `llm: {enabled: true}`",
+        )),
+        (true, true) => None,
+        (true, false) => Some(Enforcement::less(LAYER, ASKED, "not judged", State::Absent, why())),
+        (false, true) => Some(Enforcement::enforced(LAYER, format!("{ASKED}: {}", judged.join(", ")))),
+        (false, false) => {
+            let got = judged.join(", ");
+            Some(Enforcement::less(LAYER, ASKED, &got, State::Degraded, why()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(scheme: Scheme, judged: Judged) -> Endpoint {
+        Endpoint {
+            scheme,
+            host: "model.test".to_owned(),
+            port: 443,
+            why: String::new(),
+            judged,
+            key: None,
+            only_keys: false,
+            requests: &[],
+        }
+    }
+
+    #[test]
+    fn tls_ends_where_it_is_proven_or_asked_for() {
+        let way = |enabled, scheme, judged| chosen(enabled, &endpoint(scheme, judged), || true);
+        let (plain, tls) = (Some(Interception::Plain), Some(Interception::EndsTls));
+        assert_eq!(way(None, Scheme::Http, Judged::WhenAsked), plain);
+        assert_eq!(way(None, Scheme::Https, Judged::WhenAsked), None);
+        assert_eq!(way(None, Scheme::Https, Judged::ByDefault), tls);
+        assert_eq!(way(Some(true), Scheme::Https, Judged::WhenAsked), tls);
+        assert_eq!(way(Some(true), Scheme::Https, Judged::Never), None);
+        for scheme in [Scheme::Http, Scheme::Https] {
+            assert_eq!(way(Some(false), scheme, Judged::ByDefault), None);
+        }
+        // Without authorities nobody could be proven: better unread than unreachable.
+        assert_eq!(chosen(None, &endpoint(Scheme::Https, Judged::ByDefault), || false), None);
+    }
+}
