@@ -4,6 +4,7 @@
 
 mod alarms;
 mod bench;
+mod calibrate;
 mod deny;
 mod dist;
 mod ebpf;
@@ -45,6 +46,8 @@ enum Task {
     Bench(bench::Options),
     /// Judge ordinary texts of this machine as results of tools; the alarms in a thousand, by source and by rule
     Alarms(alarms::Options),
+    /// Measure what two roles near each other are worth, in attacks and in ordinary texts, and write the scan's points
+    Calibrate(calibrate::Options),
     /// Print every text that agentsh can show a person, with file and line
     Messages,
     /// Count crates and lines of agentsh, and hold them against weight.toml
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Dist(options) => dist::main(&options),
         Task::Walk(options) => walk::main(&options),
         Task::Alarms(options) => alarms::main(&options),
+        Task::Calibrate(options) => calibrate::main(&options),
         Task::Messages => messages::main(),
         Task::Weight => weight::main(),
         Task::Bench(options) => bench::main(&options),
