@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 const FILE: &str = "policies/patterns/points.txt";
-/// Ordinary texts in a thousand that the points may tell: the rest of the budget of `alarms` is that of the rules.
+/// Alarms in a thousand ordinary texts that are left to the points: the rest of the budget of `alarms` is that of the rules.
 const BUDGET: f64 = 0.4;
 /// The same for definitions.
 const BUDGET_OF_DEFINITIONS: f64 = 8.0;
@@ -183,7 +183,7 @@ fn best(points: &BTreeMap<u16, f64>, pairs: &Pairs) -> f64 {
     best
 }
 
-/// Points from which a text is told.
+/// Points from which a text raises an alarm.
 struct Told {
     result: f64,
     definition: f64,
@@ -226,7 +226,7 @@ fn threshold(points: &BTreeMap<u16, f64>, ordinary: &[&Text], budget: f64) -> f6
 
 fn write(points: &BTreeMap<u16, f64>, told: &Told, attacks: usize, ordinary: usize) -> Result<()> {
     let mut out = format!(
-        "# Points for two roles near each other; {TOLD} are told. Written by `cargo xtask calibrate` from {attacks} attacks and\n\
+        "# Points for two roles near each other; {TOLD} raise an alarm. Written by `cargo xtask calibrate` from {attacks} attacks and\n\
          # {ordinary} ordinary texts.\n{DEFINITIONS} {}\n",
         told.definition
     );

@@ -16,9 +16,9 @@ const NEAR: usize = 160;
 const RECENT: usize = 16;
 /// Bytes in which pairs add up; the same pair twice does not.
 pub const WINDOW: usize = 400;
-/// Points of a result that is told.
+/// Points from which a result raises an alarm.
 pub const TOLD: u32 = 100;
-/// How the points of a definition that is told are written.
+/// The line of `points.txt` with those of a definition.
 pub const DEFINITIONS: &str = "definitions";
 
 /// Two roles, as an index of the points.
@@ -30,7 +30,7 @@ pub struct Pairs {
     /// By the number of a concept: which role it is, from 1.
     roles: Vec<u8>,
     points: Vec<u8>,
-    /// Points of a definition that is told.
+    /// Points from which a definition raises an alarm.
     definitions: u32,
 }
 
@@ -101,13 +101,13 @@ impl Pairs {
         }
     }
 
-    /// The points of a text that is told.
+    /// Points from which a text raises an alarm.
     #[must_use]
     pub fn told(&self, channel: Channel) -> u32 {
         if channel == Channel::Definition { self.definitions } else { TOLD }
     }
 
-    /// One more phrase: where so much came together that the text is told, the place.
+    /// One more phrase: the place, where enough came together for an alarm.
     pub fn step(&self, reader: &mut Reader, hit: Hit, told: u32) -> Option<Range<usize>> {
         if self.roles.get(usize::from(hit.concept)).is_none_or(|role| *role == 0) {
             return None;
