@@ -70,7 +70,7 @@ pub fn main(options: &Options) -> Result<bool> {
     }
     ensure!(!attacks.is_empty() && ordinary.len() > 1000, "too few texts to measure anything");
     let (counted, setting): (Vec<&Text>, Vec<&Text>) =
-        ordinary.iter().partition(|text| digest(&text.source)[0] % 2 == 0);
+        ordinary.iter().partition(|text| digest(&text.source)[0].is_multiple_of(2));
 
     let sources: BTreeSet<&str> = attacks.iter().map(|text| text.source.as_str()).collect();
     let (mut found, mut all) = (0, 0);
