@@ -87,7 +87,7 @@ pub fn main(options: &Options) -> Result<bool> {
 }
 
 /// Where ordinary texts lie.
-fn sources() -> [(&'static str, Vec<PathBuf>); 5] {
+pub fn sources() -> [(&'static str, Vec<PathBuf>); 5] {
     let home = std::env::home_dir().unwrap_or_default();
     let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
     let npm =
@@ -103,7 +103,7 @@ fn sources() -> [(&'static str, Vec<PathBuf>); 5] {
 }
 
 /// Files below a directory that may be texts; links are not followed.
-fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+pub fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => collect(&entry.path(), files),
@@ -129,7 +129,7 @@ fn is_packed(file: &Path) -> bool {
 }
 
 /// The beginning of a file, if it is text.
-fn read(file: &Path) -> Option<String> {
+pub fn read(file: &Path) -> Option<String> {
     let open = File::open(file).ok()?;
     let mut bytes = Vec::new();
     if is_packed(file) {

@@ -5,6 +5,7 @@
 #[cfg(feature = "all")]
 mod alarms;
 mod bench;
+mod calibrate;
 mod deny;
 #[cfg(feature = "all")]
 mod dist;
@@ -53,6 +54,8 @@ enum Task {
     Bench(bench::Options),
     /// Judge ordinary texts of this machine as results of tools; the alarms in a thousand, by source and by rule
     Alarms(alarms::Options),
+    /// Measure what two roles near each other are worth, in attacks and in ordinary texts, and write the scan's points
+    Calibrate(calibrate::Options),
     /// Print every text that agentsh can show a person, with file and line
     Messages,
     /// Count crates and lines of agentsh, and hold them against weight.toml
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Task::Dist(options) => dist::main(&options),
         Task::Walk(options) => walk::main(&options),
         Task::Alarms(options) => alarms::main(&options),
+        Task::Calibrate(options) => calibrate::main(&options),
         Task::Messages => messages::main(),
         Task::Weight => weight::main(),
         Task::Bench(options) => bench::main(&options),

@@ -29,7 +29,8 @@ pub use document::rewritten;
 pub use finding::around;
 pub use finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity};
 pub use forward::{Changes, Tagged, forward, moves_cursor, without_control};
-pub use rules::{Channel, PatternError, Patterns};
+pub use rules::{Channel, DEFINITIONS, PatternError, Patterns, TOLD, WINDOW};
 pub use scan::{
-    sanitised, scan_definition, scan_instructions, scan_outbound, scan_result, scan_secrets, scan_text,
+    definition_text, sanitised, scan_definition, scan_instructions, scan_outbound, scan_result, scan_secrets,
+    scan_text,
 };

@@ -48,6 +48,14 @@ pub fn scan_definition(definition: &Json<'_>) -> Scan {
     judge(&parts, Channel::Definition, &own, &[])
 }
 
+/// The text of a definition, as it is scanned.
+#[must_use]
+pub fn definition_text(definition: &Json<'_>) -> String {
+    let mut parts = Vec::new();
+    strings(definition, "", &schema::is_known, &mut parts);
+    Document::of(&parts).text
+}
+
 /// What a server answered: all content, structured content and error texts, block by block and over their seams.
 #[must_use]
 pub fn scan_result(result: &Json<'_>) -> Scan {
@@ -168,6 +176,8 @@ impl<'a> Clean<'a> {
 
 fn gives_orders(text: &str) -> bool {
     let mut signs = score::signs(text, Channel::Output);
+    // Text is taken away by rules that somebody wrote.
+    signs.retain(|sign| sign.rule != Rule::Own(Own::Roles));
     score::judge(text, &mut signs, Channel::Output).score >= ORDER
 }
 
@@ -462,6 +472,7 @@ fn describe(rule: Rule) -> (String, Category, Severity) {
                 Own::LongParameter | Own::UnknownKeyword | Own::RemoteReference => {
                     (Category::SchemaIntegrity, Severity::Medium)
                 }
+                Own::Roles => (Category::HiddenInstructions, Severity::Medium),
                 Own::PrivateKey => (Category::PrivateKey, Severity::High),
                 Own::ShareLink => (Category::RecommendationPoisoning, Severity::High),
             };

@@ -52,6 +52,7 @@ pub enum Own {
     PrivateKey,
     ShareLink,
     ManySpaces,
+    Roles,
 }
 
 #[derive(Debug, Default)]
@@ -70,15 +71,15 @@ pub fn signs(text: &str, channel: Channel) -> Vec<Sign> {
 #[must_use]
 pub fn signs_and(text: &str, channel: Channel, look: &mut dyn FnMut(&views::View)) -> Vec<Sign> {
     let patterns = Patterns::builtin();
-    let mut plain = Vec::new();
-    patterns.matches(text, &mut plain);
+    let (mut plain, mut roles) = (Vec::new(), Vec::new());
+    patterns.matches(text, channel, &mut plain, &mut |place| roles.push(place));
     let mut signs: Vec<Sign> = plain.iter().filter_map(|found| sign(found, None, channel)).collect();
     let mut found: Vec<Match> = Vec::new();
     let mut said: BTreeSet<(Rule, usize)> = signs.iter().map(neighbourhood).collect();
     views::visit(text, &mut |view, disguised| {
         look(view);
         found.clear();
-        patterns.matches(&view.text, &mut found);
+        patterns.matches(&view.text, channel, &mut found, &mut |place| roles.push(view.original(place)));
         let start = signs.len();
         signs.extend(found.iter().filter_map(|found| sign(found, Some(view), channel)));
         let new = &signs[start..];
@@ -102,6 +103,14 @@ pub fn signs_and(text: &str, channel: Channel, look: &mut dyn FnMut(&views::View
             said.extend(new.iter().map(neighbourhood));
         }
     });
+    if channel != Channel::Outbound {
+        signs.extend(roles.into_iter().map(|place| Sign {
+            rule: Rule::Own(Own::Roles),
+            place,
+            weight: ALERT,
+            is_plain: true,
+        }));
+    }
     signs
 }
 
@@ -118,8 +127,20 @@ fn sign(found: &Match, view: Option<&views::View>, channel: Channel) -> Option<S
     (weight > 0).then_some(Sign { rule: Rule::Pattern(found.rule), place, weight, is_plain })
 }
 
-/// The heaviest neighbourhood decides. Sorts the signs by place.
+/// One verdict. Where roles come together is an alert: it adds nothing to a block, which takes a rule that somebody wrote.
 pub fn judge(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
+    let roles: Vec<Sign> = signs.extract_if(.., |sign| sign.rule == Rule::Own(Own::Roles)).collect();
+    let mut outcome = judge_rules(text, signs, channel);
+    if !roles.is_empty() {
+        outcome = Outcome { verdict: outcome.verdict.max(Action::Alert), score: outcome.score.max(ALERT) };
+        signs.extend(roles);
+        signs.sort_by_key(|sign| (sign.place.start, sign.place.end, sign.rule));
+    }
+    outcome
+}
+
+/// The heaviest neighbourhood decides. Sorts the signs by place.
+fn judge_rules(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
     signs.sort_by_key(|sign| (sign.place.start, sign.place.end, sign.rule));
     signs.dedup_by(|a, b| a.rule == b.rule && a.place == b.place);
     if channel == Channel::Output {
@@ -351,6 +372,7 @@ impl Own {
             Self::PrivateKey => "private-key",
             Self::ShareLink => "assistant-share-link",
             Self::ManySpaces => "text-out-of-sight",
+            Self::Roles => "roles-of-an-order",
         }
     }
 }

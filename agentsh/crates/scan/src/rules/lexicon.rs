@@ -90,7 +90,12 @@ impl Lexicon {
     pub fn add(&mut self, name: &str, phrases: &[String]) -> u16 {
         let concept = self.concept(name);
         for phrase in phrases {
-            self.phrase(concept, &views::folded(&phrase.to_lowercase()).text.to_lowercase());
+            let small = phrase.to_lowercase();
+            if small.is_ascii() {
+                self.phrase(concept, &small);
+            } else {
+                self.phrase(concept, &views::folded(&small).text.to_lowercase());
+            }
         }
         concept
     }

@@ -3,18 +3,22 @@
 
 mod lexicon;
 mod matcher;
+mod pairs;
 mod raw;
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 pub use lexicon::Lexicon;
 pub use matcher::{Match, Matcher};
+pub use pairs::{DEFINITIONS, Pairs, Reader, TOLD, WINDOW};
 pub use raw::{PatternError, Rule};
 
 use crate::finding::Category;
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     include_str!("../../patterns/concepts.yaml"),
+    include_str!("../../patterns/roles.yaml"),
     include_str!("../../patterns/instructions.yaml"),
     include_str!("../../patterns/concealment.yaml"),
     include_str!("../../patterns/credentials.yaml"),
@@ -39,6 +43,7 @@ pub struct Patterns {
     pub rules: Vec<Rule>,
     pub lexicon: Lexicon,
     pub matcher: Matcher,
+    pub pairs: Pairs,
 }
 
 impl Patterns {
@@ -53,7 +58,8 @@ impl Patterns {
         }
         let matcher = Matcher::new(&rules, &mut lexicon)?;
         lexicon.close();
-        Ok(Self { rules, lexicon, matcher })
+        let pairs = Pairs::new(concepts.keys(), &lexicon);
+        Ok(Self { rules, lexicon, matcher, pairs })
     }
 
     /// The built-in ones. They are compiled when they are first needed; that they compile is tested.
@@ -65,18 +71,46 @@ impl Patterns {
                 rules: Vec::new(),
                 lexicon: Lexicon::default(),
                 matcher: Matcher::default(),
+                pairs: Pairs::default(),
             })
         })
     }
 
-    /// Every match in one text, which is a view of what is scanned.
-    pub fn matches(&self, text: &str, found: &mut Vec<Match>) {
+    /// Every match in one text, which is a view of what is scanned, and where roles come together.
+    pub fn matches(
+        &self,
+        text: &str,
+        channel: Channel,
+        found: &mut Vec<Match>,
+        roles: &mut dyn FnMut(Range<usize>),
+    ) {
+        let told = self.pairs.told(channel);
         // Most views hold no concept: nothing is made ready for them.
         let mut state = None;
+        let mut reader = Reader::default();
         self.lexicon.each(text, &mut |hit| {
             let state = state.get_or_insert_with(|| self.matcher.start());
             self.matcher.step(state, hit, text, found);
+            if let Some(place) = self.pairs.step(&mut reader, hit, told) {
+                roles(place);
+            }
         });
+    }
+
+    /// The pairs of roles in a text and in each view of it, with their places: what `cargo xtask calibrate` counts.
+    #[must_use]
+    pub fn roles(&self, text: &str) -> Vec<Vec<(usize, pairs::Pair)>> {
+        let read = |text: &str| {
+            let (mut reader, mut found) = (Reader::default(), Vec::new());
+            self.lexicon.each(text, &mut |hit| {
+                self.pairs.pairs(&mut reader, hit, &mut |pair| found.push((hit.start, pair)));
+            });
+            found
+        };
+        let mut all = vec![read(text)];
+        crate::views::visit(text, &mut |view, _| all.push(read(&view.text)));
+        all.retain(|pairs| !pairs.is_empty());
+        all
     }
 
     #[must_use]
@@ -107,7 +141,7 @@ mod tests {
 
     fn rules_in(patterns: &Patterns, text: &str) -> Vec<String> {
         let mut found = Vec::new();
-        patterns.matches(&views::folded(text).text, &mut found);
+        patterns.matches(&views::folded(text).text, Channel::Output, &mut found, &mut |_| ());
         found.iter().map(|found| patterns.rules[found.rule].id.clone()).collect()
     }
 

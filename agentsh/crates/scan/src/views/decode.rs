@@ -145,14 +145,10 @@ pub(super) fn runs(text: &str) -> Vec<View> {
     let mut views = Vec::new();
     let mut at = 0;
     while at < bytes.len() && views.len() < RUNS {
-        if !is_base64(bytes[at]) {
-            at += 1;
-            continue;
-        }
-        let start = at;
-        while at < bytes.len() && is_base64(bytes[at]) {
-            at += 1;
-        }
+        let is_other = |byte: &u8| !is_base64(*byte);
+        let Some(before) = bytes[at..].iter().position(|byte| is_base64(*byte)) else { break };
+        let start = at + before;
+        at = bytes[start..].iter().position(is_other).map_or(bytes.len(), |length| start + length);
         let padding = bytes[at..].iter().take(2).take_while(|byte| **byte == b'=').count();
         let run = &bytes[start..at];
         let goes_on = || matches!(bytes.get(at), Some(b' ' | b',' | b':' | b'\n' | b'\\' | b'x'));
@@ -174,10 +170,10 @@ pub(super) fn runs(text: &str) -> Vec<View> {
         if hex.len() >= HEX && hex.len().is_multiple_of(2) && hex.iter().all(u8::is_ascii_hexdigit) {
             let decoded: Vec<u8> = hex.chunks_exact(2).filter_map(hex_byte).collect();
             push(&decoded, start..at, &mut views);
-        } else if run.len() + padding >= BASE64 {
+        } else if run.len() + padding >= BASE64 && (may_be_text(run) || may_be_base32(run)) {
             let padding = bytes[at..].iter().take(6).take_while(|byte| **byte == b'=').count();
             let end = at + padding;
-            if run.len() >= BASE32 && run.iter().all(|byte| base32(*byte).is_some()) {
+            if may_be_base32(run) {
                 push(&from_base32(run), start..end, &mut views);
             }
             push(&narrowed(agentsh_base::base64::decoded(run)), start..end, &mut views);
@@ -198,6 +194,17 @@ fn push(decoded: &[u8], place: std::ops::Range<usize>, views: &mut Vec<View>) {
     if text.len() >= MIN_COUNT && plain * 20 >= text.chars().count() * 19 && !text.contains('\u{fffd}') {
         views.push(View::standing_for(text, place));
     }
+}
+
+/// Whether a run of Base64 can be text, by its first bytes: of most runs no more is decoded.
+fn may_be_text(run: &[u8]) -> bool {
+    let first = agentsh_base::base64::decoded(&run[..run.len().min(8)]);
+    first.iter().skip(1).step_by(2).all(|byte| *byte == 0)
+        || std::str::from_utf8(&first).err().is_none_or(|error| error.error_len().is_none())
+}
+
+fn may_be_base32(run: &[u8]) -> bool {
+    run.len() >= BASE32 && run.iter().all(|byte| base32(*byte).is_some())
 }
 
 /// Bytes of text in UTF-16, which shells take encoded so, as bytes.
