@@ -1,7 +1,6 @@
 //! The last look, when everything inside has ended.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use super::super::names::Names;
 use super::super::{changed, fresh};
@@ -46,8 +45,7 @@ impl Watch {
     }
 
     fn look_for_new_repositories(&mut self) {
-        let is_ours = |directory: &Path| self.is_new(directory);
-        for (entry, done) in fresh::disarm_all(&self.directories, &self.baseline, &self.aside, &is_ours) {
+        for (entry, done) in fresh::disarm_all(&self.directories, &self.baseline, &self.aside) {
             let text = match done.is_empty() {
                 true => format!("new repository: {}", entry.display()),
                 false => set_aside(&entry, &done),
