@@ -16,6 +16,7 @@ pub mod grants;
 pub mod host_programs;
 pub mod installed;
 pub mod layer;
+pub mod named_files;
 pub mod project_sources;
 pub mod publish;
 pub mod remotes;
