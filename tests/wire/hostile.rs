@@ -289,7 +289,7 @@ fn an_answer_of_very_many_members_is_refused_and_takes_little_memory() {
             (0..count).map(|number| (format!("k{number:x}"), number.into())).collect();
         json!({"content": [], "structuredContent": members})
     };
-    let answers = json!({"tools/list": [{"tools": [tool("t", "Counts.")]}], "tools/call": [many(200_000), many(1_200_000)]});
+    let answers = json!({"tools/list": [{"tools": [tool("t", "Counts.")]}], "tools/call": [many(200_000), many(900_000)]});
     let mut peer = peer(&place, &answers);
     peer.request("tools/list", json!({}));
     let before = peak_memory(peer.child.id());

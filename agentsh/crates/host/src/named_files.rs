@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use agentsh_base::small_file;
+use agentsh_sandbox::listed_host::ListedHost;
 
 use super::Context;
 
@@ -52,16 +53,27 @@ const MAX_FILES: usize = 200;
 /// Each once; none that is not there.
 #[must_use]
 pub fn named(context: &Context) -> Vec<PathBuf> {
+    context.named_files.get_or_init(|| find(context)).clone()
+}
+
+fn find(context: &Context) -> Vec<PathBuf> {
+    // Most are missing: a directory is read once, and not asked for each.
+    let host = ListedHost::new(&context.host);
+    host.read(&context.home);
     let mut found = BTreeSet::new();
     let mut read = |path: &Path, every: bool| {
+        if !host.is_file(path) {
+            return;
+        }
         let text = small_file::read(path, MAX_BYTES).ok().flatten().unwrap_or_default();
         add(&mut found, context, &String::from_utf8_lossy(&text), every);
     };
     OF_SHELLS.iter().for_each(|path| read(&context.home.join(path), false));
     OF_PROGRAMS.iter().for_each(|path| read(&context.home.join(path), true));
     for directory in DIRECTORIES {
-        let entries = std::fs::read_dir(context.home.join(directory)).into_iter().flatten().flatten();
-        entries.take(MAX_FILES).for_each(|entry| read(&entry.path(), true));
+        let directory = context.home.join(directory);
+        let entries = host.exists(&directory).then(|| std::fs::read_dir(directory)).into_iter().flatten();
+        entries.flatten().flatten().take(MAX_FILES).for_each(|entry| read(&entry.path(), true));
     }
     for (name, value) in context.env.iter().filter(|(name, _)| !name.ends_with("PWD")) {
         add(&mut found, context, value, VARIABLES.contains(&name.as_str()));

@@ -86,7 +86,8 @@ impl Builder<'_> {
                     self.guard_other(git, files);
                 } else if git.file_name() == Some(".git".as_ref()) {
                     self.guard_git(git, parent);
-                    if self.is_whole(git) {
+                    // Nobody moves what is granted itself.
+                    if !self.granted.contains_key(parent) && self.is_whole(git) {
                         self.movable.insert(git.to_owned());
                     }
                 } else {

@@ -146,8 +146,10 @@ impl Builder<'_> {
         let is_kind = |(name, kind): &(OsString, PathKind)| {
             *kind == PathKind::Directory && name.to_str().is_some_and(|name| guarded.holds_packages(name))
         };
-        let is_plain = self.link_to(&directory.join("x")).is_none();
-        let names = self.host.names(directory).filter(|names| is_plain && names.iter().any(is_kind));
+        if guarded.packages.is_empty() || self.link_to(&directory.join("x")).is_some() {
+            return false;
+        }
+        let names = self.host.names(directory).filter(|names| names.iter().any(is_kind));
         let Some(names) = names else { return false };
         self.bind(directory, Access::ReadWrite, Kind::Directory);
         self.layout.closed.push(directory.to_owned());
