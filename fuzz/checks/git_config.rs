@@ -7,7 +7,7 @@ pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let found = parse(&text);
     let length: usize =
-        [&found.hooks, &found.includes, &found.worktrees, &found.monitors, &found.commands].into_iter().flatten().map(String::len).sum();
+        [&found.hooks, &found.includes, &found.worktrees, &found.programs, &found.commands].into_iter().flatten().map(String::len).sum();
     assert!(length <= text.len(), "more was found than is written");
     let plain = write(&found);
     assert_eq!(parse(&plain), found, "not what is written: {plain:?}");
@@ -17,7 +17,7 @@ pub fn check(data: &[u8]) {
         (&found.hooks, &behind.hooks),
         (&found.includes, &behind.includes),
         (&found.worktrees, &behind.worktrees),
-        (&found.monitors, &behind.monitors),
+        (&found.programs, &behind.programs),
         (&found.commands, &behind.commands),
     ] {
         assert!(after.ends_with(before), "the text before hides it");
@@ -34,6 +34,6 @@ fn write(config: &GitConfig) -> String {
     entries("[core]", "hooksPath", &config.hooks)
         + &entries("[core]", "worktree", &config.worktrees)
         + &entries("[include]", "path", &config.includes)
-        + &entries("[core]", "fsmonitor", &config.monitors)
-        + &entries("[core]", "editor", &config.commands)
+        + &entries("[core]", "sshCommand", &config.programs)
+        + &entries("[core]", "attributesFile", &config.commands)
 }

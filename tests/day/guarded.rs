@@ -166,3 +166,32 @@ fn repositories_too_deep_for_a_path_are_disarmed() {
         assert_eq!(found.stdout, "['.git'] False\n", "{mode:?}: {found}");
     }
 }
+
+/// A directory that holds a repository is moved as any other; its guards move with it, and what is made in its place is new.
+#[test]
+fn a_directory_with_a_repository_is_moved() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("lib/file", "");
+        let git = |words: &[&str]| {
+            let mut git = place.command("git");
+            git.args(["-C", "lib", "-c", "user.name=a", "-c", "user.email=a@b"]).args(words);
+            assert!(git.status().unwrap().success(), "{words:?}");
+        };
+        git(&["init", "-q"]);
+        let hook = place.script("lib/.git/hooks/post-commit", "#!/bin/sh\nexit 0\n");
+        git(&["add", "."]);
+        git(&["commit", "-qm", "x"]);
+        let hook = hook.strip_prefix(place.project.join("lib")).unwrap().to_owned();
+        let script = "mkdir -p deep/er && mv lib deep/er/lib2 && cd deep/er/lib2 && git status --short; sleep 0.3; \
+                      for path in .git/hooks/post-commit .git/config; do echo evil >>$path && echo written; done; \
+                      echo x >new && git add new && git -c user.name=a -c user.email=a@b commit -qm y && git log --oneline | wc -l; \
+                      cd ../../..; git init -q lib && echo evil >lib/.git/hooks/post-commit; mv deep back; ls back/er/lib2";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
+        assert_eq!(outcome.stdout.split_whitespace().collect::<Vec<_>>(), ["2", "file", "new"], "{outcome}");
+        let moved = place.project.join("back/er/lib2");
+        assert_eq!(std::fs::read_to_string(moved.join(&hook)).unwrap(), "#!/bin/sh\nexit 0\n", "{outcome}");
+        assert!(!std::fs::read_to_string(moved.join(".git/config")).unwrap().contains("evil"), "{outcome}");
+        assert!(!place.project.join("lib").join(&hook).exists(), "{outcome}");
+    }
+}

@@ -136,3 +136,26 @@ fn a_directory_of_a_server_outside_the_project_has_stand_ins_too() {
         assert!(!work.join(".envrc").exists() && !work.join(".vscode").exists());
     }
 }
+
+/// Packages may be installed where direnv keeps them; what direnv reads itself, and the names of other commands, may not come there.
+#[test]
+fn packages_of_direnv_are_installed_and_nothing_else_comes_beside_them() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        place.make_directory(&place.home.join(".config/direnv"));
+        place.write(".direnv/nix.rc", "kept");
+        place.script(".direnv/python-3.11/bin/python3", "");
+        place.write(".direnv/python-3.11/lib/a.py", "");
+        let script = "cd .direnv; for path in nix.rc other.rc bin python-3.12 python-3.11/bin/ls; do (echo evil >$path); done; \
+                      mv python-3.11 away; \
+                      for path in lib/b.py lib/a.py bin/pip-of-project bin/python3; do echo x >python-3.11/$path || exit 1; done";
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
+        let is_there = |name: &str| place.project.join(".direnv").join(name).exists();
+        assert_eq!(fs::read_to_string(place.project.join(".direnv/nix.rc")).unwrap(), "kept", "{outcome}");
+        for name in ["other.rc", "bin", "python-3.12", "python-3.11/bin/ls"] {
+            assert!(!is_there(name), "{mode:?} {name}: {outcome}");
+        }
+        assert!(is_there("python-3.11/lib/b.py") && is_there("python-3.11/bin/pip-of-project"), "{outcome}");
+    }
+}

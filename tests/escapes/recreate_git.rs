@@ -319,3 +319,40 @@ fn a_repository_that_the_host_removed_is_a_new_one_when_it_comes_again() {
         assert!(!place.path("ran").exists(), "{mode:?}");
     }
 }
+
+/// What the user's configuration names for every repository is looked for in new ones too.
+#[test]
+fn hooks_and_programs_that_count_from_each_working_tree_are_set_aside_in_new_repositories() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy("agent: {filesystem: {write: [\".\"]}}\n");
+        place.write(
+            place.home.join(".config/git/config"),
+            "[core]\nhooksPath = tools/hooks\nfsmonitor = ./tools/monitor\n[filter \"f\"]\nclean = ./tools/clean\n",
+        );
+        let outside = place.path("ran");
+        place.write("known/keep", "");
+        for words in [&["init", "-q", "known"][..], &["-C", "known", "add", "keep"]] {
+            assert!(place.command("git").args(words).status().unwrap().success());
+        }
+        let script = format!(
+            "for name in known new; do git init -q $name; mkdir -p $name/tools/hooks $name/src; echo x >$name/src/file; \
+             for path in hooks/pre-commit monitor clean; do \
+             printf '#!/bin/sh\\ntouch {}\\n' >$name/tools/$path; chmod +x $name/tools/$path; done; \
+             echo '* filter=f' >$name/.gitattributes; done",
+            outside.display()
+        );
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script]));
+        for name in ["known", "new"] {
+            for words in [&["status"][..], &["add", "."], &["commit", "-qm", "x"]] {
+                let mut git = place.command("git");
+                git.args(["-C", name, "-c", "user.name=a", "-c", "user.email=a@b"]).args(words);
+                let _ = git.output().unwrap();
+            }
+            assert!(!outside.exists(), "{mode:?} {name}: {outcome}");
+            // The twin: everything else stays.
+            assert!(place.project.join(name).join("src/file").exists(), "{mode:?} {outcome}");
+        }
+        assert!(outcome.stderr.contains("new/tools/hooks removed"), "{outcome}");
+    }
+}

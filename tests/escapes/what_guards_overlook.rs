@@ -299,3 +299,45 @@ fn hooks_for_a_repository_to_come_are_not_made() {
         assert!(place.project.join("hooks/file").exists(), "{outcome}");
     }
 }
+
+/// What the configuration of a shell, of ssh, of npm or of the session manager names in the project runs without being asked for.
+#[test]
+fn files_that_the_users_configurations_name_are_read_only() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        let project = place.project.display().to_string();
+        let home = |name: &str| place.home.join(name);
+        place.write(
+            home(".bashrc"),
+            "# . ~/project/no.sh\n[ -f x ] && . ~/project/env.sh\nalias t='vim ~/project/todo.md'\n",
+        );
+        place.write(
+            home(".ssh/config"),
+            format!("Host x\n  ProxyCommand {project}/tools/proxy %h\n  Include ~/project/ssh.conf\n"),
+        );
+        place.write(home(".npmrc"), "script-shell=./tools/shell\n");
+        place.write(
+            home(".config/systemd/user/x.service"),
+            "[Service]\nExecStart=%h/project/tools/daemon --x\n",
+        );
+        for name in ["env.sh", "no.sh", "todo.md", "ssh.conf", "tools/other"] {
+            place.write(name, "");
+        }
+        for name in ["tools/proxy", "tools/shell", "tools/daemon"] {
+            place.script(name, "");
+        }
+        sandbox.holds(&[
+            no(format!("append {project}/env.sh")),
+            no(format!("append {project}/ssh.conf")),
+            no(format!("append {project}/tools/proxy")),
+            no(format!("append {project}/tools/shell")),
+            no(format!("rename {project}/tools {project}/away")),
+            no(format!("append {project}/tools/daemon")),
+            yes(format!("append {project}/no.sh")),
+            yes(format!("append {project}/todo.md")),
+            yes(format!("append {project}/tools/other")),
+            yes(format!("create {project}/tools/new")),
+        ]);
+    });
+}

@@ -105,7 +105,8 @@ fn parents_of_guarded_files_stay_where_they_are() {
         place.write("granted/itself/.git/hooks/pre-commit", "");
         place.write("kept/letters/one", "");
         place.write("vendor/library/.git/hooks/pre-commit", "");
-        place.write("vendor/library/.git/config", "");
+        // Hooks that lie elsewhere: where the repository is counts.
+        place.write("vendor/library/.git/config", "[core]\n\thooksPath = ../../hooks\n");
         place.write("plain/file", "");
         let project = place.project.display();
         sandbox.holds(&[

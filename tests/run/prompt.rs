@@ -235,3 +235,31 @@ fn a_stopped_terminal_shows_the_question() {
     terminal.expect("status 0");
     assert_eq!(terminal.wait(), 0, "{}", terminal.text());
 }
+
+/// What the agent says bytes and keys mean holds for the agent: a question has the modes of before the run, and the agent finds
+/// its own again.
+#[test]
+fn a_question_has_the_modes_of_before_the_run() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.set("TERM", "xterm-256color");
+        let script = format!(
+            "stty -opost -icrnl intr y eol s; printf '\\033[8m\\033[?1049h\\033[?25l'; {}; stty -a >after",
+            add(2)
+        );
+        let mut terminal = Pty::start(agent(&place, &script, &["-p", "task"]));
+        terminal.expect("\x1b[?25l");
+        for order in ["\x1b[#{", "\x1b[?1049l", "\x1b[0m", "\x1b[?25h", "\r\n  rule: ", "n (no)? "] {
+            terminal.expect(order);
+        }
+        terminal.write("y\r");
+        for order in ["r\x1b[#}", "status 0"] {
+            terminal.expect(order);
+        }
+        assert_eq!(terminal.wait(), 0, "{mode:?} {}", terminal.text());
+        let after = std::fs::read_to_string(place.project.join("after")).unwrap();
+        for word in ["-opost", "-icrnl", "intr = y;", "eol = s;"] {
+            assert!(after.contains(word), "{mode:?}: no {word} in {after}");
+        }
+    }
+}

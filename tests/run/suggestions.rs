@@ -46,3 +46,21 @@ fn what_was_refused_is_suggested_as_commands_that_work() {
         assert_eq!(outcome.stdout, "", "{outcome}");
     }
 }
+
+/// A suggestion opens what was asked for and nothing around it, whatever the agent calls it.
+#[test]
+fn nothing_around_what_was_asked_for_is_suggested() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(place.home.join("library/x"), "");
+        let home = place.home.display();
+        let script = format!(
+            "ln -s {home} link; for path in ~ ~/ ~/library/.. {home} / /etc ./link ~/library; do \
+             /run/agentsh/agentsh why $path; done"
+        );
+        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script]));
+        let (_, lines) = outcome.stderr.split_once("to allow any of these").expect(&outcome.stderr);
+        let line = lines.lines().nth(1).unwrap().trim();
+        assert_eq!(line, format!("agentsh policy allow {home}/library"), "{outcome}");
+    }
+}

@@ -167,7 +167,11 @@ impl Guarded {
         if beside.as_encoded_bytes() != [name.as_encoded_bytes(), b".lock"].concat() {
             return Err(Refusal::Because("only changes by git itself are considered".to_owned()));
         }
-        let (file, old) = open(&directory, name, OFlags::RDWR)?;
+        let (file, old) = match open(&directory, name, OFlags::RDWR) {
+            // The repository was moved, and this is another one.
+            Err(Refusal::Failed(Errno::NOENT)) => return Err(Refusal::Not),
+            opened => opened?,
+        };
         let owner = |file: &File| rustix::fs::fstat(file).map(|found| found.st_uid);
         if owner(&new_file)? != owner(&file)? {
             return Err(Refusal::Because("the new file belongs to another user".to_owned()));

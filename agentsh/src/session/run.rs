@@ -179,7 +179,9 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     tokio::task::spawn_local(Rc::clone(&bridges).serve(listener));
     let approvals = bridges.approvals();
     let is_headless = kind.is_headless(argv.get(1..).unwrap_or_default());
-    if let Some(terminal) = Terminal::of(is_headless, process.child().pid, process.group()) {
+    let agent = (process.child().pid, process.group());
+    let modes = terminal.as_ref().map(|terminal| terminal.modes.clone());
+    if let Some(terminal) = Terminal::of(is_headless, agent, modes) {
         approvals.ask_on(terminal);
     }
     let code = until_exit(&session.record, process, signals, &approvals).await?;

@@ -86,6 +86,7 @@ pub fn path_rules(context: &Context, kind: ProcessKind, limits: &ResolvedLimits)
         has_project_directory: kind.is_agent(),
         stand_ins: kind != ProcessKind::Probe,
         git: user_git::everywhere(context),
+        named: agentsh_host::named_files::named(context),
         private_bytes: private_bytes(context, limits),
         ..PathRules::default()
     }

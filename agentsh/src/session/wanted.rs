@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
+use crate::policy::place;
 use crate::remedy::Allow;
 use agentsh_host::Facts;
 
@@ -23,7 +25,15 @@ pub struct SuggestedRules(RefCell<BTreeMap<Wish, u32>>);
 impl SuggestedRules {
     /// Something was refused that this piece of policy allows.
     pub fn add(&self, facts: &Facts, change: &str) {
-        self.note(facts.allowing(change), change);
+        let (context, paths) = (&facts.context, facts.paths());
+        let own = [&context.home, &context.project, &context.state, &context.config];
+        let allow = facts.allowing(change).map(|mut allow| {
+            allow.words.retain(|word| {
+                !word.starts_with(['/', '~', '.']) || !is_wide(&place::resolve(word, &paths), &own)
+            });
+            allow
+        });
+        self.note(allow, change);
     }
 
     fn note(&self, allow: Option<Allow>, change: &str) {
@@ -63,6 +73,13 @@ impl SuggestedRules {
     }
 }
 
+/// Whether a path holds more than anybody who asks for it can mean, whatever links lead there: the home, the project, what is
+/// agentsh's, or a whole part of the system.
+fn is_wide(path: &Path, own: &[&PathBuf]) -> bool {
+    let holds = |path: &Path| path.components().count() <= 2 || own.iter().any(|own| own.starts_with(path));
+    holds(path) || path.canonicalize().is_ok_and(|real| holds(&real))
+}
+
 /// How often each was refused.
 type Counted = Vec<(u32, String)>;
 
@@ -89,6 +106,16 @@ fn words(allow: &Allow) -> Vec<Wish> {
 mod tests {
     use super::*;
     use crate::remedy;
+
+    #[test]
+    fn what_holds_the_home_or_the_project_is_wide() {
+        let (home, project) = (PathBuf::from("/home/u"), PathBuf::from("/srv/team/p"));
+        let is_wide = |path: &str| is_wide(Path::new(path), &[&home, &project]);
+        for path in ["/", "/home", "/home/u", "/srv", "/srv/team", "/etc"] {
+            assert!(is_wide(path), "{path}");
+        }
+        assert!(!is_wide("/home/u/library") && !is_wide("/etc/app/x"));
+    }
 
     #[test]
     fn the_most_frequent_words_of_each_command() {

@@ -6,14 +6,14 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::AgentError;
-use agentsh_base::json::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_VALUES, read, unescape};
+use agentsh_base::json::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_FILE_VALUES, read_file, unescape};
 
 /// Parses a whole file.
 ///
 /// # Errors
 /// For anything that is not JSON, for a key that stands twice in one object, and for comments.
 pub fn parse(text: &str, path: &Path) -> Result<Value, AgentError> {
-    read(text.as_bytes()).map(|json| json.to_value()).map_err(|error| {
+    read_file(text.as_bytes()).map(|json| json.to_value()).map_err(|error| {
         let before = text.get(..error.offset).unwrap_or(text);
         let (what, fix) = if is_comment(text, error.offset) {
             ("comments are not supported here".to_owned(), "remove them, or keep a copy without them")
@@ -37,7 +37,7 @@ fn reason(text: &str, JsonError { kind, offset }: JsonError) -> String {
             format!("duplicate key {:?}", unescape(key))
         }
         JsonErrorKind::TooDeep => format!("it is nested deeper than {MAX_DEPTH} levels"),
-        JsonErrorKind::TooManyValues => format!("it holds more than {MAX_VALUES} values"),
+        JsonErrorKind::TooManyValues => format!("it holds more than {MAX_FILE_VALUES} values"),
         JsonErrorKind::InvalidUtf8 | JsonErrorKind::InvalidJson => {
             match text.get(offset..).unwrap_or("").chars().next() {
                 Some(found) => format!("{found:?} is not expected there"),

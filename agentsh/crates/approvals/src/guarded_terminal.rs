@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
-use nix::sys::termios::{FlowArg, SetArg, tcflow, tcgetattr, tcsetattr};
+use nix::sys::termios::{FlowArg, SetArg, Termios, tcflow, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, setpgid, tcgetpgrp};
 
 /// The hidden verb of the process that waits.
@@ -34,6 +34,8 @@ pub const RESET: &[u8] =
 
 /// The session's side. Dropped: the modes are compared, and restored where they changed.
 pub struct GuardedTerminal {
+    /// As they were before the program.
+    pub modes: Termios,
     socket: UnixStream,
     process: Child,
     last_word: u8,
@@ -43,6 +45,7 @@ impl GuardedTerminal {
     /// None where none of the standard streams is a terminal. Remembered once [`Self::ready`] returns.
     pub fn begin() -> Option<Self> {
         let terminal = own_terminal()?;
+        let modes = tcgetattr(&terminal).ok()?;
         let (socket, theirs) = UnixStream::pair().ok()?;
         #[expect(clippy::disallowed_methods, reason = "it waits beside agentsh, outside of every sandbox")]
         let mut command = Command::new("/proc/self/exe");
@@ -52,7 +55,7 @@ impl GuardedTerminal {
         }
         let theirs = Stdio::from(OwnedFd::from(theirs));
         let process = command.stdin(theirs).stdout(terminal).stderr(Stdio::null()).spawn().ok()?;
-        Some(Self { socket, process, last_word: AS_IT_IS })
+        Some(Self { modes, socket, process, last_word: AS_IT_IS })
     }
 
     /// Before anything may change the terminal.

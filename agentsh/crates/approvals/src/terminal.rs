@@ -10,7 +10,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::termios::{FlowArg, FlushArg, LocalFlags, tcflow, tcflush, tcgetattr};
+use nix::sys::termios::{
+    FlowArg, FlushArg, InputFlags, LocalFlags, OutputFlags, SetArg, Termios, tcflow, tcflush, tcgetattr,
+    tcsetattr,
+};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,6 +42,11 @@ const RAN: &str = "agentsh: a process of the agent kept running, so this answer 
 const COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
 /// Images lie above text in terminals that draw kitty's.
 const NO_IMAGES: &[u8] = b"\x1b_Ga=d,q=2\x1b\\";
+/// What the terminal keeps of what the agent switched on: colours; keys, wrapping, cursor, screen, mouse, focus, paste. Before it,
+/// what would hide these orders: the language of a VT52, an open string.
+const KEEP: &[u8] = b"\x1b<\x1b\\\x1b[#{\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004s";
+/// And gives back. A terminal that does not know these orders stays as the question had it.
+const GIVE_BACK: &[u8] = b"\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004r\x1b[#}";
 
 /// The terminal of an agent that leaves it alone.
 #[derive(Clone)]
@@ -49,6 +57,8 @@ struct Inner {
     init: u32,
     /// Its control group, by which the kernel holds it.
     group: Option<PathBuf>,
+    /// In which a question is asked: those of before the run.
+    modes: Termios,
     /// One question after the other.
     turn: Mutex<()>,
     holds: Cell<bool>,
@@ -72,14 +82,23 @@ enum TerminalAnswer {
 }
 
 impl Terminal {
-    /// None: the agent may be using its terminal. `is_headless`: it was started to do one task.
+    /// None: the agent may be using its terminal. `is_headless`: it was started to do one task. `modes`: those of the terminal
+    /// before the run.
     #[must_use]
-    pub fn of(is_headless: bool, init: u32, group: Option<PathBuf>) -> Option<Self> {
+    pub fn of(
+        is_headless: bool,
+        (init, group): (u32, Option<PathBuf>),
+        modes: Option<Termios>,
+    ) -> Option<Self> {
+        let mut modes = modes?;
+        modes.input_flags |= InputFlags::ICRNL;
+        modes.output_flags |= OutputFlags::OPOST | OutputFlags::ONLCR;
+        modes.local_flags |= BY_LINE;
         // With standard error elsewhere, whoever started agentsh reads it and may be the one who uses the terminal.
         let is_told_here = std::io::stderr().is_terminal();
         let has_neither = !std::io::stdin().is_terminal() && !std::io::stdout().is_terminal();
         let leaves_it = is_told_here && (is_headless || has_neither);
-        let inner = Inner { init, group, turn: Mutex::new(()), holds: Cell::new(false) };
+        let inner = Inner { init, group, modes, turn: Mutex::new(()), holds: Cell::new(false) };
         leaves_it.then(|| Self(Rc::new(inner)))
     }
 
@@ -124,17 +143,22 @@ impl Terminal {
         let still = tokio::task::spawn_blocking(move || Still::begin(freezer)).await.ok()?.ok()?;
         // Looked at once more: until now the agent could have changed it.
         let terminal = free()?;
+        let modes = tcgetattr(&terminal).ok()?;
         let screen = Sender::from_file_unchecked(terminal.try_clone().ok()?).ok()?;
         let keys = Receiver::from_file_unchecked(terminal).ok()?;
-        let shown = TerminalQuestion { screen, keys, still: Arc::new(still), is_over: Cell::new(false) };
+        let still = Arc::new(still);
+        let shown = TerminalQuestion { screen, keys, modes, still, is_over: Cell::new(false) };
         // What was typed before the question is not an answer to it.
         tcflush(&shown.keys, FlushArg::TCIFLUSH).ok()?;
         // The agent may have stopped what is written there.
         tcflow(&shown.screen, FlowArg::TCOON).ok()?;
+        // And have chosen what its bytes and keys mean.
+        tcsetattr(&shown.screen, SetArg::TCSANOW, &self.0.modes).ok()?;
         let config = &approvals.0.session.facts.context.config;
         let line = lasting::lasting_line(item, false);
         if understands_reset() {
             // What the agent switched on would hide the question or show another one.
+            shown.write(KEEP).await.ok()?;
             shown.write(RESET).await.ok()?;
             shown.write(COLOURS).await.ok()?;
             shown.write(NO_IMAGES).await.ok()?;
@@ -193,16 +217,22 @@ struct TerminalQuestion {
     /// The same terminal twice. Nothing in these types is about pipes but their check, which is left out.
     screen: Sender,
     keys: Receiver,
+    /// The agent's, which it finds again.
+    modes: Termios,
     still: Arc<Still>,
     is_over: Cell<bool>,
 }
 
 impl Drop for TerminalQuestion {
     fn drop(&mut self) {
+        // A terminal that takes nothing more is nobody's fault here.
         if !self.is_over.get() {
-            // A terminal that takes nothing more is nobody's fault here.
             let _ = self.screen.try_write(b"\nagentsh: that question has expired\n");
         }
+        if understands_reset() {
+            let _ = self.screen.try_write(GIVE_BACK);
+        }
+        let _ = tcsetattr(&self.screen, SetArg::TCSANOW, &self.modes);
     }
 }
 
@@ -269,14 +299,16 @@ impl TerminalQuestion {
     }
 }
 
+/// Keys come line by line, are shown, and mean signals.
+const BY_LINE: LocalFlags = LocalFlags::ICANON.union(LocalFlags::ECHO).union(LocalFlags::ISIG);
+
 /// The terminal, if its keys are this job's and come line by line: whoever reads keys one by one is using it.
 fn free() -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);
     let terminal = options.open("/dev/tty").ok()?;
-    let lines = LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG;
     let is_ours = tcgetpgrp(&terminal) == Ok(getpgrp());
-    let is_by_line = tcgetattr(&terminal).is_ok_and(|modes| modes.local_flags.contains(lines));
+    let is_by_line = tcgetattr(&terminal).is_ok_and(|modes| modes.local_flags.contains(BY_LINE));
     (is_ours && is_by_line).then_some(terminal)
 }
 

@@ -75,6 +75,8 @@ pub struct Context {
     pub tier: Tier,
     /// Directories of PATH in which no sandbox may write, once they were asked for.
     pub(super) usable_path: OnceLock<Vec<Usable>>,
+    /// What the user's configurations name, once they were read.
+    pub(super) named_files: OnceLock<Vec<PathBuf>>,
     /// What each git of the user answered, once it was asked.
     pub(super) git_says: Mutex<BTreeMap<PathBuf, Option<Settings>>>,
     /// What was found wanting while looking.
@@ -179,6 +181,7 @@ impl Context {
             zygote: Zygote::default(),
             tier: Tier::default(),
             usable_path: OnceLock::new(),
+            named_files: OnceLock::new(),
             git_says: Mutex::default(),
             notes,
             home,

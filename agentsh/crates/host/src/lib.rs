@@ -18,6 +18,7 @@ pub mod host_programs;
 pub mod installed;
 pub mod layer;
 pub mod outgoing;
+pub mod named_files;
 pub mod project_sources;
 pub mod publish;
 pub mod record;

@@ -29,11 +29,14 @@ pub struct ProjectReadOnly {
     /// Below the home directory: what shows that this user has a program that reads such a file. Where one of these exists and
     /// the file does not, a read-only stand-in keeps it from being made. Everything else is set aside as soon as it appears.
     pub signs: &'static [&'static str],
+    /// Directories in it that package managers write to: what is in them may be written, and nothing else. A dash at the end of a
+    /// name stands for whatever follows.
+    pub packages: &'static [&'static str],
 }
 
 /// Runs by itself.
 const fn runs(path: &'static str, kind: Kind, why: &'static str) -> ProjectReadOnly {
-    ProjectReadOnly { path, why, kind, tier: Tier::Runs, signs: &[] }
+    ProjectReadOnly { path, why, kind, tier: Tier::Runs, signs: &[], packages: &[] }
 }
 
 /// Runs by itself in a program that leaves these signs in the home directory.
@@ -43,12 +46,12 @@ const fn runs_in(
     signs: &'static [&'static str],
     why: &'static str,
 ) -> ProjectReadOnly {
-    ProjectReadOnly { path, why, kind, tier: Tier::Runs, signs }
+    ProjectReadOnly { path, why, kind, tier: Tier::Runs, signs, packages: &[] }
 }
 
 /// Instructs or configures.
 const fn instructs(path: &'static str, kind: Kind, why: &'static str) -> ProjectReadOnly {
-    ProjectReadOnly { path, why, kind, tier: Tier::Instructs, signs: &[] }
+    ProjectReadOnly { path, why, kind, tier: Tier::Instructs, signs: &[], packages: &[] }
 }
 
 /// The guarded entry that means a name at the top of a directory; `all` counts what only instructs.
@@ -66,6 +69,14 @@ impl ProjectReadOnly {
         last.split_once('*').is_some_and(|(front, back)| {
             name.len() >= front.len() + back.len() && name.starts_with(front) && name.ends_with(back)
         })
+    }
+
+    /// Whether package managers write to a directory of this name in it.
+    #[must_use]
+    pub fn holds_packages(&self, name: &str) -> bool {
+        self.packages
+            .iter()
+            .any(|kind| if kind.ends_with('-') { name.starts_with(kind) } else { name == *kind })
     }
 
     #[must_use]
@@ -464,12 +475,16 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
         &[".local/share/direnv", ".config/direnv"],
         "runs in every shell that enters the directory",
     ),
-    runs_in(
-        ".direnv",
-        Kind::Dir,
-        &[".local/share/direnv", ".config/direnv"],
-        "programs and settings for every shell that enters the directory",
-    ),
+    // `layout python`, `go`, `ruby` and `perl` of direnv-stdlib(1).
+    ProjectReadOnly {
+        packages: &["python-", "go", "ruby", "perl5"],
+        ..runs_in(
+            ".direnv",
+            Kind::Dir,
+            &[".local/share/direnv", ".config/direnv"],
+            "programs and settings for every shell that enters the directory",
+        )
+    },
     runs(".rvmrc", Kind::File, "runs in every shell that enters the directory"),
     runs(".autoenv.zsh", Kind::File, "runs in every shell that enters the directory"),
     runs(".autoenv", Kind::File, "runs in every shell that enters the directory"),
@@ -498,7 +513,11 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".sqliterc", Kind::File, "runs in the database client"),
     runs(".psqlrc", Kind::File, "runs in the database client"),
     runs(".ripgreprc", Kind::File, "names programs that ripgrep runs"),
-    instructs(".gitmodules", Kind::File, "names repositories that git fetches"),
+    // Everybody has git.
+    ProjectReadOnly {
+        signs: &["."],
+        ..instructs(".gitmodules", Kind::File, "names repositories that git fetches")
+    },
     instructs(".gitattributes", Kind::File, "says which filters of the configuration git runs"),
     instructs(".bsp", Kind::Dir, "names the build server that the editor starts"),
     instructs("CLAUDE.md", Kind::File, "instructions for agents"),
@@ -542,6 +561,15 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     instructs("devbox.json", Kind::File, "names programs of a shell that somebody starts"),
     instructs("flake.nix", Kind::File, "names programs of a shell that somebody starts"),
     instructs("shell.nix", Kind::File, "names programs of a shell that somebody starts"),
+    instructs(".pylintrc", Kind::File, "names code that the checker of the editor runs"),
+    instructs("pylintrc", Kind::File, "names code that the checker of the editor runs"),
+    instructs(".rubocop.yml", Kind::File, "names code that the checker of the editor loads"),
+    instructs(".yardopts", Kind::File, "names code that the language server loads"),
+    instructs(".rspec", Kind::File, "names code that the test runner loads"),
+    instructs(".mvn", Kind::Dir, "names extensions that Maven loads"),
+    instructs(".jvmopts", Kind::File, "options of every sbt"),
+    instructs(".sbtopts", Kind::File, "options of every sbt"),
+    instructs("startup.m", Kind::File, "runs in every MATLAB session"),
     instructs(".pre-commit-config.yaml", Kind::File, "names programs that a hook runs"),
     instructs("lefthook.yml", Kind::File, "names programs that a hook runs"),
     instructs(".lefthook.yml", Kind::File, "names programs that a hook runs"),

@@ -3,6 +3,8 @@
 //! Read as `git-config(1)` describes the format. Where git would stop with an error, reading goes on: whatever might be
 //! meant is better guarded than overlooked.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::str::Chars;
 
 /// Paths as they are written, with quotes and escapes taken off.
@@ -14,8 +16,9 @@ pub struct GitConfig {
     pub includes: Vec<String>,
     /// `core.worktree`.
     pub worktrees: Vec<String>,
-    /// `core.fsmonitor` where it is a program, which git starts for the plainest question.
-    pub monitors: Vec<String>,
+    /// Programs that git starts by itself: `core.fsmonitor` for the plainest question, filters and drivers where attributes name
+    /// them, helpers.
+    pub programs: Vec<String>,
     /// Values of everything else that may be a command.
     pub commands: Vec<String>,
 }
@@ -41,19 +44,33 @@ pub fn parse(text: &str) -> GitConfig {
 }
 
 impl GitConfig {
+    /// Paths of hooks and programs that count from the working tree of each repository.
+    #[must_use]
+    pub fn relative(&self) -> BTreeSet<PathBuf> {
+        let programs = self.programs.iter().filter_map(|command| program_of(command));
+        let named = self.hooks.iter().map(String::as_str).chain(programs);
+        named.filter(|path| !path.starts_with(['/', '~'])).map(PathBuf::from).collect()
+    }
+
     /// What one variable says.
     pub fn add(&mut self, entry: Entry) {
         let places = match (entry.section.as_str(), entry.key.as_str()) {
             ("core", "hookspath") | ("init", "templatedir") => &mut self.hooks,
             ("core", "worktree") => &mut self.worktrees,
             ("core", "fsmonitor") if entry.is_bool() => return,
-            ("core", "fsmonitor") => &mut self.monitors,
             ("include" | "includeif", "path") => &mut self.includes,
             _ if entry.is_harmless() => return,
+            _ if entry.names_program() => &mut self.programs,
             _ => &mut self.commands,
         };
         places.extend(entry.value.filter(|value| !value.is_empty()));
     }
+}
+
+/// The file that a command names. Without a slash, it is looked up in PATH.
+#[must_use]
+pub fn program_of(command: &str) -> Option<&str> {
+    command.trim_start_matches('!').split_whitespace().next().filter(|program| program.contains('/'))
 }
 
 /// As git's own commands name it.
@@ -130,6 +147,23 @@ impl Entry {
                 "repositoryformatversion" => is_plain(),
                 _ => false,
             },
+            _ => false,
+        }
+    }
+
+    /// Whether its value is a command, from git-config(1) and gitattributes(5).
+    fn names_program(&self) -> bool {
+        match (self.section.as_str(), self.key.as_str()) {
+            ("core", "fsmonitor" | "sshcommand" | "gitproxy" | "editor" | "pager" | "askpass")
+            | ("filter", "clean" | "smudge" | "process")
+            | ("diff", "command" | "textconv" | "external")
+            | ("merge", "driver")
+            | ("sequence", "editor")
+            | ("interactive", "difffilter")
+            | ("credential", "helper")
+            | ("gpg", "program" | "defaultkeycommand")
+            | ("lfs", "clean" | "smudge" | "path") => true,
+            ("alias", _) => self.value.as_deref().is_some_and(|value| value.starts_with('!')),
             _ => false,
         }
     }
@@ -431,6 +465,13 @@ mod tests {
         ] {
             assert!(!entries(text).iter().any(Entry::is_harmless), "{text}");
         }
+    }
+
+    #[test]
+    fn hooks_and_programs_that_count_from_each_working_tree() {
+        let text = "[core]\nhooksPath = .hooks\nfsmonitor = ./tools/monitor --x\nexcludesFile = a/b\n[filter \"f\"]\nclean =                     tools/clean %f\nsmudge = cat\n[alias]\nx = !tools/x\ny = log a/b\n[diff]\nexternal = /usr/bin/d\n                    [init]\ntemplateDir = ~/t\n";
+        let expected = [".hooks", "./tools/monitor", "tools/clean", "tools/x"].map(PathBuf::from);
+        assert_eq!(parse(text).relative(), BTreeSet::from(expected));
     }
 
     #[test]

@@ -39,10 +39,16 @@ pub struct Layout {
     pub guards: Vec<Mount>,
     /// Everything that git would take for a repository in writable directories.
     pub repositories: Vec<PathBuf>,
+    /// Hooks and programs that the user's git looks for in each of them, from its working tree.
+    pub in_repositories: BTreeSet<PathBuf>,
     /// Writable directories at whose top files may lie that instruct or configure.
     pub instructed: Vec<PathBuf>,
     /// Those of them that somebody works in: what appears there and would run by itself is set aside.
     pub worked_in: Vec<PathBuf>,
+    /// Directories in which nothing new may appear.
+    pub closed: Vec<PathBuf>,
+    /// Directories of programs that a shell finds by itself: what appears there and has the name of another command is set aside.
+    pub commands: Vec<PathBuf>,
 }
 
 /// What takes the place of something that must not come into being.
@@ -105,6 +111,8 @@ struct Builder<'a> {
     granted: BTreeMap<PathBuf, Access>,
     /// Directories and links that were followed already.
     followed: BTreeSet<PathBuf>,
+    /// Repositories that may be moved with the directory around them.
+    movable: HashSet<PathBuf>,
     /// What [`Layout::placeholders`] holds, to be asked for each of thousands of repositories.
     stood_in: HashSet<(PathBuf, StandIn)>,
 }
@@ -133,13 +141,17 @@ impl<'a> Builder<'a> {
                 unsearched: Vec::new(),
                 guards: Vec::new(),
                 repositories: Vec::new(),
+                in_repositories: BTreeSet::new(),
                 instructed: Vec::new(),
                 worked_in: Vec::new(),
+                closed: Vec::new(),
+                commands: Vec::new(),
             },
             roots: RefCell::default(),
             links: RefCell::default(),
             granted: BTreeMap::new(),
             followed: BTreeSet::new(),
+            movable: HashSet::new(),
             stood_in: HashSet::new(),
         }
     }

@@ -169,6 +169,8 @@ pub struct PathRules {
     /// the run and was set aside.
     pub with_stand_in: BTreeSet<PathBuf>,
     pub git: GitEverywhere,
+    /// Files that the user's own configurations name.
+    pub named: Vec<PathBuf>,
     /// Unix sockets may be made in directories of the host too, where another sandbox may connect to them.
     pub shared_sockets: bool,
     /// Size of each private writable area, in bytes.

@@ -2,10 +2,11 @@
 //! git of the host obeys anything that was written inside.
 //!
 //! A repository is known by the directory itself, and not by its name: whoever takes one away, or renames another directory to
-//! its name, has made a new one. Neither does a time say anything: a rename keeps it.
+//! its name, has made a new one, and one that was moved is the same, with its guards, which move with it. Neither does a time say
+//! anything: a rename keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,13 +15,14 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::fresh;
+use super::thread::is_guard;
 use crate::policy::builtin_paths;
 use crate::sandbox::host::RealHost;
 use crate::sandbox::layout::Layout;
 use crate::sandbox::spec::PathRules;
 
 /// What tells one directory from another one at the same path, even if it has got the same inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Identity {
     device: u64,
     inode: u64,
@@ -31,13 +33,24 @@ struct Identity {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Baseline {
-    repositories: BTreeMap<PathBuf, Identity>,
+    /// And where they were.
+    repositories: BTreeMap<Identity, PathBuf>,
     /// What a sandbox could not be given, and does not see.
     refused: BTreeSet<PathBuf>,
     /// Directories at whose top nothing that runs by itself may appear.
     worked_in: Vec<PathBuf>,
+    /// Those in which nothing at all may.
+    closed: Vec<PathBuf>,
+    /// Those in which nothing may that has the name of a command.
+    commands: Vec<PathBuf>,
+    /// Where commands are: PATH, without what a sandbox may write.
+    path: Vec<PathBuf>,
     /// Nor what instructs or configures.
     guards_all: bool,
+    /// Hooks and programs that the user's git looks for in every repository.
+    in_repositories: BTreeSet<PathBuf>,
+    /// What was guarded from the start.
+    guarded: BTreeSet<PathBuf>,
     /// What runs by itself there and is guarded where it stands, or may be made by the policy.
     present: BTreeSet<PathBuf>,
 }
@@ -50,7 +63,17 @@ struct Stored {
     #[serde(default)]
     worked_in: Vec<Vec<u8>>,
     #[serde(default)]
+    closed: Vec<Vec<u8>>,
+    #[serde(default)]
+    commands: Vec<Vec<u8>>,
+    #[serde(default)]
+    path: Vec<Vec<u8>>,
+    #[serde(default)]
     guards_all: bool,
+    #[serde(default)]
+    in_repositories: Vec<Vec<u8>>,
+    #[serde(default)]
+    guarded: Vec<Vec<u8>>,
     #[serde(default)]
     present: Vec<Vec<u8>>,
 }
@@ -59,10 +82,15 @@ impl From<Baseline> for Stored {
     fn from(baseline: Baseline) -> Self {
         let bytes = |path: PathBuf| path.into_os_string().into_vec();
         Self {
-            repositories: baseline.repositories.into_iter().map(|(path, one)| (bytes(path), one)).collect(),
+            repositories: baseline.repositories.into_iter().map(|(one, path)| (bytes(path), one)).collect(),
             refused: baseline.refused.into_iter().map(bytes).collect(),
             worked_in: baseline.worked_in.into_iter().map(bytes).collect(),
+            closed: baseline.closed.into_iter().map(bytes).collect(),
+            commands: baseline.commands.into_iter().map(bytes).collect(),
+            path: baseline.path.into_iter().map(bytes).collect(),
             guards_all: baseline.guards_all,
+            in_repositories: baseline.in_repositories.into_iter().map(bytes).collect(),
+            guarded: baseline.guarded.into_iter().map(bytes).collect(),
             present: baseline.present.into_iter().map(bytes).collect(),
         }
     }
@@ -72,10 +100,15 @@ impl From<Stored> for Baseline {
     fn from(stored: Stored) -> Self {
         let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
         Self {
-            repositories: stored.repositories.into_iter().map(|(bytes, one)| (path(bytes), one)).collect(),
+            repositories: stored.repositories.into_iter().map(|(bytes, one)| (one, path(bytes))).collect(),
             refused: stored.refused.into_iter().map(path).collect(),
             worked_in: stored.worked_in.into_iter().map(path).collect(),
+            closed: stored.closed.into_iter().map(path).collect(),
+            commands: stored.commands.into_iter().map(path).collect(),
+            path: stored.path.into_iter().map(path).collect(),
             guards_all: stored.guards_all,
+            in_repositories: stored.in_repositories.into_iter().map(path).collect(),
+            guarded: stored.guarded.into_iter().map(path).collect(),
             present: stored.present.into_iter().map(path).collect(),
         }
     }
@@ -84,12 +117,27 @@ impl From<Stored> for Baseline {
 impl Baseline {
     /// To be taken before the program runs.
     #[must_use]
-    pub fn of(layout: &Layout, rules: &PathRules, host: &RealHost) -> Self {
-        let mut found =
-            Self { worked_in: layout.worked_in.clone(), guards_all: rules.guard_all, ..Self::default() };
+    pub fn of(layout: &Layout, rules: &PathRules, host: &RealHost, path: &str) -> Self {
+        let path = path.split(':').map(PathBuf::from).filter(|directory| directory.is_absolute());
+        let is_written =
+            |directory: &PathBuf| layout.instructed.iter().any(|root| directory.starts_with(root));
+        let (written, path): (Vec<PathBuf>, Vec<PathBuf>) = path.partition(is_written);
+        let mut found = Self {
+            worked_in: layout.worked_in.clone(),
+            closed: layout.closed.clone(),
+            commands: layout.commands.iter().cloned().chain(written).collect(),
+            path,
+            guards_all: rules.guard_all,
+            ..Self::default()
+        };
         // Stand-ins are made by now.
         found.present = found.arrivals();
         found.present.extend(rules.unmasked.iter().cloned());
+        if !layout.in_repositories.is_empty() {
+            found.in_repositories.clone_from(&layout.in_repositories);
+            let read_only = layout.guards.iter().filter(|mount| is_guard(mount));
+            found.guarded = read_only.map(|mount| mount.target.clone()).collect();
+        }
         found.refused.extend(layout.refused.iter().map(|(path, _)| path.clone()));
         for entry in &layout.repositories {
             found.add(entry);
@@ -100,28 +148,43 @@ impl Baseline {
         found
     }
 
-    /// Directories at whose top nothing that runs by itself may appear.
-    pub(super) fn worked_in(&self) -> &[PathBuf] {
-        &self.worked_in
+    /// Directories in which something may appear that is set aside.
+    pub(super) fn watched(&self) -> impl Iterator<Item = &Path> {
+        self.worked_in.iter().chain(&self.closed).chain(&self.commands).map(PathBuf::as_path)
     }
 
     /// Whether a path means something that runs by itself and was not there before.
     pub(super) fn is_arrival(&self, path: &Path) -> bool {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| builtin_paths::guarded(name, self.guards_all).is_some())
-            && path.parent().is_some_and(|above| self.worked_in.iter().any(|directory| directory == above))
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        let is_in = |directories: &[PathBuf]| directories.iter().any(|directory| directory == above);
+        let is_guarded = |name: &OsStr| {
+            name.to_str().is_some_and(|name| builtin_paths::guarded(name, self.guards_all).is_some())
+        };
+        let is_command = |name: &OsStr| self.path.iter().any(|directory| directory.join(name).exists());
+        (is_in(&self.worked_in) && is_guarded(name)
+            || is_in(&self.closed)
+            || is_in(&self.commands) && is_command(name))
             && !self.present.contains(path)
     }
 
     /// What stands there now that was not there before.
     pub(super) fn arrivals(&self) -> BTreeSet<PathBuf> {
-        let entries = self.worked_in.iter().filter_map(|directory| std::fs::read_dir(directory).ok());
+        let entries = self.watched().filter_map(|directory| std::fs::read_dir(directory).ok());
         entries.flatten().flatten().map(|entry| entry.path()).filter(|path| self.is_arrival(path)).collect()
+    }
+
+    pub(super) fn in_repositories(&self) -> impl Iterator<Item = &Path> {
+        self.in_repositories.iter().map(PathBuf::as_path)
+    }
+
+    /// Whether nobody inside could change what lies at a path, from the start.
+    pub(super) fn is_guarded(&self, path: &Path) -> bool {
+        path.ancestors().any(|above| self.guarded.contains(above))
     }
 
     pub(super) fn add(&mut self, path: &Path) {
         if let Some(identity) = identity(path) {
-            self.repositories.insert(path.to_owned(), identity);
+            self.repositories.insert(identity, path.to_owned());
         }
     }
 
@@ -133,10 +196,8 @@ impl Baseline {
     /// Whether what lies at a path now was there before.
     #[must_use]
     pub fn holds(&self, path: &Path) -> bool {
-        if self.refused.contains(path) {
-            return true;
-        }
-        self.repositories.get(path).is_some_and(|before| identity(path).as_ref() == Some(before))
+        self.refused.contains(path)
+            || identity(path).is_some_and(|found| self.repositories.contains_key(&found))
     }
 }
 
@@ -167,7 +228,8 @@ mod tests {
         assert!(!baseline.holds(&place.path().join("missing")));
         // Made before, and renamed: the time of its birth says nothing.
         fs::create_dir(&other).unwrap();
-        fs::remove_dir(&git).unwrap();
+        fs::rename(&git, place.path().join("moved")).unwrap();
+        assert!(baseline.holds(&place.path().join("moved")));
         fs::rename(&other, &git).unwrap();
         assert!(!baseline.holds(&git));
     }

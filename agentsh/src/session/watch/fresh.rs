@@ -6,12 +6,54 @@ use std::path::{Path, PathBuf};
 
 use super::baseline::Baseline;
 use super::deep;
+use super::newcomers::is_repository_name;
 use crate::policy::builtin_paths;
 use crate::sandbox::git_config::{Entry, entries};
 pub use crate::sandbox::host::is_bare;
 use crate::sandbox::host::{Host, RealHost, plain};
 use agentsh_host::copies::{Copy, write_anew};
 use agentsh_host::undo::Aside;
+
+/// Where repositories are looked for, and what was there before.
+#[derive(Clone, Copy)]
+pub struct Search<'a> {
+    /// What may be written; a working tree must lie in one of them.
+    pub roots: &'a [PathBuf],
+    pub baseline: &'a Baseline,
+    pub host: &'a RealHost,
+}
+
+impl Search<'_> {
+    /// Whether something was not there before the run and is none of somebody else's, and lies where the sandbox may write.
+    fn is_new(&self, path: &Path) -> bool {
+        !self.baseline.holds(path) && is_in_one_of(path, self.roots)
+    }
+
+    /// What the user's git would take from the working tree of a new repository: hooks and programs that his own configuration
+    /// names for every one.
+    fn in_working_tree(&self, entry: &Path) -> Vec<(PathBuf, Copy)> {
+        let above = entry.parent().filter(|_| is_repository_name(entry));
+        let bases = [Some(entry), above].into_iter().flatten();
+        let places =
+            bases.flat_map(|base| self.baseline.in_repositories().map(|named| plain(&base.join(named))));
+        let places: BTreeSet<PathBuf> = places.collect();
+        let is_new = |path: &PathBuf| {
+            !entry.starts_with(path) && !self.baseline.is_guarded(path) && is_in_one_of(path, self.roots)
+        };
+        let found = places.into_iter().filter(is_new).map(|path| (path.clone(), Copy::of_own(&path)));
+        found.filter(|(_, copy)| !copy.is_nothing()).collect()
+    }
+}
+
+/// Whether a path lies in one of these directories. Whoever put a link on the way would lead us elsewhere.
+pub fn is_in_one_of(path: &Path, roots: &[PathBuf]) -> bool {
+    roots.iter().any(|root| path.starts_with(root) && !is_behind_link(path, root))
+}
+
+/// Whether a link stands between a directory of the host and something below it.
+fn is_behind_link(path: &Path, root: &Path) -> bool {
+    path.ancestors().take_while(|above| *above != root && above.starts_with(root)).any(Path::is_symlink)
+}
 
 /// Every directory in which git keeps a repository, below these ones, and directories that could not be looked through.
 #[must_use]
@@ -36,21 +78,17 @@ pub fn repositories(directories: &[PathBuf], host: &RealHost) -> (BTreeSet<PathB
 
 /// The last look, when nothing runs inside any more: every repository that was not there before, with what was set aside in it.
 #[must_use]
-pub fn disarm_all(
-    directories: &[PathBuf],
-    baseline: &Baseline,
-    aside: &Aside,
-    is_ours: &dyn Fn(&Path) -> bool,
-) -> Vec<(PathBuf, Vec<String>)> {
+pub fn disarm_all(roots: &[PathBuf], baseline: &Baseline, aside: &Aside) -> Vec<(PathBuf, Vec<String>)> {
     let host = RealHost::unlimited();
-    let (repositories, mut closed) = repositories(directories, &host);
+    let search = Search { roots, baseline, host: &host };
+    let (repositories, mut closed) = repositories(roots, &host);
     let is_new =
         |entry: &PathBuf| !baseline.holds(entry) && (entry.is_symlink() || holds_something(entry, &host));
     let mut found: Vec<_> = repositories
         .into_iter()
         .filter(is_new)
         .map(|entry| {
-            let done = disarm(&entry, directories, aside, &host, is_ours);
+            let done = disarm(&entry, search, aside);
             (entry, done)
         })
         .collect();
@@ -90,7 +128,6 @@ pub fn directories_of(entry: &Path, host: &RealHost) -> BTreeSet<PathBuf> {
 /// What a configuration says: what is harmless, and the rest. None where it is not a plain text.
 type Parted = Option<(Vec<Entry>, Vec<Entry>)>;
 
-/// `roots`: what may be written; a working tree must lie in one of them.
 fn configurations(directory: &Path, roots: &[PathBuf]) -> Vec<(PathBuf, Copy, Parted)> {
     let paths = ["config", "config.worktree"].map(|name| directory.join(name));
     let is_harmless = |entry: &Entry| match entry.worktree() {
@@ -133,36 +170,30 @@ fn of_other_system(entry: &Path) -> Vec<(PathBuf, Copy)> {
 
 /// Whether something in a new repository would run by itself.
 #[must_use]
-pub fn is_armed(entry: &Path, roots: &[PathBuf], host: &RealHost, is_ours: &dyn Fn(&Path) -> bool) -> bool {
-    if entry.is_symlink() || !of_other_system(entry).is_empty() {
+pub fn is_armed(entry: &Path, search: Search<'_>) -> bool {
+    if entry.is_symlink() || !of_other_system(entry).is_empty() || !search.in_working_tree(entry).is_empty() {
         return true;
     }
-    directories_of(entry, host).iter().filter(|directory| is_ours(directory)).any(|directory| {
+    directories_of(entry, search.host).iter().filter(|directory| search.is_new(directory)).any(|directory| {
         let says_more =
             |parted: Option<(Vec<Entry>, Vec<Entry>)>| parted.is_none_or(|(_, others)| !others.is_empty());
-        configurations(directory, roots).into_iter().any(|(_, _, parted)| says_more(parted))
+        configurations(directory, search.roots).into_iter().any(|(_, _, parted)| says_more(parted))
             || !Copy::of_own(&directory.join("hooks")).is_nothing()
     })
 }
 
 /// Sets aside what would run by itself in a new repository, in the directories of it that are ours. Gives what that was,
 /// for a message.
-pub fn disarm(
-    entry: &Path,
-    roots: &[PathBuf],
-    aside: &Aside,
-    host: &RealHost,
-    is_ours: &dyn Fn(&Path) -> bool,
-) -> Vec<String> {
+pub fn disarm(entry: &Path, search: Search<'_>, aside: &Aside) -> Vec<String> {
     let mut done = Vec::new();
     if entry.is_symlink() {
         move_away(entry, &Copy::of_own(entry), aside, &mut done);
     }
-    for (path, copy) in of_other_system(entry) {
+    for (path, copy) in of_other_system(entry).into_iter().chain(search.in_working_tree(entry)) {
         move_away(&path, &copy, aside, &mut done);
     }
-    for directory in directories_of(entry, host).iter().filter(|directory| is_ours(directory)) {
-        for (path, copy, parted) in configurations(directory, roots) {
+    for directory in directories_of(entry, search.host).iter().filter(|directory| search.is_new(directory)) {
+        for (path, copy, parted) in configurations(directory, search.roots) {
             let Some((harmless, others)) = parted else {
                 move_away(&path, &copy, aside, &mut done);
                 continue;

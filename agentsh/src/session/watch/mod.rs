@@ -61,12 +61,13 @@ impl Before {
     /// To be called before the program runs: it may change what instructs at once.
     #[must_use]
     pub fn new(facts: &Facts, spec: &SandboxSpec, layout: &Layout) -> Self {
+        let path = facts.context.env.get("PATH");
         Self {
             rules: spec.paths.clone(),
             identity: spec.process.identity,
             guards: layout.guards.clone(),
             executable: layout.executable.clone(),
-            baseline: Baseline::of(layout, &spec.paths, &facts.context.host),
+            baseline: Baseline::of(layout, &spec.paths, &facts.context.host, path.map_or("", String::as_str)),
             copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
             directories: layout.instructed.clone(),
             instructions: changed::instructions(&layout.instructed, &facts.context.host),
@@ -145,6 +146,7 @@ impl Guards {
                 seen: BTreeMap::new(),
                 names: None,
                 newcomers: newcomers::NewRepositoryWatcher::default(),
+                is_moved: false,
                 arrivals: std::collections::BTreeSet::new(),
                 look_again: None,
             };

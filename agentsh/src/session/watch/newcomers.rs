@@ -83,12 +83,7 @@ impl NewRepositoryWatcher {
     }
 
     /// Whether they have to be guarded now: one holds what would run by itself, or all are finished.
-    pub fn must_be_guarded(
-        &mut self,
-        roots: &[PathBuf],
-        host: &RealHost,
-        is_ours: &dyn Fn(&Path) -> bool,
-    ) -> bool {
+    pub fn must_be_guarded(&mut self, search: fresh::Search<'_>) -> bool {
         let is_due = self.due.is_some_and(|due| due <= Instant::now());
         if !self.is_stirred && !is_due {
             return false;
@@ -102,7 +97,7 @@ impl NewRepositoryWatcher {
             return false;
         }
         // An ordinary directory may have a `refs`, and `hooks` beside it: nothing runs those.
-        let is_armed = |entry: &PathBuf| is_repository(entry) && fresh::is_armed(entry, roots, host, is_ours);
+        let is_armed = |entry: &PathBuf| is_repository(entry) && fresh::is_armed(entry, search);
         if self.since.len() > MAX_WAITING || self.since.keys().any(is_armed) {
             return true;
         }

@@ -5,7 +5,7 @@ mod guarding;
 mod hearing;
 
 pub use guarding::arrived;
-pub(super) use guarding::copies;
+pub(super) use guarding::{copies, is_guard};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,6 +73,8 @@ pub(super) struct Watch {
     pub seen: BTreeMap<PathBuf, Vec<NameChange>>,
     pub names: Option<Names>,
     pub newcomers: NewRepositoryWatcher,
+    /// A repository of before the run lies elsewhere now.
+    pub is_moved: bool,
     /// What runs by itself and has just been made.
     pub arrivals: BTreeSet<PathBuf>,
     /// When repositories are looked for, where not every name is told.
@@ -138,15 +140,13 @@ impl Watch {
         self.names.as_ref().is_none_or(|names| names.is_incomplete)
     }
 
-    /// Whether a directory was not there before the run and is none of somebody else's, and lies where the sandbox may write.
-    fn is_new(&self, directory: &Path) -> bool {
-        !self.baseline.holds(directory) && is_in_one_of(directory, &self.directories)
+    fn search(&self) -> fresh::Search<'_> {
+        fresh::Search { roots: &self.directories, baseline: &self.baseline, host: &self.host }
     }
 
     fn must_guard_newcomers(&mut self) -> bool {
         let mut newcomers = std::mem::take(&mut self.newcomers);
-        let must =
-            newcomers.must_be_guarded(&self.directories, &self.host, &|directory| self.is_new(directory));
+        let must = newcomers.must_be_guarded(self.search());
         self.newcomers = newcomers;
         must
     }
@@ -166,9 +166,7 @@ impl Watch {
     /// While nothing runs: what would run by itself is taken out before the rest is guarded.
     fn disarm_newcomers(&mut self) {
         for entry in self.newcomers.take() {
-            let done = fresh::disarm(&entry, &self.directories, &self.aside, &self.host, &|directory| {
-                self.is_new(directory)
-            });
+            let done = fresh::disarm(&entry, self.search(), &self.aside);
             if !done.is_empty() {
                 self.say(&entry, GuardChange::NewRepository, set_aside(&entry, &done));
             }
@@ -208,20 +206,10 @@ impl Watch {
     }
 }
 
-/// Whether a path lies in one of these directories. Whoever put a link on the way would lead us elsewhere.
-pub(super) fn is_in_one_of(path: &Path, roots: &[PathBuf]) -> bool {
-    roots.iter().any(|root| path.starts_with(root) && !is_behind_link(path, root))
-}
-
 pub(super) fn set_aside(entry: &Path, done: &[String]) -> String {
     format!(
         "new repository: {}; what would have run by itself was set aside (`agentsh undo FILE` gives it back): {}",
         entry.display(),
         done.join("; ")
     )
-}
-
-/// Whether a link stands between a directory of the host and something below it.
-fn is_behind_link(path: &Path, root: &Path) -> bool {
-    path.ancestors().take_while(|above| *above != root && above.starts_with(root)).any(Path::is_symlink)
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::baseline::Baseline;
 use super::fresh;
-use super::thread::{arrived, is_in_one_of, set_aside};
+use super::thread::{arrived, set_aside};
 use crate::sandbox::placeholders;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::Aside;
@@ -104,7 +104,6 @@ fn last_look(state: &Path, left: &UnfinishedWatch) -> Vec<String> {
     let aside = Aside::new(state, &left.session);
     let directories: Vec<PathBuf> =
         left.directories.iter().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))).collect();
-    let is_ours = |directory: &Path| !left.baseline.holds(directory) && is_in_one_of(directory, &directories);
     let mut said = Vec::new();
     for path in left.baseline.arrivals() {
         let copy = Copy::of_own(&path);
@@ -118,7 +117,7 @@ fn last_look(state: &Path, left: &UnfinishedWatch) -> Vec<String> {
             said.push(format!("a session that was killed left this: {text}"));
         }
     }
-    let found = fresh::disarm_all(&directories, &left.baseline, &aside, &is_ours);
+    let found = fresh::disarm_all(&directories, &left.baseline, &aside);
     for (entry, done) in found.iter().filter(|(_, done)| !done.is_empty()) {
         said.push(format!("a session that was killed left this: {}", set_aside(entry, done)));
     }

@@ -7,7 +7,9 @@ mod text;
 mod tree;
 mod write;
 
-pub use read::{JsonError, JsonErrorKind, MAX_DEPTH, MAX_VALUES, read, read_to_depth};
+pub use read::{
+    JsonError, JsonErrorKind, MAX_DEPTH, MAX_FILE_VALUES, MAX_VALUES, read, read_file, read_to_depth,
+};
 pub use text::{folds_to, has_lone_surrogate, unescape};
 pub use tree::Json;
 pub use write::{spell, write_text};

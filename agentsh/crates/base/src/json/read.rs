@@ -10,8 +10,10 @@ use super::tree::Json;
 
 /// Arrays and objects may be nested this deep.
 pub const MAX_DEPTH: usize = 128;
-/// Values in one text: bounds the tree's memory to about 100 MiB for the most hostile line.
-pub const MAX_VALUES: usize = 1 << 21;
+/// Values in one message. A tree takes 48 bytes for each, and what judges it several times that: 60 MiB for the most hostile line.
+pub const MAX_VALUES: usize = 1 << 18;
+/// Values in one file of the user's, which is read alone.
+pub const MAX_FILE_VALUES: usize = 1 << 21;
 /// Up to this many members, comparing each with each is faster than hashing.
 const PAIRWISE_MEMBERS: usize = 12;
 
@@ -26,7 +28,7 @@ pub enum JsonErrorKind {
 
 /// Why a text is not JSON that may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} at byte {offset}", .kind.code())]
+#[error("{}{} at byte {offset}", .kind.code(), .kind.limit())]
 pub struct JsonError {
     pub kind: JsonErrorKind,
     /// Bytes from the start of the text.
@@ -45,6 +47,15 @@ impl JsonErrorKind {
             Self::TooManyValues => "too-many-values",
         }
     }
+
+    /// In words, where a number is known.
+    fn limit(self) -> String {
+        match self {
+            Self::TooDeep => format!(" (more than {MAX_DEPTH} levels)"),
+            Self::TooManyValues => format!(" (more than {MAX_VALUES} values)"),
+            _ => String::new(),
+        }
+    }
 }
 
 /// Reads one JSON value and nothing else.
@@ -61,9 +72,21 @@ pub fn read(bytes: &[u8]) -> Result<Json<'_>, JsonError> {
 /// # Errors
 /// As [`read`].
 pub fn read_to_depth(bytes: &[u8], deepest: usize) -> Result<Json<'_>, JsonError> {
+    read_within(bytes, deepest, MAX_VALUES)
+}
+
+/// As [`read`], for a file: up to [`MAX_FILE_VALUES`] values.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_file(bytes: &[u8]) -> Result<Json<'_>, JsonError> {
+    read_within(bytes, MAX_DEPTH, MAX_FILE_VALUES)
+}
+
+fn read_within(bytes: &[u8], deepest: usize, most: usize) -> Result<Json<'_>, JsonError> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| JsonError { kind: JsonErrorKind::InvalidUtf8, offset: error.valid_up_to() })?;
-    let mut reader = Reader { text, bytes, at: 0, depth: 0, deepest, values: 0 };
+    let mut reader = Reader { text, bytes, at: 0, depth: 0, deepest, values: 0, most };
     reader.white_space();
     let value = reader.value()?;
     reader.white_space();
@@ -77,12 +100,13 @@ struct Reader<'a> {
     depth: usize,
     deepest: usize,
     values: usize,
+    most: usize,
 }
 
 impl<'a> Reader<'a> {
     fn value(&mut self) -> Result<Json<'a>, JsonError> {
         self.values += 1;
-        if self.values > MAX_VALUES {
+        if self.values > self.most {
             return Err(self.error(JsonErrorKind::TooManyValues));
         }
         match self.peek() {

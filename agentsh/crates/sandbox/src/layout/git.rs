@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{Builder, StandIn};
-use crate::git_config::GitConfig;
+use crate::git_config::{GitConfig, program_of};
 use crate::host::{PathKind, Repositories, plain};
 use crate::plan::{Access, Kind, NodeContent};
 use crate::policy::builtin_paths;
@@ -42,9 +42,10 @@ impl Builder<'_> {
             self.hide_closed(closed);
         }
         self.guard_from_around(directory);
+        let (said, _) = self.said_by_git(Vec::new(), directory);
+        self.layout.in_repositories.extend(said.relative());
         if self.host.look(&directory.join(".git")).is_none() {
             // It may become one, by the user's own hand.
-            let (said, _) = self.said_by_git(Vec::new(), directory);
             self.guard_said(&said, &BTreeSet::from([directory.to_owned()]), directory);
         }
         true
@@ -85,6 +86,10 @@ impl Builder<'_> {
                     self.guard_other(git, files);
                 } else if git.file_name() == Some(".git".as_ref()) {
                     self.guard_git(git, parent);
+                    // Nobody moves what is granted itself.
+                    if !self.granted.contains_key(parent) && self.is_whole(git) {
+                        self.movable.insert(git.to_owned());
+                    }
                 } else {
                     self.guard_bare(git);
                 }
@@ -117,6 +122,22 @@ impl Builder<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether nothing that git runs or reads lies elsewhere: wherever the directory around is moved, it means the same, and its
+    /// guards move with it.
+    fn is_whole(&self, git: &Path) -> bool {
+        let says_nothing = |config: GitConfig| config == GitConfig::default();
+        let is_plain = |(_, kind): (_, PathKind)| kind == PathKind::File;
+        // Stand-ins say nothing, or that everything is where it is.
+        self.host.git_config(&git.join("config")).is_some_and(says_nothing)
+            && self.host.git_config(&git.join("config.worktree")).is_none_or(says_nothing)
+            && self.host.common_directory(git).is_none_or(|common| common == git)
+            && self
+                .host
+                .modules(git)
+                .is_some_and(|found| found.directories.is_empty() && found.links.is_empty())
+            && self.host.names(&git.join("hooks")).is_none_or(|hooks| hooks.into_iter().all(is_plain))
     }
 
     /// The files of another system in which programs are named.
@@ -245,7 +266,7 @@ impl Builder<'_> {
                 continue;
             };
             said.hooks.extend(found.hooks);
-            said.monitors.extend(found.monitors);
+            said.programs.extend(found.programs);
             said.commands.extend(found.commands);
             worktrees.extend(found.worktrees.iter().map(|path| self.named_by_git(path, git)));
             let beside = config.parent().unwrap_or(git);
@@ -261,18 +282,16 @@ impl Builder<'_> {
         (said, worktrees)
     }
 
-    /// Hooks and programs, seen from where git may look for them. It starts a monitor from the working tree.
+    /// Hooks and programs, seen from where git may look for them. It starts programs from the working tree.
     fn guard_said(&mut self, said: &GitConfig, bases: &BTreeSet<PathBuf>, worktree: &Path) {
         let hooks: BTreeSet<PathBuf> = bases
             .iter()
             .flat_map(|base| said.hooks.iter().map(|path| self.named_by_git(path, base)))
             .collect();
-        let commands: Vec<String> = said.commands.iter().chain(&said.monitors).cloned().collect();
+        let commands: Vec<String> = said.commands.iter().chain(&said.programs).cloned().collect();
         self.guard_commands(&commands, bases);
-        for monitor in &said.monitors {
-            // Without a slash, it is looked up in PATH.
-            let program = monitor.split_whitespace().next().filter(|program| program.contains('/'));
-            let Some(path) = program.map(|program| self.named_by_git(program, worktree)) else { continue };
+        for program in said.programs.iter().filter_map(|command| program_of(command)) {
+            let path = self.named_by_git(program, worktree);
             if self.may_be_written(&path) && self.host.look(&path).is_none() {
                 self.stand_in(&path, StandIn::File);
             }
@@ -283,7 +302,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Programs of the project that a configuration names: monitors, filters, aliases.
+    /// Programs of the project that a configuration names: filters, aliases, helpers.
     fn guard_commands(&mut self, commands: &[String], bases: &BTreeSet<PathBuf>) {
         let is_between = |letter: char| letter.is_whitespace() || "!\"';&|()=".contains(letter);
         let words: BTreeSet<&str> = commands.iter().flat_map(|command| command.split(is_between)).collect();

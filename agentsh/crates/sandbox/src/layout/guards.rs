@@ -1,6 +1,7 @@
 //! What no grant can undo: masks over secrets, and files that run code later, read-only in every writable directory.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Builder, StandIn, is_system};
@@ -51,6 +52,11 @@ impl Builder<'_> {
                 && self.masked(grant).is_none()
             {
                 self.guard_project(grant);
+            }
+        }
+        for path in &self.rules.named {
+            if self.may_be_written(path) && self.followed.insert(path.clone()) {
+                self.read_only(path);
             }
         }
         let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
@@ -119,7 +125,9 @@ impl Builder<'_> {
                 if self.lifted(&path) {
                     continue;
                 }
-                self.read_only(&path);
+                if !self.guard_around_packages(guarded, &path) {
+                    self.read_only(&path);
+                }
                 if is_worked_in && self.is_read_by_some_program(guarded) {
                     self.stand_in(&path, stand_in_of(guarded));
                 }
@@ -131,6 +139,30 @@ impl Builder<'_> {
                 self.stand_in(path, stand_in_of(guarded));
             }
         }
+    }
+
+    /// What lies beside directories of packages: they stay writable, and nothing new comes beside them. False: there are none.
+    fn guard_around_packages(&mut self, guarded: &ProjectReadOnly, directory: &Path) -> bool {
+        let is_kind = |(name, kind): &(OsString, PathKind)| {
+            *kind == PathKind::Directory && name.to_str().is_some_and(|name| guarded.holds_packages(name))
+        };
+        if guarded.packages.is_empty() || self.link_to(&directory.join("x")).is_some() {
+            return false;
+        }
+        let names = self.host.names(directory).filter(|names| names.iter().any(is_kind));
+        let Some(names) = names else { return false };
+        self.bind(directory, Access::ReadWrite, Kind::Directory);
+        self.layout.closed.push(directory.to_owned());
+        for entry in names {
+            let path = directory.join(&entry.0);
+            if is_kind(&entry) {
+                self.bind(&path, Access::ReadWrite, Kind::Directory);
+                self.layout.commands.push(path.join("bin"));
+            } else {
+                self.read_only(&path);
+            }
+        }
+        true
     }
 
     /// Whether the user has a program that reads such a file.
@@ -364,7 +396,8 @@ impl Builder<'_> {
     }
 
     /// Directories between a writable grant and something in it that is guarded or may only be read. As mount points
-    /// they can be neither moved nor removed; otherwise whoever renames the parent makes the file anew.
+    /// they can be neither moved nor removed; otherwise whoever renames the parent makes the file anew. Git takes a new repository
+    /// for what it is, so that those above one may be moved.
     pub(super) fn held(&self, guards: &[Mount]) -> BTreeSet<PathBuf> {
         let targets: BTreeSet<&Path> = guards.iter().map(|mount| mount.target.as_path()).collect();
         let read = self.granted.iter().filter(|(_, access)| **access == Access::ReadOnly);
@@ -375,7 +408,9 @@ impl Builder<'_> {
                 .is_some_and(|(_, access)| access == Access::ReadWrite)
         };
         let mut seen = BTreeSet::new();
-        for target in targets.iter().copied().chain(read.map(|(grant, _)| grant.as_path())) {
+        let is_movable = |target: &&Path| target.ancestors().any(|above| self.movable.contains(above));
+        let fixed = targets.iter().copied().filter(|target| !is_movable(target));
+        for target in fixed.chain(read.map(|(grant, _)| grant.as_path())) {
             for above in target.ancestors().skip(1).take_while(|above| lies_in_writable(above)) {
                 // What lies above one that was seen was seen with it.
                 if !seen.insert(above) {

@@ -1,7 +1,6 @@
 //! The last look, when everything inside has ended.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use super::super::names::Names;
 use super::super::{changed, fresh};
@@ -46,13 +45,27 @@ impl Watch {
     }
 
     fn look_for_new_repositories(&mut self) {
-        let is_ours = |directory: &Path| self.is_new(directory);
-        for (entry, done) in fresh::disarm_all(&self.directories, &self.baseline, &self.aside, &is_ours) {
+        /// New repositories that are told one by one although nothing was set aside in them.
+        const MAX_TOLD: usize = 20;
+        let mut untold = 0_usize;
+        let mut told = 0;
+        for (entry, done) in fresh::disarm_all(&self.directories, &self.baseline, &self.aside) {
             let text = match done.is_empty() {
-                true => format!("new repository: {}", entry.display()),
+                true if told >= MAX_TOLD => {
+                    untold += 1;
+                    continue;
+                }
+                true => {
+                    told += 1;
+                    format!("new repository: {}", entry.display())
+                }
                 false => set_aside(&entry, &done),
             };
             self.say(&entry, GuardChange::NewRepository, text);
+        }
+        if untold > 0 {
+            let text = format!("and {untold} more new repositories, in which nothing had to be set aside");
+            self.say(&self.rules.project, GuardChange::NewRepository, text);
         }
     }
 }

@@ -263,7 +263,7 @@ pub(in super::super) fn copies<'m>(guards: impl Iterator<Item = &'m Mount>) -> B
 }
 
 /// Read-only, and of the host: not a directory that is only held in its place.
-fn is_guard(mount: &Mount) -> bool {
+pub(in super::super) fn is_guard(mount: &Mount) -> bool {
     matches!(mount.what, Made::Bind { access: Access::ReadOnly, .. })
 }
 

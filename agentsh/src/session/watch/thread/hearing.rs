@@ -14,8 +14,7 @@ const MAX_EVENTS: usize = 8;
 impl Watch {
     pub(super) fn watch_guarded(&mut self) {
         let of_guards = self.guards.iter().filter_map(|mount| mount.target.parent());
-        let worked_in = self.baseline.worked_in().iter().map(PathBuf::as_path);
-        let directories: BTreeSet<&Path> = of_guards.chain(worked_in).collect();
+        let directories: BTreeSet<&Path> = of_guards.chain(self.baseline.watched()).collect();
         if let Some(names) = &mut self.names {
             directories.into_iter().for_each(|directory| names.watch(directory, true));
         }
@@ -63,6 +62,8 @@ impl Watch {
     pub(super) fn note_repository(&mut self, entry: &Path) {
         if !self.baseline.holds(entry) {
             self.newcomers.note(entry, self.names.as_mut(), &self.host);
+        } else if !self.targets.contains(entry) {
+            self.is_moved = true;
         }
     }
 
@@ -70,7 +71,7 @@ impl Watch {
     pub(super) fn hear(&mut self) -> bool {
         let Some(names) = &mut self.names else { return false };
         let happened = names.happened();
-        let mut matters = false;
+        let mut matters = std::mem::take(&mut self.is_moved);
         for (path, what, is_directory) in happened {
             self.newcomers.hear(&path, self.names.as_mut(), &self.host);
             let is_held = self.targets.contains(&path)
@@ -103,6 +104,6 @@ impl Watch {
                 }
             }
         }
-        matters
+        matters | std::mem::take(&mut self.is_moved)
     }
 }

@@ -1,0 +1,124 @@
+//! Files that the user's own configurations name: what a shell, ssh, npm, an editor or the desktop starts or reads by itself. Where
+//! one lies in a directory that a sandbox may write, it is guarded there.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use agentsh_base::small_file;
+use agentsh_sandbox::listed_host::ListedHost;
+
+use super::Context;
+
+/// Below the home, of shells: they name many files that nobody starts.
+const OF_SHELLS: [&str; 9] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zprofile",
+    ".zshenv",
+    ".config/fish/config.fish",
+];
+/// Of other programs.
+const OF_PROGRAMS: [&str; 17] = [
+    ".ssh/config",
+    ".gnupg/gpg.conf",
+    ".gnupg/gpg-agent.conf",
+    ".npmrc",
+    ".cargo/config.toml",
+    ".config/direnv/direnvrc",
+    ".direnvrc",
+    ".tmux.conf",
+    ".config/tmux/tmux.conf",
+    ".vimrc",
+    ".config/nvim/init.lua",
+    ".config/nvim/init.vim",
+    ".emacs",
+    ".emacs.d/init.el",
+    ".gdbinit",
+    ".config/Code/User/settings.json",
+    ".config/zed/settings.json",
+];
+/// Directories of them.
+const DIRECTORIES: [&str; 2] = [".config/systemd/user", ".config/autostart"];
+/// Variables of which every file counts; of the others, programs.
+const VARIABLES: [&str; 6] = ["BASH_ENV", "ENV", "PYTHONSTARTUP", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT"];
+/// Of one configuration, and of all the files that are named.
+const MAX_BYTES: u64 = 64 << 10;
+const MAX_FILES: usize = 200;
+
+/// Each once; none that is not there.
+#[must_use]
+pub fn named(context: &Context) -> Vec<PathBuf> {
+    context.named_files.get_or_init(|| find(context)).clone()
+}
+
+fn find(context: &Context) -> Vec<PathBuf> {
+    // Most are missing: a directory is read once, and not asked for each.
+    let host = ListedHost::new(&context.host);
+    host.read(&context.home);
+    let mut found = BTreeSet::new();
+    let mut read = |path: &Path, every: bool| {
+        if !host.is_file(path) {
+            return;
+        }
+        let text = small_file::read(path, MAX_BYTES).ok().flatten().unwrap_or_default();
+        add(&mut found, context, &String::from_utf8_lossy(&text), every);
+    };
+    OF_SHELLS.iter().for_each(|path| read(&context.home.join(path), false));
+    OF_PROGRAMS.iter().for_each(|path| read(&context.home.join(path), true));
+    for directory in DIRECTORIES {
+        let directory = context.home.join(directory);
+        let entries = host.exists(&directory).then(|| std::fs::read_dir(directory)).into_iter().flatten();
+        entries.flatten().flatten().take(MAX_FILES).for_each(|entry| read(&entry.path(), true));
+    }
+    for (name, value) in context.env.iter().filter(|(name, _)| !name.ends_with("PWD")) {
+        add(&mut found, context, value, VARIABLES.contains(&name.as_str()));
+    }
+    found.into_iter().take(MAX_FILES).collect()
+}
+
+/// `every`: any file counts, and not only a program or what a shell is told to read.
+fn add(found: &mut BTreeSet<PathBuf>, context: &Context, text: &str, every: bool) {
+    let is_between = |sign: char| sign.is_whitespace() || "\"'`=,;:()[]{}<>|&".contains(sign);
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    for line in lines {
+        let mut before = "";
+        for word in line.replace("${HOME}", "~").split(is_between).filter(|word| !word.is_empty()) {
+            let is_read = every || matches!(before, "source" | ".");
+            let places = if word.contains('/') { places(context, word) } else { Vec::new() };
+            let is_named = |path: &PathBuf| {
+                let is_program = |found: &std::fs::Metadata| found.permissions().mode() & 0o111 != 0;
+                path.metadata().is_ok_and(|found| found.is_file() && (is_read || is_program(&found)))
+            };
+            found.extend(places.into_iter().filter(is_named));
+            before = if word == "source" {
+                "source"
+            } else if word == "." {
+                "."
+            } else {
+                ""
+            };
+        }
+    }
+}
+
+/// What a word means: relative ones count from the home or from the project.
+fn places(context: &Context, word: &str) -> Vec<PathBuf> {
+    let of_home = ["~/", "$HOME/", "%h/"].iter().find_map(|prefix| word.strip_prefix(prefix));
+    match of_home {
+        Some(rest) => vec![context.home.join(rest)],
+        // The machine's own files are many, and no sandbox writes them.
+        None if word.starts_with('/') => {
+            let path = PathBuf::from(word);
+            if agentsh_sandbox::layout::is_system(&path) { Vec::new() } else { vec![path] }
+        }
+        None if word.contains("//") => Vec::new(),
+        None => [&context.home, &context.project]
+            .map(|base| agentsh_sandbox::host::plain(&base.join(word)))
+            .into(),
+    }
+}
