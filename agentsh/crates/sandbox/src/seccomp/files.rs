@@ -52,47 +52,60 @@ pub struct MissingFile {
     pub writes: bool,
 }
 
-/// Where a call that renames has its two paths, and the directories from which they count; `flags`: of which a call with any
-/// does something else.
+/// Where a call that renames or links has its two paths, and the directories from which they count.
 struct Renames {
     call: Call,
     from: LooksFor,
     to: LooksFor,
+    /// Of which a call with any but `RENAME_NOREPLACE` does something else.
     flags: Option<usize>,
+    is_link: bool,
 }
 
-const fn renames(call: Call, flags: Option<usize>) -> Renames {
+const fn renames(call: Call, flags: Option<usize>, is_link: bool) -> Renames {
     let from = LooksFor { call, path: 1, directory: Some(0), flags: None };
-    Renames { call, from, to: LooksFor { path: 3, directory: Some(2), ..from }, flags }
+    Renames { call, from, to: LooksFor { path: 3, directory: Some(2), ..from }, flags, is_link }
+}
+
+const fn renames_here(call: Call, is_link: bool) -> Renames {
+    Renames { call, from: looks(call), to: LooksFor { path: 1, ..looks(call) }, flags: None, is_link }
 }
 
 const RENAMES: &[Renames] = &[
-    Renames {
-        call: calls::SYS_rename,
-        from: looks(calls::SYS_rename),
-        to: LooksFor { path: 1, ..looks(calls::SYS_rename) },
-        flags: None,
-    },
-    renames(calls::SYS_renameat, None),
-    renames(calls::SYS_renameat2, Some(4)),
+    renames_here(calls::SYS_rename, false),
+    renames(calls::SYS_renameat, None, false),
+    renames(calls::SYS_renameat2, Some(4), false),
+    renames_here(calls::SYS_link, true),
+    renames(calls::SYS_linkat, Some(4), true),
 ];
 
-/// Something that is to be put in the place of whatever has the other name.
+/// Something that is to get another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renamed {
     pub from: MissingFile,
     pub to: MissingFile,
+    /// What has that name is not replaced: the call fails.
+    pub only_new: bool,
+    /// It keeps the one that it has.
+    pub is_link: bool,
 }
 
-/// The two places of a call that renames; None for others. Within: None where it would replace nothing.
-pub(super) fn renamed(
-    number: libc::c_long,
-    arguments: &[u64; 6],
-) -> Option<Option<(&'static LooksFor, &'static LooksFor)>> {
+/// How a call gives something another name.
+pub(super) struct NewName {
+    pub from: &'static LooksFor,
+    pub to: &'static LooksFor,
+    pub only_new: bool,
+    pub is_link: bool,
+}
+
+/// None for a call that gives no names. Within: None where it does something else.
+pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Option<NewName>> {
     let call = Call::of(number)?;
-    let renames = RENAMES.iter().find(|renames| renames.call == call)?;
-    let replaces = renames.flags.is_none_or(|flags| low(arguments.get(flags).copied()) == 0);
-    Some(replaces.then_some((&renames.from, &renames.to)))
+    let Renames { from, to, flags, is_link, .. } = RENAMES.iter().find(|renames| renames.call == call)?;
+    let flags = flags.map_or(0, |flags| low(arguments.get(flags).copied()));
+    let only_new = *is_link || flags == libc::RENAME_NOREPLACE;
+    let is_plain = flags == 0 || only_new && !is_link;
+    Some(is_plain.then_some(NewName { from, to, only_new, is_link: *is_link }))
 }
 
 /// How the call of a number looks for a file; None for others.

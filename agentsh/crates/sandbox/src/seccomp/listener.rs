@@ -117,7 +117,7 @@ impl Listener {
         Some(wanted)
     }
 
-    /// What a call that renames would put in the place of a name that `matters`. None for every other call. Within: None for one
+    /// What a call that renames or links would put in the place of a name that `matters`. None for every other call. Within: None for one
     /// that is nobody's concern, and goes on. Both paths are the caller's words.
     #[must_use]
     pub fn renamed(
@@ -125,13 +125,14 @@ impl Listener {
         heard: &Refused,
         matters: impl Fn(&MissingFile) -> bool,
     ) -> Option<Option<Renamed>> {
-        let Some((from, to)) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
-        let to = wanted(heard, to);
+        let Some(name) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
+        let to = wanted(heard, name.to);
         if !matters(&to) {
             return Some(None);
         }
-        let from = wanted(heard, from);
-        Some(self.is_waiting(heard.id).then_some(Renamed { from, to }))
+        let from = wanted(heard, name.from);
+        let renamed = Renamed { from, to, only_new: name.only_new, is_link: name.is_link };
+        Some(self.is_waiting(heard.id).then_some(renamed))
     }
 
     /// Lets a call go on as if nobody had asked. Only for what [`Listener::looked_for`] or [`Listener::renamed`] gave: nothing

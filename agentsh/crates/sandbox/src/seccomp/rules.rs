@@ -106,8 +106,6 @@ pub const RULES: &[Rule] = &[
             SYS_mkdir,
             SYS_mkdirat,
             SYS_rmdir,
-            SYS_link,
-            SYS_linkat,
             SYS_unlink,
             SYS_unlinkat,
             SYS_symlink,
@@ -147,8 +145,8 @@ pub const RULES: &[Rule] = &[
         verdict: Verdict::Allow,
     },
     Rule {
-        why: "as files are changed; over a guarded name it is a question, which the session answers",
-        calls: &[SYS_rename, SYS_renameat, SYS_renameat2],
+        why: "as files are changed; over a guarded name the session decides",
+        calls: &[SYS_rename, SYS_renameat, SYS_renameat2, SYS_link, SYS_linkat],
         verdict: Verdict::Hear,
     },
     Rule {
