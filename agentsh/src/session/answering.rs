@@ -46,7 +46,9 @@ impl Answering {
             serve(&watched, async || match listener.next_refused() {
                 Ok(Some(refused)) => {
                     let left = match &told {
-                        Some((session, server)) => guarded.answer(&listener, refused, (session, server.as_ref())),
+                        Some((session, server)) => {
+                            guarded.answer(&listener, refused, (session, server.as_ref()))
+                        }
                         None => Some(refused),
                     };
                     if let Some(refused) = left {

@@ -27,5 +27,7 @@ pub fn lines(before: &str, now: &str, max_columns: usize) -> Vec<String> {
 pub fn around(before: &str, now: &str) -> String {
     let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, now);
     let text = diff.unified_diff().context_radius(2).to_string();
-    text.split_inclusive('\n').map(|line| format!("{}\n", escape::line(line.trim_end_matches('\n')))).collect()
+    text.split_inclusive('\n')
+        .map(|line| format!("{}\n", escape::line(line.trim_end_matches('\n'))))
+        .collect()
 }

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::approvals::{Approvals, FileChange};
 use super::guarded_change::{Change, NewName, Refusal};
+use super::guarded_trees::{self, Trees};
 use super::undo::Aside;
 use super::{Session, missing_files, refused_files, why};
 use crate::guard::Reason;
@@ -28,6 +29,7 @@ use crate::sandbox::layout::Layout;
 use crate::sandbox::placeholders;
 use crate::sandbox::plan::{Access, Kind, NodeContent, Source};
 use crate::sandbox::seccomp::listener::{Listener, Refused};
+use crate::sandbox::seccomp::{MissingFile, Touch};
 use crate::store::words::GuardChange;
 use crate::store::{Event, escape, redact};
 use crate::types::ServerId;
@@ -50,6 +52,7 @@ pub struct Guarded {
     files: BTreeSet<PathBuf>,
     directories: BTreeSet<PathBuf>,
     repositories: BTreeSet<PathBuf>,
+    trees: Trees,
     /// Who asks a person. None: nobody does in this sandbox.
     asks: Option<Approvals>,
     told: RefCell<BTreeSet<String>>,
@@ -92,6 +95,7 @@ impl Guarded {
             files: of_kind(Kind::File),
             directories: of_kind(Kind::Directory),
             repositories: layout.repositories.iter().cloned().collect(),
+            trees: Trees::of(layout.repositories.iter().cloned().collect()),
             asks,
             ..Self::default()
         }
@@ -106,8 +110,18 @@ impl Guarded {
         self.files.contains(path) || path.ancestors().skip(1).any(|above| self.directories.contains(above))
     }
 
-    /// Answers a call that gives a name. Gives back what is another call.
-    pub fn answer(self: &Rc<Self>, listener: &Rc<Listener>, heard: Refused, owner: Owner<'_>) -> Option<Refused> {
+    /// Answers a call that gives a name, or changes what has one. Gives back what is another call.
+    pub fn answer(
+        self: &Rc<Self>,
+        listener: &Rc<Listener>,
+        heard: Refused,
+        owner: Owner<'_>,
+    ) -> Option<Refused> {
+        if !self.is_empty()
+            && let Some(touched) = listener.touches(&heard)
+        {
+            return self.touched(listener, heard, &touched, owner);
+        }
         let Some(renamed) = listener.renamed(&heard, |to| {
             missing_files::absolute(heard.pid, to).is_some_and(|to| self.is_guarded(&to))
         }) else {
@@ -115,14 +129,15 @@ impl Guarded {
         };
         let name = renamed.and_then(|renamed| {
             let to = missing_files::absolute(heard.pid, &renamed.to).filter(|to| self.is_guarded(to))?;
-            let from = missing_files::absolute(heard.pid, &renamed.from).filter(|from| !self.is_guarded(from))?;
+            let from =
+                missing_files::absolute(heard.pid, &renamed.from).filter(|from| !self.is_guarded(from))?;
             Some(NewName { pid: heard.pid, from, to, only_new: renamed.only_new, is_link: renamed.is_link })
         });
         let Some(name) = name else {
             listener.go_on(&heard);
             return None;
         };
-        if self.unheard.take().as_ref() == Some(&name) && !name.from.exists() {
+        if self.unheard.take().as_ref() == Some(&name) && (name.is_link || !name.from.exists()) {
             let _ = listener.done(&heard, Ok(()));
             return None;
         }
@@ -140,7 +155,62 @@ impl Guarded {
         None
     }
 
-    fn refuse(&self, listener: &Listener, waiting: &[(Refused, NewName)], refusal: Refusal, owner: Owner<'_>) {
+    /// Lets a call go on that changes a file. What is guarded the mount refuses, and that is told; git is stopped before it.
+    fn touched(
+        self: &Rc<Self>,
+        listener: &Rc<Listener>,
+        heard: Refused,
+        (wanted, touch): &(MissingFile, Touch),
+        owner: Owner<'_>,
+    ) -> Option<Refused> {
+        let (session, server) = owner;
+        let path = missing_files::absolute(heard.pid, wanted).unwrap_or_default();
+        let is_guarded = self.is_guarded(&path) || self.directories.contains(&path);
+        if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
+            let text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
+            let (weak, listener) = (Rc::downgrade(self), Rc::clone(listener));
+            let (session, server) = (Rc::clone(session), server.cloned());
+            self.asking.borrow_mut().spawn_local(async move {
+                let stopped = guarded_trees::stop(heard.pid, &text, found).await;
+                listener.go_on(&heard);
+                let Some(guarded) = weak.upgrade() else { return };
+                let text = match stopped {
+                    Some(left) if left.is_empty() => format!("{text}; the working tree is as before"),
+                    Some(left) => format!("{text}; could not be put back: {}", left.join(", ")),
+                    None => format!(
+                        "refused to change {}",
+                        guarded.refusal((&session, server.as_ref()), &path, "")
+                    ),
+                };
+                guarded.tell(&session, server.as_ref(), &path, GuardChange::Refused, text);
+            });
+            return None;
+        }
+        // Where every look at a file is told, this one is too.
+        let is_looked_for = session.facts.tells_files && listener.looked_for(&heard).is_some();
+        let exists = is_guarded && path.symlink_metadata().is_ok();
+        let would_be_done = match touch {
+            Touch::Makes => !exists,
+            Touch::Changes => exists,
+            Touch::Writes => true,
+        };
+        if is_guarded && would_be_done && !is_looked_for {
+            self.refused(owner, &path, "");
+        }
+        if is_looked_for {
+            return Some(heard);
+        }
+        listener.go_on(&heard);
+        None
+    }
+
+    fn refuse(
+        &self,
+        listener: &Listener,
+        waiting: &[(Refused, NewName)],
+        refusal: Refusal,
+        owner: Owner<'_>,
+    ) {
         let error = match refusal {
             Refusal::Not => return waiting.iter().for_each(|(heard, _)| listener.go_on(heard)),
             Refusal::Failed(error) => error,
@@ -186,7 +256,9 @@ impl Guarded {
 
     /// Whether it is git's configuration, and says nothing more that runs something.
     fn runs_nothing(&self, change: &Change, name: &NewName) -> Result<(), String> {
-        let (Some(above), Some(last)) = (name.to.parent(), name.to.file_name()) else { return Err(String::new()) };
+        let (Some(above), Some(last)) = (name.to.parent(), name.to.file_name()) else {
+            return Err(String::new());
+        };
         if !self.is_git_config(above, last) {
             return Err(String::new());
         }
@@ -243,7 +315,12 @@ impl Guarded {
             return;
         }
         if self.asked.borrow().len() >= MAX_ASKED {
-            return self.refuse(listener, &[waits], Refusal::Because("too many questions wait".to_owned()), owner);
+            return self.refuse(
+                listener,
+                &[waits],
+                Refusal::Because("too many questions wait".to_owned()),
+                owner,
+            );
         }
         let answer = ask_why(owner, &path);
         let question = FileChange {
@@ -272,8 +349,9 @@ impl Guarded {
             match outcome {
                 Ok(()) => {
                     let shown = path.display();
-                    let text =
-                        format!("{shown} was changed inside, as you approved; `agentsh undo {shown}` restores it");
+                    let text = format!(
+                        "{shown} was changed inside, as you approved; `agentsh undo {shown}` restores it"
+                    );
                     guarded.tell(&session, owner.1, &path, GuardChange::Written, text);
                     guarded.done(&listener, &waiting, Ok(()));
                 }
@@ -290,7 +368,13 @@ impl Guarded {
     }
 
     fn refused(&self, owner: Owner<'_>, path: &Path, detail: &str) {
-        let (session, server) = owner;
+        let text = format!("refused to change {}", self.refusal(owner, path, detail));
+        self.tell(owner.0, owner.1, path, GuardChange::Refused, text);
+    }
+
+    /// Which file, why, by which rule, and what to do.
+    fn refusal(&self, owner: Owner<'_>, path: &Path, detail: &str) -> String {
+        let session = owner.0;
         let answer = ask_why(owner, path);
         let context = &session.facts.context;
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
@@ -298,16 +382,15 @@ impl Guarded {
         let offered = answer.change.as_ref().filter(|_| is_offered);
         let change = offered
             .map_or(String::new(), |change| format!("; to allow it: {}", session.facts.remedy(change)));
-        let text = format!(
-            "refused to change {}{detail}: {}, by {}; change it outside{change}",
-            shown(session, path),
-            answer.text,
-            answer.rule
-        );
         if let Some(change) = offered {
             session.live.wanted.add(&session.facts, change);
         }
-        self.tell(session, server, path, GuardChange::Refused, text);
+        format!(
+            "{}{detail}: {}, by {}; change it outside{change}",
+            shown(session, path),
+            answer.text,
+            answer.rule
+        )
     }
 
     /// Once. What was written is on record; what was refused is shown as well.

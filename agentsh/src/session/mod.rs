@@ -27,6 +27,7 @@ pub mod given;
 mod guarded_change;
 mod guarded_names;
 pub mod guarded_terminal;
+mod guarded_trees;
 mod head;
 mod interface;
 pub mod inventory;

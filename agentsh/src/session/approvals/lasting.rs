@@ -69,7 +69,9 @@ pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<
         return Err("a login is kept anyway and no policy rule can grant it; approve it once".to_owned());
     }
     if item.path.is_some() {
-        return Err("an answer about a file is bound to its content; approve it once or for the session".to_owned());
+        return Err(
+            "an answer about a file is bound to its content; approve it once or for the session".to_owned()
+        );
     }
     if item.changed.is_some() {
         return Ok(format!("written by the session: {}", lasting_line(item, any_arguments)));

@@ -303,9 +303,6 @@ fn question(item: &Item, line: &str) -> String {
     if !line.is_empty() {
         text.push_str(&format!("  always would write: {}\n", escape::line(line)));
     }
-    text.push_str(&format!(
-        "  the agent is paused until you answer, at most {} s\n",
-        left.as_secs()
-    ));
+    text.push_str(&format!("  the agent is paused until you answer, at most {} s\n", left.as_secs()));
     text
 }

@@ -108,6 +108,46 @@ pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Opti
     Some(is_plain.then_some(NewName { from, to, only_new, is_link: *is_link }))
 }
 
+/// What a call would do to the file that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It makes it, where there is none.
+    Makes,
+    /// It changes or removes it, where there is one.
+    Changes,
+    /// Either.
+    Writes,
+}
+
+/// Calls that change what has a name, besides those that rename and link.
+const TOUCHES: &[(LooksFor, Touch)] = &[
+    (LooksFor { flags: Some(1), ..looks(calls::SYS_open) }, Touch::Writes),
+    (LooksFor { flags: Some(2), ..looks_in(calls::SYS_openat) }, Touch::Writes),
+    (looks(calls::SYS_unlink), Touch::Changes),
+    (looks_in(calls::SYS_unlinkat), Touch::Changes),
+    (looks(calls::SYS_rmdir), Touch::Changes),
+    (looks(calls::SYS_mkdir), Touch::Makes),
+    (looks_in(calls::SYS_mkdirat), Touch::Makes),
+    (LooksFor { path: 1, ..looks(calls::SYS_symlink) }, Touch::Makes),
+    (LooksFor { path: 2, directory: Some(1), ..looks(calls::SYS_symlinkat) }, Touch::Makes),
+];
+
+/// What a call would do to which file. None for one that only reads, and for one that the table refuses.
+pub(super) fn touches(number: libc::c_long, arguments: &[u64; 6]) -> Option<(&'static LooksFor, Touch)> {
+    let call = Call::of(number)?;
+    let (looks, touch) = TOUCHES.iter().find(|(looks, _)| looks.call == call)?;
+    let Some(flags) = looks.flags else { return Some((looks, *touch)) };
+    let flags = low(arguments.get(flags).copied());
+    let has = |bits: libc::c_int| flags & bits.unsigned_abs() == bits.unsigned_abs();
+    let touch = match (has(libc::O_CREAT), has(libc::O_EXCL)) {
+        (true, true) => Touch::Makes,
+        (true, false) => Touch::Writes,
+        (false, _) => Touch::Changes,
+    };
+    let writes = flags & libc::O_ACCMODE.unsigned_abs() != 0;
+    (writes && goes_on(looks, arguments)).then_some((looks, touch))
+}
+
 /// How the call of a number looks for a file; None for others.
 #[must_use]
 pub(super) fn of(number: libc::c_long) -> Option<&'static LooksFor> {
@@ -146,6 +186,9 @@ mod tests {
         assert!(goes_on(openat, &[0, 0, makes, 0o644, 0, 0]));
         assert!(!goes_on(openat, &[0, 0, makes, 0o4755, 0, 0]));
         assert!(!goes_on(openat, &[0, 0, makes | 1 << 40, 0o2755, 0, 0]));
+        assert_eq!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o644, 0, 0]).unwrap().1, Touch::Writes);
+        assert!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o4755, 0, 0]).is_none());
+        assert!(touches(libc::SYS_openat, &[0, 0, 0, 0, 0, 0]).is_none());
         assert!(of(libc::SYS_mount).is_none() && of(libc::SYS_write).is_none());
         for looks in LOOKS_FOR_FILES {
             assert!(
