@@ -42,7 +42,7 @@ fn a_person_decides_on_the_terminal_about_a_guarded_file() {
             python3 -c 'import os; open(\"new\", \"w\").write(\"{}\"); os.replace(\"new\", \".mcp.json\")' && echo written-five\n\
             test ! -e new && echo moved";
         let mut terminal = on_a_terminal(&place, script);
-        let mut asked = |terminal: &mut Pty, what: &str, shown: &str, answer: &str, then: &str| {
+        let asked = |terminal: &mut Pty, what: &str, shown: &str, answer: &str, then: &str| {
             terminal.expect(&format!("a change of '{what}' waits for your answer: "));
             terminal.expect("rule: built-in (read-only:");
             terminal.expect(shown);
@@ -91,7 +91,7 @@ fn a_person_decides_elsewhere_about_these_bytes() {
             cat CLAUDE.md; echo x >new; ln new .vscode/launch.json && echo third; cat .vscode/launch.json; \
             echo y >new; mv -n new .vscode/tasks.json && echo fourth";
         let child = elsewhere(&place, "60s", script);
-        let mut decide = |answer: &str, path: &str, line: &str| {
+        let decide = |answer: &str, path: &str, line: &str| {
             let item = question(&place);
             assert_eq!(item["path"], path, "{mode:?} {item}");
             assert!(item["arguments"].as_str().unwrap().contains(line), "{mode:?} {item}");

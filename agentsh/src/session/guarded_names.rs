@@ -157,8 +157,8 @@ impl Guarded {
 
     /// Lets a call go on that changes a file. What is guarded the mount refuses, and that is told; git is stopped before it.
     fn touched(
-        self: &Rc<Self>,
-        listener: &Rc<Listener>,
+        &self,
+        listener: &Listener,
         heard: Refused,
         (wanted, touch): &(MissingFile, Touch),
         owner: Owner<'_>,
@@ -167,23 +167,15 @@ impl Guarded {
         let path = missing_files::absolute(heard.pid, wanted).unwrap_or_default();
         let is_guarded = self.is_guarded(&path) || self.directories.contains(&path);
         if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
-            let text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
-            let (weak, listener) = (Rc::downgrade(self), Rc::clone(listener));
-            let (session, server) = (Rc::clone(session), server.cloned());
-            self.asking.borrow_mut().spawn_local(async move {
-                let stopped = guarded_trees::stop(heard.pid, &text, found).await;
-                listener.go_on(&heard);
-                let Some(guarded) = weak.upgrade() else { return };
-                let text = match stopped {
-                    Some(left) if left.is_empty() => format!("{text}; the working tree is as before"),
-                    Some(left) => format!("{text}; could not be put back: {}", left.join(", ")),
-                    None => format!(
-                        "refused to change {}",
-                        guarded.refusal((&session, server.as_ref()), &path, "")
-                    ),
-                };
-                guarded.tell(&session, server.as_ref(), &path, GuardChange::Refused, text);
+            let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
+            let left = guarded_trees::stop(heard.pid, &text, found);
+            text.push_str(match left.is_empty() {
+                true => "; the working tree is as before",
+                false => "; this could not be put back: ",
             });
+            text.push_str(&left.join(", "));
+            self.tell(session, server, &path, GuardChange::Refused, text);
+            let _ = listener.done(&heard, Err(Errno::ACCESS));
             return None;
         }
         // Where every look at a file is told, this one is too.

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal};
@@ -16,9 +15,6 @@ use crate::base::proc_file;
 
 /// Files of which git's version of before is kept. The guarded ones begin with a dot and are among the first.
 const MAX_FILES: usize = 1000;
-/// Git takes its locks away when it is asked to end.
-const END_TIMEOUT: Duration = Duration::from_secs(2);
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What one process of git found in the tree, by path.
 type Found = BTreeMap<PathBuf, Copy>;
@@ -68,43 +64,31 @@ impl Trees {
     }
 }
 
-/// Tells git why, ends it, and puts back what it had changed. Gives what could not be put back; None: git goes on all the same.
-pub async fn stop(pid: u32, text: &str, found: Found) -> Option<Vec<String>> {
-    let process = pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()?;
-    tell(process.as_fd(), text);
-    pidfd_send_signal(&process, Signal::TERM).ok()?;
-    let until = tokio::time::Instant::now() + END_TIMEOUT;
-    // A process that has ended can be read from.
-    while !is_ready(process.as_fd(), PollFlags::IN) {
-        if tokio::time::Instant::now() > until {
-            return None;
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+/// Puts back what git had changed, tells it why, and ends it: while it waits for the answer to its call, before anybody can see that it
+/// ended. Gives what could not be put back.
+#[must_use]
+pub fn stop(pid: u32, text: &str, found: Found) -> Vec<String> {
     let put_back = |(path, copy): (PathBuf, Copy)| {
-        if copy != Copy::Absent
-            && let Err(error) = make_directories_above(&path)
-        {
-            return Some(format!("{}: {error}", path.display()));
-        }
-        copy.put_back(&path)
-            .err()
-            .filter(|_| Copy::of(&path) != copy)
-            .map(|error| format!("{}: {error}", path.display()))
+        let made = if copy == Copy::Absent { Ok(()) } else { make_directories_above(&path) };
+        let error = made.and_then(|()| copy.put_back(&path)).err()?;
+        (Copy::of(&path) != copy).then(|| format!("{}: {error}", path.display()))
     };
-    Some(found.into_iter().filter_map(put_back).collect())
+    let left = found.into_iter().filter_map(put_back).collect();
+    let process = Pid::from_raw(pid.cast_signed()).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    if let Some(Ok(process)) = process {
+        tell(process.as_fd(), text);
+        // At which it takes its locks away.
+        let _ = pidfd_send_signal(&process, Signal::TERM);
+    }
+    left
 }
 
 /// On its own standard error, as far as there is room: it has no other way to know.
 fn tell(process: std::os::fd::BorrowedFd<'_>, text: &str) {
     let Ok(error) = pidfd_getfd(process, 2, PidfdGetfdFlags::empty()) else { return };
-    if is_ready(error.as_fd(), PollFlags::OUT) {
+    let mut polled = [PollFd::new(&error, PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::OUT) {
         let _ = std::fs::File::from(error).write_all(format!("agentsh: {text}\n").as_bytes());
     }
-}
-
-fn is_ready(descriptor: std::os::fd::BorrowedFd<'_>, wanted: PollFlags) -> bool {
-    let mut polled = [PollFd::new(&descriptor, wanted)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0) && polled[0].revents().contains(wanted)
 }

@@ -222,8 +222,7 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
     as_built(session, &path, wants_write, answer)
 }
 
-/// As the sandbox was built, looked at where it is: what nothing grants and is there all the same is its own, and what is mounted
-/// read-only is not written.
+/// As the sandbox was built, looked at where it is: what nothing grants and is there all the same is its own.
 fn as_built(session: &Session, path: &Path, wants_write: bool, answer: Answer) -> Answer {
     let own = |allow: bool, text: String, change: Option<String>| {
         let rule = RuleRef { id: "sandbox".to_owned(), file: "built-in".to_owned(), line: 0 };
@@ -247,9 +246,6 @@ fn as_built(session: &Session, path: &Path, wants_write: bool, answer: Answer) -
             own(false, format!("`{shown}` is the sandbox's own, and read-only"), answer.change)
         }
         (false, true) if is_there => own(true, format!("`{shown}` is the sandbox's own"), None),
-        (true, true) if read_only && is_there && !path.starts_with("/dev") => {
-            own(false, format!("`{shown}` is read-only in every sandbox"), None)
-        }
         _ => answer,
     }
 }
