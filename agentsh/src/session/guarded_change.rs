@@ -256,6 +256,18 @@ fn seen(pid: u32, path: &Path) -> Result<(OwnedFd, OwnedFd), Refusal> {
     Ok((outside, inside))
 }
 
+/// Whether a process sees the same file at a path as the host, or none, in a directory that is not mounted read-only.
+#[must_use]
+pub fn may_write(pid: u32, path: &Path) -> bool {
+    let Ok((outside, inside)) = seen(pid, path) else { return false };
+    let (Some(name), Ok(mounted)) = (path.file_name(), rustix::fs::fstatvfs(&inside)) else { return false };
+    let at = |directory: &OwnedFd| {
+        let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.map(|found| (found.st_dev, found.st_ino))
+    };
+    !mounted.f_flag.contains(StatVfsMountFlags::RDONLY) && at(&outside) == at(&inside)
+}
+
 /// In the file that is mounted inside, so that the guard stays. Whoever reads meanwhile finds the beginning of the old text or of
 /// the new one, and never parts of both.
 fn write_in_place(file: &File, old: &[u8], new: &[u8]) -> io::Result<()> {

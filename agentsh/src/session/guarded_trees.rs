@@ -8,23 +8,57 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal};
 
 use super::copies::{Copy, make_directories_above};
+use super::guarded_change::may_write;
 use crate::base::proc_file;
+use crate::sandbox::mount_calls::open_without_links;
 
 /// Files of which git's version of before is kept. The guarded ones begin with a dot and are among the first.
 const MAX_FILES: usize = 1000;
 
+/// Of all of them together; and processes whose files are kept at once.
+const MAX_BYTES: usize = 32 << 20;
+const MAX_PROCESSES: usize = 8;
+
 /// What one process of git found in the tree, by path.
 type Found = BTreeMap<PathBuf, Copy>;
+
+#[derive(Debug, Default)]
+struct Work {
+    found: Found,
+    bytes: usize,
+    /// There was more than is kept.
+    is_cut: bool,
+}
+
+impl Work {
+    fn keep(&mut self, path: &Path) {
+        if self.is_cut || self.found.contains_key(path) {
+            return;
+        }
+        let copy = Copy::of(path);
+        // One that is removed is made again with what was in it.
+        if matches!(copy, Copy::Directory(_)) {
+            return;
+        }
+        self.bytes += if let Copy::File { content, .. } = &copy { content.len() } else { 0 };
+        self.is_cut = self.found.len() >= MAX_FILES
+            || self.bytes > MAX_BYTES / MAX_PROCESSES
+            || matches!(copy, Copy::Unread { .. });
+        self.found.insert(path.to_owned(), copy);
+    }
+}
 
 /// The working trees of one sandbox.
 #[derive(Debug, Default)]
 pub struct Trees {
     /// Directories called `.git`.
     repositories: BTreeSet<PathBuf>,
-    work: RefCell<BTreeMap<u32, Found>>,
+    work: RefCell<BTreeMap<u32, Work>>,
 }
 
 impl Trees {
@@ -50,15 +84,13 @@ impl Trees {
         }
         let mut work = self.work.borrow_mut();
         if is_guarded {
-            let can_be_restored = |found: &Found| {
-                found.len() < MAX_FILES && found.values().all(|copy| !matches!(copy, Copy::Unread { .. }))
-            };
-            return Some(work.remove(&pid).unwrap_or_default()).filter(can_be_restored);
+            let known = work.remove(&pid).or_else(|| (work.len() < MAX_PROCESSES).then(Work::default));
+            return known.filter(|work| !work.is_cut).map(|work| work.found);
         }
         work.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
-        let found = work.entry(pid).or_default();
-        if found.len() < MAX_FILES && !found.contains_key(path) {
-            found.insert(path.to_owned(), Copy::of(path));
+        // What it cannot change is not put back for it.
+        if (work.contains_key(&pid) || work.len() < MAX_PROCESSES) && may_write(pid, path) {
+            work.entry(pid).or_default().keep(path);
         }
         None
     }
@@ -68,12 +100,12 @@ impl Trees {
 /// ended. Gives what could not be put back.
 #[must_use]
 pub fn stop(pid: u32, text: &str, found: Found) -> Vec<String> {
-    let put_back = |(path, copy): (PathBuf, Copy)| {
-        let made = if copy == Copy::Absent { Ok(()) } else { make_directories_above(&path) };
-        let error = made.and_then(|()| copy.put_back(&path)).err()?;
+    // From the deepest to the top: directories that git made are empty by then.
+    let left = found.into_iter().rev().filter_map(|(path, copy)| {
+        let error = put_back(&path, &copy).err()?;
         (Copy::of(&path) != copy).then(|| format!("{}: {error}", path.display()))
-    };
-    let left = found.into_iter().filter_map(put_back).collect();
+    });
+    let left = left.collect();
     let process = Pid::from_raw(pid.cast_signed()).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     if let Some(Ok(process)) = process {
         tell(process.as_fd(), text);
@@ -83,6 +115,21 @@ pub fn stop(pid: u32, text: &str, found: Found) -> Vec<String> {
     left
 }
 
+fn put_back(path: &Path, copy: &Copy) -> std::io::Result<()> {
+    if *copy != Copy::Absent {
+        make_directories_above(path)?;
+        return copy.put_back(path);
+    }
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let above = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
+    // One in which somebody else has put something stays.
+    let unlinked = match rustix::fs::unlinkat(&above, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR),
+        other => other,
+    };
+    Ok(unlinked?)
+}
+
 /// On its own standard error, as far as there is room: it has no other way to know.
 fn tell(process: std::os::fd::BorrowedFd<'_>, text: &str) {
     let Ok(error) = pidfd_getfd(process, 2, PidfdGetfdFlags::empty()) else { return };
@@ -90,5 +137,30 @@ fn tell(process: std::os::fd::BorrowedFd<'_>, text: &str) {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     if poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::OUT) {
         let _ = std::fs::File::from(error).write_all(format!("agentsh: {text}\n").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let place = tempfile::tempdir().unwrap();
+        let large = place.path().join("large");
+        std::fs::write(&large, vec![b'x'; 1 << 20]).unwrap();
+        let mut work = Work::default();
+        work.keep(&large);
+        work.keep(&place.path().join("none"));
+        work.keep(&large);
+        assert!(!work.is_cut && work.bytes == 1 << 20 && work.found.len() == 2);
+        for number in 0..9 {
+            let path = place.path().join(number.to_string());
+            std::fs::copy(&large, &path).unwrap();
+            work.keep(&path);
+        }
+        assert!(work.is_cut && work.found.len() < 8);
     }
 }

@@ -84,12 +84,6 @@ impl Files {
         }
     }
 
-    /// Pid 1 of the agent's sandbox.
-    #[must_use]
-    pub fn agent(&self) -> Option<u32> {
-        self.sandboxes.borrow().iter().find(|(_, owner)| owner.is_none()).map(|(pid, _)| *pid)
-    }
-
     /// Whether there may have been more than are remembered.
     #[must_use]
     pub fn is_full(&self) -> bool {

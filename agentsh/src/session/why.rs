@@ -27,12 +27,13 @@ const MAX_DIFFERENT: usize = 200;
 
 /// Answers one question and closes the connection.
 pub async fn answer(session: &Session, word: &str, mut stream: UnixStream) {
-    let text = text(session, word);
+    let pid = stream.peer_cred().ok().and_then(|who| who.pid()).unwrap_or_default();
+    let text = text(session, pid, word);
     // Who went away needs no answer.
     let _ = tokio::time::timeout(WRITE_TIMEOUT, stream.write_all(text.as_bytes())).await;
 }
 
-fn text(session: &Session, word: &str) -> String {
+fn text(session: &Session, pid: i32, word: &str) -> String {
     if word.is_empty() || word.chars().any(char::is_control) {
         return "-that is neither a path, a host nor a command\n".to_owned();
     }
@@ -46,7 +47,8 @@ fn text(session: &Session, word: &str) -> String {
     let mut allow = true;
     let mut is_for_outside = false;
     for (what, question) in questions(word) {
-        let answer = never(session, &question).unwrap_or_else(|| ask(session, None, &question));
+        let asked = || as_built(session, pid, &question, ask(session, None, &question));
+        let answer = never(session, &question).unwrap_or_else(asked);
         is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
         remember(session, &question, &answer);
@@ -203,10 +205,9 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
     };
     // What the policy refuses by name stays refused: hook files, masks, and what a rule denies.
     let nothing_names_it = answer.rule.file == "default";
-    let path = policy::place::resolve(text, &paths);
-    let explained = spec.explain(&path);
+    let explained = spec.explain(&policy::place::resolve(text, &paths));
     let (place, rule) = (explained.place.display(), explained.rule);
-    let answer = match explained.visibility {
+    match explained.visibility {
         Visibility::Hidden if answer.allow || nothing_names_it => {
             let text = format!("`{place}` is never visible inside");
             Answer { allow: false, rule, text, change: None }
@@ -218,12 +219,17 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
             Answer { allow, rule, text, change: if allow { None } else { answer.change } }
         }
         _ => answer,
-    };
-    as_built(session, &path, wants_write, answer)
+    }
 }
 
-/// As the sandbox was built, looked at where it is: what nothing grants and is there all the same is its own.
-fn as_built(session: &Session, path: &Path, wants_write: bool, answer: Answer) -> Answer {
+/// As the sandbox was built, looked at where who asks sees it: what nothing grants and is there all the same is its own.
+fn as_built(session: &Session, pid: i32, question: &Question, answer: Answer) -> Answer {
+    let (text, wants_write) = match question {
+        Question::Read(text) => (text, false),
+        Question::Write(text) => (text, true),
+        _ => return answer,
+    };
+    let path = policy::place::resolve(text, &session.facts.paths());
     let own = |allow: bool, text: String, change: Option<String>| {
         let rule = RuleRef { id: "sandbox".to_owned(), file: "built-in".to_owned(), line: 0 };
         Answer { allow, rule, text, change }
@@ -237,7 +243,7 @@ fn as_built(session: &Session, path: &Path, wants_write: bool, answer: Answer) -
         };
         return own(true, format!("`{}` is what the program was started with{note}", path.display()), None);
     }
-    let Some((found, read_only)) = inside(session, path) else { return answer };
+    let Some((found, read_only)) = inside(pid, &path) else { return answer };
     let (is_there, shown) = (found == path, found.display());
     match (answer.allow, wants_write) {
         (false, _) if answer.rule.file != "default" => answer,
@@ -253,9 +259,8 @@ fn as_built(session: &Session, path: &Path, wants_write: bool, answer: Answer) -
 /// Names of what is open.
 const STREAMS: [&str; 5] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
 
-/// What the agent's sandbox has at a path, or at the nearest above it, and whether that is mounted read-only.
-fn inside<'p>(session: &Session, path: &'p Path) -> Option<(&'p Path, bool)> {
-    let pid = session.live.refused_files.agent()?;
+/// What a process sees at a path, or at the nearest above it, and whether that is mounted read-only.
+fn inside(pid: i32, path: &Path) -> Option<(&Path, bool)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
