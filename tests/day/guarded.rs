@@ -32,7 +32,7 @@ fn what_git_writes_down_and_runs_nothing_is_written() {
         sh(&place, SETUP);
         let before = config(&place);
         let script = "set -e; git config user.name X; git remote add up https://github.com/a/b.git; \
-            git checkout -qb new; git push -qu inner new; git branch -m new newer; git config --unset user.email; \
+            git config gc.auto 0; git config index.version 4; git checkout -qb new; git push -qu inner new; git branch -m new newer; git config --unset user.email; \
             git -c protocol.file.allow=always submodule --quiet add \"$PWD/lib.git\" lib; \
             git config user.name; git status --porcelain; test ! -e .git/config.lock; \
             if ( echo '[core]' >> .git/config ) 2>/dev/null; then echo open; fi; cat .git/config";

@@ -2,6 +2,7 @@
 //! `docs/a-day.md`.
 
 pub mod credentials;
+mod file_questions;
 mod git;
 mod guarded;
 mod ordinary;

@@ -97,3 +97,37 @@ fn claude_code_and_codex_are_told_where_they_are() {
         assert!(!told(&[&codex, "hello"]).contains("developer_instructions"), "switched off");
     }
 }
+
+/// What is so in every sandbox, and what no rule names because the sandbox brings it.
+#[test]
+fn the_session_knows_the_sandbox_as_it_was_built() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let script = format!(
+            "for word in limits /dev/stderr /run/new /run/agentsh /dev/mqueue chown EROFS /srv/none; do \
+             echo \"== $word\"; {WHY} $word; done; touch /dev/mqueue/q && echo queue; touch /run/new 2>&1; true"
+        );
+        let outcome = inside(&place, &script).expect_code(0);
+        let said = |word: &str| {
+            let (_, rest) = outcome.stdout.split_once(&format!("== {word}\n")).unwrap();
+            rest.split("== ").next().unwrap().to_owned()
+        };
+        assert!(said("limits").contains("MiB of memory of all processes: "), "{outcome}");
+        assert!(said("limits").contains("size of a file"), "{outcome}");
+        assert!(said("/dev/stderr").contains("is what the program was started with"), "{outcome}");
+        assert_eq!(said("/dev/stderr").contains("not by this name"), mode.is_root(), "{mode:?} {outcome}");
+        assert!(
+            said("/run/new").contains("write: denied: `/run` is the sandbox's own, and read-only"),
+            "{outcome}"
+        );
+        assert!(said("/run/agentsh").contains("read: allowed: "), "{outcome}");
+        assert!(!said("/dev/mqueue").contains("denied"), "{outcome}");
+        assert!(said("chown").contains("one user and one group exist inside"), "{outcome}");
+        assert!(said("EROFS").contains("ask for its path"), "{outcome}");
+        assert!(said("/srv/none").contains("read: denied: nothing grants it"), "{outcome}");
+        assert!(
+            outcome.stdout.contains("\nqueue\n") && outcome.stdout.contains("'/run/new': Read-only"),
+            "{outcome}"
+        );
+    }
+}

@@ -10,7 +10,7 @@ use crate::support::sandbox::{attempt, script};
 use crate::support::{Mode, Outcome, Place, everywhere, no, yes};
 
 /// What shows that the user has the programs that read these files.
-const SIGNS: [&str; 4] = [".claude", ".vscode", ".config/direnv", ".config/JetBrains"];
+const SIGNS: [&str; 4] = [".claude", ".vscode", ".cursor", ".config/zed"];
 
 #[test]
 fn it_cannot_be_made_where_its_program_is_used() {
@@ -19,13 +19,12 @@ fn it_cannot_be_made_where_its_program_is_used() {
         SIGNS.iter().for_each(|sign| place.make_directory(&place.home.join(sign)));
         sandbox.policy("filesystem: {write: [\".\"]}");
         let project = place.project.display();
-        let files = [".mcp.json", ".envrc", ".claude/settings.json", ".vscode/tasks.json", ".idea/x.xml"];
+        let files = [".claude/settings.json", ".vscode/tasks.json", ".cursor/mcp.json", ".zed/settings.json"];
         let mut expected: Vec<_> = files.iter().map(|file| no(format!("create {project}/{file}"))).collect();
-        expected.push(no(format!("append {project}/.mcp.json")));
         expected.push(no(format!("rename {project}/.vscode {project}/away")));
         expected.push(yes(format!("create {project}/main.rs")));
         sandbox.holds(&expected);
-        for file in [".mcp.json", ".envrc", ".claude", ".vscode", ".idea"] {
+        for file in [".claude", ".vscode", ".cursor", ".zed"] {
             assert!(!place.project.join(file).exists(), "{file} was left behind");
         }
     });
@@ -103,14 +102,22 @@ fn what_other_programs_run_by_themselves_is_not_made_either() {
     }
 }
 
-/// Nothing of agentsh lies in a project in which none of its programs is used.
+/// Nothing of agentsh lies in a project in which none of its programs is used, or all of them ask before they obey a new file.
 #[test]
 fn there_are_no_stand_ins_where_no_program_would_read_them() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy("agent: {filesystem: {write: [\".\"]}}\n");
-        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "ls", "-A"])).expect_code(0);
-        assert_eq!(outcome.stdout, "", "{mode:?} {outcome}");
+        let ls = || Outcome::of(&mut place.agentsh(&["run", "--", "ls", "-A"])).expect_code(0).stdout;
+        for sign in [".config/direnv", ".config/JetBrains", ".codex", ".gemini", ".qwen", ".config/opencode"]
+        {
+            place.make_directory(&place.home.join(sign));
+        }
+        assert_eq!(ls(), "", "{mode:?}");
+        for sign in [".claude", ".vscode", ".cursor", ".config/zed"] {
+            place.make_directory(&place.home.join(sign));
+        }
+        assert_eq!(ls(), ".claude\n.cursor\n.vscode\n.zed\n", "{mode:?}");
     }
 }
 
@@ -123,17 +130,17 @@ fn a_directory_of_a_server_outside_the_project_has_stand_ins_too() {
         place.write(work.join("file"), "");
         let entry = json!({"command": place.program("fixture_server"), "args": [work]});
         place.write(place.home.join(".claude.json"), json!({"mcpServers": {"one": entry}}).to_string());
-        for sign in [".vscode", ".config/direnv"] {
+        for sign in [".vscode", ".config/zed"] {
             place.make_directory(&place.home.join(sign));
         }
-        let tries = [".envrc", ".mcp.json", ".vscode/tasks.json", ".git/hooks/pre-commit", "honest"]
+        let tries = [".zed/tasks.json", ".vscode/tasks.json", ".git/hooks/pre-commit", "honest"]
             .map(|name| attempt("one", &format!("create {}", work.join(name).display())));
         let answers = script(&place, &json!(tries));
-        for number in 0..4 {
+        for number in 0..3 {
             assert_ne!(answers.text(number), "DONE", "{mode:?} {number} {}", answers.outcome);
         }
-        assert_eq!(answers.text(4), "DONE", "{mode:?} {}", answers.outcome);
-        assert!(!work.join(".envrc").exists() && !work.join(".vscode").exists());
+        assert_eq!(answers.text(3), "DONE", "{mode:?} {}", answers.outcome);
+        assert!(!work.join(".zed").exists() && !work.join(".vscode").exists());
     }
 }
 

@@ -170,7 +170,7 @@ fn stand_ins_are_in_nobodys_way() {
     for mode in Mode::all() {
         let place = Place::new(mode);
         place.policy(WRITES);
-        for sign in [".claude", ".vscode", ".config/direnv"] {
+        for sign in [".claude", ".vscode", ".config/zed"] {
             place.make_directory(&place.home.join(sign));
         }
         let git = |words: &[&str]| {
@@ -184,7 +184,7 @@ fn stand_ins_are_in_nobodys_way() {
                       git status --porcelain && touch done && sleep 60";
         let mut child = place.agentsh(&["run", "--quiet", "--", "sh", "-c", script]).spawn().unwrap();
         let made = within(Duration::from_secs(20), || place.project.join("done").exists());
-        let stands = place.project.join(".mcp.json").symlink_metadata().is_ok();
+        let stands = place.project.join(".vscode").symlink_metadata().is_ok();
         git(&["add", "-A"]);
         let listed = place.command("git").args(["ls-files"]).output().unwrap();
         child.kill().unwrap();
@@ -192,7 +192,7 @@ fn stand_ins_are_in_nobodys_way() {
         assert!(made && stands, "{mode:?}");
         assert_eq!(String::from_utf8_lossy(&listed.stdout), "done\nfile\n", "{mode:?}");
         let is_gone = || {
-            [".mcp.json", ".vscode", ".envrc"]
+            [".claude", ".vscode", ".zed"]
                 .iter()
                 .all(|name| place.project.join(name).symlink_metadata().is_err())
         };

@@ -95,6 +95,7 @@ async fn sandboxed(context: &Context, program: &Path, sealed: Sealed, round: u32
         egress: None,
         stdio: [null.as_fd(); 3],
         reports_to: None,
+        asks: None,
     };
     let name = format!("agentsh-{}-{round}", std::process::id());
     let (running, ()) =

@@ -179,13 +179,18 @@ async fn at_fleet(
 
 /// What a question is about, in a list.
 fn call(item: &Item) -> String {
-    item.host.as_ref().map_or_else(|| format!("{}/{}", item.server, item.name), |_| item.name.clone())
+    match item.host.as_ref().or(item.path.as_ref()) {
+        Some(_) => item.name.clone(),
+        None => format!("{}/{}", item.server, item.name),
+    }
 }
 
 fn about(item: &Item) -> String {
-    match &item.host {
-        Some(_) => format!("connections to '{}'", escape::line(&item.name)),
-        None => format!("'{}' of server '{}'", escape::line(&item.name), escape::line(&item.server)),
+    let name = escape::line(&item.name);
+    match (&item.host, &item.path) {
+        (Some(_), _) => format!("connections to '{name}'"),
+        (_, Some(_)) => format!("the change of '{name}'"),
+        _ => format!("'{name}' of server '{}'", escape::line(&item.server)),
     }
 }
 
@@ -240,7 +245,11 @@ fn list(waiting: &[(PathBuf, Item)], context: &Context, out: &mut dyn Write) -> 
 fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let left =
         i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(context.now.as_second()).max(0);
-    let what = if item.is_withheld() { "offers" } else { "call" };
+    let what = match &item.path {
+        Some(_) => "file",
+        None if item.is_withheld() => "offers",
+        None => "call",
+    };
     for (name, value) in [
         ("id", item.id.as_str()),
         ("session", &item.session),

@@ -1,4 +1,4 @@
-//! The calls that the filter of a sandbox hands to the session, answered while it lives: renames over guarded names, files that
+//! The calls that the filter of a sandbox hands to the session, answered while it lives: new names for guarded files, files that
 //! a program looked for, and calls that are refused.
 
 use std::fs;
@@ -41,15 +41,19 @@ impl Answering {
     ) -> std::io::Result<Self> {
         let watched = std::os::fd::AsFd::as_fd(&listener).try_clone_to_owned()?;
         let watched = spawn::watch(watched, Interest::READABLE)?;
+        let (listener, guarded) = (Rc::new(listener), Rc::new(guarded));
         let answering = tokio::task::spawn_local(async move {
             serve(&watched, async || match listener.next_refused() {
                 Ok(Some(refused)) => {
-                    if let Some((session, server)) = &told
-                        && guarded.answer(&listener, &refused, session, server.as_ref())
-                    {
-                        return Next::More;
+                    let left = match &told {
+                        Some((session, server)) => {
+                            guarded.answer(&listener, refused, (session, server.as_ref()))
+                        }
+                        None => Some(refused),
+                    };
+                    if let Some(refused) = left {
+                        answer(&listener, &refused, told.as_ref(), hear);
                     }
-                    answer(&listener, &refused, told.as_ref(), hear);
                     Next::More
                 }
                 Ok(None) => Next::Empty,

@@ -1,39 +1,39 @@
-//! Renames over guarded names. The kernel would refuse them as busy, whatever they say; here they are decided: git's own
-//! configuration may say more that runs nothing, and the session writes it. Everything else is refused, and told (decision 580).
+//! Names of guarded files that something else is to get, by a rename or a link. The kernel would refuse it, whatever it says; here
+//! it is decided: git's own configuration may say more that runs nothing, and the session writes it. Every other new version of a
+//! guarded file is a question to a person, where one can be asked; else it is refused, and told (decisions 580 and 680).
 //!
 //! The mount over the name stays where it is, so that whoever changes a path while it is read gains nothing: what goes on meets
-//! the mount. What is written is what was judged, read once.
+//! the mount.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use tokio::task::JoinSet;
 
-use super::copies::Copy;
+use agentsh_approvals::{Approvals, FileChange};
+use super::guarded_change::{Change, NewName, Refusal};
+use super::guarded_trees::{self, Trees};
 use super::undo::Aside;
 use super::{Session, missing_files, refused_files, why};
-use crate::policy::Question;
+use crate::guard::Reason;
 use crate::policy::builtin_paths::OTHER_REPOSITORIES;
+use crate::policy::{Answer, Question};
+use crate::registry::hex;
 use crate::sandbox::git_config::{entries, is_plain, not_harmless};
 use crate::sandbox::layout::Layout;
-use crate::sandbox::mount_calls::open_without_links;
 use crate::sandbox::placeholders;
 use crate::sandbox::plan::{Access, Kind, NodeContent, Source};
 use crate::sandbox::seccomp::listener::{Listener, Refused};
-use crate::sandbox::seccomp::{MissingFile, Renamed};
+use crate::sandbox::seccomp::{MissingFile, Touch};
 use crate::store::words::GuardChange;
 use crate::store::{Event, escape, redact};
 use crate::types::ServerId;
 
-/// Of a configuration.
-const MAX_BYTES: u64 = 256 << 10;
 /// Different ones of a sandbox that are on record.
 const MAX_DIFFERENT: usize = 200;
 /// Told as they fall; the record has the others.
@@ -41,174 +41,315 @@ const MAX_SHOWN: usize = 5;
 /// Variables that one message names, and the letters of each.
 const MAX_NAMED: usize = 4;
 const MAX_LETTERS: usize = 120;
+/// Questions of one sandbox that stand at once.
+const MAX_ASKED: usize = 16;
+/// How often a question looks whether its caller is still there.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is guarded in one sandbox from its start, as files of the host.
 #[derive(Debug, Default)]
 pub struct Guarded {
     files: BTreeSet<PathBuf>,
-    /// Their last parts: most renames are about no such name.
-    names: BTreeSet<OsString>,
+    directories: BTreeSet<PathBuf>,
     repositories: BTreeSet<PathBuf>,
+    trees: Trees,
+    /// Who asks a person. None: nobody does in this sandbox.
+    asks: Option<Approvals>,
     told: RefCell<BTreeSet<String>>,
     /// Of which the version of before is kept.
     kept: RefCell<BTreeSet<PathBuf>>,
     /// Done, and its caller had stopped waiting: it asks once more.
-    unheard: RefCell<Option<(u32, PathBuf, PathBuf)>>,
+    unheard: RefCell<Option<NewName>>,
+    /// Who waits for the answer about a path and a hash.
+    asked: RefCell<BTreeMap<Asked, Vec<(Refused, NewName)>>>,
+    /// Ends with the sandbox.
+    asking: RefCell<JoinSet<()>>,
 }
 
-/// Why a rename is not done.
-enum Refusal {
-    /// Not about a guarded file, or not as far as can be seen: the kernel answers.
-    Not,
-    /// In words.
-    Because(String),
-    Failed(Errno),
+type Asked = (PathBuf, String);
+
+/// How a new name was decided about.
+enum Decided {
+    /// Done. What it changed, in words.
+    Done(Option<String>),
+    /// A person may want it. What speaks against it, where more does than that it is guarded.
+    Asks(Change, String),
 }
 
-impl From<Errno> for Refusal {
-    fn from(error: Errno) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(Errno::from_io_error(&error).unwrap_or(Errno::IO))
-    }
-}
+/// Whose sandbox it is.
+type Owner<'a> = (&'a Rc<Session>, Option<&'a ServerId>);
 
 impl Guarded {
     #[must_use]
-    pub fn of(layout: &Layout) -> Self {
-        let files = layout.guards.iter().filter(|mount| {
-            let is_itself = |source: &Source| {
-                matches!(source, Source::Path { path, .. } if *path == mount.target)
-            };
-            matches!(&mount.what, NodeContent::Bind { source, access: Access::ReadOnly, kind: Kind::File } if is_itself(source))
-        });
-        let files: BTreeSet<PathBuf> = files.map(|mount| mount.target.clone()).collect();
-        let names = files.iter().filter_map(|path| path.file_name()).map(OsStr::to_owned).collect();
-        Self { files, names, repositories: layout.repositories.iter().cloned().collect(), ..Self::default() }
+    pub fn of(layout: &Layout, asks: Option<Approvals>) -> Self {
+        let of_kind = |wanted: Kind| {
+            let itself = layout.guards.iter().filter(move |mount| {
+                let is_itself =
+                    |source: &Source| matches!(source, Source::Path { path, .. } if *path == mount.target);
+                matches!(&mount.what, NodeContent::Bind { source, access: Access::ReadOnly, kind }
+                    if is_itself(source) && *kind == wanted)
+            });
+            itself.map(|mount| mount.target.clone()).collect()
+        };
+        Self {
+            files: of_kind(Kind::File),
+            directories: of_kind(Kind::Directory),
+            repositories: layout.repositories.iter().cloned().collect(),
+            trees: Trees::of(layout.repositories.iter().cloned().collect()),
+            asks,
+            ..Self::default()
+        }
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
+        self.files.is_empty() && self.directories.is_empty()
     }
 
-    /// Answers a call that renames. False: it is another call.
+    fn is_guarded(&self, path: &Path) -> bool {
+        self.files.contains(path) || path.ancestors().skip(1).any(|above| self.directories.contains(above))
+    }
+
+    /// Answers a call that gives a name, or changes what has one. Gives back what is another call.
     pub fn answer(
+        self: &Rc<Self>,
+        listener: &Rc<Listener>,
+        heard: Refused,
+        owner: Owner<'_>,
+    ) -> Option<Refused> {
+        if !self.is_empty()
+            && let Some(touched) = listener.touches(&heard)
+        {
+            return self.touched(listener, heard, &touched, owner);
+        }
+        let Some(renamed) = listener.renamed(&heard, |to| {
+            missing_files::absolute(heard.pid, to).is_some_and(|to| self.is_guarded(&to))
+        }) else {
+            return Some(heard);
+        };
+        let name = renamed.and_then(|renamed| {
+            let to = missing_files::absolute(heard.pid, &renamed.to).filter(|to| self.is_guarded(to))?;
+            let from =
+                missing_files::absolute(heard.pid, &renamed.from).filter(|from| !self.is_guarded(from))?;
+            Some(NewName { pid: heard.pid, from, to, only_new: renamed.only_new, is_link: renamed.is_link })
+        });
+        let Some(name) = name else {
+            listener.go_on(&heard);
+            return None;
+        };
+        if self.unheard.take().as_ref() == Some(&name) && (name.is_link || !name.from.exists()) {
+            let _ = listener.done(&heard, Ok(()));
+            return None;
+        }
+        let (session, server) = owner;
+        match self.decide(session, &name) {
+            Ok(Decided::Done(text)) => {
+                if let Some(text) = text {
+                    self.tell(session, server, &name.to, GuardChange::Written, text);
+                }
+                self.done(listener, &[(heard, name)], Ok(()));
+            }
+            Ok(Decided::Asks(change, detail)) => self.ask(listener, (heard, name), change, detail, owner),
+            Err(refusal) => self.refuse(listener, &[(heard, name)], refusal, owner),
+        }
+        None
+    }
+
+    /// Lets a call go on that changes a file. What is guarded the mount refuses, and that is told; git is stopped before it.
+    fn touched(
         &self,
         listener: &Listener,
-        heard: &Refused,
-        session: &Session,
-        server: Option<&ServerId>,
-    ) -> bool {
-        let matters = |to: &MissingFile| to.path.file_name().is_some_and(|name| self.names.contains(name));
-        let Some(renamed) = listener.renamed(heard, matters) else { return false };
-        let places = renamed.and_then(|Renamed { from, to }| {
-            let to = missing_files::absolute(heard.pid, &to).filter(|to| self.files.contains(to))?;
-            Some((missing_files::absolute(heard.pid, &from)?, to))
-        });
-        let Some((from, to)) = places else {
-            listener.go_on(heard);
-            return true;
-        };
-        let again = (heard.pid, from, to);
-        if self.unheard.take().as_ref() == Some(&again) && !again.1.exists() {
-            let _ = listener.done(heard, Ok(()));
-            return true;
+        heard: Refused,
+        (wanted, touch): &(MissingFile, Touch),
+        owner: Owner<'_>,
+    ) -> Option<Refused> {
+        let (session, server) = owner;
+        let path = missing_files::absolute(heard.pid, wanted).unwrap_or_default();
+        let is_guarded = self.is_guarded(&path) || self.directories.contains(&path);
+        if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
+            let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
+            let left = guarded_trees::stop(heard.pid, &text, found);
+            text.push_str(match left.is_empty() {
+                true => "; the working tree is as before",
+                false => "; this could not be put back: ",
+            });
+            text.push_str(&left.join(", "));
+            self.tell(session, server, &path, GuardChange::Refused, text);
+            let _ = listener.done(&heard, Err(Errno::ACCESS));
+            return None;
         }
-        let (_, from, to) = &again;
-        let outcome = match self.rename(session, heard.pid, from, to) {
-            Ok(text) => {
-                if let Some(text) = text {
-                    self.tell(session, server, to, GuardChange::Written, text);
-                }
-                Ok(())
-            }
-            Err(Refusal::Not) => {
-                listener.go_on(heard);
-                return true;
-            }
-            Err(Refusal::Because(text)) => {
-                self.refused(session, server, to, &text);
-                Err(Errno::ACCESS)
-            }
-            Err(Refusal::Failed(error)) => Err(error),
+        // Where every look at a file is told, this one is too.
+        let is_looked_for = session.facts.tells_files && listener.looked_for(&heard).is_some();
+        let exists = is_guarded && path.symlink_metadata().is_ok();
+        let would_be_done = match touch {
+            Touch::Makes => !exists,
+            Touch::Changes => exists,
+            Touch::Writes => true,
         };
-        if listener.done(heard, outcome).is_err() && outcome.is_ok() {
-            self.unheard.replace(Some(again));
+        if is_guarded && would_be_done && !is_looked_for {
+            self.refused(owner, &path, "");
         }
-        true
+        if is_looked_for {
+            return Some(heard);
+        }
+        listener.go_on(&heard);
+        None
     }
 
-    /// Does it. Gives what it changed, in words.
-    fn rename(&self, session: &Session, pid: u32, from: &Path, to: &Path) -> Result<Option<String>, Refusal> {
-        let (Some(above), Some(name), Some(beside)) = (to.parent(), to.file_name(), from.file_name()) else {
-            return Err(Refusal::Not);
+    fn refuse(
+        &self,
+        listener: &Listener,
+        waiting: &[(Refused, NewName)],
+        refusal: Refusal,
+        owner: Owner<'_>,
+    ) {
+        let error = match refusal {
+            Refusal::Not => return waiting.iter().for_each(|(heard, _)| listener.go_on(heard)),
+            Refusal::Failed(error) => error,
+            Refusal::Because(detail) => {
+                if let Some((_, name)) = waiting.first() {
+                    self.refused(owner, &name.to, &detail);
+                }
+                Errno::ACCESS
+            }
         };
-        if from.parent() != Some(above) || self.files.contains(from) {
-            return Err(Refusal::Not);
+        self.done(listener, waiting, Err(error));
+    }
+
+    fn done(&self, listener: &Listener, waiting: &[(Refused, NewName)], outcome: Result<(), Errno>) {
+        let heard = waiting.iter().filter(|(heard, _)| listener.done(heard, outcome).is_ok()).count();
+        if let Some((_, name)) = waiting.last().filter(|_| heard == 0 && outcome.is_ok()) {
+            self.unheard.replace(Some(name.clone()));
         }
-        let directory = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
-        // The caller's paths are those of the host where nothing else is mounted there.
-        let inside = Path::new("/proc").join(pid.to_string()).join("root");
-        let inside = rustix::fs::stat(inside.join(above.strip_prefix("/").unwrap_or(above)))?;
-        let outside = rustix::fs::fstat(&directory)?;
-        if (inside.st_dev, inside.st_ino) != (outside.st_dev, outside.st_ino) {
-            return Err(Refusal::Not);
-        }
-        let (new_file, new) = open(&directory, beside, OFlags::RDONLY)?;
-        if !self.is_git_config(above, name) || placeholders::is_stand_in(&session.facts.context.state, to) {
+    }
+
+    fn decide(&self, session: &Session, name: &NewName) -> Result<Decided, Refusal> {
+        let change = Change::read(name)?;
+        if placeholders::is_stand_in(&session.facts.context.state, &name.to) {
             return Err(Refusal::Because(String::new()));
         }
-        // Git holds this one while it writes, and whoever else writes waits for it.
-        if beside.as_encoded_bytes() != [name.as_encoded_bytes(), b".lock"].concat() {
-            return Err(Refusal::Because("only changes by git itself are considered".to_owned()));
+        if change.is_nothing() {
+            change.take_source()?;
+            return Ok(Decided::Done(None));
         }
-        let (file, old) = match open(&directory, name, OFlags::RDWR) {
-            // The repository was moved, and this is another one.
-            Err(Refusal::Failed(Errno::NOENT)) => return Err(Refusal::Not),
-            opened => opened?,
-        };
-        let owner = |file: &File| rustix::fs::fstat(file).map(|found| found.st_uid);
-        if owner(&new_file)? != owner(&file)? {
-            return Err(Refusal::Because("the new file belongs to another user".to_owned()));
-        }
-        let (Ok(old_text), Ok(new_text)) = (std::str::from_utf8(&old), std::str::from_utf8(&new)) else {
-            return Err(Refusal::Because("it is not UTF-8, so it cannot be compared".to_owned()));
-        };
-        if !is_plain(new_text) {
-            let why = "it has lines that git itself would not write, so it cannot be compared";
-            return Err(Refusal::Because(why.to_owned()));
-        }
-        if let Some(differ) = not_harmless(old_text, new_text) {
-            return Err(Refusal::Because(format!("it would say {}", listed(differ))));
-        }
-        let mut text = None;
-        if old != new {
-            let mode = rustix::fs::fstat(&file)?.st_mode & 0o7777;
-            if !self.kept.borrow().contains(to) {
-                let aside = Aside::new(&session.facts.context.state, &session.facts.id.to_string());
-                let keep = aside.keep(to, &Copy::File { content: old.clone(), mode });
-                keep.map_err(|error| Refusal::Because(format!("cannot keep what is there: {error}")))?;
-                self.kept.borrow_mut().insert(to.to_owned());
+        match self.runs_nothing(&change, name) {
+            Err(detail) => Ok(Decided::Asks(change, detail)),
+            Ok(()) => {
+                let text = change.old.as_ref().map_or(Ok(""), |old| old.text()).unwrap_or_default();
+                let said = changed(text, change.new.text().unwrap_or_default());
+                self.write(session, &change, &name.to, false)?;
+                let shown = name.to.display();
+                Ok(Decided::Done(Some(format!(
+                    "{shown} was changed inside; the change runs nothing: {said}; `agentsh undo {shown}` restores it"
+                ))))
             }
-            write_in_place(&file, &old, &new)?;
-            text = Some(format!(
-                "{} was changed inside; the change runs nothing: {}; `agentsh undo {}` restores it",
-                to.display(),
-                changed(old_text, new_text),
-                to.display()
-            ));
         }
-        let still = rustix::fs::statat(&directory, beside, AtFlags::SYMLINK_NOFOLLOW)?;
-        let read = rustix::fs::fstat(&new_file)?;
-        if (still.st_dev, still.st_ino) == (read.st_dev, read.st_ino) {
-            rustix::fs::unlinkat(&directory, beside, AtFlags::empty())?;
+    }
+
+    /// Whether it is git's configuration, and says nothing more that runs something.
+    fn runs_nothing(&self, change: &Change, name: &NewName) -> Result<(), String> {
+        let (Some(above), Some(last)) = (name.to.parent(), name.to.file_name()) else {
+            return Err(String::new());
+        };
+        if !self.is_git_config(above, last) {
+            return Err(String::new());
         }
-        Ok(text)
+        // Git holds this one while it writes, and whoever else writes waits for it.
+        let lock = name.to.with_added_extension("lock");
+        if name.is_link || name.from != lock {
+            return Err("only changes by git itself are written without a question".to_owned());
+        }
+        let old = change.old.as_ref().map_or(Ok(""), |old| old.text())?;
+        let new = change.new.text()?;
+        if !is_plain(new) {
+            return Err("it has lines that git itself would not write, so it cannot be compared".to_owned());
+        }
+        not_harmless(old, new).map_or(Ok(()), |differ| Err(format!("it would say {}", listed(differ))))
+    }
+
+    /// Keeps what stands there, writes the new version, and takes away what was renamed.
+    fn write(&self, session: &Session, change: &Change, path: &Path, with_mode: bool) -> Result<(), Refusal> {
+        if !self.kept.borrow().contains(path) {
+            let aside = Aside::new(&session.facts.context.state, &session.facts.id.to_string());
+            let keep = aside.keep(path, &change.before());
+            keep.map_err(|error| Refusal::Because(format!("cannot keep what is there: {error}")))?;
+            self.kept.borrow_mut().insert(path.to_owned());
+        }
+        change.write(with_mode)?;
+        change.take_source()
+    }
+
+    /// Asks a person, where one can be asked, about what is different. Whoever comes with the same meanwhile waits for the same
+    /// answer: a question on the terminal stops its caller, whose call comes again.
+    fn ask(
+        self: &Rc<Self>,
+        listener: &Rc<Listener>,
+        waits: (Refused, NewName),
+        change: Change,
+        detail: String,
+        owner: Owner<'_>,
+    ) {
+        let (session, server) = owner;
+        let path = waits.1.to.clone();
+        let context = &session.facts.context;
+        let asks = self.asks.clone().filter(|asks| asks.can_ask());
+        let asks = asks.filter(|_| !refused_files::is_never_offered(&path, &context.home, &context.state));
+        let Some(asks) = asks else {
+            return self.refuse(listener, &[waits], Refusal::Because(detail), owner);
+        };
+        let difference = match change.difference() {
+            Ok(difference) => difference.unwrap_or_default(),
+            Err(why) => return self.refuse(listener, &[waits], Refusal::Because(why), owner),
+        };
+        let key = (path.clone(), change.hash());
+        if let Some(waiting) = self.asked.borrow_mut().get_mut(&key) {
+            waiting.push(waits);
+            return;
+        }
+        if self.asked.borrow().len() >= MAX_ASKED {
+            return self.refuse(
+                listener,
+                &[waits],
+                Refusal::Because("too many questions wait".to_owned()),
+                owner,
+            );
+        }
+        let answer = ask_why(owner, &path);
+        let question = FileChange {
+            path: shown(session, &path),
+            difference,
+            hash: key.1.clone(),
+            content: format!("sha256:{}", hex(&change.new.content)),
+            rule: answer.rule,
+            why: if detail.is_empty() { answer.text } else { detail.clone() },
+        };
+        self.asked.borrow_mut().insert(key.clone(), vec![waits]);
+        let (weak, listener) = (Rc::downgrade(self), Rc::clone(listener));
+        let (session, server) = (Rc::clone(session), server.cloned());
+        self.asking.borrow_mut().spawn_local(async move {
+            let said = tokio::select! {
+                said = asks.file(&question) => Some(said),
+                () = nobody_waits(&weak, &key) => None,
+            };
+            let Some(guarded) = weak.upgrade() else { return };
+            let waiting = guarded.asked.borrow_mut().remove(&key).unwrap_or_default();
+            let owner = (&session, server.as_ref());
+            let outcome = match said {
+                Some(Ok(())) => guarded.write(&session, &change, &path, true),
+                said => Err(Refusal::Because(because(&detail, said.and_then(Result::err)))),
+            };
+            match outcome {
+                Ok(()) => {
+                    let shown = path.display();
+                    let text = format!(
+                        "{shown} was changed inside, as you approved; `agentsh undo {shown}` restores it"
+                    );
+                    guarded.tell(&session, owner.1, &path, GuardChange::Written, text);
+                    guarded.done(&listener, &waiting, Ok(()));
+                }
+                Err(refusal) => guarded.refuse(&listener, &waiting, refusal, owner),
+            }
+        });
     }
 
     /// Whether git reads it as the configuration of a repository that was there at the start. A file of that name elsewhere may
@@ -218,25 +359,30 @@ impl Guarded {
         (name == "config" || name == "config.worktree") && self.repositories.contains(above) && !is_other
     }
 
-    fn refused(&self, session: &Session, server: Option<&ServerId>, path: &Path, detail: &str) {
-        let answer = why::ask(session, server, &Question::Write(path.to_string_lossy().into_owned()));
+    fn refused(&self, owner: Owner<'_>, path: &Path, detail: &str) {
+        let text = format!("refused to change {}", self.refusal(owner, path, detail));
+        self.tell(owner.0, owner.1, path, GuardChange::Refused, text);
+    }
+
+    /// Which file, why, by which rule, and what to do.
+    fn refusal(&self, owner: Owner<'_>, path: &Path, detail: &str) -> String {
+        let session = owner.0;
+        let answer = ask_why(owner, path);
         let context = &session.facts.context;
-        let shown = path.strip_prefix(&context.project).unwrap_or(path);
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
         let is_offered = !refused_files::is_never_offered(path, &context.home, &context.state);
         let offered = answer.change.as_ref().filter(|_| is_offered);
         let change = offered
             .map_or(String::new(), |change| format!("; to allow it: {}", session.facts.remedy(change)));
-        let text = format!(
-            "refused to change {}{detail}: {}, by {}; change it outside{change}",
-            shown.display(),
-            answer.text,
-            answer.rule
-        );
         if let Some(change) = offered {
             session.live.wanted.add(&session.facts, change);
         }
-        self.tell(session, server, path, GuardChange::Refused, text);
+        format!(
+            "{}{detail}: {}, by {}; change it outside{change}",
+            shown(session, path),
+            answer.text,
+            answer.rule
+        )
     }
 
     /// Once. What was written is on record; what was refused is shown as well.
@@ -264,36 +410,36 @@ impl Guarded {
     }
 }
 
-/// A regular file, with all that it holds.
-fn open(directory: &OwnedFd, name: &OsStr, access: OFlags) -> Result<(File, Vec<u8>), Refusal> {
-    let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(directory.as_fd(), name, flags, Mode::empty())?);
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(Refusal::Not);
-    }
-    let mut content = Vec::new();
-    (&file).take(MAX_BYTES + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_BYTES {
-        return Err(Refusal::Because("it is too large to compare".to_owned()));
-    }
-    Ok((file, content))
+/// What no rule allows to write there, and why.
+fn ask_why((session, server): Owner<'_>, path: &Path) -> Answer {
+    why::ask(session, server, &Question::Write(path.to_string_lossy().into_owned()))
 }
 
-/// In the file that is mounted inside, so that the guard stays. Whoever reads meanwhile finds the beginning of the old text or of
-/// the new one, and never parts of both.
-fn write_in_place(file: &File, old: &[u8], new: &[u8]) -> io::Result<()> {
-    let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-    let whole = new.get(..same).and_then(|same| same.iter().rposition(|byte| *byte == b'\n'));
-    let kept = whole.map_or(0, |at| at + 1);
-    let write = |text: &[u8]| {
-        file.set_len(kept as u64)?;
-        file.write_all_at(text.get(kept..).unwrap_or_default(), kept as u64)
+/// As a person in the project names it.
+fn shown(session: &Session, path: &Path) -> String {
+    path.strip_prefix(&session.facts.context.project).unwrap_or(path).display().to_string()
+}
+
+fn because(detail: &str, reason: Option<Reason>) -> String {
+    let said = match reason {
+        Some(Reason::ApprovalDenied) => "you said no",
+        Some(Reason::ApprovalTimedOut) => "nobody answered in time",
+        _ => "",
     };
-    write(new).inspect_err(|_| {
-        // A full disk: what was there has had room.
-        let _ = write(old);
-    })
+    [detail, said].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// Ends when every caller of a question is gone.
+async fn nobody_waits(guarded: &Weak<Guarded>, key: &Asked) {
+    loop {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        let Some(guarded) = guarded.upgrade() else { return };
+        let asked = guarded.asked.borrow();
+        let is_there = |(_, name): &(Refused, NewName)| Path::new(&format!("/proc/{}", name.pid)).exists();
+        if !asked.get(key).is_some_and(|waiting| waiting.iter().any(is_there)) {
+            return;
+        }
+    }
 }
 
 /// The variables that came and went.
@@ -326,24 +472,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-
-    #[test]
-    fn it_is_written_in_place() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("config");
-        for (old, new) in [
-            ("", "[a]\n\tb = c\n"),
-            ("[a]\n\tb = c\n", "[a]\n\tb = c\n[d]\n"),
-            ("[a]\n\tb = c\n[d]\n", "[a]\n\tb = x\n"),
-            ("[a]\n", ""),
-            ("no end", "no ending"),
-        ] {
-            std::fs::write(&path, old).unwrap();
-            let file = File::options().read(true).write(true).open(&path).unwrap();
-            write_in_place(&file, old.as_bytes(), new.as_bytes()).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), new);
-        }
-    }
 
     #[test]
     fn a_message_is_bounded() {

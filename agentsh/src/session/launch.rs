@@ -21,6 +21,7 @@ use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tie
 use crate::types::ServerId;
 
 use super::answering::Answering;
+use agentsh_approvals::Approvals;
 use super::container::{self, ContainerFiles};
 use super::guarded_names::Guarded;
 use super::layer::borrow;
@@ -39,6 +40,8 @@ pub struct Handles<'a> {
     pub stdio: [BorrowedFd<'a>; 3],
     /// Who hears of refused calls and files.
     pub reports_to: Option<(Rc<Session>, Option<ServerId>)>,
+    /// Who asks a person about guarded files.
+    pub asks: Option<Approvals>,
 }
 
 /// A started process tree and what must live as long as it.
@@ -165,7 +168,7 @@ async fn finish(
 ) -> Result<Running, SpawnError> {
     let Begun { ordered, mut cgroup, egress, quota } = begun;
     let process = &spec.process;
-    let Handles { descriptors: mut passed, egress: mut way, stdio, reports_to, .. } = handles;
+    let Handles { descriptors: mut passed, egress: mut way, stdio, reports_to, asks, .. } = handles;
     let memory = quota.memory_bytes;
     let mut enforcement = limits_report(&cgroup, quota);
     let first_task = passed.len();
@@ -192,7 +195,7 @@ async fn finish(
     }
     // What is written to a layer is looked at when it is applied.
     let decides = reports_to.as_ref().is_some_and(|(session, _)| !session.facts.is_reviewed);
-    let guarded = if decides { Guarded::of(&layout) } else { Guarded::default() };
+    let guarded = if decides { Guarded::of(&layout, asks) } else { Guarded::default() };
     let published = way.as_mut().map(|way| std::mem::take(&mut way.published)).unwrap_or_default();
     let is_policed = way.as_ref().is_some_and(Egress::is_policed);
     let others = if context.tier == Tier::Container { container::processes_of_user() } else { 0 };

@@ -158,6 +158,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
         egress: None,
         stdio: [nothing.as_fd(), stdout.as_fd(), nothing.as_fd()],
         reports_to: None,
+        asks: None,
     };
     let cgroup = format!("agentsh-{}-{}", std::process::id(), probe.name);
     let (running, ()) =

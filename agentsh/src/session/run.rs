@@ -264,7 +264,7 @@ async fn start_agent(
         unknown::tell(&session.facts, &session.record, launch, &spec.stripped);
     }
     let of_agent = OfAgent {
-        approvals: Some(approvals),
+        approvals: Some(approvals.clone()),
         broker: brokered.broker.clone(),
         channel: model.clone().map(|model| model as Rc<dyn crate::net::channel::Channel>),
         publish: to_publish(&session.facts, &request.publish),
@@ -283,6 +283,7 @@ async fn start_agent(
         egress: Some(egress),
         stdio,
         reports_to: Some((Rc::clone(session), None)),
+        asks: Some(approvals),
     };
     let lacks = |path: &Path, why: &str| {
         session.record.note(&format!("the agent does not get {}: {why}", path.display()));

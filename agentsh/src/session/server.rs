@@ -189,6 +189,7 @@ impl Server {
             egress: Some(egress),
             stdio: [stdin_inside.as_fd(), stdout_inside.as_fd(), stderr_inside.as_fd()],
             reports_to: Some((Rc::clone(&session), Some(id.clone()))),
+            asks: None,
         };
         let is_there =
             |path: &std::path::Path| session.facts.project_shown || path != session.facts.context.project;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
@@ -12,7 +13,7 @@ use crate::policy::{self, Answer, Question, domain};
 use crate::remedy;
 use crate::sandbox::spec::Visibility;
 use crate::store::{Event, redact};
-use crate::types::ServerId;
+use crate::types::{RuleRef, ServerId};
 
 use super::Session;
 use super::refused_calls;
@@ -26,23 +27,28 @@ const MAX_DIFFERENT: usize = 200;
 
 /// Answers one question and closes the connection.
 pub async fn answer(session: &Session, word: &str, mut stream: UnixStream) {
-    let text = text(session, word);
+    let pid = stream.peer_cred().ok().and_then(|who| who.pid()).unwrap_or_default();
+    let text = text(session, pid, word);
     // Who went away needs no answer.
     let _ = tokio::time::timeout(WRITE_TIMEOUT, stream.write_all(text.as_bytes())).await;
 }
 
-fn text(session: &Session, word: &str) -> String {
+fn text(session: &Session, pid: i32, word: &str) -> String {
     if word.is_empty() || word.chars().any(char::is_control) {
         return "-that is neither a path, a host nor a command\n".to_owned();
     }
     if LIMITS.contains(&word) {
         return limits(&session.facts);
     }
+    if let Some((_, text)) = NOTES.iter().find(|(words, _)| words.contains(&word)) {
+        return format!("+{text}\n");
+    }
     let mut text = String::new();
     let mut allow = true;
     let mut is_for_outside = false;
     for (what, question) in questions(word) {
-        let answer = never(session, &question).unwrap_or_else(|| ask(session, None, &question));
+        let asked = || as_built(session, pid, &question, ask(session, None, &question));
+        let answer = never(session, &question).unwrap_or_else(asked);
         is_for_outside |= answer.rule == refused_calls::rule();
         allow &= answer.allow;
         remember(session, &question, &answer);
@@ -72,6 +78,18 @@ fn text(session: &Session, word: &str) -> String {
 /// What asks about the limits of the sandbox: programs that show or set them, and the words of those that met one.
 const LIMITS: [&str; 6] = ["limits", "ulimit", "prlimit", "EMFILE", "EAGAIN", "ENOMEM"];
 
+/// What is so in every sandbox, by programs that meet it and the words of those that met it.
+const NOTES: &[(&[&str], &str)] = &[
+    (
+        &["chown", "chgrp", "setuid", "setgid", "EPERM", "EINVAL"],
+        "one user and one group exist inside: a change to another is refused (EPERM), as outside without root; `fakeroot` works",
+    ),
+    (
+        &["EROFS", "EBUSY", "EACCES", "ENXIO", "ENOENT"],
+        "a file that is missing, read-only or busy has its own rule: ask for its path (`agentsh why PATH`)",
+    ),
+];
+
 /// Each limit of the agent's sandbox, with its rule.
 fn limits(facts: &Facts) -> String {
     let limits = facts.policy.agent.limits.clone().or(policy::limits::limits_for_agent());
@@ -79,14 +97,18 @@ fn limits(facts: &Facts) -> String {
     for (what, key, limit) in [
         ("open files", "open_files", &limits.open_files),
         ("processes and threads", "pids", &limits.pids),
-        ("bytes of memory of all processes", "memory", &limits.memory),
+        ("MiB of memory of all processes", "memory", &limits.memory),
         ("percent of one CPU", "cpu_percent", &limits.cpu_percent),
     ] {
         if let Some(limit) = limit {
+            let value = if key == "memory" { limit.value >> 20 } else { limit.value };
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{what}: {} at most, by {} (limits.{key})", limit.value, limit.rule);
+            let _ = writeln!(text, "{what}: {value} at most, by {} (limits.{key})", limit.rule);
         }
     }
+    text.push_str(
+        "everything else that `ulimit -a` shows (size of a file, stack, core, locked memory) is as outside\n",
+    );
     let file = facts.context.config.join("agentsh/policy.yaml");
     let _ = writeln!(
         text,
@@ -200,10 +222,58 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
     }
 }
 
+/// As the sandbox was built, looked at where who asks sees it: what nothing grants and is there all the same is its own.
+fn as_built(session: &Session, pid: i32, question: &Question, answer: Answer) -> Answer {
+    let (text, wants_write) = match question {
+        Question::Read(text) => (text, false),
+        Question::Write(text) => (text, true),
+        _ => return answer,
+    };
+    let path = policy::place::resolve(text, &session.facts.paths());
+    let own = |allow: bool, text: String, change: Option<String>| {
+        let rule = RuleRef { id: "sandbox".to_owned(), file: "built-in".to_owned(), line: 0 };
+        Answer { allow, rule, text, change }
+    };
+    if STREAMS.iter().any(|stream| path.starts_with(stream)) {
+        let from_root = session.facts.context.identity.from_root;
+        let note = if from_root {
+            "; a file or terminal of root can be used as it is open, and not by this name"
+        } else {
+            ""
+        };
+        return own(true, format!("`{}` is what the program was started with{note}", path.display()), None);
+    }
+    let Some((found, read_only)) = inside(pid, &path) else { return answer };
+    let (is_there, shown) = (found == path, found.display());
+    match (answer.allow, wants_write) {
+        (false, _) if answer.rule.file != "default" => answer,
+        (false, false) if is_there => own(true, format!("`{shown}` is the sandbox's own"), None),
+        (false, true) if read_only => {
+            own(false, format!("`{shown}` is the sandbox's own, and read-only"), answer.change)
+        }
+        (false, true) if is_there => own(true, format!("`{shown}` is the sandbox's own"), None),
+        _ => answer,
+    }
+}
+
+/// Names of what is open.
+const STREAMS: [&str; 5] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
+
+/// What a process sees at a path, or at the nearest above it, and whether that is mounted read-only.
+fn inside(pid: i32, path: &Path) -> Option<(&Path, bool)> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let open = |path: &Path| rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve).ok();
+    let mut nearest = path.ancestors().filter(|above| *above != Path::new("/"));
+    let (found, opened) = nearest.find_map(|above| Some((above, open(above)?)))?;
+    let flags = rustix::fs::fstatvfs(&opened).ok()?.f_flag;
+    Some((found, flags.contains(StatVfsMountFlags::RDONLY)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::RuleRef;
 
     #[test]
     fn a_token_in_a_question_is_not_on_record() {

@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_base::types::RuleRef;
 use agentsh_guard::{Outcome, Reason};
 use agentsh_net::ask::{Answer, Ask};
-use agentsh_store::Event;
 
 use super::{Approvals, Item, Key};
-use agentsh_content::content::since_1970;
 
 /// A connection waits no longer, whatever calls do.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,37 +51,13 @@ impl Hosts {
         }
         let rule = RuleRef::default_rule("network.unknown");
         let patience = inner.session.facts.policy.mcp.approvals.wait().min(WAIT_TIMEOUT);
-        let now = since_1970();
-        let put = self.approvals.put(|id| Item {
-            id,
-            session: inner.session.facts.id.to_string(),
-            server: "agent".to_owned(),
-            name: format!("{host}:{port}"),
-            arguments: String::new(),
-            arguments_hash: String::new(),
-            interface: None,
-            from: None,
-            is_copy: false,
+        let about = ("agent", format!("{host}:{port}"));
+        let why = "no rule names this host".to_owned();
+        let asked = self.approvals.ask_person(key, rule.clone(), patience, |id| Item {
             host: Some(host.to_owned()),
-            login: None,
-            is_change: false,
-            changed: None,
-            rule: rule.to_string(),
-            why: "no rule names this host".to_owned(),
-            asked_at: now.as_secs(),
-            expires_at: (now + patience).as_secs(),
+            ..Item::new(id, &inner.session, about, (&rule, why), patience)
         });
-        let (item, heard) = put.ok_or(agentsh_net::Reason::NobodyToAsk)?;
-        inner.session.record.journal.record(Event::ApprovalRequested {
-            approval: item.id.clone(),
-            server_id: ServerId(item.server.clone()),
-            name: item.name.clone(),
-            arguments_hash: String::new(),
-            interface: None,
-            rule: rule.clone(),
-            why: item.why.clone(),
-        });
-        let verdict = self.approvals.clone().wait(key, item, heard, (rule, patience)).await;
+        let verdict = asked.await.ok_or(agentsh_net::Reason::NobodyToAsk)?;
         reason(verdict.outcome, verdict.reason)
     }
 }

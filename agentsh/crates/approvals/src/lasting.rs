@@ -39,7 +39,7 @@ pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
     if let Some(host) = &item.host {
         return format!("- {}", text(host));
     }
-    if item.login.is_some() {
+    if item.login.is_some() || item.path.is_some() {
         return String::new();
     }
     if let (Some(interface), Some(changed)) = (&item.interface, &item.changed) {
@@ -67,6 +67,11 @@ pub fn lasting_line(item: &Item, any_arguments: bool) -> String {
 pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<String, String> {
     if item.login.is_some() {
         return Err("a login is kept anyway and no policy rule can grant it; approve it once".to_owned());
+    }
+    if item.path.is_some() {
+        return Err(
+            "an answer about a file is bound to its content; approve it once or for the session".to_owned()
+        );
     }
     if item.changed.is_some() {
         return Ok(format!("written by the session: {}", lasting_line(item, any_arguments)));

@@ -2,6 +2,7 @@
 //! outside: by `agentsh approvals` over a socket of the session that no sandbox reaches.
 
 mod changes;
+mod files;
 mod fleet;
 pub mod guarded_terminal;
 mod hosts;
@@ -38,6 +39,7 @@ use agentsh_fleet::place;
 use agentsh_host::{Facts, Record};
 use agentsh_store::pins::PinStore;
 
+pub use files::FileChange;
 pub use hosts::Hosts;
 pub use lasting::{lasting_line, remember};
 pub use logins::FurtherRights;
@@ -59,6 +61,8 @@ enum Key {
     Call { server: ServerId, name: String, arguments: String, interface: Option<String> },
     /// Connections of the agent to a host.
     Host(String),
+    /// A guarded file, with what it holds and what it would hold, by their hash.
+    File { path: String, hash: String },
     /// Further rights of the user's login to a server.
     Login { server: ServerId, scopes: String },
     /// What a server offers now under this name, and what nobody calls before it is shown.
@@ -111,6 +115,10 @@ pub struct Item {
     /// A host that the agent wants to reach: the question is about no call.
     #[serde(default)]
     pub host: Option<String>,
+    /// A guarded file that the agent wants to change: the question is about no call, `arguments` is the difference, and
+    /// `arguments_hash` that of the new content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// The command that logs in with further rights: the question is about them, and a yes begins the login.
     #[serde(default)]
     pub login: Option<String>,
@@ -138,6 +146,37 @@ pub struct Changed {
 }
 
 impl Item {
+    /// About nothing yet: who wants what, which rule asks, and for how long.
+    fn new(
+        id: String,
+        session: &ApprovalSession,
+        (server, name): (&str, String),
+        (rule, why): (&RuleRef, String),
+        wait: Duration,
+    ) -> Self {
+        let now = since_1970();
+        Self {
+            id,
+            session: session.facts.id.to_string(),
+            server: server.to_owned(),
+            name,
+            arguments: String::new(),
+            arguments_hash: String::new(),
+            interface: None,
+            from: None,
+            is_copy: false,
+            host: None,
+            path: None,
+            login: None,
+            is_change: false,
+            changed: None,
+            rule: rule.to_string(),
+            why,
+            asked_at: now.as_secs(),
+            expires_at: (now + wait).as_secs(),
+        }
+    }
+
     /// No call waits for the answer: a yes lasts for the session at least.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
@@ -259,7 +298,7 @@ impl Approvals {
                 wanted.is_none() || wanted.as_ref() == found
             };
             match key {
-                Key::Host(_) | Key::Login { .. } | Key::Release { .. } => false,
+                Key::Host(_) | Key::File { .. } | Key::Login { .. } | Key::Release { .. } => false,
                 Key::Flow { from, to, what } => {
                     let copy = if let Carried::Copy(hash) = what { Some(hash) } else { None };
                     approved.server == to.0
@@ -336,6 +375,31 @@ impl Approvals {
         Some((item, heard))
     }
 
+    /// Asks about something that is no call, and waits. None: nobody can be asked.
+    async fn ask_person(
+        &self,
+        key: Key,
+        rule: RuleRef,
+        wait: Duration,
+        item: impl FnOnce(String) -> Item,
+    ) -> Option<Verdict> {
+        let (item, heard) = self.put(item)?;
+        self.requested(&item, &rule);
+        Some(self.clone().wait(key, item, heard, (rule, wait)).await)
+    }
+
+    fn requested(&self, item: &Item, rule: &RuleRef) {
+        self.0.session.record.journal.record(Event::ApprovalRequested {
+            approval: item.id.clone(),
+            server_id: ServerId(item.server.clone()),
+            name: item.name.clone(),
+            arguments_hash: item.arguments_hash.clone(),
+            interface: item.interface.clone(),
+            rule: rule.clone(),
+            why: item.why.clone(),
+        });
+    }
+
     fn decided(
         &self,
         item: &Item,
@@ -383,10 +447,10 @@ impl Approvals {
         // A refusal of a call stays one for the session; a yes only when that was said. What goes between two servers is
         // asked again: one refused text is not a verdict on the next.
         let lasts = match (&key, is_yes) {
-            (Key::Call { .. } | Key::Host(_) | Key::Login { .. } | Key::Release { .. }, false) => true,
+            (Key::Flow { .. }, false) => false,
+            (_, false) => true,
             // Its definition is what is trusted from now on, and no answer.
             (Key::Release { .. }, true) => false,
-            (Key::Flow { .. }, false) => false,
             // There is nothing in the call that another one would not have: the same question each time.
             (Key::Flow { what: Carried::Nothing, .. }, true) => true,
             (_, true) => scope != ApprovalScope::Once,
@@ -457,43 +521,26 @@ impl Approve for Approvals {
             return at_once(known);
         }
         let patience = self.0.session.facts.policy.mcp.approvals.wait();
-        let now = since_1970();
         let is_copy = matches!(&key, Key::Flow { what: Carried::Copy(_), .. });
         let mut why = call.decision.deciding().map(Finding::told).unwrap_or_default();
         if changed.is_some() {
             why = changes::with_hint(&why, call.server);
         }
+        let named = (call.server.0.as_str(), call.name.to_owned());
         let put = self.put(|id| Item {
-            id,
-            session: self.0.session.facts.id.to_string(),
-            server: call.server.0.clone(),
-            name: call.name.to_owned(),
             arguments: shown(call.arguments),
             arguments_hash: arguments.clone(),
             interface: definition.clone(),
             from: from.map(|from| from.0),
             is_copy,
-            host: None,
-            login: None,
             is_change: changed.is_some(),
             changed,
-            rule: rule.to_string(),
-            why,
-            asked_at: now.as_secs(),
-            expires_at: (now + patience).as_secs(),
+            ..Item::new(id, &self.0.session, named, (&rule, why), patience)
         });
         let Some((item, heard)) = put else {
             return at_once(Verdict::new(Outcome::Block, Reason::NobodyToAsk, rule));
         };
-        self.0.session.record.journal.record(Event::ApprovalRequested {
-            approval: item.id.clone(),
-            server_id: call.server.clone(),
-            name: call.name.to_owned(),
-            arguments_hash: arguments,
-            interface: definition,
-            rule: rule.clone(),
-            why: item.why.clone(),
-        });
+        self.requested(&item, &rule);
         let url = self.0.session.page.get();
         let page = url.map(|url| Page { url: url.replace("{id}", &item.id), id: item.id.clone() });
         AskedPerson { verdict: Box::pin(self.clone().wait(key, item, heard, (rule, patience))), page }

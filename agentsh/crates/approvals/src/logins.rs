@@ -5,11 +5,9 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use agentsh_base::types::{RuleRef, ServerId};
-use agentsh_store::Event;
 use agentsh_store::words::{ApprovalScope, ApprovalWord};
 
 use super::{Approvals, Item, Key, Waiting};
-use agentsh_content::content::since_1970;
 
 /// What a server wants.
 #[derive(Clone, Debug)]
@@ -41,15 +39,7 @@ impl Approvals {
         let (item, heard) = self
             .put(|id| self.rights_item(id, wanted, patience))
             .ok_or_else(|| "nobody-to-ask".to_owned())?;
-        self.0.session.record.journal.record(Event::ApprovalRequested {
-            approval: item.id.clone(),
-            server_id: wanted.server.clone(),
-            name: item.name.clone(),
-            arguments_hash: String::new(),
-            interface: None,
-            rule: RuleRef::default_rule("login"),
-            why: item.why.clone(),
-        });
+        self.requested(&item, &RuleRef::default_rule("login"));
         let mut waiting = Waiting { approvals: self, item: &item, since: Instant::now(), is_over: false };
         let until = tokio::time::Instant::now() + patience;
         let mut logged_in = pin!(logged_in);
@@ -85,25 +75,11 @@ impl Approvals {
     }
 
     fn rights_item(&self, id: String, wanted: &FurtherRights, patience: Duration) -> Item {
-        let now = since_1970();
+        let about = (wanted.server.0.as_str(), format!("login {}", wanted.scopes).trim_end().to_owned());
+        let rule = RuleRef::default_rule("login");
         Item {
-            id,
-            session: self.0.session.facts.id.to_string(),
-            server: wanted.server.0.clone(),
-            name: format!("login {}", wanted.scopes).trim_end().to_owned(),
-            arguments: String::new(),
-            arguments_hash: String::new(),
-            interface: None,
-            from: None,
-            is_copy: false,
-            host: None,
             login: Some(wanted.command.clone()),
-            is_change: false,
-            changed: None,
-            rule: RuleRef::default_rule("login").to_string(),
-            why: wanted.why.clone(),
-            asked_at: now.as_secs(),
-            expires_at: (now + patience).as_secs(),
+            ..Item::new(id, &self.0.session, about, (&rule, wanted.why.clone()), patience)
         }
     }
 }

@@ -3,10 +3,7 @@
 
 use std::rc::Rc;
 
-use agentsh_store::Event;
-
 use super::{Approvals, Changed, Item, Key, changes};
-use agentsh_content::content::since_1970;
 use agentsh_content::interface_pins::Withheld;
 
 impl Approvals {
@@ -31,40 +28,17 @@ impl Approvals {
             return;
         }
         let patience = self.0.session.facts.policy.mcp.approvals.wait();
-        let now = since_1970();
         let until = if *is_hidden { "; hidden from the agent until you answer" } else { "" };
         let why = changes::with_hint(&format!("{what}{until}"), server);
-        let put = self.put(|id| Item {
-            id,
-            session: self.0.session.facts.id.to_string(),
-            server: server.0.clone(),
-            name: called(kind.as_str(), name),
-            arguments: String::new(),
-            arguments_hash: String::new(),
+        let about = (server.0.as_str(), called(kind.as_str(), name));
+        // What it says is done by then, and nobody waits for it.
+        let asked = self.ask_person(key, rule.clone(), patience, |id| Item {
             interface: Some(hash.clone()),
-            from: None,
-            is_copy: false,
-            host: None,
-            login: None,
             is_change: true,
             changed: Some(Changed { kind: *kind, name: name.clone(), is_withheld: true }),
-            rule: rule.to_string(),
-            why,
-            asked_at: now.as_secs(),
-            expires_at: (now + patience).as_secs(),
+            ..Item::new(id, &self.0.session, about, (rule, why), patience)
         });
-        let Some((item, heard)) = put else { return };
-        self.0.session.record.journal.record(Event::ApprovalRequested {
-            approval: item.id.clone(),
-            server_id: server.clone(),
-            name: item.name.clone(),
-            arguments_hash: String::new(),
-            interface: item.interface.clone(),
-            rule: rule.clone(),
-            why: item.why.clone(),
-        });
-        // What it says is done by then, and nobody waits for it.
-        let _ = self.clone().wait(key, item, heard, (rule.clone(), patience)).await;
+        let _ = asked.await;
     }
 }
 

@@ -20,9 +20,11 @@ pub fn tell_desktop(facts: &Facts, item: &Item) {
 
 /// What waits.
 pub fn what(item: &Item) -> String {
-    let who = match &item.host {
-        Some(_) => format!("a connection of the agent to '{}'", escape::line(&item.name)),
-        None => format!("'{}' of server '{}'", escape::line(&item.name), escape::line(&item.server)),
+    let name = escape::line(&item.name);
+    let who = match (&item.host, &item.path) {
+        (Some(_), _) => format!("a connection of the agent to '{name}'"),
+        (_, Some(_)) => format!("a change of '{name}'"),
+        _ => format!("'{name}' of server '{}'", escape::line(&item.server)),
     };
     let waits = if item.is_withheld() { " is not the trusted version, and" } else { "" };
     let why = if item.why.is_empty() { String::new() } else { format!(": {}", escape::line(&item.why)) };

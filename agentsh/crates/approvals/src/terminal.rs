@@ -35,7 +35,12 @@ const MAX_CHARACTERS: usize = 400;
 /// Bytes of an answer.
 const MAX_TYPED: usize = 256;
 /// What is said again when an answer was none.
-const CHOICE: &str = "agentsh: y (once), s (for this session), a (always, writes that rule), n (no)? ";
+fn choice(item: &Item) -> &'static str {
+    match item.path {
+        Some(_) => "agentsh: y (once), s (for this session), n (no)? ",
+        None => "agentsh: y (once), s (for this session), a (always, writes that rule), n (no)? ",
+    }
+}
 
 const RAN: &str = "agentsh: a process of the agent kept running, so this answer does not count\n";
 /// The palette and the colours of text and background, as the person chose them.
@@ -165,8 +170,8 @@ impl Terminal {
         }
         shown.say(&question(item, &line)).await.ok()?;
         let said = loop {
-            shown.say(CHOICE).await.ok()?;
-            let said = shown.answer().await;
+            shown.say(choice(item)).await.ok()?;
+            let said = shown.answer(choice(item)).await;
             // Whoever ran meanwhile may have painted over the question, or typed into it.
             if !matches!(said, TerminalAnswer::Nothing) && !shown.has_stayed_still().await {
                 shown.say(RAN).await.ok()?;
@@ -259,7 +264,7 @@ impl TerminalQuestion {
     }
 
     /// The first line that is an answer.
-    async fn answer(&self) -> TerminalAnswer {
+    async fn answer(&self, choice: &str) -> TerminalAnswer {
         let Ok(mut interrupt) = signal(SignalKind::interrupt()) else { return TerminalAnswer::Nothing };
         loop {
             let line = tokio::select! {
@@ -273,7 +278,7 @@ impl TerminalQuestion {
                 Some("a" | "A" | "always") => return TerminalAnswer::Yes(ApprovalScope::Always),
                 Some("n" | "N" | "no") => return TerminalAnswer::No,
                 Some(_) => {
-                    if self.say(CHOICE).await.is_err() {
+                    if self.say(choice).await.is_err() {
                         return TerminalAnswer::Nothing;
                     }
                 }
@@ -327,10 +332,9 @@ fn question(item: &Item, line: &str) -> String {
     if is_cut {
         text.push_str(&format!("  ... `agentsh approvals show {}` has all of it\n", item.id));
     }
-    text.push_str(&format!(
-        "  always would write: {}\n  the agent is paused until you answer, at most {} s\n",
-        escape::line(line),
-        left.as_secs()
-    ));
+    if !line.is_empty() {
+        text.push_str(&format!("  always would write: {}\n", escape::line(line)));
+    }
+    text.push_str(&format!("  the agent is paused until you answer, at most {} s\n", left.as_secs()));
     text
 }

@@ -26,8 +26,9 @@ pub struct ProjectReadOnly {
     pub why: &'static str,
     pub kind: Kind,
     pub tier: Tier,
-    /// Below the home directory: what shows that this user has a program that reads such a file. Where one of these exists and
-    /// the file does not, a read-only stand-in keeps it from being made. Everything else is set aside as soon as it appears.
+    /// Below the home directory: what shows that this user has a program that obeys such a file as soon as it appears, without a
+    /// question. Where one of these exists and the file does not, a read-only stand-in keeps it from being made. Everything else is
+    /// set aside as soon as it appears: before a program that asks first has an answer, and before one that reads it at its start.
     pub signs: &'static [&'static str],
     /// Directories in it that package managers write to: what is in them may be written, and nothing else. A dash at the end of a
     /// name stands for whatever follows.
@@ -416,18 +417,18 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".jj/workspace-config.toml", Kind::File, "names programs that Jujutsu runs"),
     runs(".sl/config", Kind::File, "names programs that Sapling runs"),
     runs(".sl/hgrc", Kind::File, "names programs that Sapling runs"),
-    runs_in(".mcp.json", Kind::File, &[".claude", ".claude.json"], "names programs that agents start"),
+    runs(".mcp.json", Kind::File, "names programs that agents start"),
     runs_in(".claude", Kind::Dir, &[".claude"], "hooks and permissions of an agent"),
-    runs_in(".codex", Kind::Dir, &[".codex"], "settings of an agent"),
-    runs_in(".gemini", Kind::Dir, &[".gemini"], "settings of an agent"),
+    runs(".codex", Kind::Dir, "settings of an agent"),
+    runs(".gemini", Kind::Dir, "settings of an agent"),
     runs_in(".cursor", Kind::Dir, &[".cursor", ".config/Cursor"], "settings of an agent"),
-    runs_in(".opencode", Kind::Dir, &[".config/opencode", ".local/share/opencode"], "settings of an agent"),
+    runs(".opencode", Kind::Dir, "settings of an agent"),
     runs_in(".continue", Kind::Dir, &[".continue"], "names programs that an agent starts"),
     runs_in(".roo", Kind::Dir, &[".roo"], "names programs that an agent starts"),
     runs_in(".windsurf", Kind::Dir, &[".codeium/windsurf", ".config/Windsurf"], "hooks of an agent"),
     runs_in(".kiro", Kind::Dir, &[".kiro"], "hooks of an agent"),
     runs_in(".amazonq", Kind::Dir, &[".aws/amazonq"], "names programs that an agent starts"),
-    runs_in(".qwen", Kind::Dir, &[".qwen"], "settings of an agent"),
+    runs(".qwen", Kind::Dir, "settings of an agent"),
     runs_in(".trae", Kind::Dir, &[".trae", ".config/Trae"], "names programs that an agent starts"),
     runs(".augment", Kind::Dir, "names programs that an agent starts"),
     runs(".crush.json", Kind::File, "names programs that an agent starts"),
@@ -444,7 +445,7 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
         &[".vscode", ".vscode-server", ".config/Code", ".config/VSCodium"],
         "tasks that the editor runs",
     ),
-    runs_in(".idea", Kind::Dir, &[".config/JetBrains"], "tasks that the editor runs"),
+    runs(".idea", Kind::Dir, "tasks that the editor runs"),
     runs_in(".zed", Kind::Dir, &[".config/zed"], "tasks that the editor runs"),
     runs(".helix", Kind::Dir, "language servers that the editor starts"),
     runs(".fleet", Kind::Dir, "tasks that the editor runs"),
@@ -469,21 +470,11 @@ pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".dir-locals-2.el", Kind::File, "runs in the editor"),
     runs(".projectile", Kind::File, "names commands that the editor runs"),
     runs(".kakrc.local", Kind::File, "runs in the editor"),
-    runs_in(
-        ".envrc",
-        Kind::File,
-        &[".local/share/direnv", ".config/direnv"],
-        "runs in every shell that enters the directory",
-    ),
+    runs(".envrc", Kind::File, "runs in every shell that enters the directory"),
     // `layout python`, `go`, `ruby` and `perl` of direnv-stdlib(1).
     ProjectReadOnly {
         packages: &["python-", "go", "ruby", "perl5"],
-        ..runs_in(
-            ".direnv",
-            Kind::Dir,
-            &[".local/share/direnv", ".config/direnv"],
-            "programs and settings for every shell that enters the directory",
-        )
+        ..runs(".direnv", Kind::Dir, "programs and settings for every shell that enters the directory")
     },
     runs(".rvmrc", Kind::File, "runs in every shell that enters the directory"),
     runs(".autoenv.zsh", Kind::File, "runs in every shell that enters the directory"),

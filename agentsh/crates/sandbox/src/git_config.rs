@@ -105,6 +105,9 @@ impl Entry {
                 | "symlinks" | "quotepath" | "sparsecheckout" | "sparsecheckoutcone" | "longpaths" => {
                     is_bool() || is(&["always"])
                 }
+                "untrackedcache" | "commitgraph" | "preloadindex" | "multipackindex" => {
+                    is_bool() || is(&["keep"])
+                }
                 _ => false,
             },
             "remote" => match key {
@@ -140,6 +143,17 @@ impl Entry {
             "push" => matches!(key, "default" | "followtags" | "autosetupremote"),
             "fetch" => matches!(key, "prune" | "prunetags" | "parallel" | "recursesubmodules"),
             "color" | "advice" | "status" => !value.contains(['/', '!']),
+            // Words and numbers, under names that take no program.
+            "index" => matches!(key, "sparse" | "version" | "threads") && (is_bool() || is_plain()),
+            "gc" => matches!(key, "auto" | "autopacklimit" | "autodetach") && (is_bool() || is_plain()),
+            "rerere" => matches!(key, "enabled" | "autoupdate") && is_bool(),
+            "merge" => {
+                matches!(key, "conflictstyle" | "ff" | "renames" | "stat") && (is_bool() || is_plain())
+            }
+            "diff" => {
+                matches!(key, "algorithm" | "renames" | "colormoved" | "noprefix")
+                    && (is_bool() || is_plain())
+            }
             "lfs" => match key {
                 "url" | "pushurl" => is_address(),
                 "access" => is(&["none", "basic", "negotiate", "ntlm"]),
@@ -442,6 +456,8 @@ mod tests {
             "[init]\ndefaultBranch = main",
             "[core]\nbare\nfilemode = true\nautocrlf = input",
             "[extensions]\nworktreeConfig = true",
+            "[index]\nsparse = false\nversion = 4",
+            "[gc]\nauto = 0\n[rerere]\nenabled\n[merge]\nconflictStyle = zdiff3\n[diff]\nalgorithm = patience",
         ] {
             assert!(entries(text).iter().all(Entry::is_harmless), "{text}");
         }
@@ -462,6 +478,11 @@ mod tests {
             "[core]\nworktree = ../../..",
             "[core]\nbare = !x",
             "[rebase]\ninstructionFormat = x",
+            "[diff]\nexternal = x",
+            "[diff \"x\"]\ntextconv = x",
+            "[merge \"x\"]\ndriver = x",
+            "[merge]\ntool = x",
+            "[gc]\nrecentObjectsHook = x",
         ] {
             assert!(!entries(text).iter().any(Entry::is_harmless), "{text}");
         }

@@ -63,7 +63,8 @@ pub fn question(item: &Item) -> Question {
         interface: item.interface.clone(),
         left: item.expires_at.saturating_sub(now),
         bound: bound(item),
-        line: Some(lasting_line(item, false)),
+        // What holds for one content is for no other session.
+        line: item.path.is_none().then(|| lasting_line(item, false)),
         is_withheld: item.is_withheld(),
         on: None,
         may_answer: true,

@@ -119,6 +119,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         egress: Some(egress),
         stdio: [nothing.as_fd(), output_inside.as_fd(), errors_inside.as_fd()],
         reports_to: Some((Rc::clone(session), Some(job.id.clone()))),
+        asks: None,
     };
     let lacks = |path: &Path, why: &str| {
         session.record.note(&format!("{} is not visible to {}: {why}", path.display(), task.tool));

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use similar::{ChangeTag, TextDiff};
-
 use crate::sandbox::host::RealHost;
 use crate::sandbox::layout::instructing;
 use crate::sandbox::listed_host::ListedHost;
 use agentsh_host::copies::Copy;
+
+use super::super::difference;
 
 /// Lines of a change that are shown.
 const MAX_LINES: usize = 6;
@@ -88,22 +88,12 @@ fn flatten<'c>(
     }
 }
 
-/// The first lines that differ, escaped for a terminal.
+/// The first lines that differ.
 fn diff(before: &str, now: &str) -> String {
-    let diff = TextDiff::configure().timeout(std::time::Duration::from_millis(200)).diff_lines(before, now);
-    let lines = diff.iter_all_changes().filter(|change| change.tag() != ChangeTag::Equal);
-    let mut shown = String::new();
-    let mut count = 0;
-    for change in lines {
-        count += 1;
-        if count <= MAX_LINES {
-            let line: String = change.value().trim_end().chars().take(MAX_COLUMNS).collect();
-            let sign = if change.tag() == ChangeTag::Insert { '+' } else { '-' };
-            shown.push_str(&format!("\n    {sign} {}", crate::store::escape::line(&line)));
-        }
-    }
-    if count > MAX_LINES {
-        shown.push_str(&format!("\n    … and {} more lines", count - MAX_LINES));
+    let lines = difference::lines(before, now, MAX_COLUMNS);
+    let mut shown: String = lines.iter().take(MAX_LINES).map(|line| format!("\n    {line}")).collect();
+    if lines.len() > MAX_LINES {
+        shown.push_str(&format!("\n    … and {} more lines", lines.len() - MAX_LINES));
     }
     shown
 }

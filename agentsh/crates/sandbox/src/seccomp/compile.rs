@@ -102,6 +102,8 @@ struct Leaves {
     refused: u32,
     /// The value of a call that opens a file and may.
     opens: u32,
+    /// The same, where it opens it to write.
+    opens_to_write: u32,
     /// The value of a call that is allowed and may be heard of.
     heard: u32,
 }
@@ -122,6 +124,7 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
         _ => (ALLOW, [].as_slice()),
     };
     let heard = if tier == Tier::Namespaces && refusal != Refusal::Silent { HEAR } else { ALLOW };
+    let opens_to_write = if opens == ASK { ASK } else { heard };
     let mut code = vec![
         statement(LOAD_WORD, ARCHITECTURE),
         jump(JUMP_EQUAL, architecture.audit(), 1, 0),
@@ -131,7 +134,10 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
     if let Some(bit) = architecture.foreign_bit() {
         code.extend([jump(JUMP_AT_LEAST, bit, 0, 1), statement(RETURN, KILL_PROCESS)]);
     }
-    code.extend(search(&ranges(architecture, tier, asked), Leaves { filter, tier, refused, opens, heard }));
+    code.extend(search(
+        &ranges(architecture, tier, asked),
+        Leaves { filter, tier, refused, opens, opens_to_write, heard },
+    ));
     Program(code)
 }
 
@@ -205,6 +211,9 @@ fn argument_check(check: ArgumentCheck, leaves: Leaves) -> Vec<Instruction> {
             argument_word(mode),
             jump(JUMP_ANY_BIT, forbidden, 0, 1),
             statement(RETURN, leaves.refused),
+            argument_word(flags),
+            jump(JUMP_ANY_BIT, libc::O_ACCMODE.unsigned_abs(), 0, 1),
+            statement(RETURN, leaves.opens_to_write),
             statement(RETURN, leaves.opens),
         ],
         ArgumentCheck::NoBits { argument, forbidden } => vec![

@@ -81,7 +81,7 @@ fn every_number_gets_the_verdict_of_its_rule() {
 const IDENTITY: Identity = Identity { host_uid: 1000, host_gid: 100, from_root: false };
 
 /// Where somebody listens, nothing but the refusals is different, and none of them becomes anything else. Where names are
-/// guarded, renames are heard of, and no other call.
+/// guarded, calls that change what has a name are heard of, and no other.
 #[test]
 fn what_is_refused_is_told_and_nothing_more() {
     for here in BOTH {
@@ -92,16 +92,23 @@ fn what_is_refused_is_told_and_nothing_more() {
         };
         let [silent, told] = [Refusal::Silent, Refusal::Told].map(|refusal| compiled(refusal, false));
         let hearing = compiled(Refusal::Told, true);
-        let renames = [SYS_rename, SYS_renameat, SYS_renameat2].map(|call| call.on(here));
         let bits = libc::CLONE_NEWUSER.unsigned_abs() | 0o6000;
         for number in 0..700_u32 {
             for arguments in [[0; 3], [bits; 3], [0, bits, 0], [0, 0, bits]] {
                 let [before, after] = [&silent, &told].map(|program| program.number(number, arguments));
                 let is_told = after == ASK && before == errno(libc::EPERM);
                 assert!(is_told || before == after, "{here:?} {number} {arguments:?}");
-                let is_heard = renames.contains(&Some(number));
+                let is_named = |call: &Call| call.on(here) == Some(number);
+                let is_heard =
+                    RULES.iter().any(|rule| rule.verdict == Verdict::Hear && rule.calls.iter().any(is_named));
                 assert_eq!(hearing.number(number, arguments), if is_heard { ASK } else { after }, "{number}");
             }
+        }
+        for (flags, heard) in
+            [(libc::O_RDONLY, ALLOW), (libc::O_WRONLY, ASK), (libc::O_RDWR | libc::O_CREAT, ASK)]
+        {
+            assert_eq!(told.call(SYS_openat, [0, 0, flags.unsigned_abs()]), ALLOW);
+            assert_eq!(hearing.call(SYS_openat, [0, 0, flags.unsigned_abs()]), heard);
         }
         assert_eq!(told.call(SYS_fchmodat, [0, 0, 0o2775]), ASK);
         assert_eq!(told.call(SYS_fchmodat, [0, 0, 0o775]), ALLOW);

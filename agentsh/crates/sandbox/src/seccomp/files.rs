@@ -52,47 +52,100 @@ pub struct MissingFile {
     pub writes: bool,
 }
 
-/// Where a call that renames has its two paths, and the directories from which they count; `flags`: of which a call with any
-/// does something else.
+/// Where a call that renames or links has its two paths, and the directories from which they count.
 struct Renames {
     call: Call,
     from: LooksFor,
     to: LooksFor,
+    /// Of which a call with any but `RENAME_NOREPLACE` does something else.
     flags: Option<usize>,
+    is_link: bool,
 }
 
-const fn renames(call: Call, flags: Option<usize>) -> Renames {
+const fn renames(call: Call, flags: Option<usize>, is_link: bool) -> Renames {
     let from = LooksFor { call, path: 1, directory: Some(0), flags: None };
-    Renames { call, from, to: LooksFor { path: 3, directory: Some(2), ..from }, flags }
+    Renames { call, from, to: LooksFor { path: 3, directory: Some(2), ..from }, flags, is_link }
+}
+
+const fn renames_here(call: Call, is_link: bool) -> Renames {
+    Renames { call, from: looks(call), to: LooksFor { path: 1, ..looks(call) }, flags: None, is_link }
 }
 
 const RENAMES: &[Renames] = &[
-    Renames {
-        call: calls::SYS_rename,
-        from: looks(calls::SYS_rename),
-        to: LooksFor { path: 1, ..looks(calls::SYS_rename) },
-        flags: None,
-    },
-    renames(calls::SYS_renameat, None),
-    renames(calls::SYS_renameat2, Some(4)),
+    renames_here(calls::SYS_rename, false),
+    renames(calls::SYS_renameat, None, false),
+    renames(calls::SYS_renameat2, Some(4), false),
+    renames_here(calls::SYS_link, true),
+    renames(calls::SYS_linkat, Some(4), true),
 ];
 
-/// Something that is to be put in the place of whatever has the other name.
+/// Something that is to get another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renamed {
     pub from: MissingFile,
     pub to: MissingFile,
+    /// What has that name is not replaced: the call fails.
+    pub only_new: bool,
+    /// It keeps the one that it has.
+    pub is_link: bool,
 }
 
-/// The two places of a call that renames; None for others. Within: None where it would replace nothing.
-pub(super) fn renamed(
-    number: libc::c_long,
-    arguments: &[u64; 6],
-) -> Option<Option<(&'static LooksFor, &'static LooksFor)>> {
+/// How a call gives something another name.
+pub(super) struct NewName {
+    pub from: &'static LooksFor,
+    pub to: &'static LooksFor,
+    pub only_new: bool,
+    pub is_link: bool,
+}
+
+/// None for a call that gives no names. Within: None where it does something else.
+pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Option<NewName>> {
     let call = Call::of(number)?;
-    let renames = RENAMES.iter().find(|renames| renames.call == call)?;
-    let replaces = renames.flags.is_none_or(|flags| low(arguments.get(flags).copied()) == 0);
-    Some(replaces.then_some((&renames.from, &renames.to)))
+    let Renames { from, to, flags, is_link, .. } = RENAMES.iter().find(|renames| renames.call == call)?;
+    let flags = flags.map_or(0, |flags| low(arguments.get(flags).copied()));
+    let only_new = *is_link || flags == libc::RENAME_NOREPLACE;
+    let is_plain = flags == 0 || only_new && !is_link;
+    Some(is_plain.then_some(NewName { from, to, only_new, is_link: *is_link }))
+}
+
+/// What a call would do to the file that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It makes it, where there is none.
+    Makes,
+    /// It changes or removes it, where there is one.
+    Changes,
+    /// Either.
+    Writes,
+}
+
+/// Calls that change what has a name, besides those that rename and link.
+const TOUCHES: &[(LooksFor, Touch)] = &[
+    (LooksFor { flags: Some(1), ..looks(calls::SYS_open) }, Touch::Writes),
+    (LooksFor { flags: Some(2), ..looks_in(calls::SYS_openat) }, Touch::Writes),
+    (looks(calls::SYS_unlink), Touch::Changes),
+    (looks_in(calls::SYS_unlinkat), Touch::Changes),
+    (looks(calls::SYS_rmdir), Touch::Changes),
+    (looks(calls::SYS_mkdir), Touch::Makes),
+    (looks_in(calls::SYS_mkdirat), Touch::Makes),
+    (LooksFor { path: 1, ..looks(calls::SYS_symlink) }, Touch::Makes),
+    (LooksFor { path: 2, directory: Some(1), ..looks(calls::SYS_symlinkat) }, Touch::Makes),
+];
+
+/// What a call would do to which file. None for one that only reads, and for one that the table refuses.
+pub(super) fn touches(number: libc::c_long, arguments: &[u64; 6]) -> Option<(&'static LooksFor, Touch)> {
+    let call = Call::of(number)?;
+    let (looks, touch) = TOUCHES.iter().find(|(looks, _)| looks.call == call)?;
+    let Some(flags) = looks.flags else { return Some((looks, *touch)) };
+    let flags = low(arguments.get(flags).copied());
+    let has = |bits: libc::c_int| flags & bits.unsigned_abs() == bits.unsigned_abs();
+    let touch = match (has(libc::O_CREAT), has(libc::O_EXCL)) {
+        (true, true) => Touch::Makes,
+        (true, false) => Touch::Writes,
+        (false, _) => Touch::Changes,
+    };
+    let writes = flags & libc::O_ACCMODE.unsigned_abs() != 0;
+    (writes && goes_on(looks, arguments)).then_some((looks, touch))
 }
 
 /// How the call of a number looks for a file; None for others.
@@ -133,6 +186,9 @@ mod tests {
         assert!(goes_on(openat, &[0, 0, makes, 0o644, 0, 0]));
         assert!(!goes_on(openat, &[0, 0, makes, 0o4755, 0, 0]));
         assert!(!goes_on(openat, &[0, 0, makes | 1 << 40, 0o2755, 0, 0]));
+        assert_eq!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o644, 0, 0]).unwrap().1, Touch::Writes);
+        assert!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o4755, 0, 0]).is_none());
+        assert!(touches(libc::SYS_openat, &[0, 0, 0, 0, 0, 0]).is_none());
         assert!(of(libc::SYS_mount).is_none() && of(libc::SYS_write).is_none());
         for looks in LOOKS_FOR_FILES {
             assert!(

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::files::{self, LooksFor, MissingFile, Renamed};
+use super::files::{self, LooksFor, MissingFile, Renamed, Touch};
 
 /// `SECCOMP_ADDFD_FLAG_SETFD`.
 const IN_PLACE_OF: u32 = 1;
@@ -117,7 +117,7 @@ impl Listener {
         Some(wanted)
     }
 
-    /// What a call that renames would put in the place of a name that `matters`. None for every other call. Within: None for one
+    /// What a call that renames or links would put in the place of a name that `matters`. None for every other call. Within: None for one
     /// that is nobody's concern, and goes on. Both paths are the caller's words.
     #[must_use]
     pub fn renamed(
@@ -125,20 +125,34 @@ impl Listener {
         heard: &Refused,
         matters: impl Fn(&MissingFile) -> bool,
     ) -> Option<Option<Renamed>> {
-        let Some((from, to)) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
-        let to = wanted(heard, to);
+        let Some(name) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
+        let to = wanted(heard, name.to);
         if !matters(&to) {
             return Some(None);
         }
-        let from = wanted(heard, from);
-        Some(self.is_waiting(heard.id).then_some(Renamed { from, to }))
+        let from = wanted(heard, name.from);
+        let renamed = Renamed { from, to, only_new: name.only_new, is_link: name.is_link };
+        Some(self.is_waiting(heard.id).then_some(renamed))
     }
 
-    /// Lets a call go on as if nobody had asked. Only for what [`Listener::looked_for`] or [`Listener::renamed`] gave: nothing
-    /// else may.
+    /// What a call would do to which file, where that is neither a rename nor a link, and it is not refused. None for others. The
+    /// path is the caller's word.
+    #[must_use]
+    pub fn touches(&self, heard: &Refused) -> Option<(MissingFile, Touch)> {
+        let (looks, touch) = files::touches(heard.call, &heard.arguments)?;
+        let mut wanted = wanted(heard, looks);
+        if !self.is_waiting(heard.id) {
+            wanted.path = PathBuf::new();
+        }
+        Some((wanted, touch))
+    }
+
+    /// Lets a call go on as if nobody had asked. Only for what [`Listener::looked_for`], [`Listener::renamed`] or
+    /// [`Listener::touches`] gave: nothing else may.
     pub fn go_on(&self, heard: &Refused) {
         const CONTINUE: u32 = 1;
         let may = files::renamed(heard.call, &heard.arguments).is_some()
+            || files::touches(heard.call, &heard.arguments).is_some()
             || files::of(heard.call).is_some_and(|looks| files::goes_on(looks, &heard.arguments));
         let (error, flags) = if may { (0, CONTINUE) } else { (-libc::EPERM, 0) };
         let _ = self.send(libc::seccomp_notif_resp { id: heard.id, val: 0, error, flags });

@@ -16,7 +16,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub use calls::{Architecture, Call};
 pub use compile::{Instruction, Program, Refusal, compile};
-pub use files::{MissingFile, Renamed};
+pub use files::{MissingFile, Renamed, Touch};
 pub use rule::{Filter, Rule, Verdict};
 pub use rules::RULES;
 

@@ -1,0 +1,46 @@
+//! Questions about guarded files: the agent has written a new version, and a person sees what is different in it.
+
+use agentsh_guard::{Outcome, Reason};
+use agentsh_base::types::RuleRef;
+
+use super::{Approvals, Item, Key};
+
+/// A new version of a guarded file. An answer counts for nothing else than for these bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileChange {
+    /// As a person knows it.
+    pub path: String,
+    /// What is different, in lines, with secrets taken out and safe to show.
+    pub difference: String,
+    /// Of what the file holds and of what it would hold.
+    pub hash: String,
+    /// `sha256:` of the new content.
+    pub content: String,
+    pub rule: RuleRef,
+    /// What the file does.
+    pub why: String,
+}
+
+impl Approvals {
+    /// Waits for a person.
+    ///
+    /// # Errors
+    /// Why the answer is no.
+    pub async fn file(&self, change: &FileChange) -> Result<(), Reason> {
+        let key = Key::File { path: change.path.clone(), hash: change.hash.clone() };
+        let session = &self.0.session;
+        let wait = session.facts.policy.mcp.approvals.wait();
+        let known = self.known(&key);
+        let asked = self.ask_person(key, change.rule.clone(), wait, |id| Item {
+            path: Some(change.path.clone()),
+            arguments: change.difference.clone(),
+            arguments_hash: change.content.clone(),
+            ..Item::new(id, session, ("agent", change.path.clone()), (&change.rule, change.why.clone()), wait)
+        });
+        let verdict = match known {
+            Some(known) => known,
+            None => asked.await.ok_or(Reason::NobodyToAsk)?,
+        };
+        if verdict.outcome == Outcome::Allow { Ok(()) } else { Err(verdict.reason) }
+    }
+}

@@ -1,0 +1,33 @@
+//! What is different between two versions of a text, for a person.
+
+use std::time::Duration;
+
+use similar::{ChangeTag, TextDiff};
+
+use crate::store::escape;
+
+/// Of two texts that share nothing.
+const TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The lines that came and went, each cut to a length and safe to show.
+#[must_use]
+pub fn lines(before: &str, now: &str, max_columns: usize) -> Vec<String> {
+    let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, now);
+    let changes = diff.iter_all_changes().filter(|change| change.tag() != ChangeTag::Equal);
+    let line = |change: similar::Change<&str>| {
+        let text: String = change.value().trim_end().chars().take(max_columns).collect();
+        let sign = if change.tag() == ChangeTag::Insert { '+' } else { '-' };
+        format!("{sign} {}", escape::line(&text))
+    };
+    changes.map(line).collect()
+}
+
+/// The same with the lines around each, and where they stand.
+#[must_use]
+pub fn around(before: &str, now: &str) -> String {
+    let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, now);
+    let text = diff.unified_diff().context_radius(2).to_string();
+    text.split_inclusive('\n')
+        .map(|line| format!("{}\n", escape::line(line.trim_end_matches('\n'))))
+        .collect()
+}

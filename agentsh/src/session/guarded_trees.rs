@@ -1,0 +1,166 @@
+//! What git changes in a working tree before it meets a guarded file there. Git would go on, and leave a tree that is neither the
+//! old one nor the new one: it is stopped, and what it had changed is as before.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal};
+
+use super::copies::{Copy, make_directories_above};
+use super::guarded_change::may_write;
+use crate::base::proc_file;
+use crate::sandbox::mount_calls::open_without_links;
+
+/// Files of which git's version of before is kept. The guarded ones begin with a dot and are among the first.
+const MAX_FILES: usize = 1000;
+
+/// Of all of them together; and processes whose files are kept at once.
+const MAX_BYTES: usize = 32 << 20;
+const MAX_PROCESSES: usize = 8;
+
+/// What one process of git found in the tree, by path.
+type Found = BTreeMap<PathBuf, Copy>;
+
+#[derive(Debug, Default)]
+struct Work {
+    found: Found,
+    bytes: usize,
+    /// There was more than is kept.
+    is_cut: bool,
+}
+
+impl Work {
+    fn keep(&mut self, path: &Path) {
+        if self.is_cut || self.found.contains_key(path) {
+            return;
+        }
+        let copy = Copy::of(path);
+        // One that is removed is made again with what was in it.
+        if matches!(copy, Copy::Directory(_)) {
+            return;
+        }
+        self.bytes += if let Copy::File { content, .. } = &copy { content.len() } else { 0 };
+        self.is_cut = self.found.len() >= MAX_FILES
+            || self.bytes > MAX_BYTES / MAX_PROCESSES
+            || matches!(copy, Copy::Unread { .. });
+        self.found.insert(path.to_owned(), copy);
+    }
+}
+
+/// The working trees of one sandbox.
+#[derive(Debug, Default)]
+pub struct Trees {
+    /// Directories called `.git`.
+    repositories: BTreeSet<PathBuf>,
+    work: RefCell<BTreeMap<u32, Work>>,
+}
+
+impl Trees {
+    #[must_use]
+    pub fn of(repositories: BTreeSet<PathBuf>) -> Self {
+        let is_in_its_tree = |path: &PathBuf| path.file_name().is_some_and(|name| name == ".git");
+        Self {
+            repositories: repositories.into_iter().filter(is_in_its_tree).collect(),
+            work: RefCell::default(),
+        }
+    }
+
+    /// A process changes a path. Some: it is git, at work on a tree, the path is guarded, and this is what it changed before.
+    pub fn hear(&self, pid: u32, path: &Path, is_guarded: bool) -> Option<Found> {
+        let is_at_work = self.repositories.iter().any(|git| {
+            let is_in_tree = git.parent().is_some_and(|top| path.starts_with(top)) && !path.starts_with(git);
+            is_in_tree && git.join("index.lock").exists()
+        });
+        if !is_at_work
+            || !proc_file::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "git")
+        {
+            return None;
+        }
+        let mut work = self.work.borrow_mut();
+        if is_guarded {
+            let known = work.remove(&pid).or_else(|| (work.len() < MAX_PROCESSES).then(Work::default));
+            return known.filter(|work| !work.is_cut).map(|work| work.found);
+        }
+        work.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
+        // What it cannot change is not put back for it.
+        if (work.contains_key(&pid) || work.len() < MAX_PROCESSES) && may_write(pid, path) {
+            work.entry(pid).or_default().keep(path);
+        }
+        None
+    }
+}
+
+/// Puts back what git had changed, tells it why, and ends it: while it waits for the answer to its call, before anybody can see that it
+/// ended. Gives what could not be put back.
+#[must_use]
+pub fn stop(pid: u32, text: &str, found: Found) -> Vec<String> {
+    // From the deepest to the top: directories that git made are empty by then.
+    let left = found.into_iter().rev().filter_map(|(path, copy)| {
+        let error = put_back(&path, &copy).err()?;
+        (Copy::of(&path) != copy).then(|| format!("{}: {error}", path.display()))
+    });
+    let left = left.collect();
+    let process = Pid::from_raw(pid.cast_signed()).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    if let Some(Ok(process)) = process {
+        tell(process.as_fd(), text);
+        // At which it takes its locks away.
+        let _ = pidfd_send_signal(&process, Signal::TERM);
+    }
+    left
+}
+
+fn put_back(path: &Path, copy: &Copy) -> std::io::Result<()> {
+    if *copy != Copy::Absent {
+        make_directories_above(path)?;
+        return copy.put_back(path);
+    }
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let above = open_without_links(above, OFlags::PATH | OFlags::DIRECTORY)?;
+    // One in which somebody else has put something stays.
+    let unlinked = match rustix::fs::unlinkat(&above, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR),
+        other => other,
+    };
+    Ok(unlinked?)
+}
+
+/// On its own standard error, as far as there is room: it has no other way to know.
+fn tell(process: std::os::fd::BorrowedFd<'_>, text: &str) {
+    let Ok(error) = pidfd_getfd(process, 2, PidfdGetfdFlags::empty()) else { return };
+    let mut polled = [PollFd::new(&error, PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::OUT) {
+        let _ = std::fs::File::from(error).write_all(format!("agentsh: {text}\n").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let place = tempfile::tempdir().unwrap();
+        let large = place.path().join("large");
+        std::fs::write(&large, vec![b'x'; 1 << 20]).unwrap();
+        let mut work = Work::default();
+        work.keep(&large);
+        work.keep(&place.path().join("none"));
+        work.keep(&large);
+        assert!(!work.is_cut && work.bytes == 1 << 20 && work.found.len() == 2);
+        for number in 0..9 {
+            let path = place.path().join(number.to_string());
+            std::fs::copy(&large, &path).unwrap();
+            work.keep(&path);
+        }
+        assert!(work.is_cut && work.found.len() < 8);
+    }
+}
