@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::gateway;
+use agentsh_gateway;
 
 #[path = "../checks/bearer_token.rs"]
 mod check;

@@ -1,6 +1,8 @@
 #![no_main]
 
-use agentsh::{guard, json, registry};
+use agentsh_base::json;
+use agentsh_guard as guard;
+use agentsh_registry as registry;
 
 #[path = "../checks/canonical_forms.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::net;
+use agentsh_net;
 
 #[path = "../checks/client_hello.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::dlp;
+use agentsh_dlp;
 
 #[path = "../checks/decoded_views.rs"]
 mod check;

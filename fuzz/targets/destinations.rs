@@ -1,6 +1,8 @@
 #![no_main]
 
-use agentsh::{dlp, policy, types};
+use agentsh_base::types;
+use agentsh_dlp as dlp;
+use agentsh_policy as policy;
 
 #[path = "../checks/destinations.rs"]
 mod check;

@@ -1,6 +1,7 @@
 #![no_main]
 
-use agentsh::{net, policy};
+use agentsh_net as net;
+use agentsh_policy as policy;
 
 #[path = "../checks/dns_answer.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::dlp;
+use agentsh_dlp;
 
 #[path = "../checks/fold.rs"]
 mod check;

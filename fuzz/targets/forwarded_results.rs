@@ -1,6 +1,8 @@
 #![no_main]
 
-use agentsh::{guard, json, scan};
+use agentsh_base::json;
+use agentsh_guard as guard;
+use agentsh_scan as scan;
 
 #[path = "../checks/forwarded_results.rs"]
 mod check;

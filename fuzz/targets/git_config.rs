@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::sandbox;
+use agentsh_sandbox;
 
 #[path = "../checks/git_config.rs"]
 mod check;

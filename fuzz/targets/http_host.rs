@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::net;
+use agentsh_net;
 
 #[path = "../checks/http_host.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::store;
+use agentsh_store;
 
 #[path = "../checks/journal_redaction.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::llm;
+use agentsh_llm;
 
 #[path = "../checks/llm_streams.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::login;
+use agentsh_login;
 
 #[path = "../checks/login_answers.rs"]
 mod check;

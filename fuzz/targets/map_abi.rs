@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::net;
+use agentsh_net;
 
 #[path = "../checks/map_abi.rs"]
 mod check;

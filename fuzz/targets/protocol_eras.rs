@@ -1,6 +1,7 @@
 #![no_main]
 
-use agentsh::{gateway, json};
+use agentsh_base::json;
+use agentsh_gateway as gateway;
 
 #[path = "../checks/protocol_eras.rs"]
 mod check;

@@ -1,6 +1,8 @@
 #![no_main]
 
-use agentsh::{gateway, json, mcp};
+use agentsh_base::json;
+use agentsh_gateway as gateway;
+use agentsh_mcp as mcp;
 
 #[path = "../checks/repeated_headers.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::scan;
+use agentsh_scan;
 
 #[path = "../checks/scan_text.rs"]
 mod check;

@@ -1,6 +1,6 @@
 #![no_main]
 
-use agentsh::remote;
+use agentsh_remote;
 
 #[path = "../checks/server_sent_events.rs"]
 mod check;

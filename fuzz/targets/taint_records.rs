@@ -1,6 +1,7 @@
 #![no_main]
 
-use agentsh::{dlp, types};
+use agentsh_base::types;
+use agentsh_dlp as dlp;
 
 #[path = "../checks/taint_records.rs"]
 mod check;

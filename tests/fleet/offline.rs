@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agentsh::store::raw::Raw;
+use agentsh_store::raw::Raw;
 use serde_json::json;
 
 use super::{Server, forward, hosts, session};

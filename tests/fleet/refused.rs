@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use agentsh::fleet::batch::{self, Batch, Place as At};
-use agentsh::fleet::keys::{self, HostKey};
+use agentsh_fleet::batch::{self, Batch, Place as At};
+use agentsh_fleet::keys::{self, HostKey};
 use serde_json::{Value, json};
 
 use super::{Server, asked, forward, hosts, session};
@@ -205,8 +205,8 @@ fn what_is_too_much_is_asked_to_come_later() {
     assert_eq!(hosts(&at).1, 0);
 }
 
-fn row(id: i64, session: &str) -> agentsh::store::raw::Raw {
-    agentsh::store::raw::Raw {
+fn row(id: i64, session: &str) -> agentsh_store::raw::Raw {
+    agentsh_store::raw::Raw {
         id,
         session: session.to_owned(),
         seq: 1,
@@ -217,12 +217,12 @@ fn row(id: i64, session: &str) -> agentsh::store::raw::Raw {
 }
 
 /// The journal as it stands.
-fn rows_of(host: &Place) -> Vec<agentsh::store::raw::Raw> {
+fn rows_of(host: &Place) -> Vec<agentsh_store::raw::Raw> {
     let connection = rusqlite::Connection::open(host.home.join(".local/state/agentsh/agentsh.db")).unwrap();
     let mut statement =
         connection.prepare("SELECT id, session, seq, time, body, hash FROM events ORDER BY id").unwrap();
     let rows = statement.query_map([], |row| {
-        Ok(agentsh::store::raw::Raw {
+        Ok(agentsh_store::raw::Raw {
             id: row.get(0)?,
             session: row.get(1)?,
             seq: row.get::<_, i64>(2)?.try_into().unwrap(),

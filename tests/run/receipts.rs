@@ -277,7 +277,7 @@ pub fn rewrite(database: &Path, from: &str, to: &str) {
     triggers.iter().for_each(|name| open.execute_batch(&format!("DROP TRIGGER {name}")).unwrap());
     let mut rows = open.prepare("SELECT id, session, seq, time, body FROM events ORDER BY id").unwrap();
     let rows = rows.query_map([], |row| {
-        Ok(agentsh::store::raw::Raw {
+        Ok(agentsh_store::raw::Raw {
             id: row.get(0)?,
             session: row.get(1)?,
             seq: row.get::<_, i64>(2)?.try_into().unwrap(),

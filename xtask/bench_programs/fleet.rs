@@ -4,14 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use agentsh::egress::resolve::Resolver;
-use agentsh::egress::target::Rules;
-use agentsh::fleet::Client;
-use agentsh::fleet::batch::{Batch, Place};
-use agentsh::fleet::keys::HostKey;
-use agentsh::fleet::place::HostFile;
-use agentsh::fleet::wire::{Enrol, Enrolled, Position};
-use agentsh::store::raw::{NOTHING, Raw};
+use agentsh_egress::resolve::Resolver;
+use agentsh_egress::target::Rules;
+use agentsh_fleet::Client;
+use agentsh_fleet::batch::{Batch, Place};
+use agentsh_fleet::keys::HostKey;
+use agentsh_fleet::place::HostFile;
+use agentsh_fleet::wire::{Enrol, Enrolled, Position};
+use agentsh_store::raw::{NOTHING, Raw};
 use serde_json::{Value, json};
 
 /// Events of one session.
@@ -19,8 +19,8 @@ const SESSION: u64 = 2000;
 /// How often each question is asked.
 const QUESTIONS: usize = 40;
 
-fn http() -> agentsh::egress::Client {
-    agentsh::egress::Client::new(Resolver::system_lookup().unwrap(), Rules::users_word())
+fn http() -> agentsh_egress::Client {
+    agentsh_egress::Client::new(Resolver::system_lookup().unwrap(), Rules::users_word())
 }
 
 struct Host {

@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use agentsh::fleet::keys;
-use agentsh::store::raw::{NOTHING, Raw};
+use agentsh_fleet::keys;
+use agentsh_store::raw::{NOTHING, Raw};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ pub fn main(words: &[String]) {
             host.session,
             host.id,
             host.seq,
-            agentsh::base::hex(&host.hash)
+            agentsh_base::hex(&host.hash)
         )
         .unwrap();
     };
@@ -121,7 +121,7 @@ pub fn main(words: &[String]) {
         let host = &mut hosts[index];
         if host.seq == SESSION {
             ended(host, &begun[index], &time, &mut sessions);
-            begun[index] = Some((agentsh::base::hex(&host.hash), id, time.clone()));
+            begun[index] = Some((agentsh_base::hex(&host.hash), id, time.clone()));
             (host.session, host.seq) = (uuid::Uuid::now_v7().to_string(), 0);
         }
         host.seq += 1;
@@ -147,7 +147,7 @@ pub fn main(words: &[String]) {
             row.seq,
             facts.kind,
             row.body,
-            agentsh::base::hex(&row.hash),
+            agentsh_base::hex(&row.hash),
             column(facts.server_id.as_deref()),
             column(facts.tool_name.as_deref()),
             column(facts.action.as_deref()),
@@ -177,7 +177,7 @@ pub fn main(words: &[String]) {
             host.id,
             keys::digest(host.id.as_bytes()),
             host.place,
-            agentsh::base::hex(&host.hash)
+            agentsh_base::hex(&host.hash)
         )
         .unwrap();
     }

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use agentsh::policy::ProcessPolicy;
-use agentsh::sandbox::SpawnError;
-use agentsh::sandbox::plan::Access;
-use agentsh::sandbox::sealed::{self, Sealed};
-use agentsh::sandbox::spec::{PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge};
 use agentsh::session::Context;
 use agentsh::session::launch::{self, Handles};
 use agentsh::session::specify;
+use agentsh_policy::ProcessPolicy;
+use agentsh_sandbox::SpawnError;
+use agentsh_sandbox::plan::Access;
+use agentsh_sandbox::sealed::{self, Sealed};
+use agentsh_sandbox::spec::{PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge};
 use serde_json::json;
 
 /// Arguments: rounds, a static program, the project that it stands in (also the current directory).

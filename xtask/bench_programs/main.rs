@@ -31,7 +31,7 @@ fn main() -> std::process::ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
         // Sandboxes re-execute the program that makes them.
-        Some(agentsh::sandbox::zygote::VERB) => return agentsh::sandbox::zygote::main().into(),
+        Some(agentsh_sandbox::zygote::VERB) => return agentsh_sandbox::zygote::main().into(),
         Some("launch") => launch::main(&words[1..]),
         Some("network") => network::main(&words[1..]),
         Some("echo") => echo::main(words.get(1).and_then(|tools| tools.parse().ok()).unwrap_or(0)),

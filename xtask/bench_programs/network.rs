@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
-use agentsh::net::ebpf::{self, Loaded, SandboxConfig};
-use agentsh::sandbox::cgroup::{Hierarchies, Parent};
-use agentsh::sandbox::network::loopback_up;
+use agentsh_net::ebpf::{self, Loaded, SandboxConfig};
+use agentsh_sandbox::cgroup::{Hierarchies, Parent};
+use agentsh_sandbox::network::loopback_up;
 use serde_json::json;
 
 /// Connections between two moves.

@@ -95,8 +95,8 @@ pub(super) fn namespace() {
         std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).unwrap();
         std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).unwrap();
     }
-    agentsh::sandbox::network::loopback_up().unwrap();
-    agentsh::sandbox::netlink::route_everything_here(AddressFamily::Inet).unwrap();
+    agentsh_sandbox::network::loopback_up().unwrap();
+    agentsh_sandbox::netlink::route_everything_here(AddressFamily::Inet).unwrap();
     let hosts = std::env::current_dir().unwrap().join("hosts");
     std::fs::write(&hosts, format!("127.0.0.1 localhost\n{ADDRESS} {NAME}\n")).unwrap();
     let none: Option<&str> = None;

@@ -15,15 +15,15 @@ pub(super) use sources::get;
 
 use super::exit::{FAILED, NO, OK};
 use super::policy::Surroundings;
-use crate::advisories::archive::is_zip;
-use crate::advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
-use crate::advisories::{self, Database, DatabaseError, Found, Package, deny};
-use crate::policy::AdvisoryPolicy;
 use crate::session::advisories::known::{self, Places, ServerPackages};
 use crate::session::advisories::package_of;
-use crate::store::escape;
-use crate::store::pins::PinStore;
-use crate::types::ServerId;
+use agentsh_advisories::archive::is_zip;
+use agentsh_advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
+use agentsh_advisories::{Database, DatabaseError, Found, Package, deny};
+use agentsh_base::types::ServerId;
+use agentsh_policy::AdvisoryPolicy;
+use agentsh_store::escape;
+use agentsh_store::pins::PinStore;
 
 #[derive(Debug, Args)]
 pub struct AdvisoriesArgs {
@@ -203,7 +203,7 @@ async fn inventory(places: &Places) -> Result<BTreeMap<(String, String), BTreeSe
         None => BTreeMap::new(),
         Some(database) => database.inventory().map_err(|error| error.to_string())?,
     };
-    if crate::store::Reader::open(&places.state).await.map_err(|error| error.to_string())?.is_some() {
+    if agentsh_store::Reader::open(&places.state).await.map_err(|error| error.to_string())?.is_some() {
         for pin in PinStore::new(&places.state).list().await.map_err(|error| error.to_string())? {
             let key = (pin.state.server_id.0, pin.state.scope);
             inventory.entry(key).or_default().extend(package_of(&pin.state.identity));
@@ -271,11 +271,11 @@ fn as_values(found: &ByServer) -> Vec<Value> {
 fn value_of(one: &Found) -> Value {
     json!({
         "kind": one.kind.as_str(), "id": one.id, "aliases": one.aliases, "subject": one.subject,
-        "severity": advisories::word(one.severity), "summary": one.summary, "fixed": one.fixed,
+        "severity": agentsh_advisories::word(one.severity), "summary": one.summary, "fixed": one.fixed,
     })
 }
 
-fn print(found: &ByServer, kept: &[advisories::Kept], out: &mut dyn Write) -> std::io::Result<()> {
+fn print(found: &ByServer, kept: &[agentsh_advisories::Kept], out: &mut dyn Write) -> std::io::Result<()> {
     for ((server, scope), list) in found {
         let of = if scope.is_empty() { String::new() } else { format!(" (of {})", escape::line(scope)) };
         let count = match list.len() {
@@ -312,7 +312,7 @@ pub(super) fn line(one: &Found) -> String {
     let fixed = one.fixed.as_ref().map(|fixed| format!("; fixed in {}", escape::line(fixed)));
     format!(
         "{}: {} {} ({}): {}{}",
-        advisories::word(one.severity),
+        agentsh_advisories::word(one.severity),
         escape::line(&one.id),
         escape::line(&one.subject),
         one.kind.as_str(),

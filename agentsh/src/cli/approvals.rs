@@ -7,9 +7,9 @@ use clap::{Args, Subcommand};
 
 use super::fleet::Asked;
 use super::output::{Context, Failure, OK, finish, json, table};
-use crate::store::escape;
-use crate::store::words::ApprovalScope;
 use agentsh_approvals::{Asking, Item, SocketReply};
+use agentsh_store::escape;
+use agentsh_store::words::ApprovalScope;
 
 #[derive(Clone, Debug, Args)]
 pub struct ApprovalsArgs {

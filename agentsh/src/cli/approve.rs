@@ -8,10 +8,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::output::{Context, Failure, OK, finish};
-use crate::agent::dialect::Dialect;
-use crate::agent::{agreement, json};
-use crate::store::escape;
+use agentsh_agents::dialect::Dialect;
+use agentsh_agents::{agreement, json};
 use agentsh_host::agreements;
+use agentsh_store::escape;
 
 /// Longest file that is read, in bytes: what the adapters read.
 const MAX_BYTES: u64 = 1 << 20;

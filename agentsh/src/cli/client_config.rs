@@ -8,9 +8,9 @@ use clap::Args;
 use super::edit;
 use super::output::{Failure, OK, finish};
 use super::profile::{self, Profile};
-use crate::agent::clients::{CLIENTS, Changed, Client};
-use crate::agent::dialect::Start;
-use crate::store::escape;
+use agentsh_agents::clients::{CLIENTS, Changed, Client};
+use agentsh_agents::dialect::Start;
+use agentsh_store::escape;
 
 fn client(name: &str) -> Result<&'static Client, String> {
     let known: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
@@ -89,7 +89,7 @@ fn answer_wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
 
 fn answer(args: &ClientConfigArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let start = start(args)?;
-    let failed = |error: crate::agent::AgentError| Failure::Failed(error.to_string());
+    let failed = |error: agentsh_agents::AgentError| Failure::Failed(error.to_string());
     let path = file(args.client, args.file.as_ref())?;
     if !args.write {
         let text = args.client.snippet(&args.server, &start).map_err(failed)?;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::output::Failure;
 use super::style::{BAD, GOOD, paint};
-use crate::store::escape;
 use agentsh_host::copies::write_anew;
+use agentsh_store::escape;
 
 /// Longest file that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 20;

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 
 use super::mcp_query::{self, Filter, Query};
 use super::output::{Context, Failure, NO, OK, finish, json};
-use crate::store::verify::SessionState;
-use crate::store::{Reader, StoreError, Verification, escape};
+use agentsh_store::verify::SessionState;
+use agentsh_store::{Reader, StoreError, Verification, escape};
 
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -87,7 +87,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use crate::store::testing::{START, one_session, tamper};
+    use agentsh_store::testing::{START, one_session, tamper};
     use std::path::Path;
 
     async fn ask(state_dir: &Path, json: bool) -> (u8, String) {

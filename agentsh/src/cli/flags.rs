@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::policy::Flags;
+use agentsh_policy::Flags;
 
 /// Not for the whole struct: it would go on over the options behind it.
 const HEADING: &str = "For this start alone";

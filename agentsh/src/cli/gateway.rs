@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 use jiff::{Span, Timestamp};
 use serde_json::json;
 
-use crate::gateway::config::Config;
-use crate::gateway::keys::{Key, Keys};
 use crate::session::gateway;
 use crate::session::run_error::exit_code_of;
+use agentsh_gateway::config::Config;
+use agentsh_gateway::keys::{Key, Keys};
 
 use super::output::{self, Failure, NO, OK, finish};
 use super::run::Network;

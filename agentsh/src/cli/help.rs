@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::Command;
 
-use crate::agent::Kind;
+use agentsh_agents::Kind;
 
 use super::style::{HEADING, HELP, QUIET, paint};
 

@@ -7,11 +7,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, Context, Failure, OK, finish, table};
-use crate::guard::anomaly::{ListedTool, Tool};
-use crate::json;
-use crate::policy::risk::{Names, Risk, of_name};
 use crate::session::inventory::{InventoryEntry, all};
-use crate::store::{InterfacePin, Offered, PinStore, WhichInterface};
+use agentsh_base::json;
+use agentsh_guard::anomaly::{ListedTool, Tool};
+use agentsh_policy::risk::{Names, Risk, of_name};
+use agentsh_store::{InterfacePin, Offered, PinStore, WhichInterface};
 
 #[derive(Clone, Debug, Args)]
 pub struct InventoryArgs {

@@ -11,9 +11,9 @@ use super::output::{self, Context, Failure, OK, finish};
 use super::{fail, profile};
 use crate::session::login;
 use crate::session::run_error::exit_code_of;
-use crate::store::escape;
 use agentsh_broker::logins::Store;
 use agentsh_broker::logins::flow::Request;
+use agentsh_store::escape;
 
 #[derive(Debug, Args)]
 pub struct LoginArgs {

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::fleet::Fleet;
 use super::output::{Context, Failure, OK, finish, json, table, whole_table};
-use crate::store::{EventFilter, Reader, Record};
-use crate::types::SessionId;
+use agentsh_base::types::SessionId;
+use agentsh_store::{EventFilter, Reader, Record};
 
 mod documented;
 mod filter;
@@ -259,7 +259,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use crate::store::testing::{START, called, one_session, session, verdict, write};
+    use agentsh_store::testing::{START, called, one_session, session, verdict, write};
     use std::path::Path;
 
     fn context(state_dir: &Path, width: Option<u16>) -> Context {
@@ -298,7 +298,7 @@ mod tests {
         write(
             dir.path(),
             session(2),
-            vec![called("x", 1), verdict("x", 1, crate::store::words::Action::Block), called("read", 2)],
+            vec![called("x", 1), verdict("x", 1, agentsh_store::words::Action::Block), called("read", 2)],
         )
         .await;
         let count = async |query: Query| ask_json(query, dir.path()).await.as_array().unwrap().len();

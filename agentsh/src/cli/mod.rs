@@ -51,8 +51,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::sandbox;
-
 #[derive(Debug, Parser)]
 #[command(
     name = "agentsh",
@@ -157,7 +155,7 @@ pub fn main() -> ExitCode {
     // The process that sandboxes are born from comes first: it must not spend time on a command line.
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(std::ffi::OsStr::to_str) {
-        Some(sandbox::zygote::VERB) => return sandbox::zygote::main().into(),
+        Some(agentsh_sandbox::zygote::VERB) => return agentsh_sandbox::zygote::main().into(),
         Some(agentsh_approvals::guarded_terminal::VERB) => {
             return agentsh_approvals::guarded_terminal::main().into();
         }
@@ -265,7 +263,7 @@ fn misused() -> u8 {
 
 /// Everything that waits runs on one thread: connections share state without locks.
 pub fn on_one_thread(verb: impl Future<Output = u8>) -> u8 {
-    crate::memory::one_heap();
+    agentsh_base::memory::one_heap();
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let code = tokio::task::LocalSet::new().block_on(&runtime, verb);
@@ -289,7 +287,7 @@ fn completions(shell: clap_complete::Shell) -> u8 {
 }
 
 fn bridge(id: &str) -> u8 {
-    match crate::mcp::bridge::run(id) {
+    match agentsh_mcp::bridge::run(id) {
         Ok(()) => 0,
         Err(error) => fail(&error.to_string()),
     }

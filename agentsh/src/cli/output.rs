@@ -11,8 +11,8 @@ use super::exit::FAILED;
 pub use super::exit::OK;
 pub(super) use super::exit::{NO, USAGE};
 use super::style::{BAD, paint};
-use crate::store::{StoreError, escape, state_dir};
-use crate::types::RuleRef;
+use agentsh_base::types::RuleRef;
+use agentsh_store::{StoreError, escape, state_dir};
 
 /// Longest cell of a table, in characters.
 const CELL: usize = 120;
@@ -50,7 +50,7 @@ impl Context {
 
     /// A point in time, always in UTC: as people read it in a terminal; elsewhere as it stands on record.
     pub(super) fn time(&self, recorded: &str) -> String {
-        if self.width.is_some() { crate::store::shown_time(recorded) } else { recorded.to_owned() }
+        if self.width.is_some() { agentsh_store::shown_time(recorded) } else { recorded.to_owned() }
     }
 
     /// A rule in a terminal: its file by its name alone. Elsewhere as it stands on record.

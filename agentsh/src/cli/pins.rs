@@ -10,9 +10,9 @@ pub(in crate::cli) mod offered;
 
 use self::difference::Difference;
 use super::output::{Context, Failure, OK, finish, json, named, table};
-use crate::agent::trees;
-use crate::store::{Candidate, Pin, PinState, PinStore, TrustedBy, WhichInterface, escape};
-use crate::types::ServerId;
+use agentsh_agents::trees;
+use agentsh_base::types::ServerId;
+use agentsh_store::{Candidate, Pin, PinState, PinStore, TrustedBy, WhichInterface, escape};
 
 #[derive(Clone, Debug, Args)]
 pub struct PinsArgs {
@@ -327,7 +327,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use crate::store::testing::START;
+    use agentsh_store::testing::START;
     use sha2::{Digest, Sha256};
     use std::collections::BTreeMap;
     use std::path::Path;

@@ -25,13 +25,13 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::exit::{FAILED, NO};
-use crate::policy::{
-    self, Answer, Diagnostic, Named, PathContext, Policy, PolicyError, PolicyTest, Ruled, Search,
-    ServerProfile, find, find_named, profile, tests,
-};
-use crate::store::escape;
-use crate::types::RuleRef;
+use agentsh_base::types::RuleRef;
 use agentsh_host::toolchains::Toolchains;
+use agentsh_policy::{
+    Answer, Diagnostic, Named, PathContext, Policy, PolicyError, PolicyTest, Ruled, Search, ServerProfile,
+    find, find_named, profile, tests,
+};
+use agentsh_store::escape;
 
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
@@ -123,7 +123,7 @@ pub(super) struct Which {
     #[arg(long, value_name = "FILE|NAME")]
     policy: Option<String>,
     /// The agent whose built-in policy is used if there is no other
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = policy::AGENTS)]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = agentsh_policy::AGENTS)]
     agent: String,
     /// The profile of a server's package; `explain` finds that of a pinned or configured server by itself
     #[arg(long, value_name = "NAME")]
@@ -207,7 +207,7 @@ impl Surroundings {
         };
         let config_home = base("XDG_CONFIG_HOME", ".config");
         let state = base("XDG_STATE_HOME", ".local/state").join("agentsh");
-        let (directory, system) = (std::env::current_dir()?, policy::SYSTEM_FILE.into());
+        let (directory, system) = (std::env::current_dir()?, agentsh_policy::SYSTEM_FILE.into());
         let project = agentsh_host::context::project_of(&directory, &home);
         let variables = std::env::vars_os();
         let mut env = variables
@@ -223,7 +223,7 @@ impl Surroundings {
     /// A policy that cannot be read.
     pub(super) fn in_force(&self) -> Result<Policy, PolicyError> {
         let Which { policy, agent, .. } = Which::in_force();
-        policy::load(&self.search(policy, &agent))
+        agentsh_policy::load(&self.search(policy, &agent))
     }
 
     fn search(&self, explicit: Option<String>, agent: &str) -> Search {
@@ -355,7 +355,7 @@ fn tested(found: Named, place: &Surroundings) -> Result<Checked, PolicyError> {
             let what = count(loaded.answers(&place.project).len(), "test");
             let policy = loaded.tested(&place.project)?;
             let absent = |rule: &RuleRef| Ruled {
-                value: format!("{}: not in force", policy::NO_ENGINE),
+                value: format!("{}: not in force", agentsh_policy::NO_ENGINE),
                 rule: rule.clone(),
             };
             let mut warnings = lint::lint(&policy, &place.context(), place.env.get("PATH"));
@@ -388,7 +388,7 @@ async fn show(
         (None, None) => None,
     };
     let policy = match named {
-        None => policy::load(&place.search(which.policy.clone(), &which.agent)),
+        None => agentsh_policy::load(&place.search(which.policy.clone(), &which.agent)),
         Some(Ok(Named::Profile(profile))) => return profiles::print(&profile, json, out),
         Some(Ok(Named::Policy(loaded))) => loaded.tested(&place.project),
         Some(Err(error)) => Err(error),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::client_config::{from_anywhere, homes, own_path};
 use super::edit;
 use super::output::{self, Failure, OK, finish};
-use crate::store::escape;
+use agentsh_store::escape;
 
 /// One server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

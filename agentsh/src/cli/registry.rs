@@ -14,12 +14,12 @@ use super::fail;
 use super::output::{self, Failure, NO, OK, finish};
 use super::run::Network;
 use super::server;
-use crate::policy::Flags;
-use crate::registry::{Interface, Kind, difference};
 use crate::session::mcp_run;
 use crate::session::run_error::RunError;
-use crate::store::escape;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_policy::Flags;
+use agentsh_registry::{Interface, Kind, difference};
+use agentsh_store::escape;
 
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArgs {
@@ -289,7 +289,7 @@ impl Live {
             Err(RunError::Refused(reason)) => return Err(Failure::No(reason)),
             Err(error) => return Ok(Err(fail(&error.to_string()))),
         };
-        crate::registry::read(&captured).map(Ok).map_err(|error| Failure::No(error.to_string()))
+        agentsh_registry::read(&captured).map(Ok).map_err(|error| Failure::No(error.to_string()))
     }
 
     fn request(&self) -> mcp_run::Request {
@@ -298,7 +298,7 @@ impl Live {
             policy: self.policy.clone(),
             flags: Flags::default(),
             allow_degraded: self.allow_degraded,
-            tier: crate::sandbox::Tier::default(),
+            tier: agentsh_sandbox::Tier::default(),
             backend: Network::Auto.into(),
             learn: false,
             what: match (&self.url, &self.server) {

@@ -10,8 +10,8 @@ use super::output::{Context, Failure, OK, finish, json};
 use super::policy::Surroundings;
 use super::sessions::{self, SessionsArgs};
 use super::{style, ui};
-use crate::store::verify::SessionState;
-use crate::store::{Reader, StoreError, Summary, running};
+use agentsh_store::verify::SessionState;
+use agentsh_store::{Reader, StoreError, Summary, running};
 
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
@@ -91,7 +91,7 @@ async fn of_fleet(
 ) -> Result<u8, Failure> {
     let url = args.fleet.as_deref().unwrap_or_default();
     let mut copied = Fleet::at(url, None, context)?.copied(&args.session).await?;
-    writeln!(err, "host {}", crate::store::escape::line(&copied.host))?;
+    writeln!(err, "host {}", agentsh_store::escape::line(&copied.host))?;
     if copied.forgotten > 0 {
         writeln!(err, "the server has forgotten its first {} events", copied.forgotten)?;
     }
@@ -154,7 +154,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use crate::store::testing::{START, one_session, tamper};
+    use agentsh_store::testing::{START, one_session, tamper};
     use std::path::Path;
 
     async fn ask(state_dir: &Path, session: &str, format: Format) -> (u8, String) {

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::{exit, fail, style};
 use crate::session::Context;
-use crate::store::escape;
 use agentsh_host::review::changes::{Change, State, Trees};
 use agentsh_host::review::{self, Applied, Mark, Review, Selection, Shown, diff};
+use agentsh_store::escape;
 
 #[derive(Debug, Args)]
 pub struct ReviewArgs {

@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::agent::Kind;
-use crate::sandbox::Tier;
 use crate::session::Session;
 use crate::session::given::CommandLine;
 use crate::session::network;
 use crate::session::run::{Outcome, Request, run as run_session};
 use crate::session::run_error::{RunError, exit_code_of};
-use crate::store::Reader;
+use agentsh_agents::Kind;
 use agentsh_host::Backend;
 use agentsh_host::publish::PublishedPort;
+use agentsh_sandbox::Tier;
+use agentsh_store::Reader;
 
 use super::flags::FlagArgs;
 use super::policy::generate;

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use self::characters::Characters;
 use super::output::{Failure, NO, OK, USAGE, finish};
-use crate::json::{self, Json};
-use crate::policy::risk::Names;
-use crate::store::escape;
+use agentsh_base::json::{self, Json};
+use agentsh_policy::risk::Names;
+use agentsh_store::escape;
 
 /// Longest line, in bytes.
 const MAX_LENGTH: u64 = 64 << 20;
@@ -129,7 +129,7 @@ struct Row {
     texts: Characters,
     /// The text, or the value as JSON, as it would be forwarded.
     forwarded: Option<(&'static str, Value)>,
-    risk: Option<crate::policy::risk::Risk>,
+    risk: Option<agentsh_policy::risk::Risk>,
 }
 
 fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
@@ -150,7 +150,7 @@ fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
             let text = agentsh_scan::rewritten(value, &scan.rewrites);
             (name_of_forwarded(name), serde_json::from_str(&text).unwrap_or(Value::String(text)))
         });
-        let risk = (channel == Channel::Definition).then(|| crate::policy::risk::risk(value, Names::Words));
+        let risk = (channel == Channel::Definition).then(|| agentsh_policy::risk::risk(value, Names::Words));
         let scan = below(scan, name);
         let mut texts = Characters::default();
         places(value, format!("/{name}"), &named(&scan), &mut texts);

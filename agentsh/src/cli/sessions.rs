@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::mcp_query::Listed;
 use super::output::{Context, Failure, OK, finish, json, table};
-use crate::store::Reader;
+use agentsh_store::Reader;
 
 #[derive(Clone, Debug, Args)]
 pub struct SessionsArgs {

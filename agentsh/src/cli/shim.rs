@@ -12,11 +12,11 @@ use super::client_config::{homes, own_path};
 use super::edit;
 use super::output::{self, Failure, NO, OK, finish};
 use super::style::prose;
-use crate::agent::Kind;
-use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::store::escape;
+use agentsh_agents::Kind;
 use agentsh_host::context::SHIMS;
 use agentsh_host::copies::write_anew;
+use agentsh_sandbox::layout::OWN_DIRECTORY;
+use agentsh_store::escape;
 
 /// Set to `off`, the agent is started as it is.
 const SWITCH: &str = "AGENTSH_SHIM";

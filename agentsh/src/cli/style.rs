@@ -6,7 +6,7 @@ use std::io::Write;
 use anstyle::{AnsiColor, Style};
 use clap::builder::Styles;
 
-use crate::base::paragraph::{self, Folding};
+use agentsh_base::paragraph::{self, Folding};
 
 pub(super) const HEADING: Style = Style::new().bold();
 pub(super) const QUIET: Style = Style::new().dimmed();

@@ -4,7 +4,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::style::{HEADING, QUIET, of_cell, paint};
-use crate::store::escape;
+use agentsh_store::escape;
 
 /// Between two columns, and between two facts of a card.
 const GAP: &str = "  ";

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::store::Summary;
+use agentsh_store::Summary;
 
 /// The layer of a weaker sandbox that was asked for.
 const TIER: &str = "tier";

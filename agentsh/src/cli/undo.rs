@@ -24,7 +24,7 @@ pub fn run(args: &UndoArgs) -> u8 {
     for file in &args.files {
         let path = undo::absolute(file);
         match undo::undo(&state, &path) {
-            Ok(Some(done)) => drop(writeln!(anstream::stdout(), "{}", crate::store::escape::line(&done))),
+            Ok(Some(done)) => drop(writeln!(anstream::stdout(), "{}", agentsh_store::escape::line(&done))),
             Ok(None) => {
                 fail(&format!("no session kept another version of {}", path.display()));
                 return exit::NO;

@@ -9,8 +9,8 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::egress::resolve::{Answer, Lookup, ResolveError, Resolver};
-use crate::egress::target::{Refused, Rules, Target};
+use agentsh_egress::resolve::{Answer, Lookup, ResolveError, Resolver};
+use agentsh_egress::target::{Refused, Rules, Target};
 
 use super::exit;
 

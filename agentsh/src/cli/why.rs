@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::exit::{FAILED, NO};
-use crate::mcp::bridge;
-use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::store::escape;
+use agentsh_mcp::bridge;
+use agentsh_sandbox::layout::OWN_DIRECTORY;
+use agentsh_store::escape;
 
 /// Exit code 0: allowed; 1: denied; 125: nobody answers.
 pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {

@@ -9,13 +9,13 @@ use super::grants;
 use super::run_error::RunError;
 use super::undo::Aside;
 use super::watch::arrived;
-use crate::agent::{Access as StateAccess, HomeState, InjectedFile, Kind, Launch, StateKind};
-use crate::policy::{Question, ask_file};
-use crate::sandbox::plan::Access;
-use crate::sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
-use crate::store::words::GuardChange;
-use crate::store::{Event, escape};
+use agentsh_agents::{Access as StateAccess, HomeState, InjectedFile, Kind, Launch, StateKind};
 use agentsh_host::{Facts, Record};
+use agentsh_policy::{Question, ask_file};
+use agentsh_sandbox::plan::Access;
+use agentsh_sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
+use agentsh_store::words::GuardChange;
+use agentsh_store::{Event, escape};
 
 /// The agent's own files of the home: bound, kept for each project, or copied where changes are to be thrown away.
 ///

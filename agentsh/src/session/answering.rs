@@ -9,10 +9,10 @@ use tokio::io::Interest;
 use super::draining::{Next, serve};
 use super::guarded_names::Guarded;
 use super::{Session, refused_calls};
-use crate::sandbox::seccomp::MissingFile;
-use crate::sandbox::seccomp::listener::{Listener, Refused};
-use crate::sandbox::spawn;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_sandbox::seccomp::MissingFile;
+use agentsh_sandbox::seccomp::listener::{Listener, Refused};
+use agentsh_sandbox::spawn;
 
 /// Answers the calls of one sandbox while it lives.
 #[derive(Debug)]

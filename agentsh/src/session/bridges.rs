@@ -12,13 +12,13 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::guard::{Check, Guard};
-use crate::mcp::aggregate::{Front, Member};
-use crate::mcp::bridge_accept::Arrival;
-use crate::mcp::{self, Audit, Note, Options};
-use crate::store::words::{LayerState, ServerType};
-use crate::store::{Event, redact};
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_guard::{Check, Guard};
+use agentsh_mcp::aggregate::{Front, Member};
+use agentsh_mcp::bridge_accept::Arrival;
+use agentsh_mcp::{Audit, Note, Options};
+use agentsh_store::words::{LayerState, ServerType};
+use agentsh_store::{Event, redact};
 
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
@@ -45,13 +45,13 @@ pub struct Bridges {
     guard: Rc<RefCell<Guard>>,
     epoch: Instant,
     audit: Option<Rc<dyn Audit>>,
-    classify: Option<Rc<dyn mcp::Classify>>,
+    classify: Option<Rc<dyn agentsh_mcp::Classify>>,
     inventory: Inventory,
     approvals: Rc<Approvals>,
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<Places>,
     /// Of the one client that has our standard input and output.
-    reader: Option<mcp::HasReader>,
+    reader: Option<agentsh_mcp::HasReader>,
     holds_input: bool,
     /// Requests say from where they came to the gateway.
     tells_caller: bool,
@@ -199,7 +199,7 @@ impl Bridges {
     /// unless everything is to end.
     #[must_use]
     pub fn with_standard_client(self, is_over: Rc<Cell<bool>>) -> Self {
-        let reader = mcp::HasReader(Rc::new(move || !is_over.get() && standard::has_reader()));
+        let reader = agentsh_mcp::HasReader(Rc::new(move || !is_over.get() && standard::has_reader()));
         Self { reader: Some(reader), holds_input: standard::input_is_file(), ..self }
     }
 
@@ -234,7 +234,7 @@ impl Bridges {
             };
             let bridges = Rc::clone(&self);
             tokio::task::spawn_local(async move {
-                match mcp::bridge_accept::arrive(stream).await {
+                match agentsh_mcp::bridge_accept::arrive(stream).await {
                     Ok(Arrival::Bridge(accepted)) => {
                         drop(unnamed);
                         bridges.connection(*accepted).await;
@@ -247,7 +247,7 @@ impl Bridges {
         }
     }
 
-    async fn connection(&self, accepted: mcp::bridge_accept::Accepted) {
+    async fn connection(&self, accepted: agentsh_mcp::bridge_accept::Accepted) {
         let id = &accepted.header.server;
         let Some(declaration) = self.declared.get(id) else {
             return self.refuse(&id.0, "not-declared", "no server with that name is configured");
@@ -258,7 +258,8 @@ impl Bridges {
                 const REASON: &str = "too-many-connections";
                 self.refuse(&id.0, REASON, &why);
                 let Some(_told) = self.places.to_be_told() else { return };
-                return mcp::turn_away::turn_away(accepted.input, accepted.output, REASON, &why).await;
+                return agentsh_mcp::turn_away::turn_away(accepted.input, accepted.output, REASON, &why)
+                    .await;
             }
         };
         let (session, id) = (Rc::clone(&self.session), id.clone());
@@ -279,7 +280,7 @@ impl Bridges {
     /// end, and for names that it makes up.
     fn refuse(&self, id: &str, reason: &'static str, why: &str) {
         let Some(count) = self.unserved.borrow_mut().entry(reason).or_default().due() else { return };
-        let shown: String = crate::store::escape::line(id).chars().take(80).collect();
+        let shown: String = agentsh_store::escape::line(id).chars().take(80).collect();
         let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
         self.session
             .record
@@ -327,17 +328,17 @@ impl Bridges {
         &self,
         input: impl tokio::io::AsyncRead + Unpin,
         output: impl tokio::io::AsyncWrite + Unpin,
-        server: impl mcp::Upstream + 'static,
+        server: impl agentsh_mcp::Upstream + 'static,
         id: ServerId,
         kind: ServerType,
-    ) -> mcp::Ended {
+    ) -> agentsh_mcp::Ended {
         let _served = Served::new(&self.served);
         let mut options = self.options(id);
         options.server_type = kind;
         // The end of the input of a server behind a URL ends its streams, and what comes by them.
         options.holds_input |= kind == HTTP;
         let record = self.session.record.journal.clone();
-        let ended = mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
+        let ended = agentsh_mcp::serve(input, output, server, Rc::clone(&self.guard), record, options).await;
         self.session.keep_interfaces().await;
         self.keep_inventory();
         ended
@@ -349,7 +350,7 @@ impl Bridges {
         input: impl tokio::io::AsyncRead + Unpin,
         output: impl tokio::io::AsyncWrite + Unpin,
         servers: Vec<(ServerId, Either)>,
-        own: Box<dyn mcp::aggregate::Own>,
+        own: Box<dyn agentsh_mcp::aggregate::Own>,
     ) {
         let members = servers.into_iter().map(|(id, upstream)| {
             let mut options = self.options(id);
@@ -363,7 +364,15 @@ impl Bridges {
             note: Box::new(move |message| session.record.note_lack(message)),
         };
         let record = self.session.record.journal.clone();
-        mcp::aggregate::serve(input, output, members.collect(), Rc::clone(&self.guard), record, front).await;
+        agentsh_mcp::aggregate::serve(
+            input,
+            output,
+            members.collect(),
+            Rc::clone(&self.guard),
+            record,
+            front,
+        )
+        .await;
         self.keep_inventory();
     }
 
@@ -384,25 +393,26 @@ impl Bridges {
         options.redact = |arguments| redact::redact(&arguments.to_value());
         options.epoch = self.epoch;
         let (interfaces, server) = (self.session.live.interfaces.clone(), options.server.clone());
-        options.known = mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
+        options.known = agentsh_mcp::KnownTools(Rc::new(move |tool| interfaces.hash_of(&server, tool)));
         let (interfaces, server) = (self.session.live.interfaces.clone(), options.server.clone());
-        options.has_trusted = mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
+        options.has_trusted = agentsh_mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
         options.released = Some(self.session.live.interfaces.released(&options.server));
         let interfaces = self.session.live.interfaces.clone();
-        options.displaced = mcp::Displaced(Rc::new(move |tool| interfaces.relist(&tool.server)));
+        options.displaced = agentsh_mcp::Displaced(Rc::new(move |tool| interfaces.relist(&tool.server)));
         options.has_reader.clone_from(&self.reader);
         options.holds_input = self.holds_input;
         options.tells_caller = self.tells_caller;
         options.audit.clone_from(&self.audit);
         options.classify.clone_from(&self.classify);
         let (session, server) = (Rc::clone(&self.session), options.server.clone());
-        options.about = mcp::About(Rc::new(move || session.live.advised.borrow().get(&server).cloned()));
-        options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn mcp::Approve>);
+        options.about =
+            agentsh_mcp::About(Rc::new(move || session.live.advised.borrow().get(&server).cloned()));
+        options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn agentsh_mcp::Approve>);
         options.vouch = registered::Asker::new(&self.session)
-            .map(|asker| Rc::new(asker) as Rc<dyn mcp::RegistryVerifier>);
+            .map(|asker| Rc::new(asker) as Rc<dyn agentsh_mcp::RegistryVerifier>);
         let session = Rc::clone(&self.session);
         options.note =
-            Note(Rc::new(move |message| session.record.note(&crate::store::escape::line(message))));
+            Note(Rc::new(move |message| session.record.note(&agentsh_store::escape::line(message))));
         options
     }
 }

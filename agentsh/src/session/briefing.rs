@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::sandbox::spec::{Contribution, Feature, network_rules};
-use crate::store::escape;
+use agentsh_sandbox::layout::OWN_DIRECTORY;
+use agentsh_sandbox::spec::{Contribution, Feature, network_rules};
+use agentsh_store::escape;
 
 use super::project_sources::ApprovedSources;
 use agentsh_broker::{credentials, ssh};
@@ -24,7 +24,7 @@ pub fn text(facts: &Facts) -> Option<String> {
     }
     let process = &facts.policy.agent;
     let project = escape::line(&facts.context.project.display().to_string()).into_owned();
-    let names = |list: &[crate::policy::Ruled<String>]| {
+    let names = |list: &[agentsh_policy::Ruled<String>]| {
         let names: Vec<String> = list
             .iter()
             .map(|entry| entry.value.as_str())

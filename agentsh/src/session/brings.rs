@@ -5,9 +5,9 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 
-use crate::agent::Kind;
-use crate::agent::project::{ProjectAgentConfig, look};
-use crate::store::escape;
+use agentsh_agents::Kind;
+use agentsh_agents::project::{ProjectAgentConfig, look};
+use agentsh_store::escape;
 
 use super::agent_home;
 use super::copies::write_anew;

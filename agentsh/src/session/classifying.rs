@@ -5,14 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::classifier::{Classifier, Score};
-use crate::guard::{Finding, Outcome, Reason, Severity, Verdict};
-use crate::json::Json;
-use crate::mcp::{Brought, Classified, Classify};
-use crate::policy::{ClassifierPolicy, OnFinding, OnUnavailable};
-use crate::store::words::Action;
-use crate::store::{Event, redact};
-use crate::types::ServerId;
+use agentsh_auditor::classifier::{Classifier, Score};
+use agentsh_base::json::Json;
+use agentsh_base::types::ServerId;
+use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
+use agentsh_mcp::{Brought, Classified, Classify};
+use agentsh_policy::{ClassifierPolicy, OnFinding, OnUnavailable};
+use agentsh_store::words::Action;
+use agentsh_store::{Event, redact};
 
 use super::Session;
 use super::run_error::RunError;
@@ -150,7 +150,7 @@ fn heard(policy: &ClassifierPolicy, about: &About, scores: &[Score]) -> Classifi
                 if policy.action() == OnFinding::Block {
                     said.left_out.push(*at);
                 }
-                format!("/{at} '{}'", crate::store::escape::line(name))
+                format!("/{at} '{}'", agentsh_store::escape::line(name))
             }
             None => String::new(),
         };
@@ -257,7 +257,7 @@ fn gather(value: &Json<'_>, is_content: bool, text: &mut String) {
         Json::Object(members) => {
             let bytes = bytes_of(value).filter(|_| is_content);
             for (name, value) in members {
-                let name = crate::json::unescape(name);
+                let name = agentsh_base::json::unescape(name);
                 if bytes == Some(name.as_ref()) && value.as_text().is_some_and(|text| is_base64(&text)) {
                     continue;
                 }
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     fn seen(answer: &str) -> String {
-        text_of_answer(&crate::json::read(answer.as_bytes()).unwrap())
+        text_of_answer(&agentsh_base::json::read(answer.as_bytes()).unwrap())
     }
 
     #[test]

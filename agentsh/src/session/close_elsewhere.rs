@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::sandbox::Closer;
+use agentsh_sandbox::Closer;
 
 /// Has them closed by the process that bears sandboxes; where it is gone, on a thread of their own.
 pub(super) fn close_elsewhere(closer: &Closer, descriptors: Vec<OwnedFd>) {

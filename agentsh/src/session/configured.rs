@@ -7,11 +7,11 @@ use super::context::Context;
 use super::declared::{Declaration, Declared};
 use super::run_error::RunError;
 use super::{agreements, briefing, remote};
-use crate::agent::{self, Kind, Launch, Transport};
-use crate::policy::{self, Policy};
-use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::types::ServerId;
+use agentsh_agents::{Kind, Launch, Transport};
+use agentsh_base::types::ServerId;
 use agentsh_host::Facts;
+use agentsh_policy::Policy;
+use agentsh_sandbox::layout::OWN_DIRECTORY;
 
 /// What a start of this agent needs here.
 ///
@@ -32,14 +32,14 @@ fn adapt_by(
 ) -> Result<Launch, RunError> {
     let paths = context.paths();
     let config = policy.agent_only.mcp_config.as_ref();
-    let config = config.map(|ruled| policy::place::resolve(&ruled.value, &paths));
+    let config = config.map(|ruled| agentsh_policy::place::resolve(&ruled.value, &paths));
     let extra = policy_servers(policy);
     let agreed = agreements::load(&context.state);
     let bridge = format!("{OWN_DIRECTORY}/agentsh");
     let socket = format!("{OWN_DIRECTORY}/bridge");
-    Ok(agent::adapt(
+    Ok(agentsh_agents::adapt(
         kind,
-        &agent::Context {
+        &agentsh_agents::Context {
             argv,
             env: &context.env,
             home: &context.home,
@@ -57,7 +57,7 @@ fn adapt_by(
 }
 
 /// Servers that the policy itself declares.
-fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agent::Declared> {
+fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agentsh_agents::Declared> {
     let mut servers = BTreeMap::new();
     for (id, server) in &policy.mcp.servers {
         let transport = match (&server.command, &server.url) {
@@ -71,18 +71,18 @@ fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agent::Declared> {
             (None, Some(url)) => Transport::Remote {
                 url: url.value.clone(),
                 headers: BTreeMap::new(),
-                kind: agent::RemoteKind::Http,
+                kind: agentsh_agents::RemoteKind::Http,
             },
             (None, None) => continue,
         };
-        let origin = agent::Origin {
+        let origin = agentsh_agents::Origin {
             file: PathBuf::from(&server.rule.file),
             line: server.rule.line,
             nth: servers.len(),
-            scope: agent::Scope::Policy,
+            scope: agentsh_agents::Scope::Policy,
             agreed: false,
         };
-        servers.insert(id.clone(), agent::Declared { id: id.clone(), transport, origin });
+        servers.insert(id.clone(), agentsh_agents::Declared { id: id.clone(), transport, origin });
     }
     servers
 }
@@ -123,7 +123,7 @@ pub fn in_order(launch: &Launch) -> Vec<ServerId> {
     let mut servers: Vec<_> = launch.servers.iter().collect();
     servers.sort_by_key(|(_, server)| {
         let origin = &server.origin;
-        (origin.scope == agent::Scope::Project, &origin.file, origin.line, origin.nth)
+        (origin.scope == agentsh_agents::Scope::Project, &origin.file, origin.line, origin.nth)
     });
     servers.into_iter().map(|(id, _)| id.clone()).collect()
 }
@@ -133,7 +133,7 @@ pub fn in_order(launch: &Launch) -> Vec<ServerId> {
 pub fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTreeMap<ServerId, Declared> {
     let mut declared = BTreeMap::new();
     for (id, server) in &launch.servers {
-        let users_word = server.origin.scope != agent::Scope::Project;
+        let users_word = server.origin.scope != agentsh_agents::Scope::Project;
         let place = Some(match server.origin.line {
             0 => server.origin.file.display().to_string(),
             line => format!("{}:{line}", server.origin.file.display()),

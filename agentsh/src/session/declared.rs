@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::remote;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
 
 /// A server that is a program of this machine.
 #[derive(Clone, Debug)]

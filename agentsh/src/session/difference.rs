@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use similar::{ChangeTag, TextDiff};
 
-use crate::store::escape;
+use agentsh_store::escape;
 
 /// Of two texts that share nothing.
 const TIMEOUT: Duration = Duration::from_millis(200);

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::mcp::{Running, StartError, Upstream};
+use agentsh_mcp::{Running, StartError, Upstream};
 
 use super::remote::Remote;
 use super::server::Server;

@@ -8,10 +8,10 @@ use hyper::Method;
 use hyper::header::HeaderMap;
 use memchr::memmem;
 
-use crate::egress::Client;
-use crate::egress::client::{Limits, whole};
-use crate::egress::resolve::Resolver;
-use crate::egress::target::Rules;
+use agentsh_egress::Client;
+use agentsh_egress::client::{Limits, whole};
+use agentsh_egress::resolve::Resolver;
+use agentsh_egress::target::Rules;
 
 use super::host_programs;
 use agentsh_host::registries::{self, RegistryAddress};

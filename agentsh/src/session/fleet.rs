@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use url::Url;
 
-use crate::fleet::place as files;
+use agentsh_fleet::place as files;
 
 /// Host and port of the fleet's server: who is asked about must not answer.
 #[must_use]

@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::agent::expand;
-use crate::gateway::config::{Config, Endpoint};
-use crate::gateway::{Answered, Code, Connector, Gateway, Refusal, Served, Wire};
-use crate::mcp::pause;
-use crate::policy::{CallRule, Place, Ruled};
-use crate::store::{Event, escape};
-use crate::types::{RuleRef, ServerId};
+use agentsh_agents::expand;
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_gateway::config::{Config, Endpoint};
+use agentsh_gateway::{Answered, Code, Connector, Gateway, Refusal, Served, Wire};
+use agentsh_mcp::pause;
+use agentsh_policy::{CallRule, Place, Ruled};
+use agentsh_store::{Event, escape};
 
 use super::bridges::{self, Bridges};
 use super::content_scan::ContentScan;
@@ -54,7 +54,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             command: &["--config".to_owned(), request.config.display().to_string()],
             agent: "gateway",
             policy: config.policy.clone(),
-            flags: crate::policy::Flags::default(),
+            flags: agentsh_policy::Flags::default(),
             backend: request.backend,
             allow_degraded: request.allow_degraded,
             project_shown,

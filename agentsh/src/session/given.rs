@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use rustix::fs::{FileType, Gid, Uid};
 
-use crate::sandbox::host::plain;
-use crate::sandbox::plan::Identity;
+use agentsh_sandbox::host::plain;
+use agentsh_sandbox::plan::Identity;
 
 /// Shells begin at 63 and count down.
 const MAX_NAMED_DESCRIPTOR: u32 = 255;

@@ -13,9 +13,9 @@ use rustix::io::Errno;
 
 use super::copies::Copy;
 use super::difference;
-use crate::registry::hex;
-use crate::sandbox::mount_calls::open_without_links;
-use crate::store::redact;
+use agentsh_registry::hex;
+use agentsh_sandbox::mount_calls::open_without_links;
+use agentsh_store::redact;
 
 /// Of one version.
 const MAX_BYTES: u64 = 256 << 10;

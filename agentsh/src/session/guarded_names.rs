@@ -15,24 +15,24 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::task::JoinSet;
 
-use agentsh_approvals::{Approvals, FileChange};
 use super::guarded_change::{Change, NewName, Refusal};
 use super::guarded_trees::{self, Trees};
 use super::undo::Aside;
 use super::{Session, missing_files, refused_files, why};
-use crate::guard::Reason;
-use crate::policy::builtin_paths::OTHER_REPOSITORIES;
-use crate::policy::{Answer, Question};
-use crate::registry::hex;
-use crate::sandbox::git_config::{entries, is_plain, not_harmless};
-use crate::sandbox::layout::Layout;
-use crate::sandbox::placeholders;
-use crate::sandbox::plan::{Access, Kind, NodeContent, Source};
-use crate::sandbox::seccomp::listener::{Listener, Refused};
-use crate::sandbox::seccomp::{MissingFile, Touch};
-use crate::store::words::GuardChange;
-use crate::store::{Event, escape, redact};
-use crate::types::ServerId;
+use agentsh_approvals::{Approvals, FileChange};
+use agentsh_base::types::ServerId;
+use agentsh_guard::Reason;
+use agentsh_policy::builtin_paths::OTHER_REPOSITORIES;
+use agentsh_policy::{Answer, Question};
+use agentsh_registry::hex;
+use agentsh_sandbox::git_config::{entries, is_plain, not_harmless};
+use agentsh_sandbox::layout::Layout;
+use agentsh_sandbox::placeholders;
+use agentsh_sandbox::plan::{Access, Kind, NodeContent, Source};
+use agentsh_sandbox::seccomp::listener::{Listener, Refused};
+use agentsh_sandbox::seccomp::{MissingFile, Touch};
+use agentsh_store::words::GuardChange;
+use agentsh_store::{Event, escape, redact};
 
 /// Different ones of a sandbox that are on record.
 const MAX_DIFFERENT: usize = 200;

@@ -14,8 +14,8 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pid
 
 use super::copies::{Copy, make_directories_above};
 use super::guarded_change::may_write;
-use crate::base::proc_file;
-use crate::sandbox::mount_calls::open_without_links;
+use agentsh_base::proc_file;
+use agentsh_sandbox::mount_calls::open_without_links;
 
 /// Files of which git's version of before is kept. The guarded ones begin with a dot and are among the first.
 const MAX_FILES: usize = 1000;

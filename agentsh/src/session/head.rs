@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::base::small_file;
+use agentsh_base::small_file;
 
 /// Of a file with one name in it.
 const MAX_NAME_BYTES: u64 = 4 << 10;

@@ -2,8 +2,8 @@
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
-use crate::json::{self, Json, spell};
-use crate::registry::{Captured, MAX_DEPTH};
+use agentsh_base::json::{self, Json, spell};
+use agentsh_registry::{Captured, MAX_DEPTH};
 
 /// Bytes of all answers together.
 const MAX_BYTES: u64 = 16 << 20;

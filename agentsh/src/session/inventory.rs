@@ -10,10 +10,10 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::guard::anomaly::{Anomalies, Profile};
-use crate::policy::AnomalyPolicy;
-use crate::policy::risk::Names;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_guard::anomaly::{Anomalies, Profile};
+use agentsh_policy::AnomalyPolicy;
+use agentsh_policy::risk::Names;
 
 use super::content::since_1970;
 use super::copies::write_anew;

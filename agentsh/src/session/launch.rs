@@ -5,29 +5,29 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::base::proc_file;
-use crate::net::EgressContext;
-use crate::sandbox::cgroup::{Cgroup, Quota};
-use crate::sandbox::control::Cause;
-use crate::sandbox::kept::{self, InUse};
-use crate::sandbox::layout::{Layout, layout};
-use crate::sandbox::mend::Namespaces;
-use crate::sandbox::mount_calls::file_key;
-use crate::sandbox::placeholders::{self, Placeholders};
-use crate::sandbox::plan::{self, Access, NodeContent, Plan, Program, Source};
-use crate::sandbox::spec::{ProcessKind, SandboxSpec};
-use crate::sandbox::zygote;
-use crate::sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
-use crate::types::ServerId;
+use agentsh_base::proc_file;
+use agentsh_base::types::ServerId;
+use agentsh_net::EgressContext;
+use agentsh_sandbox::cgroup::{Cgroup, Quota};
+use agentsh_sandbox::control::Cause;
+use agentsh_sandbox::kept::{self, InUse};
+use agentsh_sandbox::layout::{Layout, layout};
+use agentsh_sandbox::mend::Namespaces;
+use agentsh_sandbox::mount_calls::file_key;
+use agentsh_sandbox::placeholders::{self, Placeholders};
+use agentsh_sandbox::plan::{self, Access, NodeContent, Plan, Program, Source};
+use agentsh_sandbox::spec::{ProcessKind, SandboxSpec};
+use agentsh_sandbox::zygote;
+use agentsh_sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
 
 use super::answering::Answering;
-use agentsh_approvals::Approvals;
 use super::container::{self, ContainerFiles};
 use super::guarded_names::Guarded;
 use super::layer::borrow;
 use super::network::{self, Egress};
 use super::publish::{self, Published};
 use super::{Context, Session};
+use agentsh_approvals::Approvals;
 
 /// What a launch needs that is not a data: descriptors, and what serves the sandbox.
 pub struct Handles<'a> {
@@ -109,7 +109,7 @@ struct Begun {
     /// Dropped before the cgroup, as in [`Running`].
     ordered: Ordered,
     cgroup: Cgroup,
-    egress: Option<Rc<EgressContext<crate::store::Journal>>>,
+    egress: Option<Rc<EgressContext<agentsh_store::Journal>>>,
     quota: Quota,
 }
 
@@ -258,7 +258,7 @@ async fn finish(
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     tokio::task::spawn_local(async {
         tokio::time::sleep(START_IS_OVER).await;
-        crate::memory::trim_heap();
+        agentsh_base::memory::trim_heap();
     });
     Ok(Running {
         child,
@@ -326,7 +326,7 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
 /// As root: what belongs to root, or to somebody else than the sandbox's id, is bound through an id map, so that it is the
 /// sandbox's own inside, and what is made there belongs to its owner outside.
 pub(super) fn map_owned(
-    maps: &crate::sandbox::idmap::IdMaps,
+    maps: &agentsh_sandbox::idmap::IdMaps,
     mounts: &mut [plan::Mount],
     passed: &mut Vec<OwnedFd>,
     enforcement: &mut Vec<Enforcement>,
@@ -344,7 +344,7 @@ pub(super) fn map_owned(
         let Source::Path { path, expect, no_links } = source else { continue };
         // No id map is possible for files of the kernel, and nobody inside needs to own them.
         let is_of_kernel = path.starts_with("/dev") || path.starts_with("/sys");
-        if crate::sandbox::layout::is_system(path) || is_of_kernel {
+        if agentsh_sandbox::layout::is_system(path) || is_of_kernel {
             continue;
         }
         let Some((uid, gid)) = maps.owner(path) else { continue };

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::agent::Kind;
+use agentsh_agents::Kind;
 
 /// Ports that are remembered.
 const MAX_PORTS: usize = 200;

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use url::Url;
 
-use crate::login::grant::Grant;
-use crate::store::{escape, words::LoginWord};
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_login::grant::Grant;
+use agentsh_store::{escape, words::LoginWord};
 
 use super::address::shown_url;
 use super::configured;
@@ -55,7 +55,7 @@ async fn open(
         command: &[shown],
         agent: AGENT,
         policy,
-        flags: crate::policy::Flags::default(),
+        flags: agentsh_policy::Flags::default(),
         allow_degraded: false,
         backend: Backend::Userns,
         project_shown,
@@ -79,7 +79,7 @@ fn find(context: &Context, request: &Request) -> Result<(ServerId, String), RunE
         let host = host.ok_or_else(|| RunError::Usage(format!("'{}' is no URL", escape::line(name))))?;
         return Ok((ServerId(host), name.clone()));
     }
-    let search = search(context, request.policy.clone(), AGENT, crate::policy::Flags::default());
+    let search = search(context, request.policy.clone(), AGENT, agentsh_policy::Flags::default());
     let known = configured::configured_urls(context, &load_policy(&search)?);
     let places = known.get(name.as_str());
     match places.map(|places| places.iter().collect::<Vec<_>>()).as_deref() {

@@ -8,13 +8,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::policy::Flags;
+use agentsh_policy::Flags;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::mcp;
-use crate::registry::Captured;
-use crate::store::escape;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_registry::Captured;
+use agentsh_store::escape;
 
 use super::address::shown_url;
 use super::bridges::{self, Bridges};
@@ -41,7 +40,7 @@ pub struct Request {
     pub flags: Flags,
     pub allow_degraded: bool,
     /// What sandboxes are made of.
-    pub tier: crate::sandbox::Tier,
+    pub tier: agentsh_sandbox::Tier,
     pub backend: Backend,
     /// Print at the end what would have to be allowed.
     pub learn: bool,
@@ -98,7 +97,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         drop(end_of_input);
     });
     let code = match served.await? {
-        Ok(mcp::Ended { exit: Some(exit), .. }) => exit.code,
+        Ok(agentsh_mcp::Ended { exit: Some(exit), .. }) => exit.code,
         Ok(_) => failure
             .get()
             .or_else(|| missing(&session.facts, &session.record, command.as_deref()))
@@ -202,8 +201,8 @@ fn missing(facts: &Facts, record: &Record, program: Option<&str>) -> Option<u8> 
     let executable =
         |file: &PathBuf| file.metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0);
     let error = match found {
-        None => crate::pin::PinError::NotFound { program: program.to_owned() },
-        Some(path) if !executable(&path) => crate::pin::PinError::NotExecutable { path },
+        None => agentsh_pin::PinError::NotFound { program: program.to_owned() },
+        Some(path) if !executable(&path) => agentsh_pin::PinError::NotExecutable { path },
         Some(_) => return None,
     };
     record.note(&error.to_string());
@@ -266,7 +265,7 @@ async fn serve(
     declared: Declared,
     id: ServerId,
     failure: &Failure,
-) -> mcp::Ended {
+) -> agentsh_mcp::Ended {
     match declared {
         Declared::Command(declaration) => {
             let server = Server::new(Rc::clone(session), declaration, ErrorOutput::Shown);

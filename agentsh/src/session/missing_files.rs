@@ -6,9 +6,9 @@ use std::path::{Component, Path, PathBuf};
 
 use super::refused_files::{self, Refusal};
 use super::{Session, why};
-use crate::policy::Question;
-use crate::sandbox::seccomp::MissingFile;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_policy::Question;
+use agentsh_sandbox::seccomp::MissingFile;
 
 /// Of their own in every sandbox, or shown to everybody.
 const OTHERS: [&str; 12] = [

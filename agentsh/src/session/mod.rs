@@ -74,16 +74,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::dlp::flow::labels::Labels;
-use crate::policy::{self, PathContext, Policy, Search};
-use crate::remedy::{self, Allow};
-use crate::sandbox::Tier;
-use crate::sandbox::cgroup::Bound;
-use crate::sandbox::spec::SandboxSpec;
-use crate::store::pins::PinStore;
-use crate::store::words::{BundleState, LayerState};
-use crate::store::{Event, Journal, PolicyLayer, StoreError, running};
-use crate::types::{ServerId, SessionId};
+use agentsh_base::remedy::{self, Allow};
+use agentsh_base::types::{ServerId, SessionId};
+use agentsh_dlp::flow::labels::Labels;
+use agentsh_policy::{PathContext, Policy, Search};
+use agentsh_sandbox::Tier;
+use agentsh_sandbox::cgroup::Bound;
+use agentsh_sandbox::spec::SandboxSpec;
+use agentsh_store::pins::PinStore;
+use agentsh_store::words::{BundleState, LayerState};
+use agentsh_store::{Event, Journal, PolicyLayer, StoreError, running};
 
 use agentsh_broker::logins::{self, LoginSession};
 use agentsh_content::{content, content_scan, interface_pins};
@@ -104,22 +104,22 @@ pub enum SessionError {
 }
 
 /// Where the policy of a session is looked for.
-fn search(context: &Context, explicit: Option<String>, agent: &str, flags: policy::Flags) -> Search {
+fn search(context: &Context, explicit: Option<String>, agent: &str, flags: agentsh_policy::Flags) -> Search {
     let (home, directory) = (context.home.clone(), context.directory.clone());
     Search {
         explicit,
         project: context.project.clone(),
         config_home: context.config.clone(),
-        system: policy::SYSTEM_FILE.into(),
+        system: agentsh_policy::SYSTEM_FILE.into(),
         state: context.state.clone(),
         agent: agent.to_owned(),
-        flags: policy::Flags { home, directory, ..flags },
+        flags: agentsh_policy::Flags { home, directory, ..flags },
         proposed: None,
     }
 }
 
 fn load_policy(search: &Search) -> Result<Policy, SessionError> {
-    policy::load(search).map_err(|error| {
+    agentsh_policy::load(search).map_err(|error| {
         // The first line gets its `error: ` where it is printed.
         let text = error.render();
         SessionError::Policy(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
@@ -141,7 +141,7 @@ pub struct Live {
     /// What a registry says of them.
     pub registered: registered::Registered,
     pub network: network::Network,
-    /// What is known of each server that was started, for data: see [`crate::dlp::flow::labels`].
+    /// What is known of each server that was started, for data: see [`agentsh_dlp::flow::labels`].
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
     /// More than one sandbox: what they share of the host is not a place for sockets.
     pub neighbours: Cell<bool>,
@@ -150,7 +150,7 @@ pub struct Live {
     /// What the agent's sandbox is made of; set when it is started.
     agent_spec: OnceCell<SandboxSpec>,
     /// The project is a layer, and this is how others get to it; set when the agent is started.
-    pub layered: OnceCell<crate::sandbox::mend::Namespaces>,
+    pub layered: OnceCell<agentsh_sandbox::mend::Namespaces>,
     /// What the user was told about logins.
     pub logins: Rc<logins::Logins>,
     /// Where a person answers, for clients that open addresses; `{id}` is the question.
@@ -180,7 +180,7 @@ struct Ending {
     _mark: Option<running::Mark>,
     sentinel: RefCell<Option<sentinel::Sentinel>>,
     /// Tells others what is recorded.
-    telemetry: RefCell<Option<crate::telemetry::subscriber::Subscriber>>,
+    telemetry: RefCell<Option<agentsh_telemetry::subscriber::Subscriber>>,
     sandboxes: Cell<u32>,
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
@@ -195,7 +195,7 @@ fn writable(policy: &Policy, paths: &PathContext) -> Vec<PathBuf> {
     let plain = |path: PathBuf| {
         path.iter().take_while(|part| !part.to_string_lossy().contains(['*', '?', '['])).collect()
     };
-    written.map(|rule| plain(policy::place::resolve(&rule.value, paths))).collect()
+    written.map(|rule| plain(agentsh_policy::place::resolve(&rule.value, paths))).collect()
 }
 
 /// Left to the rest of the machine, of its memory: one part in this many.
@@ -203,7 +203,8 @@ const PART_FOR_OTHERS: u64 = 10;
 
 /// What all sandboxes of a session may hold together.
 fn most_memory() -> u64 {
-    crate::memory::total().map_or(u64::MAX >> 1, |bytes| bytes / PART_FOR_OTHERS * (PART_FOR_OTHERS - 1))
+    agentsh_base::memory::total()
+        .map_or(u64::MAX >> 1, |bytes| bytes / PART_FOR_OTHERS * (PART_FOR_OTHERS - 1))
 }
 
 /// How a session is opened.
@@ -214,7 +215,7 @@ pub struct Opening<'a> {
     pub agent: &'a str,
     pub policy: Option<String>,
     /// What the command line adds to it.
-    pub flags: policy::Flags,
+    pub flags: agentsh_policy::Flags,
     pub allow_degraded: bool,
     pub backend: agentsh_host::Backend,
     pub project_shown: bool,
@@ -354,7 +355,7 @@ impl Session {
             SessionError::Policy(format!("cannot watch over the session: no thread for it: {error}"))
         })?;
         session.live.ending.sentinel.replace(Some(sentinel));
-        let _busy_ones_are_left_to_a_later_run = crate::sandbox::cgroup::sweep(&found);
+        let _busy_ones_are_left_to_a_later_run = agentsh_sandbox::cgroup::sweep(&found);
         Ok(session)
     }
 
@@ -389,7 +390,7 @@ impl Session {
                 asked: format!("as written in {rule}"),
                 got: "nothing".to_owned(),
                 state: LayerState::Absent,
-                why: policy::NO_ENGINE.to_owned(),
+                why: agentsh_policy::NO_ENGINE.to_owned(),
             });
         }
     }
@@ -402,14 +403,14 @@ impl Session {
     }
 
     /// What would make last what the command line adds.
-    fn report_flags(&self, flags: &policy::Flags) {
+    fn report_flags(&self, flags: &agentsh_policy::Flags) {
         let server = flags.server.as_ref().map(|id| id.0.clone());
         let read = flags.read.iter().map(|path| remedy::path(path));
         let words = flags.allow.iter().cloned().chain(read).collect();
         let written = flags.write.iter().map(|path| remedy::path(path)).collect();
         let allow = Allow { server: server.clone(), words, env: flags.env.clone(), ..Allow::default() };
         let write = Allow { server, words: written, write: true, ..Allow::default() };
-        let denied = policy::Flags { deny_tool: flags.deny_tool.clone(), ..policy::Flags::default() };
+        let denied = agentsh_policy::Flags { deny_tool: flags.deny_tool.clone(), ..policy::Flags::default() };
         let denied = denied.text().unwrap_or_default();
         let file = self.facts.context.config.join("agentsh/policy.yaml");
         let commands = [allow, write].into_iter().filter_map(|allow| Some(format!("`{}`", allow.line()?)));
@@ -474,7 +475,7 @@ impl Session {
             // Without the disk nobody is told; the end of the journal says so.
             let _ = self.record.journal.flush().await;
             for note in telemetry.finish().await {
-                self.record.announce(&format!("telemetry: {}", crate::store::escape::line(&note)));
+                self.record.announce(&format!("telemetry: {}", agentsh_store::escape::line(&note)));
             }
         }
         let ((), closed) = tokio::join!(self.live.pins.close(), self.record.journal.close());
@@ -495,7 +496,7 @@ impl Session {
     }
 }
 
-fn hashed((file, layer): (&String, &policy::WrittenLayer)) -> PolicyLayer {
+fn hashed((file, layer): (&String, &agentsh_policy::WrittenLayer)) -> PolicyLayer {
     PolicyLayer { file: file.clone(), hash: layer.hash.clone() }
 }
 

@@ -9,17 +9,17 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::net::Reason;
-use crate::net::{self, Allowlist, ConnectionLimit, EgressContext, LazyResolver, Origin, Refusal, kernel};
-use crate::policy::NetworkPolicy;
-use crate::remedy;
-use crate::sandbox::cgroup::{Cgroup, Hierarchies};
-use crate::sandbox::control::MAX_PORTS;
-use crate::sandbox::network::Sockets;
-use crate::sandbox::{Enforcement, State, Tier, plan};
-use crate::store::summary::PORTS_UNKNOWN;
-use crate::store::{Journal, escape};
-use crate::types::ServerId;
+use agentsh_base::remedy;
+use agentsh_base::types::ServerId;
+use agentsh_net::Reason;
+use agentsh_net::{Allowlist, ConnectionLimit, EgressContext, LazyResolver, Origin, Refusal, kernel};
+use agentsh_policy::NetworkPolicy;
+use agentsh_sandbox::cgroup::{Cgroup, Hierarchies};
+use agentsh_sandbox::control::MAX_PORTS;
+use agentsh_sandbox::network::Sockets;
+use agentsh_sandbox::{Enforcement, State, Tier, plan};
+use agentsh_store::summary::PORTS_UNKNOWN;
+use agentsh_store::{Journal, escape};
 
 use super::Session;
 use super::publish::{Published, PublishedPort};
@@ -34,7 +34,7 @@ pub struct Network {
     resolver: Rc<LazyResolver>,
     loading: Loading,
     /// Made for the first sandbox whose rules look into TLS.
-    pub(super) authority: OnceCell<Option<Rc<net::authority::Authority>>>,
+    pub(super) authority: OnceCell<Option<Rc<agentsh_net::authority::Authority>>>,
     shown: Cell<u32>,
 }
 
@@ -70,7 +70,7 @@ impl Network {
     /// SHA-256 of the programs that are being loaded; None where that is not even tried.
     #[must_use]
     pub fn programs(&self) -> Option<String> {
-        self.loading.is_tried().then(net::ebpf::object::sha256)
+        self.loading.is_tried().then(agentsh_net::ebpf::object::sha256)
     }
 }
 
@@ -90,7 +90,7 @@ pub struct Egress {
     server: Option<ServerId>,
     rules: NetworkPolicy,
     policed: Option<Rc<Policed>>,
-    services: net::Services,
+    services: agentsh_net::Services,
     pub plan: plan::Network,
     /// Ports of the sandbox that this machine reaches.
     pub published: Vec<Published>,
@@ -103,9 +103,9 @@ pub struct OfAgent {
     /// Asks a person about hosts that no rule names.
     pub approvals: Option<agentsh_approvals::Approvals>,
     /// Secrets that go on requests.
-    pub broker: Option<Rc<net::credentials::Broker>>,
+    pub broker: Option<Rc<agentsh_net::credentials::Broker>>,
     /// Speaks with the model in the relay's place.
-    pub channel: Option<Rc<dyn net::channel::Channel>>,
+    pub channel: Option<Rc<dyn agentsh_net::channel::Channel>>,
     pub publish: Vec<PublishedPort>,
 }
 
@@ -160,7 +160,7 @@ pub async fn open(
         enforcement.got.push_str(&by);
     }
     let OfAgent { approvals, broker, channel, publish } = of_agent;
-    let ask: Option<Rc<dyn net::ask::Ask>> = match approvals {
+    let ask: Option<Rc<dyn agentsh_net::ask::Ask>> = match approvals {
         _ if session.facts.learns => Some(Rc::new(Learning::default())),
         Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals))),
         _ => None,
@@ -168,14 +168,14 @@ pub async fn open(
     let authority = super::trust::authority(session, rules);
     let resolver = Rc::clone(&session.live.network.resolver);
     let of_session = Rc::clone(session);
-    let unadvised: net::egress_context::Unadvised =
+    let unadvised: agentsh_net::egress_context::Unadvised =
         Rc::new(move |port| of_session.live.listeners.agent(port).is_some());
     Ok(Egress {
         session: Rc::clone(session),
         server,
         rules: rules.clone(),
         policed,
-        services: net::Services {
+        services: agentsh_net::Services {
             resolver,
             authority,
             ask,
@@ -229,8 +229,8 @@ struct Learning(RefCell<BTreeSet<String>>);
 /// Hosts that one sandbox may learn; more are refused.
 const MAX_LEARNED: usize = 500;
 
-impl net::ask::Ask for Learning {
-    fn ask<'a>(&'a self, host: &'a str, _port: u16) -> net::ask::Answer<'a> {
+impl agentsh_net::ask::Ask for Learning {
+    fn ask<'a>(&'a self, host: &'a str, _port: u16) -> agentsh_net::ask::Answer<'a> {
         let mut known = self.0.borrow_mut();
         let has_room = known.len() < MAX_LEARNED || known.contains(host);
         if has_room {
@@ -288,7 +288,7 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
 impl Egress {
     /// Where the sandbox may connect to, for what is done outside in its name.
     #[must_use]
-    pub fn reachable(&self) -> (Allowlist, Option<Rc<dyn net::ask::Ask>>) {
+    pub fn reachable(&self) -> (Allowlist, Option<Rc<dyn agentsh_net::ask::Ask>>) {
         let ask = self.services.ask.clone();
         (Allowlist::new(&self.rules).asking(ask.is_some()), ask)
     }
@@ -312,7 +312,7 @@ impl Egress {
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
         let network = &self.session.live.network;
         let session = Rc::clone(&self.session);
-        let on_refusal: net::OnRefusal =
+        let on_refusal: agentsh_net::OnRefusal =
             Rc::new(move |server, refusal| tell_refusal(&session, server, refusal));
         let make = |origin| {
             EgressContext::new(
@@ -327,7 +327,7 @@ impl Egress {
         };
         let origin = match self.session.facts.context.tier {
             Tier::Namespaces => Origin::Arrival,
-            Tier::Container => Origin::Told(net::egress_context::AnnouncedConnections::default()),
+            Tier::Container => Origin::Told(agentsh_net::egress_context::AnnouncedConnections::default()),
         };
         let Some(policed) = &self.policed else { return Ok(Rc::new(make(origin))) };
         let directory = cgroup.unified().ok_or("cannot create its cgroup")?;
@@ -339,13 +339,13 @@ impl Egress {
 #[must_use]
 pub fn serve(egress: Rc<EgressContext<Journal>>, sockets: Sockets) -> EgressService {
     let unanswered = Unanswered::watch(&egress, sockets.refused);
-    let service = net::serve(egress, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp));
+    let service = agentsh_net::serve(egress, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp));
     EgressService { service, unanswered }
 }
 
 /// Serves while it lives.
 pub struct EgressService {
-    service: net::Service<Journal>,
+    service: agentsh_net::Service<Journal>,
     unanswered: Unanswered,
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::mcp::StartError;
-use crate::pin::{self, Action, PinError, PinnedState, Resolved, Status};
-use crate::store::Event;
-use crate::store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, Texts, TrustedBy};
-use crate::store::words;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_mcp::StartError;
+use agentsh_pin::{Action, PinError, PinnedState, Resolved, Status};
+use agentsh_store::Event;
+use agentsh_store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, Texts, TrustedBy};
+use agentsh_store::words;
 use sha2::{Digest, Sha256};
 
 use super::declared::{Declaration, Declared};
@@ -57,8 +57,8 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
         program: pin.state.program,
         manifest: pin.state.manifest,
     });
-    let status = pin::compare(known.as_ref(), resolved);
-    let action = pin::decide(&status, pinning);
+    let status = agentsh_pin::compare(known.as_ref(), resolved);
+    let action = agentsh_pin::decide(&status, pinning);
     let binary_path = resolved.program.display().to_string();
     let actual_hash = resolved.digest.clone();
     match (&status, action) {
@@ -191,7 +191,7 @@ async fn pin_now(
 fn command(facts: &Facts, declaration: &Declaration) -> Command {
     let mut env = facts.context.env.clone();
     // What the process will not have does not lead to its program either.
-    let counts = |name: &str| declaration.users_word || !crate::policy::env::is_loader(name);
+    let counts = |name: &str| declaration.users_word || !agentsh_policy::env::is_loader(name);
     env.extend(declaration.env.clone().into_iter().filter(|(name, _)| counts(name)));
     Command {
         program: declaration.command.clone(),

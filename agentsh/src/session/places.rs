@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::mcp::framing::Budget;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_mcp::framing::Budget;
 
 /// Live connections with one server. A client has one and opens the next before it closes the last; agents with helpers
 /// of their own have one for each.

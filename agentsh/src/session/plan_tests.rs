@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::agent::{Endpoint, Judged, Scheme};
-use crate::policy::{self, PathContext, Policy, Ruled, builtin};
-use crate::sandbox::layout::{Layout, layout};
-use crate::sandbox::plan::{Access, LandlockAccess, NodeContent, Terminal};
-use crate::sandbox::spec::{
+use agentsh_agents::{Endpoint, Judged, Scheme};
+use agentsh_base::types::RuleRef;
+use agentsh_policy::{PathContext, Policy, Ruled, builtin};
+use agentsh_sandbox::layout::{Layout, layout};
+use agentsh_sandbox::plan::{Access, LandlockAccess, NodeContent, Terminal};
+use agentsh_sandbox::spec::{
     CacheLayer, Contribution, Elsewhere, EnvChange, Feature, File, Grant, PathRules, ProcessKind,
     ProjectLayer, Rules, SandboxSpec, merge,
 };
-use crate::sandbox::testing::{self, FakeHost};
-use crate::types::RuleRef;
+use agentsh_sandbox::testing::{self, FakeHost};
 
 use super::grants;
 use super::specify::{AGENT_SECTION, of_endpoints};
@@ -130,7 +130,7 @@ fn endpoints(ends_tls: bool) -> Contribution {
 }
 
 fn with_policy(row: &mut Row, text: &str) {
-    row.policy = policy::parse("p.yaml", text).unwrap();
+    row.policy = agentsh_policy::parse("p.yaml", text).unwrap();
 }
 
 const CHANGES: &[(&str, Change)] = &[
@@ -196,7 +196,7 @@ const CHANGES: &[(&str, Change)] = &[
 
 fn planned(name: &str, change: Change) -> String {
     let mut row = Row {
-        policy: policy::parse(name, builtin::text(name).unwrap()).unwrap(),
+        policy: agentsh_policy::parse(name, builtin::text(name).unwrap()).unwrap(),
         kind: ProcessKind::Agent,
         layer: None,
         from_root: false,

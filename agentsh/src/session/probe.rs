@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use crate::policy::{Limits, ProcessPolicy};
-use crate::sandbox::plan::Access;
-use crate::sandbox::spec::{
+use agentsh_policy::{Limits, ProcessPolicy};
+use agentsh_sandbox::plan::Access;
+use agentsh_sandbox::spec::{
     Contribution, Elsewhere, Feature, PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge,
 };
-use crate::sandbox::{Enforcement, SpawnError};
+use agentsh_sandbox::{Enforcement, SpawnError};
 
 use super::Context;
 use super::launch::{self, Handles, Running};

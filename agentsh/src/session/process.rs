@@ -4,13 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::pin::{PinError, Resolved};
-use crate::sandbox::mend::Namespaces;
-use crate::sandbox::spec::SandboxSpec;
-use crate::sandbox::{Child, SpawnError, Tier, watchdog};
-use crate::store::words::ExitCause;
-use crate::store::{Event, FileGrant, redact};
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_pin::{PinError, Resolved};
+use agentsh_sandbox::mend::Namespaces;
+use agentsh_sandbox::spec::SandboxSpec;
+use agentsh_sandbox::{Child, SpawnError, Tier, watchdog};
+use agentsh_store::words::ExitCause;
+use agentsh_store::{Event, FileGrant, redact};
 
 use super::launch::{self, Handles, Running};
 use super::watch::{Before, Guards};

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::dlp::flow::labels::Labels;
-use crate::mcp::StartError;
-use crate::pin::Resolved;
-use crate::policy::profile::{self, Opened, Package, Place, What};
-use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
-use crate::remedy;
-use crate::sandbox::layout::Grant;
-use crate::sandbox::plan::Access;
-use crate::store::Event;
-use crate::store::words::LayerState;
+use agentsh_base::remedy;
+use agentsh_dlp::flow::labels::Labels;
+use agentsh_mcp::StartError;
+use agentsh_pin::Resolved;
+use agentsh_policy::profile::{self, Opened, Package, Place, What};
+use agentsh_policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
+use agentsh_sandbox::layout::Grant;
+use agentsh_sandbox::plan::Access;
+use agentsh_store::Event;
+use agentsh_store::words::LayerState;
 
 use super::address::Address;
 use super::declared::Declaration;
@@ -121,7 +121,7 @@ fn tell_withheld(facts: &Facts, record: &Record, declaration: &Declaration) {
     record.note(&format!(
         "server '{id}' came with the project ({place}) and has the name of an entry in your policy ({}): that entry may only restrict it; to approve it: {}",
         entry.rule,
-        crate::agent::agreement::command(Path::new(file))
+        agentsh_agents::agreement::command(Path::new(file))
     ));
 }
 
@@ -223,7 +223,7 @@ fn open(
         What::Path | What::Directory if is_written("filesystem.write") => {}
         what => {
             let paths = facts.paths();
-            let path = crate::policy::place::resolve(value, &paths);
+            let path = agentsh_policy::place::resolve(value, &paths);
             let path = match what {
                 What::Directory => path.parent().map_or_else(PathBuf::new, Path::to_owned),
                 _ => path,

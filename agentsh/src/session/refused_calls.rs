@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::Session;
-use crate::sandbox::seccomp::{Call, calls};
-use crate::store::{Event, escape};
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_host::Record;
+use agentsh_sandbox::seccomp::{Call, calls};
+use agentsh_store::{Event, escape};
 
 /// Different ones of a session that are remembered.
 const MAX_DIFFERENT: usize = 200;
@@ -199,7 +199,7 @@ pub fn works_outside(program: &str) -> Option<&'static Purpose> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::seccomp::{RULES, Verdict};
+    use agentsh_sandbox::seccomp::{RULES, Verdict};
 
     /// What no line names is about the machine: a call that is refused for another reason has its own.
     #[test]

@@ -10,12 +10,12 @@ use tokio::io::Interest;
 
 use super::Session;
 use super::draining::{Next, serve};
-use crate::policy::Question;
-use crate::policy::builtin_paths::HOME_MASKS;
-use crate::sandbox::audit::{self, Record};
-use crate::sandbox::spawn;
-use crate::store::{Event, escape, redact};
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_policy::Question;
+use agentsh_policy::builtin_paths::HOME_MASKS;
+use agentsh_sandbox::audit::{self, Record};
+use agentsh_sandbox::spawn;
+use agentsh_store::{Event, escape, redact};
 
 /// Different ones of a session that are remembered.
 const MAX_DIFFERENT: usize = 200;

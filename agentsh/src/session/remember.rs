@@ -11,9 +11,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::agent::{Format, InjectedFile, Key, Kind, Launch, Remembered, Shape, json as strict};
-use crate::sandbox::mend::Namespaces;
-use crate::sandbox::visit;
+use agentsh_agents::{Format, InjectedFile, Key, Kind, Launch, Remembered, Shape, json as strict};
+use agentsh_sandbox::mend::Namespaces;
+use agentsh_sandbox::visit;
 
 use super::agent_home;
 use super::copies::write_anew;
@@ -114,7 +114,7 @@ pub fn keep(
         if !back.is_empty()
             && let Err(error) = merge(facts, path, *format, &back)
         {
-            let shown = crate::store::escape::line(&path.to_string_lossy()).into_owned();
+            let shown = agentsh_store::escape::line(&path.to_string_lossy()).into_owned();
             record.note(&format!("cannot store in {shown} what {} received: {error}", kind.title()));
         }
     }

@@ -7,13 +7,13 @@ use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::io::DuplexStream;
 use url::Url;
 
-use crate::agent::expand;
-use crate::egress::Client;
-use crate::egress::resolve::Resolver;
-use crate::mcp::{PauseSender, Running, StartError, Upstream};
-use crate::remote::{Credentials, Settings, connect};
-use crate::store::{Event, escape};
-use crate::types::{RuleRef, ServerId};
+use agentsh_agents::expand;
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_egress::Client;
+use agentsh_egress::resolve::Resolver;
+use agentsh_mcp::{PauseSender, Running, StartError, Upstream};
+use agentsh_remote::{Credentials, Settings, connect};
+use agentsh_store::{Event, escape};
 
 use super::Session;
 use super::address::shown_url;
@@ -123,7 +123,7 @@ impl Remote {
         for (name, value) in self.declaration.headers.as_ref().map_err(Clone::clone)? {
             let wrong = |why: &str| format!("its header '{name}' {why}");
             let lower = name.to_ascii_lowercase();
-            if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with(crate::mcp::repeated::PARAM) {
+            if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with(agentsh_mcp::repeated::PARAM) {
                 return Err(wrong("is agentsh's own"));
             }
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is not a header name"))?;

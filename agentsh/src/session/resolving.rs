@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::pin::{self, PinError, Resolved};
-use crate::sandbox::layout::{PinnedBytes, PinnedFile};
-use crate::sandbox::mount_calls::file_key;
-use crate::sandbox::sealed;
-use crate::store::pins::PinStore;
-use crate::types::FileKey;
+use agentsh_base::types::FileKey;
+use agentsh_pin::{PinError, Resolved};
+use agentsh_sandbox::layout::{PinnedBytes, PinnedFile};
+use agentsh_sandbox::mount_calls::file_key;
+use agentsh_sandbox::sealed;
+use agentsh_store::pins::PinStore;
 
 use super::Session;
 
@@ -32,7 +32,7 @@ pub struct Command {
     pub args: Vec<String>,
     pub cwd: PathBuf,
     pub env: BTreeMap<String, String>,
-    /// See [`pin::Request::not_below`].
+    /// See [`agentsh_pin::Request::not_below`].
     pub not_below: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ pub struct Command {
 pub async fn resolve(
     session: &Session,
     command: Command,
-    store: Option<pin::Store>,
+    store: Option<agentsh_pin::Store>,
 ) -> Result<Pinned, PinError> {
     let (home, project) = (session.facts.context.home.clone(), session.facts.context.project.clone());
     let mut cache = Cache::new(session);
@@ -54,7 +54,7 @@ pub async fn resolve(
         true => ProgressOutput::Line,
     };
     let (resolved, cache) = tokio::task::spawn_blocking(move || {
-        let request = pin::Request {
+        let request = agentsh_pin::Request {
             program: &command.program,
             args: &command.args,
             cwd: &command.cwd,
@@ -67,7 +67,7 @@ pub async fn resolve(
             store: store.as_ref(),
         };
         let mut progress = Progress::new(place);
-        let resolved = pin::resolve(&request, &mut cache, &mut |step| progress.show(&step));
+        let resolved = agentsh_pin::resolve(&request, &mut cache, &mut |step| progress.show(&step));
         progress.clear();
         (resolved.and_then(pinned), cache)
     })
@@ -93,7 +93,7 @@ fn pinned(resolved: Resolved) -> Result<Pinned, PinError> {
             descriptors.push(sealed.memory);
             PinnedBytes::Copied { from: descriptors.len() - 1 }
         };
-        let executable = file.role != pin::Role::Entry;
+        let executable = file.role != agentsh_pin::Role::Entry;
         files.push(PinnedFile { path: file.path.clone(), bytes, executable });
     }
     Ok(Pinned { resolved, files, descriptors })
@@ -146,7 +146,7 @@ impl Cache {
     }
 }
 
-impl pin::DigestCache for Cache {
+impl agentsh_pin::DigestCache for Cache {
     fn lookup(&mut self, key: &FileKey) -> Option<[u8; 32]> {
         if let Some(all) = &self.all {
             return all.get(key).copied();
@@ -192,7 +192,7 @@ impl Progress {
         Self { started: std::time::Instant::now(), shown: false, place }
     }
 
-    fn show(&mut self, step: &pin::Progress<'_>) {
+    fn show(&mut self, step: &agentsh_pin::Progress<'_>) {
         use std::io::Write;
         if self.place == ProgressOutput::Nowhere || self.started.elapsed().as_millis() < 1000 {
             return;
@@ -200,7 +200,7 @@ impl Progress {
         let first = !std::mem::replace(&mut self.shown, true);
         let percent = (step.done * 100).checked_div(step.total).unwrap_or(100);
         let name = step.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let name = crate::store::escape::line(&name);
+        let name = agentsh_store::escape::line(&name);
         match self.place {
             ProgressOutput::Nowhere => {}
             ProgressOutput::Line => {

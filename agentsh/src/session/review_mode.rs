@@ -1,13 +1,13 @@
 //! What a run in review mode does beside: the layer is made before the agent, shown to its servers, and told of at the
 //! end.
 
-use crate::sandbox::report::Enforcement;
 use crate::session::process::Process;
 use crate::session::run_error::RunError;
 use crate::session::{Session, grants};
 use agentsh_host::Facts;
 use agentsh_host::review::{Layer, begin as begin_layer, find, forget_old};
 use agentsh_host::toolchains::Caches;
+use agentsh_sandbox::report::Enforcement;
 
 /// What stays locked while the agent runs.
 pub struct Layers {
@@ -31,7 +31,7 @@ pub fn begin(facts: &Facts, agent: &[String]) -> Result<Layer, RunError> {
     let unmasked = grants::unmasked(&facts.policy.agent.filesystem, &facts.paths());
     forget_old(&context.state);
     let guard_all = facts.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
-    let command = crate::store::redact::arguments(agent);
+    let command = agentsh_store::redact::arguments(agent);
     begin_layer(context, &facts.id.to_string(), &command, &unmasked, guard_all)
         .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))
 }

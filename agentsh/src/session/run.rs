@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use rustix::process::Signal;
 
-use crate::agent::{Kind, Launch};
-use crate::policy::{self, Credentials};
-use crate::store::Event;
-use crate::store::words::ExitCause;
+use agentsh_agents::{Kind, Launch};
+use agentsh_policy::Credentials;
+use agentsh_store::Event;
+use agentsh_store::words::ExitCause;
 
 use super::bridges::{self, Bridges};
 use super::context::Context;
@@ -41,10 +41,10 @@ use agentsh_host::{Facts, Record};
 pub struct Request {
     pub policy: Option<String>,
     /// What the command line adds to the policy.
-    pub flags: policy::Flags,
+    pub flags: agentsh_policy::Flags,
     pub allow_degraded: bool,
     /// What sandboxes are made of.
-    pub tier: crate::sandbox::Tier,
+    pub tier: agentsh_sandbox::Tier,
     pub backend: agentsh_host::Backend,
     pub publish: Vec<PublishedPort>,
     /// Agree to the repositories next to the project that its git leads to.
@@ -133,7 +133,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
             server_id: id.clone(),
             reason: "not-supported".to_owned(),
             detail: reason.clone(),
-            rule: crate::types::RuleRef::default_rule("agent"),
+            rule: agentsh_base::types::RuleRef::default_rule("agent"),
         });
         session.record.note(&format!("server '{id}' is not passed to the agent: {reason}"));
     }
@@ -158,7 +158,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     );
     let pinned = pinned?;
     for directory in &pinned.resolved.alone_in {
-        let directory = crate::store::escape::line(&directory.display().to_string()).into_owned();
+        let directory = agentsh_store::escape::line(&directory.display().to_string()).into_owned();
         session.record.note(&format!(
             "only the script in '{directory}' is visible, not what it loads from there: add that with `--read PATH`"
         ));
@@ -266,7 +266,7 @@ async fn start_agent(
     let of_agent = OfAgent {
         approvals: Some(approvals.clone()),
         broker: brokered.broker.clone(),
-        channel: model.clone().map(|model| model as Rc<dyn crate::net::channel::Channel>),
+        channel: model.clone().map(|model| model as Rc<dyn agentsh_net::channel::Channel>),
         publish: to_publish(&session.facts, &request.publish),
     };
     let egress = network::open(session, None, &spec.network, of_agent)

@@ -3,18 +3,17 @@
 use super::SessionError;
 use super::process::ProcessError;
 use super::resolving::shell_status;
-use crate::agent;
-use crate::sandbox::SpawnError;
-use crate::sandbox::control::Cause;
+use agentsh_sandbox::SpawnError;
+use agentsh_sandbox::control::Cause;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
     Session(#[from] SessionError),
     #[error(transparent)]
-    Agent(#[from] agent::AgentError),
+    Agent(#[from] agentsh_agents::AgentError),
     #[error(transparent)]
-    Pin(#[from] crate::pin::PinError),
+    Pin(#[from] agentsh_pin::PinError),
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     #[error("{0}")]
@@ -34,7 +33,7 @@ pub enum RunError {
     #[error(transparent)]
     Signals(#[from] super::signals::SignalSetupError),
     #[error("cannot record what happened: {0}")]
-    Store(#[from] crate::store::StoreError),
+    Store(#[from] agentsh_store::StoreError),
 }
 
 impl From<ProcessError> for RunError {

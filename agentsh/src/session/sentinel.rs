@@ -10,8 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
 use tokio::sync::Notify;
 
-use crate::base::proc_file;
-use crate::store::{Event, Journal};
+use agentsh_base::proc_file;
+use agentsh_store::{Event, Journal};
 
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -130,7 +130,7 @@ impl Watch {
                 layer: "session".to_owned(),
                 asked: "a session that answers, in bounded memory".to_owned(),
                 got: "ended".to_owned(),
-                state: crate::store::words::LayerState::Absent,
+                state: agentsh_store::words::LayerState::Absent,
                 why: message,
             });
             journal.record(Event::SessionEnded { exit_code: EXIT_CODE, duration_ms: 0, head: None });

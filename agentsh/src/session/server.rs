@@ -8,14 +8,14 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::net::unix::pipe;
 
-use crate::mcp::{ExitInfo, Running, StartError, Upstream};
-use crate::pin::Resolved;
-use crate::policy::ProcessPolicy;
-use crate::sandbox::plan::Access;
-use crate::sandbox::spec::{Contribution, EnvChange, Feature, PathRules, ProcessKind, ProjectLayer, merge};
-use crate::store::Event;
-use crate::store::words::ExitCause;
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_mcp::{ExitInfo, Running, StartError, Upstream};
+use agentsh_pin::Resolved;
+use agentsh_policy::ProcessPolicy;
+use agentsh_sandbox::plan::Access;
+use agentsh_sandbox::spec::{Contribution, EnvChange, Feature, PathRules, ProcessKind, ProjectLayer, merge};
+use agentsh_store::Event;
+use agentsh_store::words::ExitCause;
 
 use super::declared::Declaration;
 use super::launch::Handles;
@@ -209,7 +209,7 @@ impl Server {
         drop((stdin_inside, stdout_inside, stderr_inside));
         // The manifest of a large tree is needed no more; the session lives on.
         drop(resolved);
-        crate::memory::trim_heap();
+        agentsh_base::memory::trim_heap();
         let said =
             server_errors::follow(stderr, (self.error_output == ErrorOutput::Shown).then(|| id.clone()));
         let said = tokio::task::spawn_local(said);

@@ -7,9 +7,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
-use crate::store::escape;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
 use agentsh_host::standard_error;
+use agentsh_store::escape;
 
 /// Bytes that are kept for the message after a crash.
 const KEPT_BYTES: usize = 4096;

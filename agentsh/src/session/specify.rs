@@ -1,5 +1,5 @@
 //! From facts about this host to the specification of one sandbox: each feature gives a [`Contribution`], and
-//! [`spec::merge`](crate::sandbox::spec::merge) decides who wins. A feature that shows one more directory is one file with such a
+//! [`spec::merge`](agentsh_sandbox::spec::merge) decides who wins. A feature that shows one more directory is one file with such a
 //! function, and one line here.
 
 mod agent;
@@ -9,15 +9,15 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use crate::pin::Resolved;
-use crate::policy::limits::ResolvedLimits;
-use crate::policy::{ProcessPolicy, Ruled};
-use crate::sandbox::plan::{Access, Terminal};
-use crate::sandbox::spec::{
+use agentsh_base::types::ServerId;
+use agentsh_pin::Resolved;
+use agentsh_policy::limits::ResolvedLimits;
+use agentsh_policy::{ProcessPolicy, Ruled};
+use agentsh_sandbox::plan::{Access, Terminal};
+use agentsh_sandbox::spec::{
     Contribution, Elsewhere, EnvChange, Feature, PathRules, PinnedFile, Process, ProcessKind, SandboxSpec,
 };
-use crate::store::Event;
-use crate::types::ServerId;
+use agentsh_store::Event;
 
 use super::{Context, Session, environment, fleet, user_git};
 use agentsh_host::{Facts, Record};
@@ -132,7 +132,7 @@ pub fn closed_hosts(session: &Session) -> Contribution {
     let registry = session.live.registered.settings();
     let registry = registry.and_then(|settings| Some((settings.place()?, settings.rule.clone())));
     let fleet = fleet::place(&session.facts.context.state)
-        .map(|place| (place, crate::types::RuleRef::default_rule("fleet")));
+        .map(|place| (place, agentsh_base::types::RuleRef::default_rule("fleet")));
     part.closed.extend(registry.into_iter().chain(fleet).map(|(value, rule)| Ruled { value, rule }));
     part
 }
@@ -157,8 +157,8 @@ pub fn rules<'a>(
     process: &'a ProcessPolicy,
     section: &'a str,
     inherited: &'a BTreeMap<String, String>,
-) -> crate::sandbox::spec::Rules<'a> {
-    crate::sandbox::spec::Rules { env: &process.env, section, inherited, network: &process.network }
+) -> agentsh_sandbox::spec::Rules<'a> {
+    agentsh_sandbox::spec::Rules { env: &process.env, section, inherited, network: &process.network }
 }
 
 /// Tells the user and the record what was decided while the specification was made.

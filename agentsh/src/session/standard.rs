@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-use crate::mcp::lazy_writer::LazyWriter;
+use agentsh_mcp::lazy_writer::LazyWriter;
 
 /// Standard input, standard output.
 ///

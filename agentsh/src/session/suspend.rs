@@ -5,8 +5,8 @@ use nix::sys::signal::{Signal as NixSignal, kill, raise};
 use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 use rustix::process::Signal;
 
-use crate::base::proc_file;
-use crate::sandbox::Child;
+use agentsh_base::proc_file;
+use agentsh_sandbox::Child;
 
 /// Whose the terminal was when the job was stopped.
 #[derive(Default)]

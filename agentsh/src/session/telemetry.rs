@@ -1,4 +1,4 @@
-//! Whom the policy and the environment want told of a session, for [`crate::telemetry`]. What cannot be told is said; the
+//! Whom the policy and the environment want told of a session, for [`agentsh_telemetry`]. What cannot be told is said; the
 //! session goes on, since its record is the journal.
 
 use std::collections::BTreeMap;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use hyper::header::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::agent::expand;
-use crate::egress::target::{Rules, Target};
-use crate::policy::{EventWebhook, OtlpProtocol, Ruled, TelemetryPolicy, place};
-use crate::store::Subscription;
-use crate::telemetry::file::Lines;
-use crate::telemetry::otlp::{self, Addresses, Encoding};
-use crate::telemetry::subscriber::{Hook, Settings, Subscriber};
-use crate::telemetry::syslog::Syslog;
-use crate::telemetry::webhook;
+use agentsh_agents::expand;
+use agentsh_egress::target::{Rules, Target};
 use agentsh_host::outgoing;
 use agentsh_host::{Facts, Record};
+use agentsh_policy::{EventWebhook, OtlpProtocol, Ruled, TelemetryPolicy, place};
+use agentsh_store::Subscription;
+use agentsh_telemetry::file::Lines;
+use agentsh_telemetry::otlp::{self, Addresses, Encoding};
+use agentsh_telemetry::subscriber::{Hook, Settings, Subscriber};
+use agentsh_telemetry::syslog::Syslog;
+use agentsh_telemetry::webhook;
 
 /// Longest time for one request that the environment can ask for, in milliseconds.
 const MAX_TIMEOUT: u64 = 60_000;
@@ -202,7 +202,7 @@ fn address(text: &str) -> Result<Url, String> {
 }
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let unusable = || format!("'{}' and its value are no header", crate::store::escape::line(name));
+    let unusable = || format!("'{}' and its value are no header", agentsh_store::escape::line(name));
     let mut value = HeaderValue::from_str(value).map_err(|_| unusable())?;
     value.set_sensitive(true);
     Ok((HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable())?, value))
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn of(policy: &str, variables: &[(&str, &str)]) -> Result<Option<otlp::Settings>, String> {
-        let policy = crate::policy::parse("p.yaml", policy).unwrap();
+        let policy = agentsh_policy::parse("p.yaml", policy).unwrap();
         otlp(&policy.telemetry, &env(variables))
     }
 

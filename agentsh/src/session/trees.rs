@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use sha2::{Digest, Sha256};
 
-use crate::agent::Kind;
-use crate::agent::trees::{self, Content, Tree};
-use crate::store::pins::{Pin, PinState, TrustedBy};
-use crate::store::{Event, StoreError, escape, words};
-use crate::types::ServerId;
+use agentsh_agents::Kind;
+use agentsh_agents::trees::{self, Content, Tree};
+use agentsh_base::types::ServerId;
+use agentsh_store::pins::{Pin, PinState, TrustedBy};
+use agentsh_store::{Event, StoreError, escape, words};
 
 use super::Session;
 use agentsh_broker::logins::word;

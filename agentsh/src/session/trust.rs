@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::egress::authorities::{self, Source, VARIABLES};
-use crate::net::authority::Authority;
-use crate::policy::NetworkPolicy;
-use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::sandbox::spec::{Contribution, EnvChange, Feature, File};
+use agentsh_egress::authorities::{self, Source, VARIABLES};
+use agentsh_net::authority::Authority;
+use agentsh_policy::NetworkPolicy;
+use agentsh_sandbox::layout::OWN_DIRECTORY;
+use agentsh_sandbox::spec::{Contribution, EnvChange, Feature, File};
 
 use super::{Context, Session};
 

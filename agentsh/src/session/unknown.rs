@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::agent::Launch;
-use crate::store::escape;
+use agentsh_agents::Launch;
 use agentsh_host::{Facts, Record};
+use agentsh_store::escape;
 
 /// Named one by one.
 const MAX_COUNT: usize = 8;

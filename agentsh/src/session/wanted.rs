@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::policy::place;
-use crate::remedy::Allow;
+use agentsh_base::remedy::Allow;
 use agentsh_host::Facts;
+use agentsh_policy::place;
 
 /// Different things that are remembered.
 const MAX_WANTED: usize = 1000;
@@ -105,7 +105,7 @@ fn words(allow: &Allow) -> Vec<Wish> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remedy;
+    use agentsh_base::remedy;
 
     #[test]
     fn what_holds_the_home_or_the_project_is_wide() {

@@ -9,11 +9,11 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-use crate::policy::{self, Answer, Question, domain};
-use crate::remedy;
-use crate::sandbox::spec::Visibility;
-use crate::store::{Event, redact};
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::remedy;
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_policy::{Answer, Question, domain};
+use agentsh_sandbox::spec::Visibility;
+use agentsh_store::{Event, redact};
 
 use super::Session;
 use super::refused_calls;
@@ -92,7 +92,7 @@ const NOTES: &[(&[&str], &str)] = &[
 
 /// Each limit of the agent's sandbox, with its rule.
 fn limits(facts: &Facts) -> String {
-    let limits = facts.policy.agent.limits.clone().or(policy::limits::limits_for_agent());
+    let limits = facts.policy.agent.limits.clone().or(agentsh_policy::limits::limits_for_agent());
     let mut text = "+".to_owned();
     for (what, key, limit) in [
         ("open files", "open_files", &limits.open_files),
@@ -195,7 +195,7 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
     let of_agent = session.live.agent_spec.get().filter(|_| from.is_none());
     let Some(spec) = of_agent else { return session.facts.policy.ask(from, question, &paths) };
     if let Question::Connect(host, port) = question {
-        return policy::ask_connect(&spec.network, None, host, *port);
+        return agentsh_policy::ask_connect(&spec.network, None, host, *port);
     }
     let answer = session.facts.policy.ask(None, question, &paths);
     let (text, wants_write) = match question {
@@ -205,7 +205,7 @@ pub fn ask(session: &Session, from: Option<&ServerId>, question: &Question) -> A
     };
     // What the policy refuses by name stays refused: hook files, masks, and what a rule denies.
     let nothing_names_it = answer.rule.file == "default";
-    let explained = spec.explain(&policy::place::resolve(text, &paths));
+    let explained = spec.explain(&agentsh_policy::place::resolve(text, &paths));
     let (place, rule) = (explained.place.display(), explained.rule);
     match explained.visibility {
         Visibility::Hidden if answer.allow || nothing_names_it => {
@@ -229,7 +229,7 @@ fn as_built(session: &Session, pid: i32, question: &Question, answer: Answer) ->
         Question::Write(text) => (text, true),
         _ => return answer,
     };
-    let path = policy::place::resolve(text, &session.facts.paths());
+    let path = agentsh_policy::place::resolve(text, &session.facts.paths());
     let own = |allow: bool, text: String, change: Option<String>| {
         let rule = RuleRef { id: "sandbox".to_owned(), file: "built-in".to_owned(), line: 0 };
         Answer { allow, rule, text, change }

@@ -1,7 +1,7 @@
 //! Questions about guarded files: the agent has written a new version, and a person sees what is different in it.
 
-use agentsh_guard::{Outcome, Reason};
 use agentsh_base::types::RuleRef;
+use agentsh_guard::{Outcome, Reason};
 
 use super::{Approvals, Item, Key};
 

@@ -10,8 +10,8 @@ use hyper::Method;
 use hyper::header::HeaderMap;
 
 use super::Here;
-use crate::advisories::read::SIGNATURES;
-use crate::egress::client::{Client, Limits, Request, Response};
+use agentsh_advisories::read::SIGNATURES;
+use agentsh_egress::client::{Client, Limits, Request, Response};
 
 /// Largest source, in bytes: archives say no larger places.
 const MAX_SOURCE: u64 = 4 << 30;

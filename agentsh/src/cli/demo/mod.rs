@@ -22,12 +22,12 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::base::paragraph;
 use crate::session::given::CommandLine;
 use crate::session::run::{Request, run as run_session};
 use crate::session::run_error::exit_code_of;
-use crate::store::{EventFilter, PinStore, Reader, state_dir};
-use crate::types::{ServerId, SessionId};
+use agentsh_base::paragraph;
+use agentsh_base::types::{ServerId, SessionId};
+use agentsh_store::{EventFilter, PinStore, Reader, state_dir};
 
 use self::facts::{CLOCK, FACTS_FILE, Facts, HOSTILE, Report, VARIABLE};
 use self::setup::DemoProject;
@@ -121,10 +121,10 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
     std::fs::write(project.join(FACTS_FILE), text).map_err(io)?;
     let executable = std::env::current_exe().map_err(io)?;
     let request = Request {
-        flags: crate::policy::Flags::default(),
+        flags: agentsh_policy::Flags::default(),
         policy: Some(root.join("policy.yaml").display().to_string()),
         allow_degraded: true,
-        tier: crate::sandbox::Tier::default(),
+        tier: agentsh_sandbox::Tier::default(),
         backend: agentsh_host::Backend::Auto,
         agent: CommandLine::take(vec![executable.into_os_string(), AGENT_VERB.into()]),
         publish: Vec::new(),
@@ -211,7 +211,7 @@ async fn run_to_end(place: &DemoProject, executable: &Path, state: &Path) -> io:
 }
 
 /// The events of the run, and all of them as text.
-async fn events(state: &Path, session: SessionId) -> Result<(Vec<crate::store::Event>, String), String> {
+async fn events(state: &Path, session: SessionId) -> Result<(Vec<agentsh_store::Event>, String), String> {
     let reader = Reader::open(state).await.map_err(|error| error.to_string())?;
     let mut reader = reader.ok_or_else(|| "nothing was recorded".to_owned())?;
     let filter = EventFilter { session: Some(session), limit: MAX_EVENTS, ..EventFilter::default() };

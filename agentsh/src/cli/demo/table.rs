@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::facts::{CLOCK, HOSTILE, POISON, RUG, Report, SHADOW, SPLIT, TWICE, UNLISTED, VARIABLE};
 use crate::cli::attempt::Try;
-use crate::sandbox::seccomp::{Call, RULES, Verdict};
-use crate::store::Event;
-use crate::store::words::{Action, LayerState, Sender};
+use agentsh_sandbox::seccomp::{Call, RULES, Verdict};
+use agentsh_store::Event;
+use agentsh_store::words::{Action, LayerState, Sender};
 
 /// Every attack, by whom, and in words. All of them must appear.
 pub const ATTACKS: &[(&str, &str, &str)] = &[

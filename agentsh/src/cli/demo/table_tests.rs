@@ -1,7 +1,7 @@
 use nix::errno::Errno;
 
 use super::*;
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
 
 fn all_refused() -> Vec<Report> {
     let attack = |(by, attack, _): &(&str, &str, &str)| {
@@ -111,7 +111,7 @@ fn the_rule_comes_from_the_record_and_is_not_invented() {
         tool_name: "exfiltrate".to_owned(),
         jsonrpc_id: 1.into(),
         tool_hash: None,
-        action: crate::store::words::Action::Block,
+        action: agentsh_store::words::Action::Block,
         reason: "tool-denied".to_owned(),
         rule: RuleRef::default_rule("rule"),
     };

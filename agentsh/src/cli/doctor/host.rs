@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt;
 
-use crate::agent::Kind;
-use crate::base::wsl::{self, Wsl};
-use crate::sandbox::control::Cause;
-use crate::sandbox::mount_calls::file_key;
-use crate::sandbox::{SpawnError, cgroup};
 use crate::session::Context;
 use crate::session::probe::{self, Probe};
-use crate::store::{Event, Journal, PinStore, Reader, StoreError};
-use crate::types::{FileKey, SessionId};
+use agentsh_agents::Kind;
+use agentsh_base::types::{FileKey, SessionId};
+use agentsh_base::wsl::{self, Wsl};
+use agentsh_sandbox::control::Cause;
+use agentsh_sandbox::mount_calls::file_key;
+use agentsh_sandbox::{SpawnError, cgroup};
+use agentsh_store::{Event, Journal, PinStore, Reader, StoreError};
 
 use super::layer::{AGENT, Layer, State};
 use super::probe::Facts;
@@ -150,7 +150,9 @@ async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
     const WORD: &[u8] = b"doctor-marker";
     let journal = Journal::open(state, SessionId(uuid::Uuid::now_v7())).await?;
     journal
-        .commit(Event::McpToolsListChanged { server_id: crate::types::ServerId("doctor-marker".to_owned()) })
+        .commit(Event::McpToolsListChanged {
+            server_id: agentsh_base::types::ServerId("doctor-marker".to_owned()),
+        })
         .await?;
     journal.close().await?;
     let verified = async || -> Result<bool, StoreError> {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::cli::attempt::Try;
-use crate::sandbox::{Enforcement, State as Got};
 use crate::session::probe::{Ended, Probed};
+use agentsh_sandbox::{Enforcement, State as Got};
 
 use super::layer::{Layer, State};
 use super::probe::{Answer, CPU_PERCENT, MEMORY_LIMIT, NAMESPACES, PIDS_LIMIT};

@@ -2,8 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use crate::net::ebpf::{self, Loaded};
 use crate::session::probe::{self, Probe};
+use agentsh_net::ebpf::{self, Loaded};
 
 use super::judge;
 use super::layer::{Layer, State};

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::base::paragraph;
 use crate::cli::style::{BAD, GOOD, HEADING, LESS, QUIET, paint};
 use crate::cli::table;
-use crate::store::escape;
+use agentsh_base::paragraph;
+use agentsh_store::escape;
 
 /// Before the name of an agent, in the name of its row.
 pub const AGENT: &str = "agent-";

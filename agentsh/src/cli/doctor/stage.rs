@@ -11,13 +11,13 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 
 use crate::cli::{attempt, scratch};
-use crate::policy::{Limits, Ruled};
-use crate::sandbox::layout::{PinnedBytes, PinnedFile};
-use crate::sandbox::mount_calls::file_key;
-use crate::sandbox::sealed;
 use crate::session::probe::{self, Probe, ProbeError, Probed};
 use crate::session::{Context, RemoveOnDrop};
-use crate::types::RuleRef;
+use agentsh_base::types::RuleRef;
+use agentsh_policy::{Limits, Ruled};
+use agentsh_sandbox::layout::{PinnedBytes, PinnedFile};
+use agentsh_sandbox::mount_calls::file_key;
+use agentsh_sandbox::sealed;
 
 use super::judge::Host;
 use super::probe::{CPU_PERCENT, Facts, MEMORY_LIMIT, NAMESPACES, PIDS_LIMIT};

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::super::output::{Context, Failure};
 use super::people::{At, failure};
-use crate::fleet::wire::{Say, Waiting};
-use crate::fleet::{Client, ClientError};
-use crate::store::escape;
 use agentsh_approvals::Item;
+use agentsh_fleet::wire::{Say, Waiting};
+use agentsh_fleet::{Client, ClientError};
+use agentsh_store::escape;
 
 /// Fewest letters of an id that say which question is meant.
 const MIN_COUNT: usize = 4;

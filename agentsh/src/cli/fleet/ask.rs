@@ -9,13 +9,13 @@ use url::form_urlencoded::Serializer;
 use super::super::mcp_query::{Listed, Query};
 use super::super::output::{Context, Failure};
 use super::people::{At, failure};
-use crate::fleet::Client;
-use crate::fleet::keys;
-use crate::fleet::wire::{Host, Row, Rows, ServerRow, SessionRow};
-use crate::store::raw::Raw;
-use crate::store::verify::SessionState;
-use crate::store::{EventFilter, Reader, StoreError};
-use crate::types::SessionId;
+use agentsh_base::types::SessionId;
+use agentsh_fleet::Client;
+use agentsh_fleet::keys;
+use agentsh_fleet::wire::{Host, Row, Rows, ServerRow, SessionRow};
+use agentsh_store::raw::Raw;
+use agentsh_store::verify::SessionState;
+use agentsh_store::{EventFilter, Reader, StoreError};
 
 /// Rows of one page.
 const PAGE: u64 = 1000;

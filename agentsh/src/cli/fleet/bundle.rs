@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::super::output::{Context, Failure};
 use super::super::policy::{Surroundings, bundle};
-use crate::fleet::place;
+use agentsh_fleet::place;
 
 /// Between two looks, also of forwarders that come and go with sessions.
 const EVERY: Duration = Duration::from_secs(300);

@@ -7,10 +7,10 @@ use super::super::output::{self, Context, Failure, NO, OK};
 use super::super::policy::{Surroundings, bundle};
 use super::host::enrolled;
 use super::people::{At, http};
-use crate::fleet::place::{self, HostFile};
-use crate::fleet::wire::{Host, Look, Position};
-use crate::fleet::{Client, ClientError};
-use crate::store::{Reader, escape};
+use agentsh_fleet::place::{self, HostFile};
+use agentsh_fleet::wire::{Host, Look, Position};
+use agentsh_fleet::{Client, ClientError};
+use agentsh_store::{Reader, escape};
 
 /// Rows that may wait without anything being wrong.
 const USUAL_LAG: i64 = 10_000;

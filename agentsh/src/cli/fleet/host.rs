@@ -9,11 +9,11 @@ use super::super::output::{Context, Failure, NO, OK};
 use super::super::stop;
 use super::bundle;
 use super::people::{failure, http};
-use crate::fleet::Client;
-use crate::fleet::forward::{ForwardError, Until, forward as send};
-use crate::fleet::keys::HostKey;
-use crate::fleet::place::{self, HostFile, PlaceError};
-use crate::fleet::wire::{Enrol, Enrolled};
+use agentsh_fleet::Client;
+use agentsh_fleet::forward::{ForwardError, Until, forward as send};
+use agentsh_fleet::keys::HostKey;
+use agentsh_fleet::place::{self, HostFile, PlaceError};
+use agentsh_fleet::wire::{Enrol, Enrolled};
 
 #[derive(Debug, Args)]
 pub struct EnrolArgs {
@@ -102,7 +102,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
     place::write(&path, &file).map_err(unusable)?;
     let _may_be_none = std::fs::remove_file(&pending);
     let _may_be_none = std::fs::remove_file(place::compared_file(&context.state_dir));
-    writeln!(out, "this host is {} ('{}')", file.host, crate::store::escape::line(&file.name))?;
+    writeln!(out, "this host is {} ('{}')", file.host, agentsh_store::escape::line(&file.name))?;
     Ok(OK)
 }
 
@@ -136,7 +136,7 @@ pub(super) async fn forward(
     }
     let say = |why: &str| {
         // With standard error gone there is nobody to tell.
-        let _ = writeln!(err, "waiting: {}", crate::store::escape::line(why));
+        let _ = writeln!(err, "waiting: {}", agentsh_store::escape::line(why));
     };
     let sent = tokio::select! {
         sent = send(&client, &context.state_dir, until, args.check, say) => sent,

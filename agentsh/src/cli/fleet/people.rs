@@ -8,12 +8,12 @@ use super::super::output::{self, Context, Failure, NO, OK};
 use super::super::server;
 use super::host::{token as given, unusable};
 use super::serve::Place;
-use crate::egress::Client as Http;
-use crate::fleet::place::{self, LoginFile};
-use crate::fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, RevokePeople, Revoked};
-use crate::fleet::{Client, ClientError};
-use crate::store::escape;
+use agentsh_egress::Client as Http;
+use agentsh_fleet::place::{self, LoginFile};
+use agentsh_fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, RevokePeople, Revoked};
+use agentsh_fleet::{Client, ClientError};
 use agentsh_host::outgoing;
+use agentsh_store::escape;
 
 /// The credential, where it is not in the file of `agentsh fleet login`.
 const CREDENTIAL: &str = "AGENTSH_FLEET_CREDENTIAL";
@@ -128,7 +128,7 @@ impl TokenArgs {
     /// When nothing can be written.
     pub fn print(&self, got: &GotToken, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
         writeln!(out, "{}", got.token)?;
-        writeln!(err, "valid once, until {}", crate::store::shown_time(&got.expires_at))?;
+        writeln!(err, "valid once, until {}", agentsh_store::shown_time(&got.expires_at))?;
         Ok(OK)
     }
 }

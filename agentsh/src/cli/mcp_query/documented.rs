@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::{field, whole};
 use crate::cli::output::Failure;
-use crate::guard::checks::likeness;
-use crate::store::{EventFilter, Reader};
+use agentsh_guard::checks::likeness;
+use agentsh_store::{EventFilter, Reader};
 
 /// Types of the page that are not types of the journal, and those of the journal that hold them.
 pub const NAMES: [(&str, &[&str]); 4] = [

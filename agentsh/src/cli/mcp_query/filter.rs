@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::output::Failure;
 use super::Query;
-use crate::store::{Event, EventFilter, Reader};
+use agentsh_store::{Event, EventFilter, Reader};
 
 const SEVERITIES: [&str; 4] = ["low", "medium", "high", "critical"];
 
@@ -179,7 +179,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
     use super::*;
-    use crate::store::testing::START;
+    use agentsh_store::testing::START;
 
     #[test]
     fn since_counts_back() {

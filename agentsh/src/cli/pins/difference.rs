@@ -8,8 +8,8 @@ use serde::Serialize;
 use similar::TextDiff;
 
 use crate::cli::output::Failure;
-use crate::store::{Candidate, PinStore, escape};
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_store::{Candidate, PinStore, escape};
 
 /// The comparison of two hostile files must end.
 const DIFF_TIME: Duration = Duration::from_millis(500);

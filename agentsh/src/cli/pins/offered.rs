@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Which;
 use super::difference::unified;
 use crate::cli::output::{Context, Failure, json, table};
-use crate::store::{InterfacePin, PinStore, TrustedBy, escape};
+use agentsh_store::{InterfacePin, PinStore, TrustedBy, escape};
 
 #[derive(Serialize)]
 struct Listed<'a> {

@@ -9,10 +9,10 @@ use super::Surroundings;
 use super::package::ServerFacts;
 use crate::cli::edit;
 use crate::cli::output::{Failure, OK};
-use crate::policy::{self, Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
 use crate::session::refused_files::OWN;
-use crate::store::escape;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
+use agentsh_store::escape;
 
 /// Pieces that one question may need: that a server is started, and that its tool is called.
 const MAX_PIECES: usize = 4;
@@ -82,7 +82,7 @@ pub(super) async fn allow(
     }
     edit::show(out, &file.path, &before, &after)?;
     for (want, _) in &lines {
-        if let Some(beware) = policy::beware(&want.question, &place.context()) {
+        if let Some(beware) = agentsh_policy::beware(&want.question, &place.context()) {
             writeln!(err, "beware: {beware}")?;
         }
     }
@@ -121,8 +121,12 @@ impl File {
         let Some(named) = named else { return Ok(Self { path: user, is_named: false }) };
         let path = std::path::absolute(named)
             .map_err(|error| Failure::Failed(format!("cannot tell where {} is: {error}", named.display())))?;
-        let others =
-            [user, own.join(policy::APPROVED_FILE), place.project.join(PROJECT_FILE), place.system.clone()];
+        let others = [
+            user,
+            own.join(agentsh_policy::APPROVED_FILE),
+            place.project.join(PROJECT_FILE),
+            place.system.clone(),
+        ];
         Ok(Self { is_named: !others.contains(&path), path })
     }
 
@@ -130,7 +134,7 @@ impl File {
     fn policy(&self, text: &str, place: &Surroundings) -> Result<Policy, PolicyError> {
         let explicit = Some(self.path.display().to_string()).filter(|_| self.is_named && !text.is_empty());
         let proposed = Some((self.path.clone(), text.to_owned())).filter(|_| !text.is_empty());
-        policy::load(&Search { proposed, ..place.search(explicit, "default") })
+        agentsh_policy::load(&Search { proposed, ..place.search(explicit, "default") })
     }
 
     /// The text with what is needed, and the answer that the policy then gives.
@@ -155,8 +159,8 @@ impl File {
             };
             let piece = want.piece.as_ref().unwrap_or(change);
             check(want, piece, place)?;
-            let more =
-                policy::edit::merge(&self.path.display().to_string(), &text, piece).map_err(unusable)?;
+            let more = agentsh_policy::edit::merge(&self.path.display().to_string(), &text, piece)
+                .map_err(unusable)?;
             if more == text {
                 return Err(self.stays_closed(want, &answer, &policy));
             }
@@ -201,7 +205,7 @@ async fn ask(policy: &Policy, want: &Want, place: &Surroundings) -> Result<Answe
 /// Paths whose grant would change nothing.
 fn check(want: &Want, piece: &str, place: &Surroundings) -> Result<(), Failure> {
     let (Question::Read(text) | Question::Write(text)) = &want.question else { return Ok(()) };
-    let path = policy::place::resolve(text, &place.context());
+    let path = agentsh_policy::place::resolve(text, &place.context());
     let shown = escape::line(text);
     let own = OWN.iter().map(|own| place.home.join(own));
     if own.chain([place.state.clone(), place.config_home.join("agentsh")]).any(|own| path.starts_with(own)) {
@@ -272,7 +276,7 @@ fn is_host(word: &str) -> bool {
 fn tool(word: &str, from: Option<&ServerId>) -> Result<Want, String> {
     let shown = escape::line(word);
     let (server, question) =
-        policy::tool(word).ok_or_else(|| format!("'{shown}' is not a tool: write SERVER/TOOL"))?;
+        agentsh_policy::tool(word).ok_or_else(|| format!("'{shown}' is not a tool: write SERVER/TOOL"))?;
     if word.chars().any(char::is_control) {
         return Err(format!("'{shown}' is not a tool: its name has a control character"));
     }
@@ -284,8 +288,8 @@ fn tool(word: &str, from: Option<&ServerId>) -> Result<Want, String> {
 
 /// Below the top of a repository a path counts from where it was typed; in the home it is written with `~`.
 fn path(word: &str, write: bool, from: Option<ServerId>, place: &Surroundings) -> Want {
-    let typed = policy::PathContext { home: place.home.clone(), project: place.directory.clone() };
-    let whole = policy::place::resolve(word, &typed);
+    let typed = agentsh_policy::PathContext { home: place.home.clone(), project: place.directory.clone() };
+    let whole = agentsh_policy::place::resolve(word, &typed);
     let below = |root: &Path| whole.strip_prefix(root).ok().map(|rest| rest.display().to_string());
     let text = match (below(&place.project), below(&place.home)) {
         (Some(rest), _) if rest.is_empty() => ".".to_owned(),
@@ -329,7 +333,7 @@ fn host(word: &str, from: Option<ServerId>) -> Result<Want, String> {
         HostPattern::OneLabel(name) | HostPattern::AnyDepth(name) => format!("{ANY_LABEL}.{name}"),
         HostPattern::Net(address, _) => address.to_string(),
     };
-    let entry = policy::allow_entry(name, port).unwrap_or_default();
-    let piece = Some(policy::allow_line(from.as_ref(), &entry));
+    let entry = agentsh_policy::allow_entry(name, port).unwrap_or_default();
+    let piece = Some(agentsh_policy::allow_line(from.as_ref(), &entry));
     Ok(Want { what, from, question: Question::Connect(example, port), piece })
 }

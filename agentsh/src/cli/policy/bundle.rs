@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::super::output::{Failure, OK};
 use super::Surroundings;
-use crate::policy::organisation::paths;
-use crate::policy::{self, Bundle, InForce, Organisation, bundle};
-use crate::store::{escape, shown_time};
+use agentsh_policy::organisation::paths;
+use agentsh_policy::{Bundle, InForce, Organisation, bundle};
+use agentsh_store::{escape, shown_time};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BundleArgs {
@@ -268,7 +268,7 @@ fn is_url(source: &str) -> bool {
 /// Exit status 1 as an error: the bundle is refused, and the one in force stays.
 pub(in crate::cli) async fn pull(place: &Surroundings, out: &mut dyn Write) -> Result<u8, Failure> {
     let organisation = organisation(place)?.ok_or_else(|| {
-        let file = place.config_home.join("agentsh").join(policy::organisation::FILE);
+        let file = place.config_home.join("agentsh").join(agentsh_policy::organisation::FILE);
         Failure::Failed(format!(
             "no organisation is configured; write {} with `name`, `source` and `keys`",
             file.display()

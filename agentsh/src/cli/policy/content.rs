@@ -12,14 +12,13 @@ use serde_json::{Value, json};
 
 use super::{Surroundings, Which, failed};
 use crate::cli::exit::{FAILED, NO, OK};
-use crate::dlp::taint::Leaves;
-use crate::dlp::{forbidden, text::Limits};
-use crate::guard::{Decision, Guard, Outcome, Reason, SubjectKind};
-use crate::json::{self as strict, Json};
-use crate::policy::{self, Inspected, OnModelSecret, PERSONAL, Policy, kind_word};
-use crate::scan;
-use crate::store::escape;
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::json::{self as strict, Json};
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_dlp::taint::Leaves;
+use agentsh_dlp::{forbidden, text::Limits};
+use agentsh_guard::{Decision, Guard, Outcome, Reason, SubjectKind};
+use agentsh_policy::{Inspected, OnModelSecret, PERSONAL, Policy, kind_word};
+use agentsh_store::escape;
 
 /// Longest text, in bytes.
 const MAX_LENGTH: u64 = 64 << 20;
@@ -91,7 +90,7 @@ pub(super) fn explain(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
+    let policy = match agentsh_policy::load(&place.search(which.policy.clone(), &which.agent)) {
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),
     };
@@ -163,7 +162,7 @@ fn look(policy: &Policy, subject: Of, message: &Json<'_>) -> Vec<ContentFinding>
 }
 
 fn of_checks(subject: Of, decision: &Decision) -> Vec<ContentFinding> {
-    let finding = |found: &crate::guard::Finding| match found.verdict.reason {
+    let finding = |found: &agentsh_guard::Finding| match found.verdict.reason {
         Reason::SecretFound if PERSONAL.iter().any(|kind| kind_word(kind) == found.detector) => "personal",
         Reason::SecretFound => "secret",
         Reason::ContentSuspicious if subject == Of::Arguments => "command",
@@ -199,7 +198,7 @@ fn place(policy: &Policy, arguments: &Json<'_>) -> Option<ContentFinding> {
 
 /// Secrets in a request to the model.
 fn asked(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
-    let (found, _) = scan::scan_secrets(message, &|_| false, &|_| true);
+    let (found, _) = agentsh_scan::scan_secrets(message, &|_| false, &|_| true);
     let shown = found.into_iter().filter_map(|found| {
         let is_personal = PERSONAL.contains(&found.kind);
         let outcome = match policy.llm.on_secret(found.kind) {
@@ -301,8 +300,8 @@ fn print(
 
 /// What is in force: every key, or the first of several that say the same in one line of a policy.
 fn decision(cell: &Inspected) -> String {
-    let place = |line: &policy::Line| (line.value.clone(), line.rule.file.clone(), line.rule.line);
-    let shown = |line: &policy::Line| match line.value.as_str() {
+    let place = |line: &agentsh_policy::Line| (line.value.clone(), line.rule.file.clone(), line.rule.line);
+    let shown = |line: &agentsh_policy::Line| match line.value.as_str() {
         "" => format!("by {}", line.rule),
         value => format!("{value} by {}", line.rule),
     };

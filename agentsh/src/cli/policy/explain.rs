@@ -9,14 +9,13 @@ use serde_json::json;
 
 use super::package::ServerFacts;
 use super::{OfServer, QuestionArgs, Surroundings, Which};
-use crate::agent;
 use crate::cli::exit::{FAILED, NO};
-use crate::guard::{Guard, Outcome, SubjectKind};
-use crate::json::Json;
-use crate::policy::{self, Answer, PathContext, Policy, Question, Ruled};
 use crate::session::specify::of_endpoints;
-use crate::store::escape;
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::json::Json;
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_guard::{Guard, Outcome, SubjectKind};
+use agentsh_policy::{Answer, PathContext, Policy, Question, Ruled};
+use agentsh_store::escape;
 
 /// What no policy says, and what is therefore not in the answer.
 const FROM_COMMAND: &str = "paths on the server's command line are granted when it starts, for writing too, and \
@@ -54,7 +53,7 @@ impl Explained {
         place: &Surroundings,
     ) -> Result<Self, String> {
         let question = from_here(question, place);
-        let mut policy = policy::load(&place.search(which.policy.clone(), &which.agent))
+        let mut policy = agentsh_policy::load(&place.search(which.policy.clone(), &which.agent))
             .map_err(|error| error.render())?;
         as_started(&mut policy, &which.agent, place);
         let known = match (&which.profile, &from) {
@@ -70,14 +69,14 @@ impl Explained {
         let profile = known.profile.as_ref();
         let mut answer = policy.ask_with(from.as_ref(), profile, &question, &place.context());
         if let (Some(server), Question::Tool(tool), true) = (&from, &question, answer.allow) {
-            let arguments = arguments.map(|text| crate::json::read(text.as_bytes())).transpose();
+            let arguments = arguments.map(|text| agentsh_base::json::read(text.as_bytes())).transpose();
             let arguments = arguments.map_err(|why| format!("error: --arguments is not JSON: {why}\n"))?;
             called(&policy, server, tool, arguments.as_ref(), &mut answer);
         }
         let beware = answer.change.as_ref().filter(|_| !answer.allow);
         Ok(Self {
             note: note(from.is_some(), &answer, &question),
-            beware: beware.and_then(|_| policy::beware(&question, &place.context())),
+            beware: beware.and_then(|_| agentsh_policy::beware(&question, &place.context())),
             reason: profile.and_then(|profile| profile.reason(&answer.rule)).map(str::to_owned),
             source: policy.source,
             answer,
@@ -181,7 +180,7 @@ fn from_here(question: Question, place: &Surroundings) -> Question {
         return question;
     }
     let typed = PathContext { home: place.home.clone(), project: place.directory.clone() };
-    let whole = |text: &str| policy::place::resolve(text, &typed).display().to_string();
+    let whole = |text: &str| agentsh_policy::place::resolve(text, &typed).display().to_string();
     match question {
         Question::Read(text) => Question::Read(whole(&text)),
         Question::Write(text) => Question::Write(whole(&text)),
@@ -192,12 +191,12 @@ fn from_here(question: Question, place: &Surroundings) -> Question {
 
 /// What a start opens beside the policy: the model's own addresses, and the variables of the agent's own account.
 fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
-    let kind = agent::Kind::of(agent);
+    let kind = agentsh_agents::Kind::of(agent);
     let argv = [agent.to_owned()];
     let env: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let context = agent::Context {
+    let context = agentsh_agents::Context {
         argv: &argv,
         env: &env,
         home: &place.home,
@@ -212,7 +211,7 @@ fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
         told: None,
     };
     // Who cannot be started reaches nothing: the policy alone is the answer then.
-    if let Ok(launch) = agent::adapt(kind, &context) {
+    if let Ok(launch) = agentsh_agents::adapt(kind, &context) {
         let part = of_endpoints(&launch.endpoints, |_| false);
         part.hosts.into_iter().for_each(|host| policy.agent.network.insert(host));
         part.loopback.into_iter().for_each(|port| policy.agent.network.open_loopback(port));
@@ -221,7 +220,7 @@ fn as_started(policy: &mut Policy, agent: &str, place: &Surroundings) {
         own.for_each(|rule| rule.value.addresses.clear());
     }
     for pattern in kind.own_environment() {
-        let names = env.keys().filter(|name| policy::glob::matches(pattern, name));
+        let names = env.keys().filter(|name| agentsh_policy::glob::matches(pattern, name));
         let rule =
             |name: &str| RuleRef { id: format!("{name} of {agent}"), file: "agent".to_owned(), line: 0 };
         policy.agent.env.allow.extend(names.map(|name| Ruled { value: name.clone(), rule: rule(name) }));
@@ -244,7 +243,7 @@ fn note(of_server: bool, answer: &Answer, question: &Question) -> Option<&'stati
 fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>, Question), String> {
     let from = server.map(|id| ServerId(id.to_owned()));
     if let Some(text) = &args.tool {
-        return match (policy::tool(text), from) {
+        return match (agentsh_policy::tool(text), from) {
             (Some((named, _)), Some(from)) if named != from => {
                 Err(format!("--server is `{from}`, but --tool names `{named}`"))
             }
@@ -255,7 +254,7 @@ fn asked(server: Option<&str>, args: &QuestionArgs) -> Result<(Option<ServerId>,
     }
     let question =
         match (&args.connect, &args.read, &args.write, &args.exec, &args.env) {
-            (Some(text), ..) => policy::connect(text)?,
+            (Some(text), ..) => agentsh_policy::connect(text)?,
             (_, Some(text), ..) => Question::Read(text.clone()),
             (_, _, Some(text), ..) => Question::Write(text.clone()),
             (_, _, _, Some(text), _) => Question::Exec(text.clone()),

@@ -8,12 +8,12 @@ use serde_json::json;
 use super::package::ServerFacts;
 use super::{Surroundings, Which, failed};
 use crate::cli::exit::{FAILED, NO, OK};
-use crate::dlp::flow::{Labels, Sink, Source};
-use crate::policy::profile::Package;
-use crate::policy::{self, OnFlow, Policy};
 use crate::session::profiles;
-use crate::store::{self, PinStore, escape};
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_dlp::flow::{Labels, Sink, Source};
+use agentsh_policy::profile::Package;
+use agentsh_policy::{OnFlow, Policy};
+use agentsh_store::{PinStore, escape};
 
 /// A server of the question, with what is known of it.
 struct End {
@@ -32,7 +32,7 @@ pub(super) async fn explain(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let policy = match policy::load(&place.search(which.policy.clone(), &which.agent)) {
+    let policy = match agentsh_policy::load(&place.search(which.policy.clone(), &which.agent)) {
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),
     };
@@ -98,7 +98,7 @@ pub(super) struct Label {
 pub(super) async fn labels(policy: &Policy, place: &Surroundings) -> Result<Vec<Label>, String> {
     let mut ids: BTreeSet<ServerId> = policy.mcp.servers.keys().cloned().collect();
     // Asking makes no store.
-    if store::exists(&place.state) {
+    if agentsh_store::exists(&place.state) {
         let pins = PinStore::new(&place.state).list().await.map_err(|error| error.to_string())?;
         let project = place.project.display().to_string();
         let here = pins.into_iter().filter(|pin| pin.state.scope.is_empty() || pin.state.scope == project);

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::policy::{PathContext, Policy, ProcessPolicy, Question, Ruled, place};
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_host::grants;
+use agentsh_policy::{PathContext, Policy, ProcessPolicy, Question, Ruled, place};
 
 /// One line for each entry of the user that does not do what it says, here. `path` is where programs are looked for.
 pub(super) fn lint(policy: &Policy, context: &PathContext, path: Option<&String>) -> Vec<Ruled<String>> {

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::cli::style::{QUIET, paint};
 use crate::cli::table::wrap;
-use crate::types::RuleRef;
+use agentsh_base::types::RuleRef;
 
 /// What goes on in the next line stands under the one it belongs to.
 const INDENT: &str = "    ";

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::pin::{self, NoCache, PinError};
-use crate::policy::profile::{self, Package, Registry, ServerProfile};
-use crate::policy::{Policy, PolicyError, ServerPolicy};
-use crate::store::{Pin, PinStore, StoreError};
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_pin::{NoCache, PinError};
+use agentsh_policy::profile::{self, Package, Registry, ServerProfile};
+use agentsh_policy::{Policy, PolicyError, ServerPolicy};
+use agentsh_store::{Pin, PinStore, StoreError};
 
 use super::Surroundings;
 
@@ -62,7 +62,7 @@ impl ServerFacts {
 
 async fn pin_of(id: &ServerId, place: &Surroundings) -> Result<Option<Pin>, StoreError> {
     // Asking makes no store.
-    if !crate::store::exists(&place.state) {
+    if !agentsh_store::exists(&place.state) {
         return Ok(None);
     }
     let pins = PinStore::new(&place.state);
@@ -98,7 +98,7 @@ fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<ServerFacts,
         .collect();
     env.extend(entry.env.clone());
     let path_env = OsString::from(env.get("PATH").cloned().unwrap_or_default());
-    let request = pin::Request {
+    let request = agentsh_pin::Request {
         program,
         args: &entry.args,
         cwd: &place.project,
@@ -111,7 +111,7 @@ fn of_command(entry: &ServerPolicy, place: &Surroundings) -> Result<ServerFacts,
         store: None,
     };
     let note = "which its command in the policy starts";
-    match pin::resolve(&request, &mut NoCache, &mut |_| {}) {
+    match agentsh_pin::resolve(&request, &mut NoCache, &mut |_| {}) {
         Ok(resolved) => {
             let Some(package) = Package::of_identity(&resolved.identity) else {
                 return Ok(ServerFacts::default());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::policy::profile::{self, ServerProfile};
+use agentsh_policy::profile::{self, ServerProfile};
 
 /// One line for each profile: the user's own first.
 pub(super) fn list(

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::policy::keys::{Key, Kind};
-use crate::policy::top_keys;
+use agentsh_policy::keys::{Key, Kind};
+use agentsh_policy::top_keys;
 
 const HEAD: &str = include_str!("reference.md");
 

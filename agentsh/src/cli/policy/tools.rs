@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::Surroundings;
 use super::listing::Listing;
-use crate::policy::Policy;
-use crate::store::escape;
 use agentsh_host::facts::lists_programs;
 use agentsh_host::toolchains::{self, SearchContext, Toolchains};
+use agentsh_policy::Policy;
+use agentsh_store::escape;
 
 /// As `run` finds them. None where the policy lists what may run.
 pub(super) fn find(policy: &Policy, place: &Surroundings) -> Toolchains {

@@ -1,8 +1,8 @@
 //! What a policy would have said to the calls and connections that a session has on record.
 
-use crate::policy::{Answer, PathContext, Policy, Question};
-use crate::store::SessionTally;
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_policy::{Answer, PathContext, Policy, Question};
+use agentsh_store::SessionTally;
 
 /// Types of the events that [`of`] goes by.
 pub(in crate::cli) const KINDS: [&str; 5] = [

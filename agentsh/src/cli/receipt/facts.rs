@@ -6,14 +6,14 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::super::output::Failure;
-use crate::receipt::statement::{
+use agentsh_base::types::{RuleRef, ServerId, SessionId};
+use agentsh_receipt::statement::{
     Approval, Binding, Chain, Host, Layer, Layered, Model, Organisation, Predicate, Program, Refusal, Server,
     Session, Tool,
 };
-use crate::store::raw::{NOTHING, Raw};
-use crate::store::words::{Action, ConnectionState};
-use crate::store::{Event, Reader};
-use crate::types::{RuleRef, ServerId, SessionId};
+use agentsh_store::raw::{NOTHING, Raw};
+use agentsh_store::words::{Action, ConnectionState};
+use agentsh_store::{Event, Reader};
 
 /// Rows read at a time.
 const PAGE: u32 = 256;
@@ -115,7 +115,7 @@ impl Fold {
                     ended: time,
                     exit_code: 0,
                 });
-                let layered = |layer: crate::store::PolicyLayer| Layered {
+                let layered = |layer: agentsh_store::PolicyLayer| Layered {
                     name: name_of(&layer.file),
                     digest: layer.hash,
                 };

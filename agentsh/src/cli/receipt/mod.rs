@@ -11,13 +11,13 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
 use super::output::{Context, Failure, NO, OK, finish};
-use crate::base::small_file;
-use crate::fleet::client::{Client, ClientError};
-use crate::fleet::wire::Head;
-use crate::receipt::statement::{Binding, Predicate, Statement};
-use crate::receipt::{MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
-use crate::store::{Reader, StoreError, escape};
+use agentsh_base::small_file;
+use agentsh_fleet::client::{Client, ClientError};
+use agentsh_fleet::wire::Head;
 use agentsh_host::outgoing;
+use agentsh_receipt::statement::{Binding, Predicate, Statement};
+use agentsh_receipt::{MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
+use agentsh_store::{Reader, StoreError, escape};
 use repository::{NOTES, Repository};
 
 /// Of a file with a key, or with allowed signers.
@@ -300,7 +300,7 @@ fn refuse(why: &[String], out: &mut dyn Write) -> Result<u8, Failure> {
 /// # Errors
 /// Why it was not.
 async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Option<String>, String> {
-    let Some(host) = crate::fleet::place::enrolled(&context.state_dir) else { return Ok(None) };
+    let Some(host) = agentsh_fleet::place::enrolled(&context.state_dir) else { return Ok(None) };
     let Predicate { session, record, .. } = &statement.predicate;
     let client =
         outgoing::client().and_then(|http| Client::host(http, &host).map_err(|error| error.to_string()));

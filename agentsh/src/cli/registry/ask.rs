@@ -9,13 +9,13 @@ use serde_json::json;
 
 use super::super::output::{self, Context, Failure, NO, OK};
 use super::{Format, described};
-use crate::egress::HttpError;
-use crate::fleet::place::{self, LoginFile};
-use crate::policy::FLEET_REGISTRY;
-use crate::registrar::{Approval, Client, ClientError, Entry, Verdict};
-use crate::registry::{Interface, difference};
-use crate::store::escape;
+use agentsh_egress::HttpError;
+use agentsh_fleet::place::{self, LoginFile};
 use agentsh_host::outgoing;
+use agentsh_policy::FLEET_REGISTRY;
+use agentsh_registrar::{Approval, Client, ClientError, Entry, Verdict};
+use agentsh_registry::{Interface, difference};
+use agentsh_store::escape;
 
 /// Registry and token.
 #[derive(Clone, Debug, Args)]

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::super::output::Failure;
-use crate::registry::{self, Captured, Interface};
+use agentsh_registry::{Captured, Interface};
 
 /// Longest file, in bytes.
 const MAX_LENGTH: u64 = 16 << 20;
@@ -26,7 +26,7 @@ pub(super) fn read(folder: &Path) -> Result<Interface, Failure> {
         prompts: file("prompts.json")?.unwrap_or_default(),
         resources: file("resources.json")?.unwrap_or_default(),
     };
-    registry::read(&captured).map_err(|error| unreadable(&error))
+    agentsh_registry::read(&captured).map_err(|error| unreadable(&error))
 }
 
 /// None when there is no such file.

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::super::output::{Failure, NO, OK};
 use super::Format;
-use crate::agent::project::{Brought, look};
-use crate::store::escape;
+use agentsh_agents::project::{Brought, look};
+use agentsh_store::escape;
 
 /// Files and directories that are looked at.
 const MAX_COUNT: usize = 500_000;

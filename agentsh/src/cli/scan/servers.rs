@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::super::output::{Failure, NO, OK, USAGE};
 use super::super::run::Network;
 use super::Format;
-use crate::json::{self, Json};
-use crate::policy::Flags;
-use crate::registry::Captured;
 use crate::session::mcp_run;
-use crate::store::escape;
-use crate::types::ServerId;
+use agentsh_base::json::{self, Json};
+use agentsh_base::types::ServerId;
+use agentsh_policy::Flags;
+use agentsh_registry::Captured;
+use agentsh_store::escape;
 
 #[derive(Clone, Debug, Args)]
 pub struct ServersArgs {
@@ -46,7 +46,7 @@ pub(super) async fn run(args: ServersArgs, out: &mut dyn Write) -> Result<u8, Fa
         policy: args.policy,
         flags: Flags::default(),
         allow_degraded: args.allow_degraded,
-        tier: crate::sandbox::Tier::default(),
+        tier: agentsh_sandbox::Tier::default(),
         backend: Network::Auto.into(),
         learn: false,
         what: mcp_run::ServerSource::Configured(ServerId("scan".to_owned())),

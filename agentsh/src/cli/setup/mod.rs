@@ -13,8 +13,8 @@ use clap::Args;
 use super::edit;
 use super::exit::{NO, OK};
 use super::output::{Failure, finish};
-use crate::store::escape;
 use agentsh_host::copies::write_anew;
+use agentsh_store::escape;
 
 pub(super) use probe::{VERB as PROBE_VERB, inside};
 

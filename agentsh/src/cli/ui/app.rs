@@ -8,9 +8,9 @@ use axum::response::{IntoResponse, Response};
 use super::gate::Gate;
 use crate::cli::output::Failure;
 use crate::cli::policy::Surroundings;
-use crate::store::{PinStore, Reader, StoreError, exists};
-use crate::web::{Frame, Href, Message, Pages, Place, Requested, message};
 use agentsh_approvals::{Asking, Item, SocketReply};
+use agentsh_store::{PinStore, Reader, StoreError, exists};
+use agentsh_web::{Frame, Href, Message, Pages, Place, Requested, message};
 
 pub(super) struct App {
     pub state_dir: PathBuf,

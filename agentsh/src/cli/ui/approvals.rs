@@ -11,11 +11,11 @@ use serde::Deserialize;
 
 use super::app::{Answer, App, Page, Trouble};
 use super::rows::Making;
-use crate::registry::hex;
-use crate::store::Page as Records;
-use crate::store::words::ApprovalScope;
-use crate::web::{self, Approvals, Href, Message, Place, Question};
 use agentsh_approvals::{Asking, Item, SocketReply, lasting_line, remember};
+use agentsh_registry::hex;
+use agentsh_store::Page as Records;
+use agentsh_store::words::ApprovalScope;
+use agentsh_web::{Approvals, Href, Message, Place, Question};
 
 /// Answers of the past on the page.
 const ANSWERED: u32 = 50;
@@ -46,7 +46,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Answer {
     }
     let frame =
         app.frame("Approvals", Place::Approvals, page.waiting.len() + page.requested.len(), Some(newest));
-    Ok(Page(web::approvals(&frame, &page)))
+    Ok(Page(agentsh_web::approvals(&frame, &page)))
 }
 
 pub fn question(item: &Item) -> Question {
@@ -130,5 +130,5 @@ pub(super) async fn answer(
     lines.extend(written);
     let back = Some((Href::to(&["approvals"]), "Back to the approvals".to_owned()));
     let frame = app.frame(word, Place::Approvals, waiting.len().saturating_sub(1), None);
-    Ok(Page(web::message(&frame, &Message { title: word.to_owned(), lines, back })))
+    Ok(Page(agentsh_web::message(&frame, &Message { title: word.to_owned(), lines, back })))
 }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::app::App;
-use crate::store::running;
+use agentsh_store::running;
 
 /// Between two looks at the record.
 const POLL_INTERVAL: Duration = Duration::from_millis(400);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::rows::bytes;
-use crate::store::SessionTally;
-use crate::web::{Edge, End, Flow, Tone};
+use agentsh_store::SessionTally;
+use agentsh_web::{Edge, End, Flow, Tone};
 
 /// What went one way.
 #[derive(Default)]
@@ -27,8 +27,9 @@ pub(super) fn of(tally: &SessionTally) -> Flow {
         }
     }
     let mut hosts: BTreeMap<Ends, Sent> = BTreeMap::new();
-    let from =
-        |server: Option<&crate::types::ServerId>| server.map_or(End::Agent, |id| End::Server(id.0.clone()));
+    let from = |server: Option<&agentsh_base::types::ServerId>| {
+        server.map_or(End::Agent, |id| End::Server(id.0.clone()))
+    };
     for one in tally.summary.connections.values() {
         let to = End::Host(format!("{}:{}", one.host, one.port));
         let sent = hosts.entry((from(one.server_id.as_ref()), to)).or_default();

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use axum::http::{HeaderMap, Method, header};
 use subtle::ConstantTimeEq;
 
-use crate::base::{random, site};
+use agentsh_base::{random, site};
 
 /// Random bytes of each secret.
 const BYTES: usize = 32;

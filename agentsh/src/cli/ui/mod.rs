@@ -26,7 +26,7 @@ use self::gate::Gate;
 use super::output::{Context, Failure, OK, finish};
 use super::policy::Surroundings;
 use super::stop;
-use crate::base::random;
+use agentsh_base::random;
 use agentsh_host::host_programs;
 
 #[derive(Clone, Debug, Args)]

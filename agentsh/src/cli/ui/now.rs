@@ -10,10 +10,10 @@ use super::app::{Answer, App, Page};
 use super::approvals::question;
 use super::rows::Making;
 use super::session::{in_force, started, state_word};
-use crate::store::query::ListedSession;
-use crate::store::{Event, Page as Records, Reader, Record, StoreError, running};
-use crate::types::SessionId;
-use crate::web::{self, Href, Listed, Now, Place, Sessions};
+use agentsh_base::types::SessionId;
+use agentsh_store::query::ListedSession;
+use agentsh_store::{Event, Page as Records, Reader, Record, StoreError, running};
+use agentsh_web::{Href, Listed, Now, Place, Sessions};
 
 /// Refusals on the page, and records among which they are looked for.
 const REFUSED: usize = 20;
@@ -48,7 +48,7 @@ pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
         page.refused = refused(&app, &mut reader, &demo).await?;
     }
     page.waiting = waiting.iter().map(|(_, item)| question(item)).collect();
-    Ok(Page(web::now(&app.frame("Now", Place::Now, count, Some(newest)), &page)))
+    Ok(Page(agentsh_web::now(&app.frame("Now", Place::Now, count, Some(newest)), &page)))
 }
 
 /// The last refusals of all sessions, by the two indices that know them.
@@ -56,7 +56,7 @@ async fn refused(
     app: &App,
     reader: &mut Reader,
     demo: &BTreeSet<SessionId>,
-) -> Result<Vec<web::Row>, StoreError> {
+) -> Result<Vec<agentsh_web::Row>, StoreError> {
     let blocked = Records { action: Some("block"), limit: REFUSED_READ, ..Records::default() };
     let servers = Records { kinds: &["mcp_server_refused"], limit: REFUSED_READ, ..Records::default() };
     let mut records: Vec<Record> = reader.page(&blocked).await?;
@@ -156,5 +156,5 @@ pub(super) async fn sessions(State(app): State<Arc<App>>, Query(from): Query<Fro
         page.first = from.before.map(|_| to());
     }
     let live = from.before.is_none().then_some(newest);
-    Ok(Page(web::sessions(&app.frame("Sessions", Place::Sessions, waiting, live), &page)))
+    Ok(Page(agentsh_web::sessions(&app.frame("Sessions", Place::Sessions, waiting, live), &page)))
 }

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use super::app::{Answer, App, Page};
 use super::rows::refused;
 use crate::cli::policy::{Explained, Surroundings, Which, tried};
-use crate::policy::{self, Policy, Question};
-use crate::store::StoreError;
-use crate::types::ServerId;
-use crate::web::{self, Effective, Part, Place, PolicyQuestion, Tone, Word, WouldHave};
+use agentsh_base::types::ServerId;
+use agentsh_policy::{Policy, Question};
+use agentsh_store::StoreError;
+use agentsh_web::{Effective, Part, Place, PolicyQuestion, Tone, Word, WouldHave};
 
 /// Different things of a session that are tried.
 const TRIED: usize = 500;
@@ -47,9 +47,9 @@ pub(super) async fn page(State(app): State<Arc<App>>, Query(wanted): Query<Wante
         warnings: policy.warnings.iter().map(|w| format!("{}: {}", w.rule, w.value)).collect(),
         source: policy.source,
     });
-    let page = web::Policy { effective, asked, session: wanted.session, would_have };
+    let page = agentsh_web::Policy { effective, asked, session: wanted.session, would_have };
     let waiting = app.waits().await;
-    Ok(Page(web::policy(&app.frame("Policy", Place::Policy, waiting, None), &page)))
+    Ok(Page(agentsh_web::policy(&app.frame("Policy", Place::Policy, waiting, None), &page)))
 }
 
 async fn ask(wanted: &Wanted, place: &Surroundings) -> PolicyQuestion {
@@ -81,14 +81,14 @@ fn question(
 ) -> Result<(Option<ServerId>, Question), String> {
     let about_it = about.to_owned();
     let question = match kind {
-        "connect" => policy::connect(about)?,
+        "connect" => agentsh_policy::connect(about)?,
         "read" => Question::Read(about_it),
         "write" => Question::Write(about_it),
         "exec" => Question::Exec(about_it),
         "env" if about.contains('=') => return Err(format!("'{about}' is not a variable name")),
         "env" => Question::Env(about_it),
         "tool" => {
-            return match (policy::tool(about), server) {
+            return match (agentsh_policy::tool(about), server) {
                 (Some((named, question)), None) => Ok((Some(named), question)),
                 (Some((named, question)), Some(server)) if named == server => Ok((Some(named), question)),
                 (_, Some(server)) => Ok((Some(server), Question::Tool(about_it))),

@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::app::{Answer, App, Page, Trouble};
-use crate::registrar::{Catalogue, DbError, Operators, shown};
-use crate::web::{self, DecisionMaker, Href, Message, Place, Registry, Requested};
+use agentsh_registrar::{Catalogue, DbError, Operators, shown};
+use agentsh_web::{DecisionMaker, Href, Message, Place, Registry, Requested};
 
 #[derive(Deserialize)]
 pub(super) struct Wanted {
@@ -27,7 +27,7 @@ pub(super) async fn search(State(app): State<Arc<App>>, Query(wanted): Query<Wan
     let requested = app.requested().await.0;
     let waiting = app.waiting().await.0.len() + requested.len();
     let page = Registry { note, ..shown::registry(wanted.q, asked.unwrap_or_default(), requested) };
-    Ok(Page(web::registry(&app.frame("Registry", Place::Registry, waiting, None), &page)))
+    Ok(Page(agentsh_web::registry(&app.frame("Registry", Place::Registry, waiting, None), &page)))
 }
 
 pub(super) async fn one(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer {
@@ -35,7 +35,7 @@ pub(super) async fn one(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Ans
     let (found, diff) = found.ok_or_else(|| Trouble::missing("nothing is registered under this number"))?;
     let detail = shown::detail(&found, diff);
     let waiting = app.waits().await;
-    Ok(Page(web::registry_detail(&app.frame(found.name, Place::Registry, waiting, None), &detail)))
+    Ok(Page(agentsh_web::registry_detail(&app.frame(found.name, Place::Registry, waiting, None), &detail)))
 }
 
 /// On a thread that may wait for the disk. None: there is no registry here.
@@ -107,5 +107,5 @@ pub(super) async fn decide(
     let lines = vec![format!("Request {id} is {status}.")];
     let back = Some((Href::to(&["approvals"]), "Back to the approvals".to_owned()));
     let frame = app.frame("Decided", Place::Approvals, app.waits().await, None);
-    Ok(Page(web::message(&frame, &Message { title: String::new(), lines, back })))
+    Ok(Page(agentsh_web::message(&frame, &Message { title: String::new(), lines, back })))
 }

@@ -6,13 +6,13 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde_json::Value;
 
-use crate::policy::PathContext;
-use crate::policy::{Policy, Question};
-use crate::remedy;
-use crate::store::words::{Action, ApprovalWord, ConnectionState, ExitCause, InterfaceWord, LoginWord};
-use crate::store::{Event, Record};
-use crate::types::{RuleRef, ServerId};
-use crate::web::{Row, Tone, Word, counted};
+use agentsh_base::remedy;
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_policy::PathContext;
+use agentsh_policy::{Policy, Question};
+use agentsh_store::words::{Action, ApprovalWord, ConnectionState, ExitCause, InterfaceWord, LoginWord};
+use agentsh_store::{Event, Record};
+use agentsh_web::{Row, Tone, Word, counted};
 
 /// Types that a timeline leaves out: they stand elsewhere on the page, or belong to another line.
 pub(in crate::cli) const LEFT_OUT: [&str; 5] =

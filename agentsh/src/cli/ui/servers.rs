@@ -10,17 +10,17 @@ use serde_json::Value;
 use super::app::{Answer, App, Page, Trouble};
 use super::rows::{Making, action_word, bytes, host, refused};
 use super::session::in_force;
-use crate::base::json::Json;
 use crate::cli::inventory::{state, time};
 use crate::cli::pins::offered::Change as Changed;
-use crate::policy::risk::{self, Names, Risk};
 use crate::session::inventory::all;
-use crate::store::{
+use agentsh_base::json::Json;
+use agentsh_base::types::ServerId;
+use agentsh_policy::risk::{self, Names, Risk};
+use agentsh_store::{
     Event, EventFilter, InterfacePin, Page as Records, Reader, StoreError, Tool, TrustedBy, WhichInterface,
     shown_time,
 };
-use crate::types::ServerId;
-use crate::web::{self, Change, Field, Href, Offer, Place, Server, ServerLine, Servers, Tone, ToolRow, Word};
+use agentsh_web::{Change, Field, Href, Offer, Place, Server, ServerLine, Servers, Tone, ToolRow, Word};
 
 /// Servers on a page of the list.
 const LISTED: u32 = 50;
@@ -90,7 +90,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) 
             .collect();
     }
     let waiting = app.waits().await;
-    Ok(Page(web::servers(&app.frame("Servers", Place::Servers, waiting, Some(newest)), &page)))
+    Ok(Page(agentsh_web::servers(&app.frame("Servers", Place::Servers, waiting, Some(newest)), &page)))
 }
 
 pub(super) async fn one(
@@ -144,7 +144,7 @@ pub(super) async fn one(
     };
     let waiting = app.waits().await;
     let live = (part.before.is_none() && part.skip == 0).then_some(newest);
-    Ok(Page(web::server(&app.frame(format!("Server {id}"), Place::Servers, waiting, live), &page)))
+    Ok(Page(agentsh_web::server(&app.frame(format!("Server {id}"), Place::Servers, waiting, live), &page)))
 }
 
 /// What somebody warns about now, the worst first: as the server was made when it was started last.
@@ -155,8 +155,8 @@ async fn advisories(app: &App, id: &str) -> Vec<(Word, String)> {
         Ok(found) => found
             .iter()
             .map(|one| {
-                let tone = if one.severity >= crate::policy::Level::High { Tone::Bad } else { Tone::Warn };
-                (Word::new(crate::advisories::word(one.severity), tone), crate::cli::advisories::line(one))
+                let tone = if one.severity >= agentsh_policy::Level::High { Tone::Bad } else { Tone::Warn };
+                (Word::new(agentsh_advisories::word(one.severity), tone), crate::cli::advisories::line(one))
             })
             .collect(),
         Err(why) => vec![(Word::new("unknown", Tone::Warn), why)],
@@ -232,7 +232,7 @@ fn pinned(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
     };
     let by = if pin.trusted_by == Some(TrustedBy::User) { "by you" } else { "at first sight" };
     let risk = if is_tool {
-        risk_word(crate::json::read(text.as_bytes()).map_or_else(
+        risk_word(agentsh_base::json::read(text.as_bytes()).map_or_else(
             |_| risk::of_name(&pin.name, Names::Words),
             |definition: Json<'_>| risk::risk(&definition, Names::Words),
         ))
@@ -253,7 +253,7 @@ fn pinned(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
 }
 
 fn shortened(text: &str) -> String {
-    crate::store::escape::shorten(text, DESCRIPTION).into_owned()
+    agentsh_store::escape::shorten(text, DESCRIPTION).into_owned()
 }
 
 fn risk_word(risk: Risk) -> Word {
@@ -269,7 +269,7 @@ async fn history(
     reader: &mut Reader,
     id: &str,
     before: Option<i64>,
-) -> Result<Vec<(i64, web::Row)>, StoreError> {
+) -> Result<Vec<(i64, agentsh_web::Row)>, StoreError> {
     let wanted = Records {
         server: Some(id.to_owned()),
         kinds: &ABOUT,
@@ -310,7 +310,7 @@ async fn network(reader: &mut Reader, id: &str) -> Result<Vec<(String, String, W
     let lines = hosts.into_iter().map(|((host, passed), (times, sent, received))| {
         if passed {
             let what = format!("{}, {} sent, {} received", often(times), bytes(sent), bytes(received));
-            (host, what, action_word(crate::store::words::Action::Allow))
+            (host, what, action_word(agentsh_store::words::Action::Allow))
         } else {
             (host, often(times), refused())
         }

@@ -13,11 +13,11 @@ use super::app::{Answer, App, Page, Trouble};
 use super::flow;
 use super::rows::{LEFT_OUT, Making, local};
 use crate::cli::policy::Surroundings;
-use crate::policy::Policy;
-use crate::store::words::LayerState;
-use crate::store::{Event, Page as Records, Reader, SessionTally, StoreError, running, shown_time};
-use crate::types::SessionId;
-use crate::web::{Href, Layer, Place, Process, Session, Timeline, Tone, Word, session};
+use agentsh_base::types::SessionId;
+use agentsh_policy::Policy;
+use agentsh_store::words::LayerState;
+use agentsh_store::{Event, Page as Records, Reader, SessionTally, StoreError, running, shown_time};
+use agentsh_web::{Href, Layer, Place, Process, Session, Timeline, Tone, Word, session};
 
 /// Lines of a timeline on a page.
 const LINES: u32 = 100;
@@ -85,7 +85,7 @@ pub(in crate::cli) async fn alone(
     let look = SessionView { reader, id, policy: policy.as_ref(), place };
     let mut whole = look.whole(&Part::default(), ALL_LINES, is_running).await?;
     whole.sections.extend(more);
-    Ok(crate::web::alone(&format!("agentsh session {id}"), &whole) + "\n")
+    Ok(agentsh_web::alone(&format!("agentsh session {id}"), &whole) + "\n")
 }
 
 /// A session of a host of a fleet, whose policy is not here.
@@ -157,7 +157,7 @@ impl SessionView<'_> {
             let to = Href::to(&["session", &self.id.to_string()]);
             if only_refused { to.with("show", "refused") } else { to }
         };
-        let place = |record: Option<&crate::store::Record>| record.map(|record| record.seq.to_string());
+        let place = |record: Option<&agentsh_store::Record>| record.map(|record| record.seq.to_string());
         let (newest, oldest) = (place(records.first()), place(records.last()));
         let has_older = if part.after.is_some() { true } else { is_more };
         let has_newer = if part.after.is_some() { is_more } else { part.before.is_some() };

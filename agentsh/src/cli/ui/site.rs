@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::app::{App, Page, Trouble};
 use super::gate::Turned;
 use super::{approvals, events, now, policy, registry, servers, session};
-use crate::web::{self, HEADERS, SCRIPT, STYLE};
+use agentsh_web::{HEADERS, SCRIPT, STYLE};
 
 /// Longest body of a form, in bytes.
 const MAX_BODY: usize = 16 << 10;
@@ -90,10 +90,10 @@ async fn open(
     let Some(cookie) = app.gate.exchange(&opening.token) else {
         // Who came in already may follow the link again.
         return match app.gate.known(&headers) {
-            Ok(()) => Page(web::opened()).into_response(),
+            Ok(()) => Page(agentsh_web::opened()).into_response(),
             Err(turned) => turned_away(turned),
         };
     };
     // The link may have been followed from elsewhere: the next request is one of our own page, and carries the cookie.
-    ([(header::SET_COOKIE, cookie)], Page(web::opened())).into_response()
+    ([(header::SET_COOKIE, cookie)], Page(agentsh_web::opened())).into_response()
 }

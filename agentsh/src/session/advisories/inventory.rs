@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::advisories::{Ecosystem, Package};
-use crate::pin::{PinnedTree, Resolved, TreeSource};
+use agentsh_advisories::{Ecosystem, Package};
+use agentsh_pin::{PinnedTree, Resolved, TreeSource};
 
 /// Manifests that are read, and the largest one, in bytes.
 const MAX_MANIFESTS: usize = 5000;

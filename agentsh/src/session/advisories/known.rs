@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::advisories::{Believed, Database, Found, Package};
-use crate::policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
-use crate::store::Reader;
-use crate::types::ServerId;
+use agentsh_advisories::{Believed, Database, Found, Package};
+use agentsh_base::types::ServerId;
+use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
+use agentsh_store::Reader;
 
 /// Failures count that are not older.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -76,7 +76,7 @@ fn fetched(
     asked: &ServerPackages,
     remember: bool,
 ) -> Result<Vec<Found>, String> {
-    let text = |error: crate::advisories::DatabaseError| error.to_string();
+    let text = |error: agentsh_advisories::DatabaseError| error.to_string();
     let Some(mut database) = Database::open(data).map_err(text)? else { return Ok(Vec::new()) };
     let now = Timestamp::now();
     let believed = Believed {
@@ -107,7 +107,7 @@ async fn own_failures(
     if policy.on(AdvisoryKind::Availability).value == OnAdvisory::Off {
         return Ok(None);
     }
-    let text = |error: crate::store::StoreError| error.to_string();
+    let text = |error: agentsh_store::StoreError| error.to_string();
     let Some(mut reader) = Reader::open(state).await.map_err(text)? else { return Ok(None) };
     let since = Timestamp::now().checked_sub(DAY).map_err(|error| error.to_string())?;
     let sums = reader.availability(&server.0, since).await.map_err(text)?;

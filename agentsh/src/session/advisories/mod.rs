@@ -9,13 +9,13 @@ use std::rc::Rc;
 use serde_json::json;
 use url::Url;
 
-use crate::advisories::{self, Found, Package};
-use crate::mcp::StartError;
-use crate::pin::Resolved;
-use crate::policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
-use crate::store::Event;
-use crate::store::words::{Action, AdvisorySource, Severity};
-use crate::types::{RuleRef, ServerId};
+use agentsh_advisories::{Found, Package};
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_mcp::StartError;
+use agentsh_pin::Resolved;
+use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
+use agentsh_store::Event;
+use agentsh_store::words::{Action, AdvisorySource, Severity};
 
 use super::Session;
 use known::ServerPackages;
@@ -110,13 +110,13 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
          allow it with `sandbox: {{mcp: {{advisories: {{ignore: [{:?}]}}}}}}`",
         one.id,
         one.kind.as_str(),
-        advisories::word(one.severity),
+        agentsh_advisories::word(one.severity),
         one.subject,
         one.summary,
         one.id,
         one.id
     );
-    let message = crate::store::escape::line(&message).into_owned();
+    let message = agentsh_store::escape::line(&message).into_owned();
     let event = Event::McpServerRefused {
         server_id: id,
         reason: "advisory".to_owned(),
@@ -144,7 +144,7 @@ fn verdict(policy: &AdvisoryPolicy, found: &Found) -> (Action, RuleRef) {
 fn told_with_results(found: &[Found]) -> Option<Rc<str>> {
     let highest = found.iter().map(|one| one.severity).max()?;
     let ids: Vec<&str> = found.iter().take(MAX_IDS).map(|one| one.id.as_str()).collect();
-    let about = json!({"active": found.len(), "highest": advisories::word(highest), "ids": ids});
+    let about = json!({"active": found.len(), "highest": agentsh_advisories::word(highest), "ids": ids});
     Some(about.to_string().into())
 }
 

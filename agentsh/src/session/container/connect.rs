@@ -14,10 +14,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::net::egress_context::{AnnouncedConnections, Arrived, Caller};
-use crate::sandbox::mount_calls::open_without_links;
-use crate::sandbox::network::Sockets;
-use crate::sandbox::seccomp::listener::{Address, Listener, PendingConnect};
+use agentsh_net::egress_context::{AnnouncedConnections, Arrived, Caller};
+use agentsh_sandbox::mount_calls::open_without_links;
+use agentsh_sandbox::network::Sockets;
+use agentsh_sandbox::seccomp::listener::{Address, Listener, PendingConnect};
 
 /// Where names are asked for over TCP.
 const DOMAIN: u16 = 53;

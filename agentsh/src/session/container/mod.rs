@@ -16,20 +16,20 @@ use std::path::{Path, PathBuf};
 
 use super::copies::{Copy, make_directories_above, set_aside, write_anew};
 use super::undo::Aside;
-use crate::net::EgressContext;
-use crate::net::egress_context::Origin;
-use crate::policy::builtin_paths::{PROJECT_READ_ONLY, SYSTEM_READ, Tier};
-use crate::sandbox::SpawnError;
-use crate::sandbox::control::Cause;
-use crate::sandbox::layout::{Layout, OWN_DIRECTORY};
-use crate::sandbox::network::Sockets;
-use crate::sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, NodeContent, Program, Source};
-use crate::sandbox::seccomp::listener::Listener;
-use crate::sandbox::spec::SandboxSpec;
-use crate::store::words::GuardChange;
-use crate::store::{Event, Journal};
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
 use agentsh_host::{Facts, Record};
+use agentsh_net::EgressContext;
+use agentsh_net::egress_context::Origin;
+use agentsh_policy::builtin_paths::{PROJECT_READ_ONLY, SYSTEM_READ, Tier};
+use agentsh_sandbox::SpawnError;
+use agentsh_sandbox::control::Cause;
+use agentsh_sandbox::layout::{Layout, OWN_DIRECTORY};
+use agentsh_sandbox::network::Sockets;
+use agentsh_sandbox::plan::{Access, LandlockAccess, LandlockRule, Mount, NodeContent, Program, Source};
+use agentsh_sandbox::seccomp::listener::Listener;
+use agentsh_sandbox::spec::SandboxSpec;
+use agentsh_store::words::GuardChange;
+use agentsh_store::{Event, Journal};
 
 use connect::Connector;
 

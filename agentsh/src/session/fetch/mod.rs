@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-use crate::pin::{NoCache, PackageRequest, Store};
-use crate::policy::profile::{self, Package, Registry};
 use crate::session::declared::Declaration;
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_host::Facts;
+use agentsh_pin::{NoCache, PackageRequest, Store};
+use agentsh_policy::profile::{self, Package, Registry};
 
 use super::Session;
 use super::address::Address;
@@ -49,7 +49,7 @@ pub enum FetchError {
     #[error("{doing}: {source}")]
     Io { doing: &'static str, source: std::io::Error },
     #[error("{0}")]
-    Pin(#[from] crate::pin::PinError),
+    Pin(#[from] agentsh_pin::PinError),
 }
 
 /// What a session has fetched. Servers with the same package share one fetch, also when they start at the same time.
@@ -265,6 +265,6 @@ fn failure(tool: &'static str, registries: &[Address], output: &str) -> FetchErr
         return FetchError::Missing { registry };
     }
     let tail: Vec<&str> = output.lines().rev().take(8).collect();
-    let tail = tail.into_iter().rev().map(|line| format!("  {}", crate::store::escape::line(line)));
+    let tail = tail.into_iter().rev().map(|line| format!("  {}", agentsh_store::escape::line(line)));
     FetchError::Failed { tool, output: tail.collect::<Vec<_>>().join("\n") }
 }

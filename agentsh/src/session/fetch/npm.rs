@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::egress::authorities::Source;
+use agentsh_egress::authorities::Source;
 use agentsh_host::address::Address;
 
 use super::stage::{self, Task};
@@ -175,7 +175,7 @@ fn say_what_did_not_run(job: &Job<'_>) {
         .flatten()
         .filter(|(_, package)| package.get("hasInstallScript") == Some(&Value::Bool(true)))
         .map(|(place, _)| {
-            crate::store::escape::line(place.rsplit("node_modules/").next().unwrap_or(place)).to_string()
+            agentsh_store::escape::line(place.rsplit("node_modules/").next().unwrap_or(place)).to_string()
         })
         .collect();
     if !with_scripts.is_empty() {

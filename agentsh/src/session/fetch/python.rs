@@ -10,9 +10,9 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::egress::authorities::Source;
-use crate::policy::profile::{Package, Registry};
+use agentsh_egress::authorities::Source;
 use agentsh_host::address::Address;
+use agentsh_policy::profile::{Package, Registry};
 
 use super::stage::{self, Task};
 use super::{FetchError, Job, failure};

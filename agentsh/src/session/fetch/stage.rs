@@ -9,20 +9,20 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use crate::egress::authorities::Source;
-use crate::policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, domain};
-use crate::sandbox::plan::Access;
-use crate::sandbox::spec::{
-    Contribution, EnvChange, Feature, File, Grant, PathRules, ProcessKind, environment_so_far, merge,
-};
 use crate::session::launch::Handles;
 use crate::session::network::{self, OfAgent};
 use crate::session::process::{self, ProcessError};
 use crate::session::resolving::{self, Command};
 use crate::session::{pipes, specify, trust};
-use crate::store::words::ExitCause;
-use crate::types::RuleRef;
+use agentsh_base::types::RuleRef;
+use agentsh_egress::authorities::Source;
 use agentsh_host::address::Address;
+use agentsh_policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, domain};
+use agentsh_sandbox::plan::Access;
+use agentsh_sandbox::spec::{
+    Contribution, EnvChange, Feature, File, Grant, PathRules, ProcessKind, environment_so_far, merge,
+};
+use agentsh_store::words::ExitCause;
 
 use super::{FetchError, Job};
 

@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use tokio::sync::{OnceCell, oneshot};
 
-use crate::net::Kernel;
-use crate::net::ebpf::{self, Attached, Loaded};
-use crate::sandbox::cgroup::{Hierarchies, Parent};
-use crate::store::Journal;
 use agentsh_host::Backend;
+use agentsh_net::Kernel;
+use agentsh_net::ebpf::{self, Attached, Loaded};
+use agentsh_sandbox::cgroup::{Hierarchies, Parent};
+use agentsh_store::Journal;
 
 /// Attached programs, and the control group below which they hold.
 pub struct Policed {

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::net::EgressContext;
-use crate::sandbox::refused::{self, MAX_LENGTH};
-use crate::sandbox::spawn;
 use crate::session::draining::{Next, drain, serve};
-use crate::store::Journal;
+use agentsh_net::EgressContext;
+use agentsh_sandbox::refused::{self, MAX_LENGTH};
+use agentsh_sandbox::spawn;
+use agentsh_store::Journal;
 
 /// Different ones of a sandbox that are looked into.
 const MAX_DIFFERENT: usize = 1000;

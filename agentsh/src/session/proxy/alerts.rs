@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::store::Journal;
-use crate::telemetry::alerts::Alerts;
-use crate::telemetry::webhook::{self, Webhook};
+use agentsh_store::Journal;
+use agentsh_telemetry::alerts::Alerts;
+use agentsh_telemetry::webhook::{self, Webhook};
 
 use super::super::run_error::RunError;
 use super::settings::{Secret, Settings};
-use crate::policy::OnFlow;
 use agentsh_host::Record;
 use agentsh_host::outgoing::client;
+use agentsh_policy::OnFlow;
 
 /// How long the end of a session waits for alerts that are on their way.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);

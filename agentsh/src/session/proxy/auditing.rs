@@ -7,12 +7,12 @@ use std::rc::Rc;
 
 use tokio::sync::Semaphore;
 
-use crate::auditor::{self, Audit as Said, AuditorName, Auditors};
-use crate::guard::{Finding, Outcome, Reason, Severity, Verdict};
-use crate::mcp::{Audit, Audited, Question};
-use crate::policy::proxy_file::ProxyFile;
-use crate::store::words::AuditVerdict;
-use crate::types::ServerId;
+use agentsh_auditor::{Audit as Said, AuditorName, Auditors};
+use agentsh_base::types::ServerId;
+use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
+use agentsh_mcp::{Audit, Audited, Question};
+use agentsh_policy::proxy_file::ProxyFile;
+use agentsh_store::words::AuditVerdict;
 
 use super::super::content::Content;
 use super::super::run_error::RunError;
@@ -55,7 +55,7 @@ struct AuditQueue {
 
 impl Audit for Auditing {
     fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = Audited>>> {
-        let data = auditor::shown(call.server, call.tool, call.arguments, call.finding);
+        let data = agentsh_auditor::shown(call.server, call.tool, call.arguments, call.finding);
         let (asked, server, tool) = (Rc::clone(&self.0), call.server.clone(), call.tool.to_owned());
         Box::pin(async move {
             let said = {

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::mcp::aggregate::Own;
-use crate::policy::proxy_file::{self, ProxyFile, Way};
-use crate::policy::{OnFlow, PolicyError};
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
+use agentsh_mcp::aggregate::Own;
+use agentsh_policy::proxy_file::{self, ProxyFile, Way};
+use agentsh_policy::{OnFlow, PolicyError};
 
 use super::bridges::Bridges;
 use super::content::{self, Content, Destinations};
@@ -62,7 +62,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             command: &command,
             agent: "generic",
             policy: request.policy,
-            flags: crate::policy::Flags::default(),
+            flags: agentsh_policy::Flags::default(),
             backend: request.backend,
             allow_degraded: request.allow_degraded,
             project_shown,

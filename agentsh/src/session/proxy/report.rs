@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 
-use crate::json::Json;
-use crate::mcp::aggregate::Own;
-use crate::mcp::{ErrorReply, INVALID_PARAMS};
-use crate::types::SessionId;
+use agentsh_base::json::Json;
+use agentsh_base::types::SessionId;
+use agentsh_mcp::aggregate::Own;
+use agentsh_mcp::{ErrorReply, INVALID_PARAMS};
 
 use super::settings::Secret;
 
@@ -101,11 +101,11 @@ mod tests {
     fn the_key_opens_the_report_and_nothing_else_does() {
         let report = Report::new(SessionId(uuid::Uuid::nil()), Some(Secret("k-1".to_owned())), found);
         for arguments in [r"{}", r#"{"mgmt_key":"k-2"}"#, r#"{"mgmt_key":"k-11"}"#, r#"{"mgmt_key":null}"#] {
-            let tree = crate::json::read(arguments.as_bytes()).unwrap();
+            let tree = agentsh_base::json::read(arguments.as_bytes()).unwrap();
             assert_eq!(report.call(NAME, Some(&tree)).unwrap_err().reason, "wrong-key", "{arguments}");
         }
         assert_eq!(report.call(NAME, None).unwrap_err().reason, "wrong-key");
-        let tree = crate::json::read(br#"{"mgmt_key":"k-1"}"#).unwrap();
+        let tree = agentsh_base::json::read(br#"{"mgmt_key":"k-1"}"#).unwrap();
         assert!(report.call(NAME, Some(&tree)).unwrap().contains("leakage_events"));
         assert_eq!(report.call("canary__x", Some(&tree)).unwrap_err().reason, "unknown-tool");
     }

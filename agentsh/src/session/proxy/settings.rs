@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::policy::OnFlow;
 use agentsh_content::content::LIFETIME;
+use agentsh_policy::OnFlow;
 
 #[derive(Clone)]
 pub struct Settings {
@@ -106,7 +106,7 @@ fn word<T: Copy>(
 
 fn wrong(name: &'static str, value: &str, wanted: &'static str) -> SettingsError {
     let value: String = value.chars().take(64).collect();
-    SettingsError::Wrong { name, value: crate::store::escape::line(&value).into_owned(), wanted }
+    SettingsError::Wrong { name, value: agentsh_store::escape::line(&value).into_owned(), wanted }
 }
 
 impl fmt::Debug for Secret {

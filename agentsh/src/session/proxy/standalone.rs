@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::dlp::taint::OriginId;
-use crate::dlp::taint::marker::Position;
-use crate::json::Json;
-use crate::mcp::aggregate::Own;
-use crate::mcp::{ErrorReply, INVALID_PARAMS};
-use crate::types::{ServerId, ToolId};
+use agentsh_base::json::Json;
+use agentsh_base::types::{ServerId, ToolId};
 use agentsh_content::content::{Content, action_taken, token_id};
+use agentsh_dlp::taint::OriginId;
+use agentsh_dlp::taint::marker::Position;
+use agentsh_mcp::aggregate::Own;
+use agentsh_mcp::{ErrorReply, INVALID_PARAMS};
 
 use super::report::Report;
 

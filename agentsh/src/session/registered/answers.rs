@@ -11,7 +11,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::base::random;
+use agentsh_base::random;
 
 use super::super::copies::write_anew;
 

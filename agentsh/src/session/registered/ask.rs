@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use url::Url;
 
-use crate::fleet::Signer;
-use crate::guard::outline::is_same_but;
-use crate::json::{self, Json};
-use crate::mcp::{RegistryVerifier, VerificationOutcome, hashes};
-use crate::policy::{FLEET_REGISTRY, OnUnreachable, RegistryMode};
-use crate::registrar::{Approval, Client, ClientError, Verdict};
-use crate::registry::{self, Captured, Interface, difference};
-use crate::store::words::InterfaceWord;
-use crate::store::{Event, escape};
-use crate::types::ServerId;
+use agentsh_base::json::{self, Json};
+use agentsh_base::types::ServerId;
+use agentsh_fleet::Signer;
+use agentsh_guard::outline::is_same_but;
+use agentsh_mcp::{RegistryVerifier, VerificationOutcome, hashes};
+use agentsh_policy::{FLEET_REGISTRY, OnUnreachable, RegistryMode};
+use agentsh_registrar::{Approval, Client, ClientError, Verdict};
+use agentsh_registry::{Captured, Interface, difference};
+use agentsh_store::words::InterfaceWord;
+use agentsh_store::{Event, escape};
 
 use super::super::Session;
 use super::super::content::since_1970;
@@ -94,7 +94,7 @@ impl Inner {
         offered: Result<Captured, String>,
     ) -> VerificationOutcome {
         let read = offered.and_then(|captured| {
-            let interface = registry::read(&captured).map_err(|error| error.to_string())?;
+            let interface = agentsh_registry::read(&captured).map_err(|error| error.to_string())?;
             Ok(Offered { interface, seen: hashes(&captured) })
         });
         let offered = match read {
@@ -199,7 +199,7 @@ impl Inner {
             return false;
         }
         // What was sent has to be what the hash says.
-        registry::hash(before.iter().map(String::as_str)) == recorded
+        agentsh_registry::hash(before.iter().map(String::as_str)) == recorded
             && same_but(before, live, |name| pinning.ignored(&server.0, name))
     }
 

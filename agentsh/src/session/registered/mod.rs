@@ -10,9 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::guard::{Check, Finding, Offer, Outcome, Reason, Report, Severity, Subject, SubjectKind, Verdict};
-use crate::policy::InterfacePolicy;
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_guard::{
+    Check, Finding, Offer, Outcome, Reason, Report, Severity, Subject, SubjectKind, Verdict,
+};
+use agentsh_policy::InterfacePolicy;
 
 pub use ask::Asker;
 pub use settings::{Settings, SettingsError};
@@ -59,7 +61,7 @@ impl Registered {
         env: &BTreeMap<String, String>,
         state: &Path,
     ) -> Result<Self, SettingsError> {
-        let settings = Settings::of(policy, env, || crate::fleet::place::enrolled(state))?;
+        let settings = Settings::of(policy, env, || agentsh_fleet::place::enrolled(state))?;
         Ok(Self(Rc::new(Inner { settings, servers: RefCell::default() })))
     }
 
@@ -148,8 +150,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::guard::Seen;
-    use crate::json;
+    use agentsh_base::json;
+    use agentsh_guard::Seen;
 
     fn registered() -> Registered {
         let env = [("KIJI_SAFEGUARD_MODE", "verify"), ("KIJI_SAFEGUARD_ENFORCE", "1")];

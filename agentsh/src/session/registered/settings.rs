@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::fleet::place::HostFile;
-use crate::policy::{FLEET_REGISTRY, InterfacePolicy, OnUnreachable, RegistryMode};
-use crate::types::RuleRef;
+use agentsh_base::types::RuleRef;
+use agentsh_fleet::place::HostFile;
+use agentsh_policy::{FLEET_REGISTRY, InterfacePolicy, OnUnreachable, RegistryMode};
 
 const REGISTRY: &str = "http://127.0.0.1:8000";
 const WAIT: Duration = Duration::from_secs(1800);

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::agent::{Access as StateAccess, Endpoint, Kind, Launch};
-use crate::policy::{NetworkRule, RequestRule, Ruled, domain};
-use crate::sandbox::layout::OWN_DIRECTORY;
-use crate::sandbox::plan::{Access, Terminal};
-use crate::sandbox::spec::{
+use agentsh_agents::{Access as StateAccess, Endpoint, Kind, Launch};
+use agentsh_base::types::RuleRef;
+use agentsh_policy::{NetworkRule, RequestRule, Ruled, domain};
+use agentsh_sandbox::layout::OWN_DIRECTORY;
+use agentsh_sandbox::plan::{Access, Terminal};
+use agentsh_sandbox::spec::{
     self, Contribution, EnvChange, Feature, File, HostRule, Precedence, ProcessKind, ProjectLayer,
     SandboxSpec,
 };
-use crate::types::RuleRef;
 
 use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules};
 use crate::session::given::{self, CommandLine};

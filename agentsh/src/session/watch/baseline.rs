@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::fresh;
 use super::thread::is_guard;
-use crate::policy::builtin_paths;
-use crate::sandbox::host::RealHost;
-use crate::sandbox::layout::Layout;
-use crate::sandbox::spec::PathRules;
+use agentsh_policy::builtin_paths;
+use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::layout::Layout;
+use agentsh_sandbox::spec::PathRules;
 
 /// What tells one directory from another one at the same path, even if it has got the same inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

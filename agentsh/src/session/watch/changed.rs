@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::host::RealHost;
-use crate::sandbox::layout::instructing;
-use crate::sandbox::listed_host::ListedHost;
 use agentsh_host::copies::Copy;
+use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::layout::instructing;
+use agentsh_sandbox::listed_host::ListedHost;
 
 use super::super::difference;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 
 use super::newcomers::is_repository_name;
-use crate::policy::builtin_paths::{GIT_BARE, GIT_COMMON};
+use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON};
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use super::baseline::Baseline;
 use super::deep;
 use super::newcomers::is_repository_name;
-use crate::policy::builtin_paths;
-use crate::sandbox::git_config::{Entry, entries};
-pub use crate::sandbox::host::is_bare;
-use crate::sandbox::host::{Host, RealHost, plain};
 use agentsh_host::copies::{Copy, write_anew};
 use agentsh_host::undo::Aside;
+use agentsh_policy::builtin_paths;
+use agentsh_sandbox::git_config::{Entry, entries};
+pub use agentsh_sandbox::host::is_bare;
+use agentsh_sandbox::host::{Host, RealHost, plain};
 
 /// Where repositories are looked for, and what was there before.
 #[derive(Clone, Copy)]

@@ -30,17 +30,17 @@ use super::launch::Running;
 use super::refused_files;
 use super::undo::Aside;
 use super::why;
-use crate::policy::Question;
-use crate::sandbox::freeze::Freezer;
-use crate::sandbox::layout::Layout;
-use crate::sandbox::placeholders::Placeholders;
-use crate::sandbox::plan::{Executable, Identity, Mount};
-use crate::sandbox::spec::{PathRules, SandboxSpec};
-use crate::sandbox::{State, Zygote};
-use crate::store::Event;
-use crate::store::words::GuardChange;
-use crate::types::ServerId;
+use agentsh_base::types::ServerId;
 use agentsh_host::Facts;
+use agentsh_policy::Question;
+use agentsh_sandbox::freeze::Freezer;
+use agentsh_sandbox::layout::Layout;
+use agentsh_sandbox::placeholders::Placeholders;
+use agentsh_sandbox::plan::{Executable, Identity, Mount};
+use agentsh_sandbox::spec::{PathRules, SandboxSpec};
+use agentsh_sandbox::{State, Zygote};
+use agentsh_store::Event;
+use agentsh_store::words::GuardChange;
 
 /// What is known before the start and needed afterwards.
 pub struct Before {
@@ -138,7 +138,7 @@ impl Guards {
                 freezer,
                 zygote: Zygote::default(),
                 closer: session.facts.context.zygote.closer(),
-                host: crate::sandbox::host::RealHost::default(),
+                host: agentsh_sandbox::host::RealHost::default(),
                 stand_ins: Vec::new(),
                 stop,
                 tell,
@@ -164,7 +164,7 @@ impl Guards {
                 let (session, server) = (Rc::clone(session), server.cloned());
                 guards.telling = Some(tokio::task::spawn_local(async move {
                     while let Some(GuardNotice { path, what, text }) = told.recv().await {
-                        let lines: Vec<_> = text.lines().map(crate::store::escape::line).collect();
+                        let lines: Vec<_> = text.lines().map(agentsh_store::escape::line).collect();
                         session.record.note(&lines.join("\n"));
                         let context = &session.facts.context;
                         if what == GuardChange::SetAside
@@ -192,7 +192,7 @@ impl Guards {
                 let why =
                     format!("{error}: what the host renames over could not be guarded again; it was ended");
                 session.record.note(&format!("the sandbox was ended: {why}"));
-                let layer = crate::sandbox::Enforcement::less(
+                let layer = agentsh_sandbox::Enforcement::less(
                     "guards",
                     "watched while it runs",
                     "at the start",

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::fresh;
 use super::names::Names;
-use crate::policy::builtin_paths::{GIT_BARE, GIT_COMMON, OTHER_REPOSITORIES};
-use crate::sandbox::host::RealHost;
+use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON, OTHER_REPOSITORIES};
+use agentsh_sandbox::host::RealHost;
 
 /// A repository that has just been made is not finished: git still writes its configuration.
 const UNTIL_FINISHED: Duration = Duration::from_millis(1500);

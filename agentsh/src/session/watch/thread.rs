@@ -20,17 +20,17 @@ use super::names::{NameChange, Names};
 use super::newcomers::NewRepositoryWatcher;
 use super::unfinished::Unfinished;
 use super::{GuardNotice, fresh};
-use crate::sandbox::freeze::Freezer;
-use crate::sandbox::host::RealHost;
-use crate::sandbox::mend::Namespaces;
-use crate::sandbox::mounted::Mounted;
-use crate::sandbox::placeholders::Placeholders;
-use crate::sandbox::plan::{Executable, Identity, Mount};
-use crate::sandbox::spec::PathRules;
-use crate::sandbox::{Closer, Zygote, spawn};
-use crate::store::words::GuardChange;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::Aside;
+use agentsh_sandbox::freeze::Freezer;
+use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::mend::Namespaces;
+use agentsh_sandbox::mounted::Mounted;
+use agentsh_sandbox::placeholders::Placeholders;
+use agentsh_sandbox::plan::{Executable, Identity, Mount};
+use agentsh_sandbox::spec::PathRules;
+use agentsh_sandbox::{Closer, Zygote, spawn};
+use agentsh_store::words::GuardChange;
 
 /// After events that were about nothing guarded: a program that writes a lot costs little.
 const REST: Duration = Duration::from_millis(3);

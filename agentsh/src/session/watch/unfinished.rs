@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::baseline::Baseline;
 use super::fresh;
 use super::thread::{arrived, set_aside};
-use crate::sandbox::placeholders;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::Aside;
+use agentsh_sandbox::placeholders;
 
 /// Longest file that is read.
 const MAX_BYTES: u64 = 16 << 20;

@@ -13,8 +13,8 @@ use super::super::tried::{self, Tried};
 use super::{Keys, open, organisation};
 use crate::cli::fleet::Fleet;
 use crate::cli::output::{Context, Failure, NO, OK};
-use crate::policy::{self, Answer, Bundle, PathContext, Policy, Question};
-use crate::store::{Reader, escape};
+use agentsh_policy::{Answer, Bundle, PathContext, Policy, Question};
+use agentsh_store::{Reader, escape};
 
 /// Sessions that are looked at, the newest ones.
 const MAX_SESSIONS: u64 = 20_000;
@@ -157,7 +157,7 @@ enum Against {
 impl Against {
     fn of(args: &Attempt, bundle: &Bundle, place: &Surroundings) -> Result<Self, Failure> {
         let named = organisation(place)?;
-        let failed = |error: policy::PolicyError| Failure::Failed(error.to_string());
+        let failed = |error: agentsh_policy::PolicyError| Failure::Failed(error.to_string());
         if args.fleet.is_none() {
             let found = named.map(|named| named.in_force(Timestamp::now())).transpose().map_err(failed)?;
             return Ok(Self::Here(found.map(|(bundle, _)| bundle)));
@@ -234,7 +234,8 @@ impl<'p> Judge<'p> {
                 break;
             }
             let agent = session.agent.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
-            let agent = policy::AGENTS.iter().find(|known| **known == agent).copied().unwrap_or("default");
+            let agent =
+                agentsh_policy::AGENTS.iter().find(|known| **known == agent).copied().unwrap_or("default");
             let project = match self.against {
                 Against::Here(_) => PathBuf::from(session.project.clone().unwrap_or_default()),
                 Against::Fleet(_) => PathBuf::from(NOWHERE),
@@ -268,24 +269,24 @@ impl<'p> Judge<'p> {
 
     /// What is in force for an agent in a project, and what would be.
     fn both(&self, agent: &str, project: &Path) -> Result<(Policy, Policy), Failure> {
-        let here = policy::Search { project: project.to_owned(), ..self.place.search(None, agent) };
-        let failed = |error: policy::PolicyError| Failure::Failed(error.to_string());
+        let here = agentsh_policy::Search { project: project.to_owned(), ..self.place.search(None, agent) };
+        let failed = |error: agentsh_policy::PolicyError| Failure::Failed(error.to_string());
         let (search, now) = match self.against {
             Against::Here(_) => {
-                let now = policy::find(&here).map_err(failed)?;
+                let now = agentsh_policy::find(&here).map_err(failed)?;
                 (here, now)
             }
             Against::Fleet(in_force) => {
                 let (config_home, system) = (PathBuf::from(NOWHERE), Path::new(NOWHERE).join("policy.yaml"));
-                let search = policy::Search { config_home, system, ..here };
+                let search = agentsh_policy::Search { config_home, system, ..here };
                 let now = match in_force {
-                    Some((bundle, _)) => policy::find_with(&search, bundle),
-                    None => policy::find(&search),
+                    Some((bundle, _)) => agentsh_policy::find_with(&search, bundle),
+                    None => agentsh_policy::find(&search),
                 };
                 (search, now.map_err(failed)?)
             }
         };
-        let then = policy::find_with(&search, self.bundle).map_err(failed)?.policy;
+        let then = agentsh_policy::find_with(&search, self.bundle).map_err(failed)?.policy;
         Ok((now.policy, then))
     }
 }

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::quoted;
-use crate::policy::{FilesystemPolicy, PathContext, Question, Ruled, ask_file};
-use crate::remedy;
-use crate::store::words::FileWord;
-use crate::store::{Event, FileGrant, escape};
-use crate::types::{RuleRef, ServerId};
+use agentsh_base::remedy;
+use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_policy::{FilesystemPolicy, PathContext, Question, Ruled, ask_file};
+use agentsh_store::words::FileWord;
+use agentsh_store::{Event, FileGrant, escape};
 
 /// More files of one directory that were refused are the directory.
 const MAX_OF_ONE: usize = 8;
@@ -194,7 +194,7 @@ impl Entries {
 
 /// Why a path stays closed although an entry names it; None where the entry opens it.
 fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContext) -> Option<String> {
-    let resolved = crate::policy::place::resolve(path, paths);
+    let resolved = agentsh_policy::place::resolve(path, paths);
     if word == FileWord::Write && paths.home.starts_with(&resolved) {
         return Some("it holds the home directory, which is never writable".to_owned());
     }
@@ -229,7 +229,7 @@ fn is_exact(path: &str) -> bool {
 }
 
 fn covers(entry: &str, path: &Path, paths: &PathContext) -> bool {
-    path.starts_with(crate::policy::place::resolve(entry, paths))
+    path.starts_with(agentsh_policy::place::resolve(entry, paths))
 }
 
 /// Where many files of one directory were refused, the directory; never one that is shared.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::quoted;
-use crate::guard::checks::looks;
-use crate::guard::{Guard, Reason, SubjectKind};
-use crate::json::{self, Json};
-use crate::policy::{McpPolicy, Ruled};
-use crate::types::{RuleRef, ServerId, ToolId};
+use agentsh_base::json::{self, Json};
+use agentsh_base::types::{RuleRef, ServerId, ToolId};
+use agentsh_guard::checks::looks;
+use agentsh_guard::{Guard, Reason, SubjectKind};
+use agentsh_policy::{McpPolicy, Ruled};
 
 /// Calls that any session may make in the time that a burst is.
 const LEAST_BURST: u64 = 10;

@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use super::super::names::Names;
 use super::super::{changed, fresh};
 use super::{Watch, set_aside};
-use crate::sandbox::placeholders;
 use crate::session::close_elsewhere::close_elsewhere;
-use crate::store::words::GuardChange;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::forget_old;
+use agentsh_sandbox::placeholders;
+use agentsh_store::words::GuardChange;
 
 impl Watch {
     /// Everything inside has ended: a last look.

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use super::super::fresh;
 use super::super::names::NameChange;
 use super::Watch;
-use crate::policy::builtin_paths;
-use crate::remedy::Allow;
-use crate::sandbox::idmap::IdMaps;
-use crate::sandbox::layout;
-use crate::sandbox::mend::mend;
-use crate::sandbox::placeholders::{self, Placeholders};
-use crate::sandbox::plan::{Access, Mount, NodeContent as Made};
 use crate::session::launch::map_owned;
-use crate::store::words::GuardChange;
+use agentsh_base::remedy::Allow;
 use agentsh_host::copies::Copy;
+use agentsh_policy::builtin_paths;
+use agentsh_sandbox::idmap::IdMaps;
+use agentsh_sandbox::layout;
+use agentsh_sandbox::mend::mend;
+use agentsh_sandbox::placeholders::{self, Placeholders};
+use agentsh_sandbox::plan::{Access, Mount, NodeContent as Made};
+use agentsh_store::words::GuardChange;
 
 /// Guarded files that get a stand-in because they appeared; more are set aside at the end.
 const MAX_APPEARED: usize = 64;
