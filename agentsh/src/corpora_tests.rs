@@ -1,8 +1,12 @@
 //! The corpora of the fuzz targets, as plain tests.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
 
-use crate::{
-    dlp, gateway, guard, json, llm, login, mcp, net, policy, registry, remote, sandbox, scan, store, types,
+use agentsh_base::{json, types};
+use {
+    agentsh_dlp as dlp, agentsh_gateway as gateway, agentsh_guard as guard, agentsh_llm as llm,
+    agentsh_login as login, agentsh_mcp as mcp, agentsh_net as net, agentsh_policy as policy,
+    agentsh_registry as registry, agentsh_remote as remote, agentsh_sandbox as sandbox, agentsh_scan as scan,
+    agentsh_store as store,
 };
 
 macro_rules! targets {

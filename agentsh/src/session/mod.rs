@@ -410,7 +410,8 @@ impl Session {
         let written = flags.write.iter().map(|path| remedy::path(path)).collect();
         let allow = Allow { server: server.clone(), words, env: flags.env.clone(), ..Allow::default() };
         let write = Allow { server, words: written, write: true, ..Allow::default() };
-        let denied = agentsh_policy::Flags { deny_tool: flags.deny_tool.clone(), ..policy::Flags::default() };
+        let denied =
+            agentsh_policy::Flags { deny_tool: flags.deny_tool.clone(), ..agentsh_policy::Flags::default() };
         let denied = denied.text().unwrap_or_default();
         let file = self.facts.context.config.join("agentsh/policy.yaml");
         let commands = [allow, write].into_iter().filter_map(|allow| Some(format!("`{}`", allow.line()?)));
