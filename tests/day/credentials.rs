@@ -42,6 +42,7 @@ fn everywhere(test: impl Fn(&Place)) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_private_repository_is_cloned_and_fetched_without_its_token() {
     if !has("git") {
         return;
@@ -93,6 +94,7 @@ fn answers_of_a_host_with_a_secret_are_not_compressed() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_push_is_a_right_of_its_own() {
     if !has("git") {
         return;
@@ -176,6 +178,7 @@ fn every_source_and_every_header() {
 
 /// The real `gh`, signed in outside to a server of one's own: inside it has a placeholder, which it takes for a token.
 #[test]
+#[ignore = "takes long"]
 fn gh_works_without_its_token() {
     if !has("gh") {
         return;

@@ -116,6 +116,7 @@ fn a_person_decides_elsewhere_about_these_bytes() {
 
 /// A question that nobody answers, one whose caller goes away, and one that cannot be shown.
 #[test]
+#[ignore = "takes long"]
 fn without_an_answer_a_guarded_file_stays() {
     for mode in Mode::all() {
         let place = project(mode);

@@ -82,6 +82,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
+#[ignore = "takes long"]
 fn what_would_run_something_outside_is_refused_and_said() {
     if !has("git") {
         return skip("git is not installed");

@@ -104,21 +104,25 @@ fn do_all(subject: &str) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn git_every_day() {
     do_all("Git");
 }
 
 #[test]
+#[ignore = "takes long"]
 fn files_every_day() {
     do_all("Files of the project");
 }
 
 #[test]
+#[ignore = "takes long"]
 fn languages_every_day() {
     do_all("Languages and tools");
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_machine_every_day() {
     do_all("The machine and the network");
 }

@@ -132,6 +132,7 @@ fn publishes(tool: &Tool) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn npm_publishes_without_its_token() {
     publishes(&NPM);
 }

@@ -6,6 +6,7 @@ use super::has;
 use crate::support::{Mode, Outcome, Place};
 
 #[test]
+#[ignore = "takes long"]
 fn what_nobody_inside_answers_is_told() {
     if !has("python3") {
         return;

@@ -20,6 +20,7 @@ fn request(rest: &str) -> String {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_registry_of_a_project_may_be_read() {
     for mode in Mode::all() {
         for backend in ["auto", "userns"] {

@@ -8,6 +8,7 @@ use crate::support::{Mode, Outcome};
 const REMOTE: &str = "https://allowed.test:8443/git/public.git";
 
 #[test]
+#[ignore = "takes long"]
 fn a_fetch_from_a_remote_of_the_project() {
     if !has("git") || !has("curl") {
         return;

@@ -113,6 +113,7 @@ fn secret(place: &Place) -> String {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn git_over_ssh_and_signed_commits_without_a_key_inside() {
     if !can() {
         return;
@@ -183,6 +184,7 @@ fn git_over_ssh_and_signed_commits_without_a_key_inside() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn no_other_server_and_no_other_signature() {
     if !can() {
         return;
@@ -231,6 +233,7 @@ fn no_other_server_and_no_other_signature() {
 
 /// Two entries name one key: each answers for its own servers and signatures.
 #[test]
+#[ignore = "takes long"]
 fn each_entry_of_a_key_is_cited_for_what_it_allows() {
     if !can() {
         return;
@@ -284,6 +287,7 @@ fn each_entry_of_a_key_is_cited_for_what_it_allows() {
 
 /// A key that is nowhere in a file that can be read without its passphrase: the user's own agent holds it.
 #[test]
+#[ignore = "takes long"]
 fn a_key_of_the_users_own_agent() {
     if !can() {
         return;

@@ -183,6 +183,7 @@ fn link(place: &Place, to: &str, name: &str) {
 
 /// A program of PATH, or its directory, may be a link: what is installed where it leads to comes with it, and nothing else.
 #[test]
+#[ignore = "takes long"]
 fn an_installation_behind_links_is_whole() {
     for mode in Mode::all() {
         let place = Place::new(mode);

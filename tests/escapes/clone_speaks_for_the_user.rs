@@ -51,6 +51,7 @@ fn fixture(place: &Place, env: &Value) -> Value {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn settings_of_the_project_do_not_move_the_model() {
     for mode in Mode::all() {
         let service = Service::new();
@@ -239,6 +240,7 @@ fn a_name_gives_a_server_of_the_project_nothing() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_users_own_of_that_name_gets_it_and_so_does_what_he_agreed_to() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -358,6 +360,7 @@ fn package(place: &Place, modules: &Path, is_server: bool) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_users_package_is_not_the_one_that_the_project_carries() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -446,6 +449,7 @@ fn a_subagent_brings_no_servers_of_its_own() {
 
 /// Other agents read such files too.
 #[test]
+#[ignore = "takes long"]
 fn files_of_other_agents_do_not_speak_either() {
     for mode in Mode::all() {
         for (agent, file, is_directory, is_adapted) in [

@@ -18,6 +18,7 @@ fn get(headers: &str) -> String {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_secret_goes_nowhere_else() {
     for mode in Mode::all() {
         for backend in ["auto", "userns"] {

@@ -166,6 +166,7 @@ fn what_the_host_removes_is_not_made_anew_inside() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn everything_is_looked_at_once_more_at_the_end() {
     for mode in Mode::all() {
         let place = Place::new(mode);

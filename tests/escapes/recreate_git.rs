@@ -70,6 +70,7 @@ fn a_repository_without_hooks_gets_none() {
 
 /// Git reads a repository that has no configuration, and whoever makes one says in it what git runs. Its parts may be links.
 #[test]
+#[ignore = "takes long"]
 fn a_repository_without_a_configuration_gets_none() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
@@ -106,6 +107,7 @@ fn a_repository_without_a_configuration_gets_none() {
 
 /// A directory that becomes a repository during the run: nobody could know it before.
 #[test]
+#[ignore = "takes long"]
 fn a_new_repository_brings_no_hooks() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
@@ -220,6 +222,7 @@ fn the_status_at_the_top_runs_it_where_nobody_guards() {
 
 /// The twin: repositories are made as ever, in several steps, and used afterwards.
 #[test]
+#[ignore = "takes long"]
 fn honest_repositories_are_made_during_the_run() {
     for mode in Mode::all() {
         let place = with_evil(mode);

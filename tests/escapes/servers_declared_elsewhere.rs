@@ -23,6 +23,7 @@ const HONEST: &str = "---\nname: h\nmcpServers: [fs]\n---\nHelp.\n";
 const LOOK: &str = "grep -rl evil .claude ~/.claude; grep -Rl honest-one .claude/agents; true";
 
 #[test]
+#[ignore = "takes long"]
 fn what_is_too_much_or_too_deep_or_behind_a_link_is_not_skipped() {
     for mode in Mode::all() {
         // Deep, behind links, under another name, in another spelling of the end.

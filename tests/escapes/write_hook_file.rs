@@ -18,6 +18,7 @@ const FILES: [&str; 9] = [
 ];
 
 #[test]
+#[ignore = "takes long"]
 fn existing_ones_stay_as_they_are() {
     everywhere(|sandbox| {
         let place = &sandbox.place;
@@ -57,6 +58,7 @@ fn existing_ones_stay_as_they_are() {
 
 /// `git submodule add` is a day's work: it is refused only where everything that instructs is guarded.
 #[test]
+#[ignore = "takes long"]
 fn submodules_are_named_by_nobody_where_everything_is_guarded() {
     everywhere(|sandbox| {
         let project = sandbox.place.project.display().to_string();

@@ -61,6 +61,7 @@ fn report(place: &Place) -> String {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_vulnerable_version_is_told_everywhere_and_the_fixed_one_nowhere() {
     if !has_npm() {
         return;
@@ -108,6 +109,7 @@ fn the_vulnerable_version_is_told_everywhere_and_the_fixed_one_nowhere() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_policy_blocks_what_is_attacked_and_lets_through_what_is_named() {
     if !has_npm() {
         return;
@@ -150,6 +152,7 @@ fn a_policy_blocks_what_is_attacked_and_lets_through_what_is_named() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_deny_list_counts_when_enough_people_signed_it() {
     if !has_npm() {
         return;
@@ -200,6 +203,7 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_status_page_is_told_and_bad_sources_are_refused() {
     if !has_npm() {
         return;

@@ -22,6 +22,7 @@ fn mode(number: usize) -> Mode {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn npm_fetches_from_a_registry_that_the_user_trusts() {
     if !has_npm() {
         return;
@@ -49,6 +50,7 @@ fn npm_fetches_from_a_registry_that_the_user_trusts() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn pip_fetches_from_an_index_that_the_user_trusts() {
     if !has_pip() {
         return;

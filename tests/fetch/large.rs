@@ -108,6 +108,7 @@ fn shows(place: &Place, id: &str) -> bool {
 const MAX_COUNT: u64 = 96 << 20;
 
 #[test]
+#[ignore = "takes long"]
 fn an_archive_may_be_of_any_size() {
     let place = Place::new(Mode::Invoker);
     let path = place.path("all.zip");
@@ -151,6 +152,7 @@ fn an_archive_may_be_of_any_size() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn lists_and_lines_may_be_of_any_size() {
     let place = Place::new(Mode::Invoker);
     let write = |name: &str, parts: &[&str], separator: &str, records: std::ops::Range<usize>| {

@@ -90,6 +90,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_first_start_fetches_and_the_second_needs_no_registry() {
     if !has_npm() {
         return;
@@ -113,6 +114,7 @@ fn the_first_start_fetches_and_the_second_needs_no_registry() {
 
 /// In one session; each server has its own answer from then on.
 #[test]
+#[ignore = "takes long"]
 fn two_servers_of_one_package_fetch_it_once() {
     if !has_npm() {
         return;
@@ -160,6 +162,7 @@ fn a_fetch_is_told_while_the_agent_draws() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn two_versions_stand_side_by_side() {
     if !has_npm() {
         return;
@@ -178,6 +181,7 @@ fn two_versions_stand_side_by_side() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn install_scripts_run_only_when_the_policy_says_so() {
     if !has_npm() {
         return;
@@ -198,6 +202,7 @@ fn install_scripts_run_only_when_the_policy_says_so() {
 
 /// What runs there can write everything that its sandbox shows, and nothing is written on its behalf outside.
 #[test]
+#[ignore = "takes long"]
 fn install_scripts_find_no_credentials_and_lead_nobody_elsewhere() {
     if !has_npm() {
         return;
@@ -228,6 +233,7 @@ fn install_scripts_find_no_credentials_and_lead_nobody_elsewhere() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn what_goes_wrong_is_said_and_a_changed_store_is_refused() {
     if !has_npm() {
         return;
@@ -251,6 +257,7 @@ fn what_goes_wrong_is_said_and_a_changed_store_is_refused() {
 
 /// The record says why a build ended, and the user which line decides.
 #[test]
+#[ignore = "takes long"]
 fn a_build_that_takes_more_memory_than_the_agent_may_is_ended() {
     if !has_npm() {
         return;
@@ -272,6 +279,7 @@ fn a_build_that_takes_more_memory_than_the_agent_may_is_ended() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_project_that_adds_code_to_a_package_does_not_get_its_profile() {
     if !has_npm() {
         return;
@@ -310,6 +318,7 @@ fn a_project_that_adds_code_to_a_package_does_not_get_its_profile() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_profile_is_for_the_package_and_not_for_the_name() {
     if !has_npm() {
         return;

@@ -48,6 +48,7 @@ fn said(started: &Started, wanted: &str) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_first_start_fetches_and_the_second_needs_no_index() {
     if !has_pip() {
         return;
@@ -90,6 +91,7 @@ fn the_first_start_fetches_and_the_second_needs_no_index() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn what_goes_wrong_is_said() {
     if !has_pip() {
         return;
@@ -113,6 +115,7 @@ fn what_goes_wrong_is_said() {
 
 /// The variables of uv name the index before pip's configuration does.
 #[test]
+#[ignore = "takes long"]
 fn the_index_of_uv_counts_first() {
     if !has_pip() {
         return;

@@ -39,6 +39,7 @@ pub(super) fn question(at: &Place, server: &Server<'_>) -> Value {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn an_approver_elsewhere_answers_for_a_session() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);
@@ -180,6 +181,7 @@ fn seen(host: &Place, policy: &str, says: &str) -> (usize, String) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_registry_of_the_fleet_vouches_for_hosts_that_it_knows() {
     on_both(|at, database| {
         let server = Server::start(at, database, &["--registry", "open"]);
@@ -222,6 +224,7 @@ pub(super) fn undecided(at: &Place) -> Option<String> {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn an_approver_of_the_fleet_decides_about_an_interface_while_the_client_waits() {
     on_both(|at, database| {
         let server = Server::start(at, database, &["--registry", "closed"]);

@@ -33,6 +33,7 @@ fn is_refused(at: &Place, host: &Place, kind: &str) -> Value {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_past_that_was_rewritten_is_shown() {
     on_both(|at, database| {
         let server = Server::start(at, database, &[]);

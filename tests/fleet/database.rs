@@ -24,7 +24,7 @@ fn on_postgres_the_server_says_that_it_is_well_and_the_registry_says_whose_datab
         &cluster.url,
     ]));
     assert_ne!(registry.code, 0, "{registry}");
-    assert!(registry.stderr.contains("a fleet are kept in this database"), "{registry}");
+    assert!(registry.stderr.contains("belongs to a fleet server"), "{registry}");
     cluster.end();
     assert_eq!(health(), 503);
 }

@@ -43,6 +43,7 @@ fn places(rows: &[Value]) -> BTreeSet<(String, u64)> {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn at_any_moment_and_nothing_is_lost_or_there_twice() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {

@@ -139,6 +139,7 @@ fn on_one(processor: &str, command: &Command) -> Command {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_day_without_the_server_is_caught_up_with() {
     let at = Place::new(Mode::Invoker);
     let database = at.home.join("fleet.db");

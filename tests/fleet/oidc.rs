@@ -131,7 +131,7 @@ fn a_provider_says_who_somebody_is() {
         // An admin sees who it is at the provider, and ends what was begun.
         let admin = pages::sign_in(&server, "admin", "root");
         let (_, people) = pages::page(&server, "/people", &admin);
-        assert!(people.contains("17 at http://127.0.0.1") && people.contains("counts until"), "{people}");
+        assert!(people.contains("17 at http://127.0.0.1") && people.contains("valid until"), "{people}");
         let form = pages::form(&people);
         let headers = [("Cookie", admin.as_str())];
         let (status, answer) =
@@ -196,7 +196,7 @@ fn whoever_the_provider_does_not_vouch_for_is_turned_away() {
     told.provider.repents();
     told.provider.says().issuer = Some("http://127.0.0.1:1".to_owned());
     let (status, answer) = sign_in(&server);
-    assert!(status == 401 && answer.contains("its code was not used"), "{answer}");
+    assert!(status == 401 && answer.contains("it was ignored"), "{answer}");
     told.provider.repents();
     told.provider.says().error = Some("access_denied");
     assert!(sign_in(&server).1.contains("access_denied"));
@@ -237,7 +237,7 @@ fn options_that_cannot_be_are_said_and_a_provider_that_is_away_hinders_nobody_el
     let issuer = ["--oidc-issuer", "https://login.example", "--oidc-client", "x"];
     refused(&issuer, "--public-url");
     let with = |more: &[&'static str]| -> Vec<&'static str> { issuer.iter().chain(more).copied().collect() };
-    refused(&with(&["--public-url", "http://fleet.example"]), "plain text");
+    refused(&with(&["--public-url", "http://fleet.example"]), "is not https");
     refused(&with(&["--public-url", "https://fleet.example/deep"]), "not an origin");
     refused(&with(&["--public-url", "https://fleet.example", "--oidc-role", "root=x"]), "admin=VALUE");
     let plain =
@@ -250,7 +250,7 @@ fn options_that_cannot_be_are_said_and_a_provider_that_is_away_hinders_nobody_el
     let server = told.server(&at, database.to_str().unwrap());
     told.provider.says().metadata.insert("issuer".to_owned(), json!("https://evil.example"));
     let (status, answer) = server.raw("GET", "/sign-in/provider", &[], b"");
-    assert!(status == 503 && answer.contains("not to be believed"), "{answer}");
+    assert!(status == 503 && answer.contains("is not valid"), "{answer}");
     // Tokens open the pages as ever.
     pages::sign_in(&server, "viewer", "vera");
     told.provider.repents();

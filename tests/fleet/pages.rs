@@ -74,7 +74,10 @@ fn pages_are_for_who_is_signed_in() {
         assert!(!hosts.contains("/revoke"), "a viewer has nothing to press: {hosts}");
         assert!(page(&server, "/sessions", &viewer).1.contains(&format!("/session/{id}")));
         let (status, whole) = page(&server, &format!("/session/{id}"), &viewer);
-        assert!(status == 200 && whole.contains("every event fits") && whole.contains("echo"), "{whole}");
+        assert!(
+            status == 200 && whole.contains("the hash chain is intact") && whole.contains("echo"),
+            "{whole}"
+        );
         assert!(page(&server, "/servers", &viewer).1.contains("/server/fixture"));
         assert!(page(&server, "/server/fixture", &viewer).1.contains("crash"));
         assert_eq!(page(&server, "/server/none", &viewer).0, 404);

@@ -61,6 +61,7 @@ fn wrong(plan: &str) -> Vec<&str> {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn every_question_has_an_index() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     if !bin.parent().unwrap().join("lib/auto_explain.so").exists() {

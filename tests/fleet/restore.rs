@@ -64,6 +64,7 @@ fn a_file_comes_back() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_dump_comes_back() {
     let Some(bin) = postgres::programs() else { return skip("PostgreSQL is not installed") };
     let Some(mode) = Mode::all().into_iter().find(|mode| !mode.is_root()) else {

@@ -52,6 +52,7 @@ fn an_agent_and_its_daemons_end() {
 
 /// The thread that serves everything stands still: for a moment, and for good. `kill -9` is then done by agentsh itself.
 #[test]
+#[ignore = "takes long"]
 fn a_session_that_stands_still_is_ended() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -167,6 +168,7 @@ fn an_answered_refusal_is_on_record() {
 
 /// At moments spread over the writing itself: what was answered stays, and the chain holds.
 #[test]
+#[ignore = "takes long"]
 fn at_any_moment_of_the_recording() {
     let place = Place::new(Mode::Invoker);
     place.policy("sandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: \"*\", tool: crash}]}}\n");

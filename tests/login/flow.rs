@@ -129,7 +129,7 @@ fn an_answer_to_another_login_is_dropped() {
         assert!(since.elapsed() < std::time::Duration::from_secs(4));
     })
     .expect_code(0);
-    assert!(outcome.stderr.contains("belongs to another login"), "{outcome}");
+    assert!(outcome.stderr.contains("does not belong to this login"), "{outcome}");
     assert!(!authority.traded()[0]["code"].contains("evil"));
 }
 

@@ -19,18 +19,18 @@ fn fails(authority: &Authority, place: &Place, part: &str) -> Outcome {
 #[test]
 fn an_authorization_server_that_lies_about_itself() {
     for (name, value, part) in [
-        ("issuer", json!("https://login.example.com"), "calls itself 'https://login.example.com'"),
+        ("issuer", json!("https://login.example.com"), "`issuer` is 'https://login.example.com'"),
         ("code_challenge_methods_supported", json!(["plain"]), "PKCE"),
-        ("response_types_supported", json!(["token"]), "no authorization codes"),
-        ("token_endpoint", Value::Null, "lacks `token_endpoint`"),
+        ("response_types_supported", json!(["token"]), "authorization code flow"),
+        ("token_endpoint", Value::Null, "no `token_endpoint`"),
         ("token_endpoint", json!("https://169.254.169.254/token"), "its token endpoint is refused"),
         ("token_endpoint", json!("http://example.com/token"), "its token endpoint is refused"),
         ("authorization_endpoint", json!("javascript:alert(1)"), "its authorization endpoint is refused"),
         ("authorization_endpoint", json!("https://10.0.0.1/"), "its authorization endpoint is refused"),
         ("registration_endpoint", json!("file:///etc/passwd"), "its registration endpoint is refused"),
-        ("issuer", json!({"a": 1}), "its member `issuer` is not of the kind"),
-        ("issuer", Value::Null, "lacks `issuer`"),
-        ("scopes_supported", json!("files"), "its member `scopes_supported` is not of the kind"),
+        ("issuer", json!({"a": 1}), "its member `issuer` has the wrong type"),
+        ("issuer", Value::Null, "no `issuer`"),
+        ("scopes_supported", json!("files"), "its member `scopes_supported` has the wrong type"),
         ("code_challenge_methods_supported", json!("S256"), "its member `code_challenge_methods_supported`"),
     ] {
         let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
@@ -78,15 +78,15 @@ fn a_server_that_describes_another_one() {
 fn tokens_that_are_none() {
     for (name, value, part) in [
         ("token_type", json!("mac"), "not a bearer token"),
-        ("access_token", json!("a\r\nX-Evil: 1"), "not one word of ASCII"),
-        ("access_token", json!(""), "not one word of ASCII"),
-        ("access_token", json!(7), "no text `access_token`"),
+        ("access_token", json!("a\r\nX-Evil: 1"), "not a single ASCII word"),
+        ("access_token", json!(""), "not a single ASCII word"),
+        ("access_token", json!(7), "no `access_token`"),
         ("token_type", json!(7), "`token_type`"),
         ("refresh_token", json!({}), "`refresh_token`"),
         ("expires_in", json!("soon"), "`expires_in`"),
         ("expires_in", json!(-1), "`expires_in`"),
         ("scope", json!([1]), "`scope`"),
-        ("access_token", json!("x".repeat(20_000)), "not one word of ASCII"),
+        ("access_token", json!("x".repeat(20_000)), "not a single ASCII word"),
     ] {
         let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
         authority.state().tokens.insert(name, value);
@@ -119,7 +119,7 @@ fn answers_that_lead_elsewhere_or_never_end() {
     TO.set(to).unwrap();
     static TO: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     authority.state().token_reply = Some(|| Reply::status(307).with("Location", TO.get().unwrap()));
-    fails(&authority, &place, "gives no token");
+    fails(&authority, &place, "did not issue a token");
     assert!(elsewhere.asked().is_empty(), "the code went to another origin");
     authority.state().token_reply = Some(|| Reply::json(format!("[{}", " ".repeat(400_000))));
     fails(&authority, &place, "more than 262144 bytes");
@@ -140,7 +140,7 @@ fn a_refusal_in_the_browser() {
             .append_pair("iss", &authority.issuer());
         assert_eq!(browse(back.as_str()).0, 400);
     });
-    assert!(outcome.code == 125 && outcome.stderr.contains("said no: access_denied"), "{outcome}");
+    assert!(outcome.code == 125 && outcome.stderr.contains("refused the login: access_denied"), "{outcome}");
     assert!(!outcome.stderr.contains('\u{1b}') && !outcome.stderr.contains(MARK));
 }
 
@@ -149,5 +149,5 @@ fn a_server_without_a_login() {
     let place = Place::new(Mode::Invoker);
     let server = HttpServer::start(|_| Reply::status(404));
     let outcome = log_in(&place, &[&server.url()]);
-    assert!(outcome.code == 125 && outcome.stderr.contains("does not say where one logs in"), "{outcome}");
+    assert!(outcome.code == 125 && outcome.stderr.contains("names no authorization server"), "{outcome}");
 }

@@ -7,6 +7,7 @@ use crate::support::trusted::SOURCES;
 use crate::support::{Mode, Place, no, yes};
 
 #[test]
+#[ignore = "takes long"]
 fn whom_the_user_trusts_is_trusted_by_the_session_and_inside() {
     let modes = Mode::all();
     for (number, (name, set)) in SOURCES.iter().enumerate() {

@@ -28,6 +28,7 @@ impl Wanted {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn what_people_use() {
     online(|sandbox| {
         let place = &sandbox.place;

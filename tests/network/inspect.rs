@@ -9,6 +9,7 @@ use crate::support::sandbox::Kind;
 use crate::support::{no, skip, yes};
 
 #[test]
+#[ignore = "takes long"]
 fn single_requests_are_judged() {
     online(|sandbox| {
         let place = &sandbox.place;
@@ -105,6 +106,7 @@ fn a_second_hello_names_the_same_host() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
     online(|sandbox| {
         let place = &sandbox.place;
@@ -152,6 +154,7 @@ fn a_web_socket_is_judged_as_the_request_that_it_begins_with() {
 
 /// The agent's MCP servers are behind bridges; what a server asks is its own affair.
 #[test]
+#[ignore = "takes long"]
 fn no_mcp_server_is_asked_past_the_bridges() {
     online(|sandbox| {
         if !Path::new("/usr/bin/curl").exists() {

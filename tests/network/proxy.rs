@@ -11,6 +11,7 @@ fn requests(name: &str) -> String {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn allowed_connections_leave_by_it() {
     online(|sandbox| {
         let place = &sandbox.place;
@@ -58,6 +59,7 @@ fn allowed_connections_leave_by_it() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_policy_says_which_one() {
     online(|sandbox| {
         let place = &sandbox.place;

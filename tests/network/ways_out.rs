@@ -4,6 +4,7 @@ use super::{heard, online};
 use crate::support::{no, yes};
 
 #[test]
+#[ignore = "takes long"]
 fn addresses_and_other_resolvers_are_not_reached() {
     online(|sandbox| {
         sandbox.policy("network: {allow: [allowed.test]}");

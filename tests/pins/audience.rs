@@ -40,6 +40,7 @@ fn seen(place: &Place, capabilities: Value) -> (Vec<String>, bool, String) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn what_a_capable_client_sees_besides_is_no_change() {
     for mode in Mode::all() {
         let place = Place::new(mode);

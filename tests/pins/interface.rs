@@ -68,6 +68,7 @@ pub fn pins(place: &Place, words: &[&str]) -> Outcome {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_tool_that_changes_between_sessions_is_hidden_and_refused_until_it_is_trusted() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -138,6 +139,7 @@ fn one_listing_cannot_say_two_things_and_a_look_alike_is_no_new_tool() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_policy_decides_what_a_change_leads_to() {
     let place = Place::new(Mode::Invoker);
     let policy = |keys: &str| {
@@ -163,6 +165,7 @@ fn a_policy_decides_what_a_change_leads_to() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn what_may_change_of_one_server_changes_nothing_else() {
     let place = Place::new(Mode::Invoker);
     let policy = |server: &str| {

@@ -38,6 +38,7 @@ fn pinned(place: &Place) -> Vec<Value> {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn of_several_connections_one_says_what_is_trusted() {
     for mode in Mode::all() {
         let place = Place::new(mode);

@@ -46,6 +46,7 @@ fn say(place: &Place, verb: &str, question: &Value, scope: &[&str]) -> String {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_tool_in_quarantine_is_shown_when_a_person_says_yes() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -201,6 +202,7 @@ fn resources(place: &Place, text: &str, size: impl Into<Value>) -> Peer {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_resource_that_changed_is_asked_about_as_a_tool_is() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -271,6 +273,7 @@ fn a_resource_that_changed_is_asked_about_as_a_tool_is() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_terminal_asks_where_the_agent_leaves_it_alone() {
     let place = Place::new(Mode::Invoker);
     let script =

@@ -202,6 +202,7 @@ fn results_of_fifty_characters_are_marked_and_the_report_says_which_were_not() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn more_than_a_message_of_a_server_is_searched_and_more_than_fifty_mebibytes_are_not() {
     let place = Place::new(Mode::Invoker);
     let mut peer = alone(&place);

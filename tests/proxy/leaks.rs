@@ -140,6 +140,7 @@ fn a_host_that_is_not_listed_is_not_named() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn log_records_and_lets_pass() {
     let place = Place::new(Mode::Invoker);
     for (mode, action) in [("log", "allow"), ("alert", "alert")] {

@@ -399,6 +399,7 @@ fn a_day_passes_and_what_is_private_does_not() {
 
 /// The same day in a run, where nobody wrote anything: it is told, and nothing is refused or asked.
 #[test]
+#[ignore = "takes long"]
 fn nothing_of_a_day_is_refused_by_default() {
     let place = Place::new(Mode::Invoker);
     let server = json!({"command": place.program("fixture_server"), "args": []});
@@ -423,6 +424,7 @@ fn nothing_of_a_day_is_refused_by_default() {
 
 /// Who fills the memory loses its own: 50 MB of one server do not make room for another one's secret.
 #[test]
+#[ignore = "takes long"]
 fn fifty_megabytes_of_one_server_flush_nothing_of_another() {
     const SECRET: &str = "fbk_7Hq2mZx9Lw4TnVb8RsYcQ1eD";
     const PIECES: u64 = 25;

@@ -88,6 +88,7 @@ fn an_alert_is_signed_and_sent_again() {
 
 /// Whom the user's tools are told to trust is trusted by the session's own requests too.
 #[test]
+#[ignore = "takes long"]
 fn the_authority_of_a_tool_counts() {
     for (name, set) in SOURCES {
         let place = Place::new(Mode::Invoker);
@@ -99,6 +100,7 @@ fn the_authority_of_a_tool_counts() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn an_alert_that_nobody_took_is_on_record() {
     let place = Place::new(Mode::Invoker);
     let (receiver, mut command) = start(&place, |_| 404);

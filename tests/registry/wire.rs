@@ -69,6 +69,7 @@ fn verdicts(place: &Place) -> Vec<Value> {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn what_was_registered_at_first_sight_is_all_that_the_server_may_offer() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -153,6 +154,7 @@ fn verify_takes_no_stranger_and_register_takes_everybody() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_person_decides_while_the_client_waits() {
     let place = Place::new(Mode::Invoker);
     let registry = Registry::start(&place, &["--open"]);

@@ -13,6 +13,7 @@ fn named(place: &Place, program: &str, name: &str) -> String {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn each_talks_to_its_servers_through_bridges() {
     for mode in Mode::all() {
         for (program, file) in [
@@ -130,6 +131,7 @@ fn an_agent_that_is_not_known_is_told_of_what_it_misses() {
 
 /// Its own directory belongs to an agent: settings and login are there for it, and for no other program.
 #[test]
+#[ignore = "takes long"]
 fn the_own_files_of_lesser_agents_are_theirs_alone() {
     for mode in Mode::all() {
         for (agent, files) in [

@@ -48,6 +48,7 @@ fn a_tool_is_called_judged_and_recorded() {
 
 /// Lines of a server's log come before its answer, more of them than one message may be long.
 #[test]
+#[ignore = "takes long"]
 fn a_talkative_server_is_heard_to_the_end() {
     let place = Place::new(Mode::Invoker);
     let outcome = as_agent(&place, "call fixture notify '{\"megabytes\": 70}'").expect_code(0);

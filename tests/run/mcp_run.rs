@@ -168,6 +168,7 @@ fn it_ends_with_its_client() {
 
 /// The end of a file says nothing about who reads the answers.
 #[test]
+#[ignore = "takes long"]
 fn calls_of_a_file_finish_before_the_server_ends() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -186,6 +187,7 @@ fn calls_of_a_file_finish_before_the_server_ends() {
 /// A server that goes on after the end of its input may finish what it was asked, as long as somebody reads that; and one that
 /// does not end by itself hears SIGTERM before it is killed.
 #[test]
+#[ignore = "takes long"]
 fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
     let script = r#"trap 'echo terminated >&2; exit 7' TERM; while read -r line; do case $line in *'"id":5'*) break;; *'"id":1,'*)
         echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}';;

@@ -25,6 +25,7 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn what_a_crate_includes_is_packaged_with_it() {
     let mut included = 0;
     for directory in crates() {

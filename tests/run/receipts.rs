@@ -50,6 +50,7 @@ pub fn refused(outcome: Outcome, why: &str) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_receipt_is_checked_on_another_machine() {
     if !has("git") {
         return;

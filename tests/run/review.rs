@@ -212,6 +212,7 @@ fn is_of_its_run(path: &Path) -> bool {
 
 /// The same scripted day on the project itself, and in a layer that is applied, gives the same project.
 #[test]
+#[ignore = "takes long"]
 fn a_day_of_work_gives_the_same_in_a_layer_and_live() {
     let is_there =
         |program: &str| ["/usr/bin", "/usr/local/bin"].iter().any(|at| Path::new(at).join(program).exists());
@@ -860,6 +861,7 @@ const KILLS_OF_A_LAYER: u64 = 10;
 
 /// `kill -9` of an apply, at any moment: every file is whole, old or new, and the next apply finishes.
 #[test]
+#[ignore = "takes long"]
 fn a_killed_apply_loses_nothing() {
     let moments: u64 =
         std::env::var("AGENTSH_REVIEW_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
@@ -937,6 +939,7 @@ fn a_repository_that_was_made_inside_comes_whole() {
 
 /// A program can make directories deeper than any path that the kernel takes at once.
 #[test]
+#[ignore = "takes long"]
 fn a_tree_deeper_than_any_path_is_shown_applied_taken_back_and_thrown_away() {
     if !Path::new("/usr/bin/python3").exists() {
         return skip("no python3");

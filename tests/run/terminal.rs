@@ -244,6 +244,7 @@ fn in_the_background_it_goes_on_and_comes_to_the_front() {
 
 /// Raw mode, the other screen, mouse, paste: whatever ends the run, they are switched off.
 #[test]
+#[ignore = "takes long"]
 fn the_terminal_is_restored_however_the_run_ends() {
     const MESS: &str =
         "stty raw -echo; printf '\\033[?1049h\\033[?1003h\\033[?2004h\\033[?25l'; echo rea''dy;";

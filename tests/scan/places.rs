@@ -118,6 +118,7 @@ done
 "#;
 
 #[test]
+#[ignore = "takes long"]
 fn configured_servers_are_started_and_scanned() {
     for mode in Mode::all() {
         let place = Place::new(mode);
@@ -241,6 +242,7 @@ fn the_name_of_a_skill_is_quoted_and_nothing_behind_a_link_is_kept() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn more_skills_than_are_compared_hide_no_plugin_and_are_told() {
     let place = Place::new(Mode::Invoker);
     let claude = place.script(place.home.join("bin/claude"), "#!/bin/sh\ntrue\n");

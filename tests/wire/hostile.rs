@@ -233,6 +233,7 @@ fn a_long_definition_that_changes_is_told_member_by_member() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn ten_thousand_tools_and_a_listing_that_is_too_long_end_soon() {
     let place = Place::new(Mode::Invoker);
     let many: Vec<Value> =
@@ -251,6 +252,7 @@ fn ten_thousand_tools_and_a_listing_that_is_too_long_end_soon() {
 
 /// Every tool is another one each time: what is on record of it is told once for each listing, not once for each tool.
 #[test]
+#[ignore = "takes long"]
 fn listings_that_change_again_and_again_do_not_fill_the_record() {
     let place = Place::new(Mode::Invoker);
     let listing = |round: usize| {
@@ -280,6 +282,7 @@ fn half_a_key_ends_nobody() {
 
 /// An answer is refused when it has more members than can be judged in little memory, and the reason says how many may be.
 #[test]
+#[ignore = "takes long"]
 fn an_answer_of_very_many_members_is_refused_and_takes_little_memory() {
     const LITTLE: u64 = 120 << 20;
     let place = Place::new(Mode::Invoker);

@@ -28,7 +28,7 @@ macro_rules! pass_on {
     };
 }
 
-pass_on!(alarms, dist, walk);
+pass_on!(alarms, calibrate, dist, walk);
 
 fn pass_on(task: &str, options: &Options) -> Result<bool> {
     let mut command = run::cargo(["run", "--quiet", "--package", "xtask", "--", task]);

@@ -5,6 +5,7 @@
 #[cfg(feature = "all")]
 mod alarms;
 mod bench;
+#[cfg(feature = "all")]
 mod calibrate;
 mod deny;
 #[cfg(feature = "all")]
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[cfg(not(feature = "all"))]
-use light::{alarms, dist, walk};
+use light::{alarms, calibrate, dist, walk};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Tests, benchmarks and checks of agentsh")]

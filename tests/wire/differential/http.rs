@@ -534,6 +534,7 @@ fn every_kind_of_answer_over_http_is_heard_as_directly() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn mutations_over_http_are_heard_as_directly() {
     let seed = Seed::of_environment();
     let all: Vec<Carried> = (0..MUTATIONS).map(|at| mutated(seed, at)).collect();

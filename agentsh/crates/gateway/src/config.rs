@@ -331,15 +331,15 @@ mod tests {
     #[test]
     fn what_cannot_be_is_named() {
         for (text, says) in [
-            ("endpoints: []", "nothing would be served"),
+            ("endpoints: []", "nothing to serve"),
             ("endpoints: [{id: a}]", "either `url` or `command`"),
-            ("endpoints: [{id: a, url: 'https://a', args: [b]}]", "belong to a `command`"),
+            ("endpoints: [{id: a, url: 'https://a', args: [b]}]", "need a `command`"),
             ("endpoints: [{id: ../a, command: b}]", "not an endpoint name"),
             ("endpoints: [{id: a, command: b}, {id: a, command: c}]", "two endpoints"),
-            ("endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80", "in the clear"),
+            ("endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80", "unencrypted"),
             (
                 "endpoints: [{id: a, command: b}]\nlisten: 0.0.0.0:80\nbehind_proxy: true\nauth: {open: true}",
-                "lets everybody in",
+                "disables authentication",
             ),
             ("endpoints: [{id: a, command: b}]\nlissten: 1", "lissten"),
             ("endpoints: [{id: a, command: b}]\nlimits: {sesions: 1}", "sesions"),
