@@ -251,7 +251,7 @@ pub fn arrived(shown: &str, path: &Path) -> String {
 }
 
 fn replaced(path: &Path) -> String {
-    format!("{} was replaced outside the sandbox, and is guarded again", path.display())
+    format!("{} changed during the run, and is guarded again", path.display())
 }
 
 /// What stands at these guards now.
