@@ -109,7 +109,10 @@ fn what_the_host_replaces_is_guarded_again() {
         assert!(inside.may("echo x > file && echo x > .git/index"));
         assert!(inside.may("grep -q example.com .git/config"));
         let stderr = inside.end();
-        assert!(stderr.contains(".git/config changed during the run, and is guarded again"), "{mode:?} {stderr}");
+        assert!(
+            stderr.contains(".git/config changed during the run, and is guarded again"),
+            "{mode:?} {stderr}"
+        );
         assert!(fs::read_to_string(place.project.join(".git/config")).unwrap().contains("example.com"));
         assert!(!place.project.join(".vscode").exists());
     }
@@ -235,6 +238,9 @@ fn a_host_that_hides_processes_is_watched_all_the_same() {
         assert!(is_guarded_again(&mut inside, ": >> .git/config"), "{mode:?}");
         assert!(inside.may("grep -q true .git/config && echo x > file"), "{mode:?}");
         let stderr = inside.end();
-        assert!(stderr.contains(".git/config changed during the run, and is guarded again"), "{mode:?} {stderr}");
+        assert!(
+            stderr.contains(".git/config changed during the run, and is guarded again"),
+            "{mode:?} {stderr}"
+        );
     }
 }
