@@ -184,19 +184,23 @@ fn best(points: &BTreeMap<u16, f64>, pairs: &Pairs) -> f64 {
 }
 
 /// Points from which a text raises an alarm.
-struct Told {
+struct Thresholds {
     result: f64,
     definition: f64,
 }
 
-impl Told {
+impl Thresholds {
     fn is_reached(&self, points: &BTreeMap<u16, f64>, text: &Text) -> bool {
         best(points, &text.pairs) >= if text.is_definition { self.definition } else { self.result }
     }
 }
 
 /// The points as they are written, and the threshold of definitions. Real servers are few: all of their definitions set it.
-fn scaled(points: &BTreeMap<u16, f64>, ordinary: &[Text], setting: &[&Text]) -> (BTreeMap<u16, f64>, Told) {
+fn scaled(
+    points: &BTreeMap<u16, f64>,
+    ordinary: &[Text],
+    setting: &[&Text],
+) -> (BTreeMap<u16, f64>, Thresholds) {
     let definitions: Vec<&Text> = ordinary.iter().filter(|text| text.is_definition).collect();
     let results: Vec<&Text> = setting.iter().filter(|text| !text.is_definition).copied().collect();
     let (told, result) = (f64::from(TOLD), threshold(points, &results, BUDGET));
@@ -207,7 +211,7 @@ fn scaled(points: &BTreeMap<u16, f64>, ordinary: &[Text], setting: &[&Text]) -> 
         .filter(|(_, points)| *points > 0.0)
         .collect();
     let definition = threshold(&points, &definitions, BUDGET_OF_DEFINITIONS).ceil().min(told);
-    (points, Told { result: told, definition })
+    (points, Thresholds { result: told, definition })
 }
 
 /// What as many ordinary texts reach as the budget allows.
@@ -224,7 +228,7 @@ fn threshold(points: &BTreeMap<u16, f64>, ordinary: &[&Text], budget: f64) -> f6
     scores.get(allowed).map_or(f64::MAX, |score| score + 1e-6)
 }
 
-fn write(points: &BTreeMap<u16, f64>, told: &Told, attacks: usize, ordinary: usize) -> Result<()> {
+fn write(points: &BTreeMap<u16, f64>, told: &Thresholds, attacks: usize, ordinary: usize) -> Result<()> {
     let mut out = format!(
         "# Points for two roles near each other; {TOLD} raise an alarm. Written by `cargo xtask calibrate` from {attacks} attacks and\n\
          # {ordinary} ordinary texts.\n{DEFINITIONS} {}\n",

@@ -131,7 +131,11 @@ impl Change {
         Ok(Self { name: name.clone(), directory, beside, old, new })
     }
 
-    fn old_text(&self) -> Result<&str, String> {
+    /// What it says now; nothing where it does not exist.
+    ///
+    /// # Errors
+    /// In words, where it is no text.
+    pub fn old_text(&self) -> Result<&str, String> {
         self.old.as_ref().map_or(Ok(""), Version::text)
     }
 

@@ -61,12 +61,12 @@ pub struct Guarded {
     /// Done, and its caller had stopped waiting: it asks once more.
     unheard: RefCell<Option<NewName>>,
     /// Who waits for the answer about a path and a hash.
-    asked: RefCell<BTreeMap<Asked, Vec<(Refused, NewName)>>>,
+    asked: RefCell<BTreeMap<QuestionKey, Vec<(Refused, NewName)>>>,
     /// Ends with the sandbox.
     asking: RefCell<JoinSet<()>>,
 }
 
-type Asked = (PathBuf, String);
+type QuestionKey = (PathBuf, String);
 
 /// How a new name was decided about.
 enum Decided {
@@ -235,7 +235,7 @@ impl Guarded {
         match self.runs_nothing(&change, name) {
             Err(detail) => Ok(Decided::Asks(change, detail)),
             Ok(()) => {
-                let text = change.old.as_ref().map_or(Ok(""), |old| old.text()).unwrap_or_default();
+                let text = change.old_text().unwrap_or_default();
                 let said = changed(text, change.new.text().unwrap_or_default());
                 self.write(session, &change, &name.to, false)?;
                 let shown = name.to.display();
@@ -259,7 +259,7 @@ impl Guarded {
         if name.is_link || name.from != lock {
             return Err("only changes by git itself are written without a question".to_owned());
         }
-        let old = change.old.as_ref().map_or(Ok(""), |old| old.text())?;
+        let old = change.old_text()?;
         let new = change.new.text()?;
         if !is_plain(new) {
             return Err("it has lines that git itself would not write, so it cannot be compared".to_owned());
@@ -430,7 +430,7 @@ fn because(detail: &str, reason: Option<Reason>) -> String {
 }
 
 /// Ends when every caller of a question is gone.
-async fn nobody_waits(guarded: &Weak<Guarded>, key: &Asked) {
+async fn nobody_waits(guarded: &Weak<Guarded>, key: &QuestionKey) {
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
         let Some(guarded) = guarded.upgrade() else { return };

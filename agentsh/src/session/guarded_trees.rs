@@ -25,11 +25,11 @@ const MAX_BYTES: usize = 32 << 20;
 const MAX_PROCESSES: usize = 8;
 
 /// What one process of git found in the tree, by path.
-type Found = BTreeMap<PathBuf, Copy>;
+type OriginalFiles = BTreeMap<PathBuf, Copy>;
 
 #[derive(Debug, Default)]
 struct Work {
-    found: Found,
+    found: OriginalFiles,
     bytes: usize,
     /// There was more than is kept.
     is_cut: bool,
@@ -72,7 +72,7 @@ impl Trees {
     }
 
     /// A process changes a path. Some: it is git, at work on a tree, the path is guarded, and this is what it changed before.
-    pub fn hear(&self, pid: u32, path: &Path, is_guarded: bool) -> Option<Found> {
+    pub fn hear(&self, pid: u32, path: &Path, is_guarded: bool) -> Option<OriginalFiles> {
         let is_at_work = self.repositories.iter().any(|git| {
             let is_in_tree = git.parent().is_some_and(|top| path.starts_with(top)) && !path.starts_with(git);
             is_in_tree && git.join("index.lock").exists()
@@ -99,7 +99,7 @@ impl Trees {
 /// Puts back what git had changed, tells it why, and ends it: while it waits for the answer to its call, before anybody can see that it
 /// ended. Gives what could not be put back.
 #[must_use]
-pub fn stop(pid: u32, text: &str, found: Found) -> Vec<String> {
+pub fn stop(pid: u32, text: &str, found: OriginalFiles) -> Vec<String> {
     // From the deepest to the top: directories that git made are empty by then.
     let left = found.into_iter().rev().filter_map(|(path, copy)| {
         let error = put_back(&path, &copy).err()?;

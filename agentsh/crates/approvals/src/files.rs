@@ -30,17 +30,13 @@ impl Approvals {
         let key = Key::File { path: change.path.clone(), hash: change.hash.clone() };
         let session = &self.0.session;
         let wait = session.facts.policy.mcp.approvals.wait();
-        let known = self.known(&key);
         let asked = self.ask_person(key, change.rule.clone(), wait, |id| Item {
             path: Some(change.path.clone()),
             arguments: change.difference.clone(),
             arguments_hash: change.content.clone(),
             ..Item::new(id, session, ("agent", change.path.clone()), (&change.rule, change.why.clone()), wait)
         });
-        let verdict = match known {
-            Some(known) => known,
-            None => asked.await.ok_or(Reason::NobodyToAsk)?,
-        };
+        let verdict = asked.await.ok_or(Reason::NobodyToAsk)?;
         if verdict.outcome == Outcome::Allow { Ok(()) } else { Err(verdict.reason) }
     }
 }

@@ -46,9 +46,6 @@ impl Hosts {
     async fn put(&self, host: &str, port: u16) -> Result<(), agentsh_net::Reason> {
         let Approvals(inner) = &self.approvals;
         let key = Key::Host(host.to_owned());
-        if let Some(known) = self.approvals.known(&key) {
-            return reason(known.outcome, known.reason);
-        }
         let rule = RuleRef::default_rule("network.unknown");
         let patience = inner.session.facts.policy.mcp.approvals.wait().min(WAIT_TIMEOUT);
         let about = ("agent", format!("{host}:{port}"));

@@ -375,7 +375,7 @@ impl Approvals {
         Some((item, heard))
     }
 
-    /// Asks about something that is no call, and waits. None: nobody can be asked.
+    /// The answer about something that is no call: as it is known, or as a person gives it. None: nobody can be asked.
     async fn ask_person(
         &self,
         key: Key,
@@ -383,6 +383,9 @@ impl Approvals {
         wait: Duration,
         item: impl FnOnce(String) -> Item,
     ) -> Option<Verdict> {
+        if let Some(known) = self.known(&key) {
+            return Some(known);
+        }
         let (item, heard) = self.put(item)?;
         self.requested(&item, &rule);
         Some(self.clone().wait(key, item, heard, (rule, wait)).await)

@@ -24,9 +24,6 @@ impl Approvals {
     async fn ask_about(&self, withheld: &Withheld) {
         let Withheld { server, kind, name, hash, what, rule, is_hidden } = withheld;
         let key = Key::Release { server: server.clone(), kind: *kind, name: name.clone() };
-        if self.known(&key).is_some() {
-            return;
-        }
         let patience = self.0.session.facts.policy.mcp.approvals.wait();
         let until = if *is_hidden { "; hidden from the agent until you answer" } else { "" };
         let why = changes::with_hint(&format!("{what}{until}"), server);

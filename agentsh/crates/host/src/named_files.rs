@@ -86,22 +86,16 @@ fn add(found: &mut BTreeSet<PathBuf>, context: &Context, text: &str, every: bool
     let is_between = |sign: char| sign.is_whitespace() || "\"'`=,;:()[]{}<>|&".contains(sign);
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     for line in lines {
-        let mut before = "";
+        let mut follows_source = false;
         for word in line.replace("${HOME}", "~").split(is_between).filter(|word| !word.is_empty()) {
-            let is_read = every || matches!(before, "source" | ".");
+            let is_read = every || follows_source;
             let places = if word.contains('/') { places(context, word) } else { Vec::new() };
             let is_named = |path: &PathBuf| {
                 let is_program = |found: &std::fs::Metadata| found.permissions().mode() & 0o111 != 0;
                 path.metadata().is_ok_and(|found| found.is_file() && (is_read || is_program(&found)))
             };
             found.extend(places.into_iter().filter(is_named));
-            before = if word == "source" {
-                "source"
-            } else if word == "." {
-                "."
-            } else {
-                ""
-            };
+            follows_source = matches!(word, "source" | ".");
         }
     }
 }
