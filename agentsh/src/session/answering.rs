@@ -7,9 +7,9 @@ use std::rc::Rc;
 use tokio::io::Interest;
 
 use super::draining::{Next, serve};
-use super::guarded_names::Guarded;
 use super::{Session, refused_calls};
 use agentsh_base::types::ServerId;
+use agentsh_guards::{GuardSession, Guarded};
 use agentsh_sandbox::seccomp::MissingFile;
 use agentsh_sandbox::seccomp::listener::{Listener, Refused};
 use agentsh_sandbox::spawn;
@@ -47,7 +47,8 @@ impl Answering {
                 Ok(Some(refused)) => {
                     let left = match &told {
                         Some((session, server)) => {
-                            guarded.answer(&listener, refused, (session, server.as_ref()))
+                            let session: Rc<dyn GuardSession> = session.clone();
+                            guarded.answer(&listener, refused, (&session, server.as_ref()))
                         }
                         None => Some(refused),
                     };

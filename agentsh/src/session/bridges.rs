@@ -29,8 +29,9 @@ use super::places::{Places, Repeats};
 use super::remote::Remote;
 use super::server::{ErrorOutput, Server};
 use super::signals::{self, SignalSetupError};
-use super::{Session, registered, standard, why};
+use super::{Session, standard, why};
 use agentsh_approvals::{ApprovalSession, Approvals};
+use agentsh_verifier::Asker;
 
 /// Longer than all graces of a server together; one that is still being started is not waited for.
 const MAX_END: Duration = Duration::from_secs(6);
@@ -408,7 +409,7 @@ impl Bridges {
         options.about =
             agentsh_mcp::About(Rc::new(move || session.live.advised.borrow().get(&server).cloned()));
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn agentsh_mcp::Approve>);
-        options.vouch = registered::Asker::new(&self.session)
+        options.vouch = Asker::new(&self.session.facts, &self.session.record, &self.session.live.registered)
             .map(|asker| Rc::new(asker) as Rc<dyn agentsh_mcp::RegistryVerifier>);
         let session = Rc::clone(&self.session);
         options.note =

@@ -1,6 +1,6 @@
 //! From what a process is (the agent, or one server) to its running sandbox.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,21 +13,20 @@ use agentsh_sandbox::control::Cause;
 use agentsh_sandbox::kept::{self, InUse};
 use agentsh_sandbox::layout::{Layout, layout};
 use agentsh_sandbox::mend::Namespaces;
-use agentsh_sandbox::mount_calls::file_key;
 use agentsh_sandbox::placeholders::{self, Placeholders};
-use agentsh_sandbox::plan::{self, Access, NodeContent, Plan, Program, Source};
+use agentsh_sandbox::plan::{self, Plan, Program};
 use agentsh_sandbox::spec::{ProcessKind, SandboxSpec};
 use agentsh_sandbox::zygote;
 use agentsh_sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
 
 use super::answering::Answering;
-use super::container::{self, ContainerFiles};
-use super::guarded_names::Guarded;
 use super::layer::borrow;
 use super::network::{self, Egress};
 use super::publish::{self, Published};
 use super::{Context, Session};
 use agentsh_approvals::Approvals;
+use agentsh_container::{self as container, ContainerFiles};
+use agentsh_guards::Guarded;
 
 /// What a launch needs that is not a data: descriptors, and what serves the sandbox.
 pub struct Handles<'a> {
@@ -182,7 +181,7 @@ async fn finish(
         Tier::Container => None,
     };
     if let Some(maps) = &context.idmaps {
-        map_owned(maps, &mut mounts, &mut passed, &mut enforcement);
+        maps.map_owned(&mut mounts, &mut passed, &mut enforcement);
     }
     for directory in &layout.unsearched {
         enforcement.push(Enforcement::less(
@@ -321,47 +320,4 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
         });
     }
     report
-}
-
-/// As root: what belongs to root, or to somebody else than the sandbox's id, is bound through an id map, so that it is the
-/// sandbox's own inside, and what is made there belongs to its owner outside.
-pub(super) fn map_owned(
-    maps: &agentsh_sandbox::idmap::IdMaps,
-    mounts: &mut [plan::Mount],
-    passed: &mut Vec<OwnedFd>,
-    enforcement: &mut Vec<Enforcement>,
-) {
-    let mut sources: Vec<&mut Source> = Vec::new();
-    for mount in mounts {
-        match &mut mount.what {
-            NodeContent::Bind { access: Access::Device, .. } => {}
-            NodeContent::Bind { source, .. } => sources.push(source),
-            NodeContent::Overlay { lower, layer, .. } => sources.extend([lower, layer]),
-            _ => {}
-        }
-    }
-    for source in sources {
-        let Source::Path { path, expect, no_links } = source else { continue };
-        // No id map is possible for files of the kernel, and nobody inside needs to own them.
-        let is_of_kernel = path.starts_with("/dev") || path.starts_with("/sys");
-        if agentsh_sandbox::layout::is_system(path) || is_of_kernel {
-            continue;
-        }
-        let Some((uid, gid)) = maps.owner(path) else { continue };
-        match maps.of(uid, gid).and_then(|map| map.tree(path, *no_links)) {
-            // A pinned file must still be the one that was hashed; the launch fails when init finds another.
-            Ok(tree) if expect.is_none_or(|key| file_key(tree.as_fd()).is_ok_and(|now| now == key)) => {
-                passed.push(tree);
-                *source = Source::Detached(passed.len() - 1);
-            }
-            Ok(_) => {}
-            Err(error) => enforcement.push(Enforcement::less(
-                "id map",
-                &format!("{} as the sandbox's own", path.display()),
-                "as another user's",
-                State::Degraded,
-                error.to_string(),
-            )),
-        }
-    }
 }

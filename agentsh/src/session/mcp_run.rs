@@ -23,7 +23,6 @@ use super::context::Context;
 use super::declared::{Declaration, Declared};
 use super::interface;
 use super::network;
-use super::registered::Registered;
 use super::remote::{self, Remote};
 use super::run_error::{RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
@@ -31,6 +30,7 @@ use super::standard;
 use super::{Opening, Session, SessionError, load_policy, search, signals};
 use agentsh_host::Backend;
 use agentsh_host::{Facts, Record};
+use agentsh_verifier::Registered;
 
 #[derive(Clone, Debug)]
 pub struct Request {

@@ -2,7 +2,7 @@
 //! learns or was asked to. They stay as they are.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::refused_files::{self, Refusal};
 use super::{Session, why};
@@ -44,7 +44,7 @@ impl LookedFor {
 
 /// A call looked for a file and goes on.
 pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &MissingFile) {
-    let Some(path) = absolute(pid, wanted) else { return };
+    let Some(path) = wanted.absolute(pid) else { return };
     if OTHERS.iter().any(|other| path.starts_with(other)) {
         return;
     }
@@ -101,32 +101,6 @@ fn missing(
     // What nothing grants and is there all the same is the sandbox's own.
     let is_own = answer.rule.file == "default" && inside(path);
     (!answer.allow && !is_own).then(|| (path.to_owned(), right))
-}
-
-/// By its letters; None for what cannot be known.
-pub(super) fn absolute(pid: u32, wanted: &MissingFile) -> Option<PathBuf> {
-    if wanted.path.as_os_str().is_empty() {
-        return None;
-    }
-    let from = if wanted.path.is_absolute() {
-        PathBuf::from("/")
-    } else {
-        let process = Path::new("/proc").join(pid.to_string());
-        let link = match wanted.directory {
-            Some(number) => process.join("fd").join(number.to_string()),
-            None => process.join("cwd"),
-        };
-        std::fs::read_link(link).ok().filter(|directory| directory.is_absolute())?
-    };
-    let mut path = PathBuf::from("/");
-    for part in from.join(&wanted.path).components() {
-        match part {
-            Component::Normal(name) => path.push(name),
-            Component::ParentDir => drop(path.pop()),
-            _ => {}
-        }
-    }
-    Some(path)
 }
 
 #[cfg(test)]

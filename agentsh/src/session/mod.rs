@@ -9,11 +9,8 @@ mod brings;
 #[cfg(test)]
 mod circles_tests;
 mod classifying;
-mod close_elsewhere;
 mod configured;
-pub mod container;
 pub mod declared;
-mod difference;
 mod draining;
 mod either;
 pub mod fetch;
@@ -21,9 +18,6 @@ mod first_index;
 pub mod fleet;
 pub mod gateway;
 pub mod given;
-mod guarded_change;
-mod guarded_names;
-mod guarded_trees;
 mod head;
 mod interface;
 pub mod inventory;
@@ -44,7 +38,6 @@ pub mod profiles;
 pub mod proxy;
 mod refused_calls;
 pub(crate) mod refused_files;
-pub mod registered;
 mod remember;
 pub mod remote;
 pub mod resolving;
@@ -63,7 +56,6 @@ mod trees;
 pub mod trust;
 mod unknown;
 pub mod wanted;
-pub mod watch;
 mod why;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -77,7 +69,7 @@ use std::time::Instant;
 use agentsh_base::remedy::{self, Allow};
 use agentsh_base::types::{ServerId, SessionId};
 use agentsh_dlp::flow::labels::Labels;
-use agentsh_policy::{PathContext, Policy, Search};
+use agentsh_policy::{Answer, PathContext, Policy, Question, Search};
 use agentsh_sandbox::Tier;
 use agentsh_sandbox::cgroup::Bound;
 use agentsh_sandbox::spec::SandboxSpec;
@@ -92,6 +84,7 @@ use agentsh_host::{
     Facts, Record, address, agreements, context, copies, environment, git_identity, go_modules, grants,
     host_programs, installed, layer, project_sources, publish, remotes, repositories, undo, user_git,
 };
+use agentsh_verifier::Registered;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
@@ -139,7 +132,7 @@ pub struct Live {
     /// What servers offered when they were trusted.
     pub interfaces: interface_pins::InterfacePins,
     /// What a registry says of them.
-    pub registered: registered::Registered,
+    pub registered: Registered,
     pub network: network::Network,
     /// What is known of each server that was started, for data: see [`agentsh_dlp::flow::labels`].
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
@@ -269,7 +262,7 @@ impl Session {
             );
             return Err(SessionError::Policy(why));
         }
-        let registered = registered::Registered::new(&policy.interface, &context.env, &context.state)
+        let registered = Registered::new(&policy.interface, &context.env, &context.state)
             .map_err(|error| SessionError::Policy(error.to_string()))?;
         // Something must stand here for the sandbox to cover: else an agent that may write in `~/.config` writes the next
         // run's policy. Where we may not make it, it cannot either.
@@ -343,7 +336,9 @@ impl Session {
         if let Some(why) = fleet::start(&session.facts.context.state) {
             session.record.note(&format!("fleet: nothing is forwarded: {why}"));
         }
-        watch::finish_all(&session.facts.context.state).iter().for_each(|line| session.record.note(line));
+        agentsh_guards::finish_all(&session.facts.context.state)
+            .iter()
+            .for_each(|line| session.record.note(line));
         session.record.enforcement(None, &session.facts.context.notes);
         session.report_policy();
         session.report_flags(&flags);
@@ -441,7 +436,7 @@ impl Session {
 
     /// Closes what the kernel waits for, without a wait.
     pub fn close_elsewhere(&self, descriptors: Vec<std::os::fd::OwnedFd>) {
-        close_elsewhere::close_elsewhere(&self.facts.context.zygote.closer(), descriptors);
+        self.facts.context.zygote.closer().close(descriptors);
     }
 
     /// Drops what a program leaves behind, off this thread; [`Self::close`] waits for it.
@@ -541,5 +536,23 @@ impl Drop for RemoveOnDrop {
         if std::fs::remove_dir(&self.0).is_err() {
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+}
+
+impl agentsh_guards::GuardSession for Session {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn record(&self) -> &Record {
+        &self.record
+    }
+
+    fn ask(&self, server: Option<&ServerId>, question: &Question) -> Answer {
+        why::ask(self, server, question)
+    }
+
+    fn suggest(&self, change: &str) {
+        self.live.wanted.add(&self.facts, change);
     }
 }

@@ -13,8 +13,8 @@ use agentsh_store::words::ExitCause;
 use agentsh_store::{Event, FileGrant, redact};
 
 use super::launch::{self, Handles, Running};
-use super::watch::{Before, Guards};
 use super::{Session, network};
+use agentsh_guards::{Before, GuardSession, Guards};
 
 /// As a shell tells of SIGKILL.
 const KILLED: u8 = 137;
@@ -71,7 +71,8 @@ pub async fn start(
         Ok::<_, ProcessError>((Before::new(&session.facts, spec, layout), stand_ins))
     });
     let (mut running, (before, stand_ins)) = assembled.await?;
-    let guards = Guards::start(session, server, before, &mut running, stand_ins);
+    let guarded: Rc<dyn GuardSession> = session.clone();
+    let guards = Guards::start(&guarded, server, before, &mut running.child, &running.cgroup, stand_ins);
     let inside = running.child.namespaces.take();
     session.record.enforcement(server, &running.enforcement);
     session.record.journal.record(Event::ProcessStarted {

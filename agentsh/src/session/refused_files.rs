@@ -12,7 +12,7 @@ use super::Session;
 use super::draining::{Next, serve};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::Question;
-use agentsh_policy::builtin_paths::HOME_MASKS;
+use agentsh_policy::builtin_paths::is_never_offered;
 use agentsh_sandbox::audit::{self, Record};
 use agentsh_sandbox::spawn;
 use agentsh_store::{Event, escape, redact};
@@ -184,30 +184,9 @@ fn refused(refusal: &Refusal, access: String, rule: RuleRef, change: Option<&str
     }
 }
 
-/// The files of agentsh itself.
-pub const OWN: [&str; 3] = [".config/agentsh", ".local/state/agentsh", ".local/share/agentsh"];
-
-/// Secrets, and what decides about every sandbox: who is inside asks for it, and nobody is advised to give it.
-#[must_use]
-pub fn is_never_offered(path: &Path, home: &Path, state: &Path) -> bool {
-    let masked = HOME_MASKS.iter().map(|(mask, _)| *mask).chain(OWN);
-    path.starts_with(state)
-        || path.strip_prefix(home).is_ok_and(|below| masked.into_iter().any(|mask| below.starts_with(mask)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn neither_keys_nor_our_own_files_are_offered() {
-        let is_never =
-            |path: &str| is_never_offered(Path::new(path), Path::new("/home/u"), Path::new("/var/state"));
-        for path in [".ssh/id_ed25519", ".local/share/agentsh/x", ".config/agentsh/policy.yaml"] {
-            assert!(is_never(&format!("/home/u/{path}")), "{path}");
-        }
-        assert!(is_never("/var/state/review") && !is_never("/home/u/p/.git/config"));
-    }
 
     fn refused(domain: &str, path: &str) -> Record {
         let rights = vec!["fs.read_file".to_owned()];

@@ -1,6 +1,8 @@
 //! Paths that agentsh treats specially whatever a policy grants. The sandbox plan and `policy explain` read the
 //! same tables, so that what is answered is what happens. `unmask:` lifts an entry that it names.
 
+use std::path::Path;
+
 /// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -676,10 +678,31 @@ pub const PRIVATE: &[&str] = &[
     "/dev/stderr",
 ];
 
+/// Below the home directory, the files of agentsh itself.
+pub const OWN_DIRECTORIES: [&str; 3] = [".config/agentsh", ".local/state/agentsh", ".local/share/agentsh"];
+
+/// Secrets, and what decides about every sandbox: who is inside asks for it, and nobody is advised to give it.
+#[must_use]
+pub fn is_never_offered(path: &Path, home: &Path, state: &Path) -> bool {
+    let masked = HOME_MASKS.iter().map(|(mask, _)| *mask).chain(OWN_DIRECTORIES);
+    path.starts_with(state)
+        || path.strip_prefix(home).is_ok_and(|below| masked.into_iter().any(|mask| below.starts_with(mask)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn neither_keys_nor_our_own_files_are_offered() {
+        let is_never =
+            |path: &str| is_never_offered(Path::new(path), Path::new("/home/u"), Path::new("/var/state"));
+        for path in [".ssh/id_ed25519", ".local/share/agentsh/x", ".config/agentsh/policy.yaml"] {
+            assert!(is_never(&format!("/home/u/{path}")), "{path}");
+        }
+        assert!(is_never("/var/state/review") && !is_never("/home/u/p/.git/config"));
+    }
 
     #[test]
     fn every_entry_is_plain_and_stands_once() {

@@ -10,9 +10,10 @@ use std::rc::Rc;
 
 use rustix::mount::OpenTreeFlags;
 
-use super::mount_calls::{attributes, clone_tree_with};
-use super::plan::Identity;
+use super::mount_calls::{attributes, clone_tree_with, file_key};
+use super::plan::{Access, Identity, Mount, NodeContent, Source};
 use super::stage::{At, StageError};
+use super::{Enforcement, State};
 
 /// The maps of a session: one for each owner whose files a sandbox gets as its own.
 #[derive(Debug)]
@@ -53,6 +54,49 @@ impl IdMaps {
             0 => Some((0, 0)),
             uid if uid == self.identity.host_uid => None,
             uid => Some((uid, found.gid())),
+        }
+    }
+
+    /// As root: what belongs to root, or to somebody else than the sandbox's id, is bound through an id map, so that it is the
+    /// sandbox's own inside, and what is made there belongs to its owner outside.
+    pub fn map_owned(
+        &self,
+        mounts: &mut [Mount],
+        passed: &mut Vec<OwnedFd>,
+        enforcement: &mut Vec<Enforcement>,
+    ) {
+        let mut sources: Vec<&mut Source> = Vec::new();
+        for mount in mounts {
+            match &mut mount.what {
+                NodeContent::Bind { access: Access::Device, .. } => {}
+                NodeContent::Bind { source, .. } => sources.push(source),
+                NodeContent::Overlay { lower, layer, .. } => sources.extend([lower, layer]),
+                _ => {}
+            }
+        }
+        for source in sources {
+            let Source::Path { path, expect, no_links } = source else { continue };
+            // No id map is possible for files of the kernel, and nobody inside needs to own them.
+            let is_of_kernel = path.starts_with("/dev") || path.starts_with("/sys");
+            if super::layout::is_system(path) || is_of_kernel {
+                continue;
+            }
+            let Some((uid, gid)) = self.owner(path) else { continue };
+            match self.of(uid, gid).and_then(|map| map.tree(path, *no_links)) {
+                // A pinned file must still be the one that was hashed; the launch fails when init finds another.
+                Ok(tree) if expect.is_none_or(|key| file_key(tree.as_fd()).is_ok_and(|now| now == key)) => {
+                    passed.push(tree);
+                    *source = Source::Detached(passed.len() - 1);
+                }
+                Ok(_) => {}
+                Err(error) => enforcement.push(Enforcement::less(
+                    "id map",
+                    &format!("{} as the sandbox's own", path.display()),
+                    "as another user's",
+                    State::Degraded,
+                    error.to_string(),
+                )),
+            }
         }
     }
 }

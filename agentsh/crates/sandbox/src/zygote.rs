@@ -104,16 +104,19 @@ impl Zygote {
 pub struct Closer(Option<OwnedFd>);
 
 impl Closer {
-    /// # Errors
-    /// Gives them back when the process is gone.
-    pub fn close(&self, descriptors: Vec<OwnedFd>) -> Result<(), Vec<OwnedFd>> {
+    /// Has descriptors closed whose last `close` waits in the kernel. Where the process is gone, a thread of their own does it.
+    pub fn close(&self, descriptors: Vec<OwnedFd>) {
         if descriptors.is_empty() {
-            return Ok(());
+            return;
         }
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         match &self.0 {
-            Some(socket) if control::send(socket.as_fd(), &Order::Close, &borrowed).is_ok() => Ok(()),
-            _ => Err(descriptors),
+            Some(socket) if control::send(socket.as_fd(), &Order::Close, &borrowed).is_ok() => {}
+            _ => {
+                drop(borrowed);
+                // Where there is no thread for it, they are closed here.
+                let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(descriptors));
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use super::Surroundings;
 use super::package::ServerFacts;
 use crate::cli::edit;
 use crate::cli::output::{Failure, OK};
-use crate::session::refused_files::OWN;
 use agentsh_base::types::ServerId;
+use agentsh_policy::builtin_paths::OWN_DIRECTORIES;
 use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
 use agentsh_store::escape;
 
@@ -207,7 +207,7 @@ fn check(want: &Want, piece: &str, place: &Surroundings) -> Result<(), Failure> 
     let (Question::Read(text) | Question::Write(text)) = &want.question else { return Ok(()) };
     let path = agentsh_policy::place::resolve(text, &place.context());
     let shown = escape::line(text);
-    let own = OWN.iter().map(|own| place.home.join(own));
+    let own = OWN_DIRECTORIES.iter().map(|own| place.home.join(own));
     if own.chain([place.state.clone(), place.config_home.join("agentsh")]).any(|own| path.starts_with(own)) {
         return Err(Failure::No(format!(
             "{shown} belongs to agentsh: no sandbox ever sees it; nothing was written"

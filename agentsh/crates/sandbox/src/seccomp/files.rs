@@ -1,7 +1,7 @@
 //! Calls that look for a file by its name: where somebody wants to know what a program would have needed, its filter asks about
 //! them, and they go on.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use super::calls::{self, Call};
 use super::compile::MAKES_A_FILE;
@@ -50,6 +50,35 @@ pub struct MissingFile {
     /// The descriptor from which a relative path counts; None: the working directory.
     pub directory: Option<i32>,
     pub writes: bool,
+}
+
+impl MissingFile {
+    /// The path from `/` on, as the process `pid` counts it, by its letters; None for what cannot be known.
+    #[must_use]
+    pub fn absolute(&self, pid: u32) -> Option<PathBuf> {
+        if self.path.as_os_str().is_empty() {
+            return None;
+        }
+        let from = if self.path.is_absolute() {
+            PathBuf::from("/")
+        } else {
+            let process = Path::new("/proc").join(pid.to_string());
+            let link = match self.directory {
+                Some(number) => process.join("fd").join(number.to_string()),
+                None => process.join("cwd"),
+            };
+            std::fs::read_link(link).ok().filter(|directory| directory.is_absolute())?
+        };
+        let mut path = PathBuf::from("/");
+        for part in from.join(&self.path).components() {
+            match part {
+                Component::Normal(name) => path.push(name),
+                Component::ParentDir => drop(path.pop()),
+                _ => {}
+            }
+        }
+        Some(path)
+    }
 }
 
 /// Where a call that renames or links has its two paths, and the directories from which they count.

@@ -5,14 +5,19 @@
 //! is guarded again before it goes on (decision 47).
 
 mod baseline;
+mod change;
 mod changed;
 mod deep;
+mod difference;
 mod fresh;
+mod guarded;
 mod names;
 mod newcomers;
 mod thread;
+mod trees;
 mod unfinished;
 
+pub use guarded::Guarded;
 pub use thread::arrived;
 pub use unfinished::finish_all;
 
@@ -24,23 +29,31 @@ use std::rc::Rc;
 use tokio::sync::mpsc;
 
 use self::baseline::Baseline;
-use super::Session;
-use super::copies::Copy;
-use super::launch::Running;
-use super::refused_files;
-use super::undo::Aside;
-use super::why;
 use agentsh_base::types::ServerId;
-use agentsh_host::Facts;
-use agentsh_policy::Question;
+use agentsh_host::copies::Copy;
+use agentsh_host::undo::Aside;
+use agentsh_host::{Facts, Record};
+use agentsh_policy::builtin_paths::is_never_offered;
+use agentsh_policy::{Answer, Question};
+use agentsh_sandbox::cgroup::Cgroup;
 use agentsh_sandbox::freeze::Freezer;
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::placeholders::Placeholders;
 use agentsh_sandbox::plan::{Executable, Identity, Mount};
 use agentsh_sandbox::spec::{PathRules, SandboxSpec};
-use agentsh_sandbox::{State, Zygote};
+use agentsh_sandbox::{Child, State, Zygote};
 use agentsh_store::Event;
 use agentsh_store::words::GuardChange;
+
+/// The session that a guarded sandbox belongs to.
+pub trait GuardSession {
+    fn facts(&self) -> &Facts;
+    fn record(&self) -> &Record;
+    /// Whether the policy grants it, by which rule, and which change of the policy would.
+    fn ask(&self, server: Option<&ServerId>, question: &Question) -> Answer;
+    /// Names a change of the policy at the end of the run, as one that would allow what was refused.
+    fn suggest(&self, change: &str);
+}
 
 /// What is known before the start and needed afterwards.
 pub struct Before {
@@ -95,10 +108,11 @@ impl Guards {
     /// Begins to watch. What cannot be watched is on record.
     #[must_use]
     pub fn start(
-        session: &Rc<Session>,
+        session: &Rc<dyn GuardSession>,
         server: Option<&ServerId>,
         before: Before,
-        running: &mut Running,
+        child: &mut Child,
+        cgroup: &Cgroup,
         stand_ins: Placeholders,
     ) -> Self {
         let mut guards = Self { stop: None, thread: None, telling: None, stand_ins: None };
@@ -109,9 +123,9 @@ impl Guards {
         let (tell, mut told) = mpsc::unbounded_channel();
         let parts = || -> std::io::Result<(thread::Watch, OwnedFd)> {
             let (stop, ask_to_stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-            let pid = running.child.pid;
-            let namespaces = running.child.namespaces.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
-            let freezer = match running.cgroup.directory() {
+            let pid = child.pid;
+            let namespaces = child.namespaces.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+            let freezer = match cgroup.directory() {
                 Some(directory) => Freezer::group(directory),
                 None => Freezer::signals(pid, false),
             };
@@ -122,22 +136,22 @@ impl Guards {
                 guards: before.guards,
                 executable: before.executable,
                 unfinished: unfinished::Unfinished::begin(
-                    &session.facts.context.state,
-                    &session.facts.id.to_string(),
+                    &session.facts().context.state,
+                    &session.facts().id.to_string(),
                     &before.directories,
                     &before.baseline,
                 )?,
                 baseline: before.baseline,
                 directories: before.directories,
                 instructions: before.instructions,
-                state: session.facts.context.state.clone(),
-                aside: Aside::new(&session.facts.context.state, &session.facts.id.to_string()),
-                sandbox: running.child.handle()?,
+                state: session.facts().context.state.clone(),
+                aside: Aside::new(&session.facts().context.state, &session.facts().id.to_string()),
+                sandbox: child.handle()?,
                 namespaces: namespaces.try_clone()?,
-                mounted: running.child.mounted.take(),
+                mounted: child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),
-                closer: session.facts.context.zygote.closer(),
+                closer: session.facts().context.zygote.closer(),
                 host: agentsh_sandbox::host::RealHost::default(),
                 stand_ins: Vec::new(),
                 stop,
@@ -165,19 +179,16 @@ impl Guards {
                 guards.telling = Some(tokio::task::spawn_local(async move {
                     while let Some(GuardNotice { path, what, text }) = told.recv().await {
                         let lines: Vec<_> = text.lines().map(agentsh_store::escape::line).collect();
-                        session.record.note(&lines.join("\n"));
-                        let context = &session.facts.context;
+                        session.record().note(&lines.join("\n"));
+                        let context = &session.facts().context;
                         if what == GuardChange::SetAside
-                            && !refused_files::is_never_offered(&path, &context.home, &context.state)
+                            && !is_never_offered(&path, &context.home, &context.state)
                         {
                             let question = Question::Write(path.to_string_lossy().into_owned());
-                            let answer = why::ask(&session, server.as_ref(), &question);
-                            answer
-                                .change
-                                .iter()
-                                .for_each(|change| session.live.wanted.add(&session.facts, change));
+                            let answer = session.ask(server.as_ref(), &question);
+                            answer.change.iter().for_each(|change| session.suggest(change));
                         }
-                        session.record.journal.record(Event::GuardChanged {
+                        session.record().journal.record(Event::GuardChanged {
                             server_id: server.clone(),
                             path: path.to_string_lossy().into_owned(),
                             what,
@@ -188,10 +199,10 @@ impl Guards {
             }
             Err(error) => {
                 // What cannot be guarded does not run.
-                running.child.kill();
+                child.kill();
                 let why =
                     format!("{error}: what the host renames over could not be guarded again; it was ended");
-                session.record.note(&format!("the sandbox was ended: {why}"));
+                session.record().note(&format!("the sandbox was ended: {why}"));
                 let layer = agentsh_sandbox::Enforcement::less(
                     "guards",
                     "watched while it runs",
@@ -199,7 +210,7 @@ impl Guards {
                     State::Degraded,
                     why,
                 );
-                session.record.enforcement(server, &[layer]);
+                session.record().enforcement(server, &[layer]);
             }
         }
         guards

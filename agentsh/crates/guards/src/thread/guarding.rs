@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use super::super::fresh;
 use super::super::names::NameChange;
 use super::Watch;
-use crate::session::launch::map_owned;
 use agentsh_base::remedy::Allow;
 use agentsh_host::copies::Copy;
 use agentsh_policy::builtin_paths;
@@ -175,7 +174,7 @@ impl Watch {
         if self.identity.from_root
             && let Ok(maps) = IdMaps::new(self.identity)
         {
-            map_owned(&maps, &mut mounts, &mut passed, &mut Vec::new());
+            maps.map_owned(&mut mounts, &mut passed, &mut Vec::new());
         }
         if !mounts.is_empty() {
             let rules = (self.identity, &self.executable);

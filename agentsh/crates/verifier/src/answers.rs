@@ -13,7 +13,7 @@ use sha2::Sha256;
 
 use agentsh_base::random;
 
-use super::super::copies::write_anew;
+use agentsh_host::copies::write_anew;
 
 /// Beside the journal, which no sandbox reaches.
 const NAME: &str = "vouched.json";

@@ -8,7 +8,7 @@ use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout::instructing;
 use agentsh_sandbox::listed_host::ListedHost;
 
-use super::super::difference;
+use super::difference;
 
 /// Lines of a change that are shown.
 const MAX_LINES: usize = 6;

@@ -5,7 +5,6 @@ use std::os::fd::OwnedFd;
 use super::super::names::Names;
 use super::super::{changed, fresh};
 use super::{Watch, set_aside};
-use crate::session::close_elsewhere::close_elsewhere;
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::forget_old;
 use agentsh_sandbox::placeholders;
@@ -41,7 +40,7 @@ impl Watch {
         let mut open = namespaces.into_descriptors();
         open.extend(names.map(Names::into_descriptor));
         open.extend(mounted.map(OwnedFd::from));
-        close_elsewhere(&closer, open);
+        closer.close(open);
     }
 
     fn look_for_new_repositories(&mut self) {

@@ -22,11 +22,10 @@ use agentsh_registry::{Captured, Interface, difference};
 use agentsh_store::words::InterfaceWord;
 use agentsh_store::{Event, escape};
 
-use super::super::Session;
-use super::super::content::since_1970;
 use super::answers::{self, VerificationOutcome as Last};
 use super::{Registered, Settings, Standing};
-use agentsh_host::outgoing;
+use agentsh_content::content::since_1970;
+use agentsh_host::{Facts, Record, outgoing};
 
 /// Lines of a difference that the user is shown.
 const MAX_LINES: usize = 40;
@@ -38,7 +37,8 @@ const MAX_AGE: Duration = Duration::from_secs(30 * 86_400);
 pub struct Asker(Rc<Inner>);
 
 struct Inner {
-    session: Rc<Session>,
+    facts: Rc<Facts>,
+    record: Rc<Record>,
     known: Registered,
     settings: Settings,
 }
@@ -52,10 +52,10 @@ impl std::fmt::Debug for Asker {
 impl Asker {
     /// None: no registry is asked.
     #[must_use]
-    pub fn new(session: &Rc<Session>) -> Option<Self> {
-        let known = session.live.registered.clone();
+    pub fn new(facts: &Rc<Facts>, record: &Rc<Record>, known: &Registered) -> Option<Self> {
         let settings = known.settings()?.clone();
-        Some(Self(Rc::new(Inner { session: Rc::clone(session), known, settings })))
+        let (facts, record) = (Rc::clone(facts), Rc::clone(record));
+        Some(Self(Rc::new(Inner { facts, record, known: known.clone(), settings })))
     }
 }
 
@@ -194,7 +194,7 @@ impl Inner {
 
     /// Whether two interfaces differ in nothing but what `version_pinning` lets change.
     fn may_differ(&self, server: &ServerId, before: &[String], recorded: &str, live: &Interface) -> bool {
-        let pinning = &self.session.facts.policy.mcp.pinning;
+        let pinning = &self.facts.policy.mcp.pinning;
         if pinning.ignore.is_empty() && pinning.ignore_in.is_empty() {
             return false;
         }
@@ -210,11 +210,11 @@ impl Inner {
     }
 
     fn last(&self, server: &ServerId) -> Option<Last> {
-        answers::find(&self.session.facts.context.state, &self.key(server))
+        answers::find(&self.facts.context.state, &self.key(server))
     }
 
     fn key(&self, server: &ServerId) -> String {
-        answers::key(&self.settings.base, &self.session.facts.context.project, &server.0)
+        answers::key(&self.settings.base, &self.facts.context.project, &server.0)
     }
 
     /// Lets a person decide, for a bounded time.
@@ -231,7 +231,7 @@ impl Inner {
         self.record(&server, &offered.interface, InterfaceWord::Waiting, &format!("request {}", approval.id));
         let Settings { base, wait, host, .. } = &self.settings;
         let base = if host.is_some() { FLEET_REGISTRY } else { base.as_str() };
-        self.session.record.announce(&format!(
+        self.record.announce(&format!(
             "server '{server}' waits at most {} s for a decision about what it offers: {why}\n{}  `agentsh \
              registry approvals approve {} --registry {base}`, or `reject`",
             wait.as_secs(),
@@ -303,7 +303,7 @@ impl Inner {
             OnUnreachable::Warn => {
                 self.known.note(server, &offered.seen, Standing::Good);
                 self.record(server, &offered.interface, InterfaceWord::Unreachable, why);
-                self.session.record.note(&format!(
+                self.record.note(&format!(
                     "no registry vouches for what server '{server}' offers: {}",
                     escape::line(why)
                 ));
@@ -327,14 +327,13 @@ impl Inner {
             }
             let (name, hash) = (offered.interface.name.clone(), offered.interface.hash());
             let now = Last { name, hash, at: since_1970().as_secs() };
-            let kept = answers::keep(&self.session.facts.context.state, &self.key(server), &now);
+            let kept = answers::keep(&self.facts.context.state, &self.key(server), &now);
             if let Err(error) = kept {
-                self.session
-                    .record
+                self.record
                     .note(&format!("cannot store the registry's answer about server '{server}': {error}"));
             }
             if word == New {
-                self.session.record.note(&format!(
+                self.record.note(&format!(
                     "server '{server}' ('{}') is registered at {} with hash {}",
                     escape::line(&offered.interface.name),
                     self.settings.base,
@@ -346,7 +345,7 @@ impl Inner {
         let refused = self.settings.enforce || word == Rejected;
         let then =
             if refused { "is refused: the agent sees nothing that it offers" } else { "is not vouched for" };
-        self.session.record.note(&format!(
+        self.record.note(&format!(
             "server '{server}' {then}: {} ({})",
             shown(&what).trim_end(),
             self.settings.rule
@@ -355,7 +354,7 @@ impl Inner {
     }
 
     fn record(&self, server: &ServerId, interface: &Interface, verdict: InterfaceWord, detail: &str) {
-        self.session.record.journal.record(Event::McpInterfaceChecked {
+        self.record.journal.record(Event::McpInterfaceChecked {
             server_id: server.clone(),
             name: interface.name.chars().take(256).collect(),
             hash: if interface.name.is_empty() { String::new() } else { interface.hash() },

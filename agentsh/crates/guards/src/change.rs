@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use super::copies::Copy;
 use super::difference;
+use agentsh_host::copies::Copy;
 use agentsh_registry::hex;
 use agentsh_sandbox::mount_calls::open_without_links;
 use agentsh_store::redact;

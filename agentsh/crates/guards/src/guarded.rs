@@ -15,14 +15,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::task::JoinSet;
 
-use super::guarded_change::{Change, NewName, Refusal};
-use super::guarded_trees::{self, Trees};
-use super::undo::Aside;
-use super::{Session, missing_files, refused_files, why};
+use super::GuardSession;
+use super::change::{Change, NewName, Refusal};
+use super::trees::{self, Trees};
 use agentsh_approvals::{Approvals, FileChange};
 use agentsh_base::types::ServerId;
 use agentsh_guard::Reason;
-use agentsh_policy::builtin_paths::OTHER_REPOSITORIES;
+use agentsh_host::undo::Aside;
+use agentsh_policy::builtin_paths::{OTHER_REPOSITORIES, is_never_offered};
 use agentsh_policy::{Answer, Question};
 use agentsh_registry::hex;
 use agentsh_sandbox::git_config::{entries, is_plain, not_harmless};
@@ -77,7 +77,7 @@ enum Decided {
 }
 
 /// Whose sandbox it is.
-type Owner<'a> = (&'a Rc<Session>, Option<&'a ServerId>);
+type Owner<'a> = (&'a Rc<dyn GuardSession>, Option<&'a ServerId>);
 
 impl Guarded {
     #[must_use]
@@ -122,15 +122,14 @@ impl Guarded {
         {
             return self.touched(listener, heard, &touched, owner);
         }
-        let Some(renamed) = listener.renamed(&heard, |to| {
-            missing_files::absolute(heard.pid, to).is_some_and(|to| self.is_guarded(&to))
-        }) else {
+        let Some(renamed) =
+            listener.renamed(&heard, |to| to.absolute(heard.pid).is_some_and(|to| self.is_guarded(&to)))
+        else {
             return Some(heard);
         };
         let name = renamed.and_then(|renamed| {
-            let to = missing_files::absolute(heard.pid, &renamed.to).filter(|to| self.is_guarded(to))?;
-            let from =
-                missing_files::absolute(heard.pid, &renamed.from).filter(|from| !self.is_guarded(from))?;
+            let to = renamed.to.absolute(heard.pid).filter(|to| self.is_guarded(to))?;
+            let from = renamed.from.absolute(heard.pid).filter(|from| !self.is_guarded(from))?;
             Some(NewName { pid: heard.pid, from, to, only_new: renamed.only_new, is_link: renamed.is_link })
         });
         let Some(name) = name else {
@@ -164,11 +163,11 @@ impl Guarded {
         owner: Owner<'_>,
     ) -> Option<Refused> {
         let (session, server) = owner;
-        let path = missing_files::absolute(heard.pid, wanted).unwrap_or_default();
+        let path = wanted.absolute(heard.pid).unwrap_or_default();
         let is_guarded = self.is_guarded(&path) || self.directories.contains(&path);
         if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
             let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
-            let left = guarded_trees::stop(heard.pid, &text, found);
+            let left = trees::stop(heard.pid, &text, found);
             text.push_str(match left.is_empty() {
                 true => "; the working tree is as before",
                 false => "; this could not be put back: ",
@@ -179,7 +178,7 @@ impl Guarded {
             return None;
         }
         // Where every look at a file is told, this one is too.
-        let is_looked_for = session.facts.tells_files && listener.looked_for(&heard).is_some();
+        let is_looked_for = session.facts().tells_files && listener.looked_for(&heard).is_some();
         let exists = is_guarded && path.symlink_metadata().is_ok();
         let would_be_done = match touch {
             Touch::Makes => !exists,
@@ -223,9 +222,9 @@ impl Guarded {
         }
     }
 
-    fn decide(&self, session: &Session, name: &NewName) -> Result<Decided, Refusal> {
+    fn decide(&self, session: &Rc<dyn GuardSession>, name: &NewName) -> Result<Decided, Refusal> {
         let change = Change::read(name)?;
-        if placeholders::is_stand_in(&session.facts.context.state, &name.to) {
+        if placeholders::is_stand_in(&session.facts().context.state, &name.to) {
             return Err(Refusal::Because(String::new()));
         }
         if change.is_nothing() {
@@ -268,9 +267,15 @@ impl Guarded {
     }
 
     /// Keeps what stands there, writes the new version, and takes away what was renamed.
-    fn write(&self, session: &Session, change: &Change, path: &Path, with_mode: bool) -> Result<(), Refusal> {
+    fn write(
+        &self,
+        session: &Rc<dyn GuardSession>,
+        change: &Change,
+        path: &Path,
+        with_mode: bool,
+    ) -> Result<(), Refusal> {
         if !self.kept.borrow().contains(path) {
-            let aside = Aside::new(&session.facts.context.state, &session.facts.id.to_string());
+            let aside = Aside::new(&session.facts().context.state, &session.facts().id.to_string());
             let keep = aside.keep(path, &change.before());
             keep.map_err(|error| Refusal::Because(format!("cannot keep what is there: {error}")))?;
             self.kept.borrow_mut().insert(path.to_owned());
@@ -291,9 +296,9 @@ impl Guarded {
     ) {
         let (session, server) = owner;
         let path = waits.1.to.clone();
-        let context = &session.facts.context;
+        let context = &session.facts().context;
         let asks = self.asks.clone().filter(|asks| asks.can_ask());
-        let asks = asks.filter(|_| !refused_files::is_never_offered(&path, &context.home, &context.state));
+        let asks = asks.filter(|_| !is_never_offered(&path, &context.home, &context.state));
         let Some(asks) = asks else {
             return self.refuse(listener, &[waits], Refusal::Because(detail), owner);
         };
@@ -368,14 +373,14 @@ impl Guarded {
     fn refusal(&self, owner: Owner<'_>, path: &Path, detail: &str) -> String {
         let session = owner.0;
         let answer = ask_why(owner, path);
-        let context = &session.facts.context;
+        let context = &session.facts().context;
         let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-        let is_offered = !refused_files::is_never_offered(path, &context.home, &context.state);
+        let is_offered = !is_never_offered(path, &context.home, &context.state);
         let offered = answer.change.as_ref().filter(|_| is_offered);
         let change = offered
-            .map_or(String::new(), |change| format!("; to allow it: {}", session.facts.remedy(change)));
+            .map_or(String::new(), |change| format!("; to allow it: {}", session.facts().remedy(change)));
         if let Some(change) = offered {
-            session.live.wanted.add(&session.facts, change);
+            session.suggest(change);
         }
         format!(
             "{}{detail}: {}, by {}; change it outside{change}",
@@ -388,7 +393,7 @@ impl Guarded {
     /// Once. What was written is on record; what was refused is shown as well.
     fn tell(
         &self,
-        session: &Session,
+        session: &Rc<dyn GuardSession>,
         server: Option<&ServerId>,
         path: &Path,
         what: GuardChange,
@@ -399,9 +404,9 @@ impl Guarded {
             return;
         }
         if what == GuardChange::Refused && told.len() <= MAX_SHOWN {
-            session.record.note(&escape::line(&text));
+            session.record().note(&escape::line(&text));
         }
-        session.record.journal.record(Event::GuardChanged {
+        session.record().journal.record(Event::GuardChanged {
             server_id: server.cloned(),
             path: path.to_string_lossy().into_owned(),
             what,
@@ -412,12 +417,12 @@ impl Guarded {
 
 /// What no rule allows to write there, and why.
 fn ask_why((session, server): Owner<'_>, path: &Path) -> Answer {
-    why::ask(session, server, &Question::Write(path.to_string_lossy().into_owned()))
+    session.ask(server, &Question::Write(path.to_string_lossy().into_owned()))
 }
 
 /// As a person in the project names it.
-fn shown(session: &Session, path: &Path) -> String {
-    path.strip_prefix(&session.facts.context.project).unwrap_or(path).display().to_string()
+fn shown(session: &Rc<dyn GuardSession>, path: &Path) -> String {
+    path.strip_prefix(&session.facts().context.project).unwrap_or(path).display().to_string()
 }
 
 fn because(detail: &str, reason: Option<Reason>) -> String {

@@ -14,9 +14,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::copies::{Copy, make_directories_above, set_aside, write_anew};
-use super::undo::Aside;
 use agentsh_base::types::ServerId;
+use agentsh_host::copies::{Copy, make_directories_above, set_aside, write_anew};
+use agentsh_host::undo::Aside;
 use agentsh_host::{Facts, Record};
 use agentsh_net::EgressContext;
 use agentsh_net::egress_context::Origin;

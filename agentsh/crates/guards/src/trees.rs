@@ -12,9 +12,9 @@ use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal};
 
-use super::copies::{Copy, make_directories_above};
-use super::guarded_change::may_write;
+use super::change::may_write;
 use agentsh_base::proc_file;
+use agentsh_host::copies::{Copy, make_directories_above};
 use agentsh_sandbox::mount_calls::open_without_links;
 
 /// Files of which git's version of before is kept. The guarded ones begin with a dot and are among the first.
