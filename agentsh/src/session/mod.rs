@@ -1,11 +1,9 @@
 //! One run: opens everything, owns everything, closes everything.
 
 pub mod advisories;
-mod agent_home;
 mod answering;
 pub mod bridges;
 mod briefing;
-mod brings;
 #[cfg(test)]
 mod circles_tests;
 mod classifying;
@@ -38,7 +36,6 @@ pub mod profiles;
 pub mod proxy;
 mod refused_calls;
 pub(crate) mod refused_files;
-mod remember;
 pub mod remote;
 pub mod resolving;
 mod review_mode;
@@ -82,7 +79,7 @@ use agentsh_content::{content, content_scan, interface_pins};
 pub use agentsh_host::{Context, ContextError};
 use agentsh_host::{
     Facts, Record, address, agreements, context, copies, environment, git_identity, go_modules, grants,
-    host_programs, installed, layer, project_sources, publish, remotes, repositories, undo, user_git,
+    host_programs, installed, layer, project_sources, publish, remotes, repositories, user_git,
 };
 use agentsh_verifier::Registered;
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use rustix::process::Signal;
 
 use agentsh_agents::{Kind, Launch};
+use agentsh_home::{brings, files, remember};
 use agentsh_policy::Credentials;
 use agentsh_store::Event;
 use agentsh_store::words::ExitCause;
@@ -30,9 +31,8 @@ use agentsh_model::hosted::Reachable;
 use agentsh_model::{Model, Wire};
 
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, agent_home, brings, configured, go_modules, grants,
-    network, pinning, project_sources, remember, remotes, review_mode, socket_directory, specify, trees,
-    unknown,
+    Opening, RemoveOnDrop, Session, SessionError, configured, go_modules, grants, network, pinning,
+    project_sources, remotes, review_mode, socket_directory, specify, trees, unknown,
 };
 use agentsh_host::{Facts, Record};
 
@@ -126,7 +126,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let new = project_sources::note(&session.facts.context, &sources.collect::<Vec<_>>(), request.agree);
     new.map_err(io("remember what the project names"))?.iter().for_each(|line| session.record.note(line));
     let mut launch = configured::adapt(&session.facts, kind, argv)?;
-    agent_home::unless_unmasked(&session.facts, &mut launch);
+    files::unless_unmasked(&session.facts, &mut launch);
     let given = remember::give(&session.facts, kind, &mut launch);
     for (id, reason) in &launch.refused {
         session.record.journal.record(Event::McpServerRefused {
@@ -191,7 +191,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         // The last descriptor of a mount namespace takes a grace period of the kernel.
         session.close_elsewhere(inside.into_descriptors());
     }
-    agent_home::finish(&session.facts, &session.record, kind, &launch, &given.paths().collect::<Vec<_>>());
+    files::finish(&session.facts, &session.record, kind, &launch, &given.paths().collect::<Vec<_>>());
     // Unlocked: from here on it is a person's.
     drop(layers);
     if let Some(terminal) = terminal.as_mut().filter(|_| code != 0) {

@@ -17,11 +17,11 @@ use crate::session::given::{self, CommandLine};
 use crate::session::resolving::Pinned;
 use crate::session::run_error::RunError;
 use crate::session::{
-    Session, agent_home, environment, first_index, git_identity, grants, remotes, repositories, signals,
-    trust,
+    Session, environment, first_index, git_identity, grants, remotes, repositories, signals, trust,
 };
 use agentsh_broker::credentials::Brokered;
 use agentsh_broker::ssh;
+use agentsh_home::files;
 use agentsh_host::Facts;
 use agentsh_host::project_sources::ApprovedSources;
 use agentsh_host::registries;
@@ -65,7 +65,8 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         grants::contribution(&policy.filesystem, &session.facts.paths()).map_err(RunError::Refused)?,
         toolchains.contribution(),
         repositories::contribution(context, agent.agree, agent.review).map_err(io("store approvals"))?,
-        agent_home::contribution(&session.facts, agent.kind, agent.launch)?,
+        files::contribution(&session.facts, agent.kind, agent.launch)
+            .map_err(|source| RunError::Io { doing: "prepare the agent's own files", source })?,
         of_adapter(agent.kind, agent.launch, agent.socket),
         of_program(agent.pinned.resolved.worded.clone().into_iter().chain(agent.pinned.resolved.env.clone())),
         of_sandbox(context, ProcessKind::Agent),

@@ -1,5 +1,7 @@
 //! Hosts without a scheme: which words with dots are names of machines, and which are files, versions or calls.
 
+use std::sync::LazyLock;
+
 use super::host::{Authority, read};
 use super::key::{Key, Trust};
 use super::{Destination, Form, Sink, Target};
@@ -161,7 +163,11 @@ fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
     fits
 }
 
-/// Whether a name ends as names of machines do: by the public suffix list, or in a way that is kept for private networks.
+/// The domains below the root of DNS, by the public suffix list of 2026; those beyond ASCII begin with `xn--`.
+static TOP_LEVEL_DOMAINS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| include_str!("top_level_domains.txt").lines().collect());
+
+/// Whether a name ends as names of machines do: in a top-level domain, or in a way that is kept for private networks.
 fn ends_as_host(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_lowercase();
     let last = name.rsplit('.').next().unwrap_or_default();
@@ -169,7 +175,7 @@ fn ends_as_host(name: &str) -> bool {
     !name.is_ascii()
         || last.starts_with("xn--")
         || CERTAIN.contains(&last)
-        || psl::suffix(name.as_bytes()).is_some_and(|suffix| suffix.is_known())
+        || TOP_LEVEL_DOMAINS.binary_search(&last).is_ok()
 }
 
 /// `localhost/x`, `name:8200` or `name:8200/x`.

@@ -15,8 +15,8 @@ use agentsh_agents::{Format, InjectedFile, Key, Kind, Launch, Remembered, Shape,
 use agentsh_sandbox::mend::Namespaces;
 use agentsh_sandbox::visit;
 
-use super::agent_home;
-use super::copies::write_anew;
+use super::files;
+use agentsh_host::copies::write_anew;
 use agentsh_host::{Facts, Record};
 
 /// Longest file that is read, in bytes.
@@ -94,7 +94,7 @@ pub fn keep(
     for (remembered, was) in &given.0 {
         let Remembered { path, format, .. } = remembered;
         // A directory of the run outlives the place where it was mounted.
-        let text = match agent_home::answers_file(facts, kind, launch, path) {
+        let text = match files::answers_file(facts, kind, launch, path) {
             Some(file) => left_in(&file),
             None => inside.and_then(|inside| left(facts, inside, path)),
         };
@@ -129,14 +129,14 @@ pub fn keep(
 type RememberedValues = BTreeMap<String, BTreeMap<String, Value>>;
 
 fn kept(facts: &Facts, kind: Kind) -> RememberedValues {
-    let Ok((text, _)) = users(&agent_home::of_project(facts, kind).join(NAME)) else {
+    let Ok((text, _)) = users(&files::of_project(facts, kind).join(NAME)) else {
         return RememberedValues::new();
     };
     serde_json::from_str(&text).unwrap_or_default()
 }
 
 fn write_kept(facts: &Facts, kind: Kind, kept: &RememberedValues) -> std::io::Result<()> {
-    let directory = agent_home::of_project(facts, kind);
+    let directory = files::of_project(facts, kind);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     write_anew(&directory.join(NAME), &serde_json::to_vec_pretty(kept)?, 0o600)
 }

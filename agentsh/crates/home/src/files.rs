@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::copies::{Copy, write_anew};
-use super::grants;
-use super::run_error::RunError;
-use super::undo::Aside;
 use agentsh_agents::{Access as StateAccess, HomeState, InjectedFile, Kind, Launch, StateKind};
 use agentsh_guards::arrived;
-use agentsh_host::{Facts, Record};
+use agentsh_host::copies::{Copy, write_anew};
+use agentsh_host::undo::Aside;
+use agentsh_host::{Facts, Record, grants};
 use agentsh_policy::{Question, ask_file};
 use agentsh_sandbox::plan::Access;
 use agentsh_sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
@@ -21,25 +19,24 @@ use agentsh_store::{Event, escape};
 ///
 /// # Errors
 /// When one of them cannot be prepared.
-pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> Result<Contribution, RunError> {
+pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Result<Contribution> {
     let (mut own, mut files, mut moved) = (Vec::new(), Vec::new(), Vec::<Elsewhere>::new());
     let at = |host: PathBuf, inside: PathBuf| Elsewhere { host, inside, access: Access::ReadWrite };
     for state in &launch.home_state {
         let path = facts.context.home.join(&state.path);
-        let io = |source| RunError::Io { doing: "prepare the agent's own files", source };
         match state.access {
             StateAccess::Private if path.is_file() => {
-                let content = std::fs::read(&path).map_err(io)?;
+                let content = std::fs::read(&path)?;
                 files.push(File::new(path, content, 0o600));
             }
             StateAccess::Private => {
-                copy_private(&path, &mut files, &mut { MAX_COPIED_BYTES }).map_err(io)?;
+                copy_private(&path, &mut files, &mut { MAX_COPIED_BYTES })?;
             }
             StateAccess::Scratch => {
-                moved.push(at(scratch_of(facts, kind, &path, &launch.hidden).map_err(io)?, path));
+                moved.push(at(scratch_of(facts, kind, &path, &launch.hidden)?, path));
             }
             StateAccess::Answers => {
-                let (own, shown) = answers_in(facts, kind, &path, &launch.files).map_err(io)?;
+                let (own, shown) = answers_in(facts, kind, &path, &launch.files)?;
                 moved.push(at(own, path));
                 moved.extend(shown.into_iter().map(|there| Elsewhere {
                     host: there.clone(),
@@ -48,7 +45,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> Result<Contri
                 }));
             }
             StateAccess::PerProject => {
-                moved.push(at(kept_for_project(facts, kind, &path, state.kind).map_err(io)?, path));
+                moved.push(at(kept_for_project(facts, kind, &path, state.kind)?, path));
             }
             // What hides below a directory of the project's own has to be mounted after it.
             StateAccess::ReadWrite if moved.iter().any(|above| path.starts_with(&above.inside)) => {
@@ -59,7 +56,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> Result<Contri
                     if access == StateAccess::ReadWrite { Access::ReadWrite } else { Access::ReadOnly };
                 if access == Access::ReadWrite && state.kind == StateKind::Dir && !path.exists() {
                     use std::os::unix::fs::DirBuilderExt;
-                    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(io)?;
+                    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
                 }
                 // Where a link leads is what is bound, at the place where the agent looks for it.
                 own.push(Grant { path, access });

@@ -9,8 +9,8 @@ use agentsh_agents::Kind;
 use agentsh_agents::project::{ProjectAgentConfig, look};
 use agentsh_store::escape;
 
-use super::agent_home;
-use super::copies::write_anew;
+use super::files;
+use agentsh_host::copies::write_anew;
 use agentsh_host::{Facts, Record};
 
 /// Entries of a project that are looked at before every start; `agentsh scan project` looks at all.
@@ -32,7 +32,7 @@ pub fn tell(facts: &Facts, record: &Record, kind: Kind) {
         .iter()
         .map(|file| (file.path.to_string_lossy().into_owned(), file.hash.clone()))
         .collect();
-    let directory = agent_home::of_project(facts, kind);
+    let directory = files::of_project(facts, kind);
     let file = directory.join(NAME);
     let before = read(&file);
     if before.as_ref() == Some(&now) || before.is_none() && now.is_empty() {
