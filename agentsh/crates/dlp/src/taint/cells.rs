@@ -305,7 +305,7 @@ fn tag(hasher: &Hasher, cell: &str) -> Option<u64> {
     // Words of configuration and of messages are everybody's.
     let fits = (MIN_SYMBOLS..=MAX_SYMBOLS).contains(&folded.symbols.len())
         && count <= MAX_WORDS
-        && plain_words::own_length(cell) >= MIN_OWN;
+        && plain_words::own_length(cell, MIN_OWN) >= MIN_OWN;
     fits.then(|| hasher.whole(&folded.symbols))
 }
 

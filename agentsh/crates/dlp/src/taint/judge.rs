@@ -26,8 +26,6 @@ pub use super::findings::{Finding, Findings, Severity};
 const MIN_SWEEP: usize = 1024;
 const MAX_MARKERS: usize = 65_000;
 
-/// Bytes of all leaves together that are decoded once more as one text.
-const MAX_JOINED: usize = 64 * 1024;
 const MIN_DECODED: usize = 8;
 /// A shorter name of a member is not a secret.
 const MIN_SECRET_NAME: usize = 12;
@@ -39,8 +37,6 @@ pub struct View<'a> {
     pub text: &'a str,
     /// The names of the steps, outermost first.
     pub how: &'a dyn Fn() -> Vec<&'static str>,
-    /// The same characters or words in another order: a guess that fits every text, and no encoding.
-    pub is_rearranged: bool,
     /// Nearly all of what was decoded is text; otherwise these are readable pieces of something else.
     pub is_clean: bool,
 }
@@ -48,6 +44,9 @@ pub struct View<'a> {
 /// Shows every text that decodes from a text, the text itself not among them.
 pub trait Decoder: Sync {
     fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
+
+    /// What a program that reads a result gets out of it. A disguise is for what is sent, and not looked for there.
+    fn decode_result(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
 
     /// The same of a text that others decode as well: what one of them finds serves all.
     fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
@@ -77,6 +76,8 @@ pub struct Plain;
 impl Decoder for Plain {
     fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
 
+    fn decode_result(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
+
     fn decode_leaf(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
 
     fn prepare(&self, _: &Leaf<'_>) {}
@@ -88,8 +89,8 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
     let mut room = MAX_DECODED;
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
     for leaf in texts {
-        decoder.decode(&leaf.text, &mut |view| {
-            if !view.is_rearranged && view.is_clean && view.text.len() <= room {
+        decoder.decode_result(leaf, &mut |view| {
+            if view.is_clean && view.text.len() <= room {
                 room -= view.text.len();
                 decoded.push(view.text.to_owned());
             }
@@ -393,11 +394,9 @@ impl Judge {
         }
     }
 
-    /// Every text that decodes from a leaf, and from all of them together.
+    /// Every text that decodes from a leaf.
     fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
         let call = search.call;
-        let mut joined = String::new();
-        let mut parts = 0;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
                 self.view(&leaf.text, at, &|| vec!["char-codes"], search);
@@ -410,16 +409,6 @@ impl Judge {
             if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
                 self.shifted(&leaf.text, at, search);
             }
-            if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
-                parts += 1;
-                joined.push_str(&leaf.text);
-            }
-        }
-        if parts > 1 && joined.len() >= MIN_DECODED {
-            let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
-            decoder.decode(&joined, &mut |view| {
-                self.view_as(view.text, first, view.how, view.is_clean, search);
-            });
         }
     }
 
