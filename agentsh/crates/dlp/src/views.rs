@@ -2,7 +2,7 @@
 
 use crate::taint::judge::{Decoder, Unread, View};
 use crate::taint::leaves::Leaf;
-use crate::text::{self, Limits, Step, looks_encoded, visit, visit_orders};
+use crate::text::{self, Limits, Step, looks_encoded, visit, visit_orders, visit_plainly};
 
 /// Every text that [`visit`] finds, without the text itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +31,12 @@ impl Decoder for Views {
         }
     }
 
+    fn decode_result(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
+        if leaf.looks_encoded() {
+            visit_plainly(&leaf.text, &self.limits, &mut |view| show(&view, sink));
+        }
+    }
+
     fn prepare(&self, leaf: &Leaf<'_>) {
         if leaf.looks_encoded() {
             let _ = leaf.decoded(&self.limits);
@@ -53,7 +59,9 @@ impl Decoder for Views {
 }
 
 fn show(view: &text::View<'_>, sink: &mut dyn FnMut(View<'_>)) {
-    let Some(last) = view.how.last() else { return };
+    if view.how.is_empty() {
+        return;
+    }
     let how = || view.how.iter().map(|step| Step::as_str(*step)).collect();
-    sink(View { text: view.text, how: &how, is_rearranged: last.is_permutation(), is_clean: view.clean });
+    sink(View { text: view.text, how: &how, is_clean: view.clean });
 }

@@ -193,19 +193,19 @@ impl Flow {
         if marker::unfit(text, position).is_some() {
             return None;
         }
-        let number = self.judge.new_marker(id, random);
+        let number = self.judge.markers.add(&self.judge.memory, id, random);
         marker::mark(text, number, position, random)
     }
 
     /// The results of which a text carries a marker.
     pub fn marked(&self) -> impl Iterator<Item = OriginId> {
-        self.judge.marked_origins()
+        self.judge.markers.origins()
     }
 
     /// A text that goes back to a server, without our markers. None: it has none.
     #[must_use]
     pub fn unmarked(&self, text: &str) -> Option<String> {
-        marker::strip(text, |number| self.judge.is_marker(number))
+        marker::strip(text, |number| self.judge.markers.has(number))
     }
 
     /// Takes back what [`Stored::record`] and [`Flow::sent`] gave, oldest first.

@@ -1,6 +1,6 @@
-//! What has arrived over all calls: too much of a secret, or of a text.
+//! What has arrived over all calls: too much of a text.
 
-use super::findings::{COVERAGE, NEAR, Search, characters};
+use super::findings::{NEAR, Search, characters};
 use super::hash::SHORT;
 use super::judge::Judge;
 use super::leaves::Role;
@@ -83,24 +83,6 @@ impl Judge {
                 let amount = format!("{} in pieces, with those of earlier calls,", characters(count));
                 search.push(NEAR, "near-copy", Severity::Medium, leaf, shown, provenance, Vec::new(), amount);
             }
-        }
-    }
-
-    /// Secrets of which too much has arrived with what the call brings.
-    pub(super) fn covered(&mut self, search: &mut Search<'_, '_>) {
-        if self.coverage.is_empty() {
-            return;
-        }
-        let Self { memory, coverage, decoded_views, .. } = self;
-        let leaves = |id| memory.origin(id).is_some_and(search.leaving);
-        for arrived in coverage.cover_call(&memory.hasher, search.call, decoded_views.iter(), &leaves) {
-            let Some(origin) = memory.origin(arrived.origin) else { continue };
-            let shown = format!("[{} of {} characters over all calls]", arrived.count, arrived.length);
-            let (category, provenance) = (arrived.kind.as_str(), search.provenance(arrived.origin, origin));
-            let (count, length) = (arrived.count, arrived.length);
-            let amount = format!("{count} of the {length} letters and digits of a secret, over all calls,");
-            let (severity, chain) = (Severity::Critical, Vec::new());
-            search.push(COVERAGE, category, severity, arrived.leaf, shown, provenance, chain, amount);
         }
     }
 }

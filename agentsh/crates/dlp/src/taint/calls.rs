@@ -1,7 +1,11 @@
 //! A text that is cut into calls: the end of what was sent before, together with the beginning of what is sent now.
+//!
+//! It keeps 256 symbols and 2 KiB of 64 names of 256 servers, and finds 2 of 207 attempts alone. It misses one code of a
+//! character for each call.
 
 use std::time::Duration;
 
+use super::detector::Detector;
 use super::findings::Search;
 use super::judge::{Decoder, Judge};
 use super::leaves::Role;
@@ -85,9 +89,9 @@ impl Judge {
 
     /// The last call is not sent: what it held is not a part of what comes next.
     pub fn take_back(&mut self, sink: &ServerId) {
-        self.cells.take_back();
+        self.cells.forget();
+        self.coverage.forget();
         self.memory.pieces.take_back();
-        self.coverage.take_back();
         self.sinks.take_back(sink, &std::mem::take(&mut self.pushed));
     }
 }

@@ -1,18 +1,27 @@
 //! Values of JSON, CSV, YAML and tables without their names: whoever sends several of one result sends the result,
 //! whatever form it has then, and to however many servers. Kept as keyed hashes.
+//!
+//! Four in one call, because a question about two things of one row has three; eight over all calls, twice as many. What
+//! stands three times in one result is a category. It costs up to six hashes for each word of a call, and misses values
+//! that are cut or rewritten.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::detector::Detector;
+use super::findings::{CELLS, Search};
 use super::hash::Hasher;
+use super::judge::DecodedViews;
 use super::leaves::{Leaves, Role};
-use super::origin::OriginId;
+use super::memory::TaintMemory;
+use super::origin::{Origin, OriginId};
 use super::plain_words;
 use super::symbols::Folded;
+use crate::Severity;
 use crate::json;
 
 /// So many different cells of one result in one call, or in all calls, are the result.
-pub(super) const MANY: usize = 4;
-pub(super) const MANY_OVER_CALLS: usize = 8;
+const MANY: usize = 4;
+const MANY_OVER_CALLS: usize = 8;
 /// Words of a cell, and symbols.
 const MAX_WORDS: usize = 6;
 const MIN_SYMBOLS: usize = 5;
@@ -49,12 +58,12 @@ pub(super) struct Cells {
 
 /// Cells of one result in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Carried {
-    pub origin: OriginId,
+struct Carried {
+    origin: OriginId,
     /// The first leaf that holds one.
-    pub leaf: usize,
-    pub in_call: usize,
-    pub over_calls: usize,
+    leaf: usize,
+    in_call: usize,
+    over_calls: usize,
 }
 
 /// The tags of the cells of a result: of a private one those that are somebody's.
@@ -71,9 +80,12 @@ pub(super) fn of_result(hasher: &Hasher, private: bool, result: &Leaves<'_>) -> 
     times.into_iter().filter(|(_, times)| !private || *times <= MAX_TIMES).map(|(tag, _)| tag).collect()
 }
 
-impl Cells {
-    pub fn remember(&mut self, id: OriginId, private: bool, tags: Vec<u64>) {
-        if !private {
+impl Detector for Cells {
+    type Kept = Vec<u64>;
+    type Brought = Vec<u64>;
+
+    fn remember(&mut self, id: OriginId, origin: &Origin, tags: Vec<u64>) {
+        if !origin.private {
             for tag in tags {
                 if self.public.len() < MAX_PUBLIC {
                     self.public.insert(tag);
@@ -88,7 +100,7 @@ impl Cells {
         while self.count > MAX_CELLS
             && let Some((old, tags)) = self.results.pop_front()
         {
-            self.forget(old, &tags);
+            self.drop_result(old, &tags);
         }
         let mut arrived = 0;
         for tag in &tags {
@@ -105,16 +117,67 @@ impl Cells {
         self.results.push_back((id, tags));
     }
 
-    /// Before the next call.
-    pub fn begin(&mut self) {
+    fn begin(&mut self) {
         self.last.clear();
     }
 
+    fn judge(&mut self, memory: &TaintMemory, views: &DecodedViews, search: &mut Search<'_, '_>) {
+        let leaves = |id| memory.origin(id).is_some_and(search.leaving);
+        for carried in self.carried(&memory.hasher, search.call, views.clean(), leaves) {
+            let Some(origin) = memory.origin(carried.origin).filter(|_| carried.is_finding()) else {
+                continue;
+            };
+            let (shown, amount) = if carried.in_call >= MANY {
+                let values = format!("{} values", carried.in_call);
+                (format!("[{values} of one result]"), values)
+            } else {
+                let values = format!("{} values", carried.over_calls);
+                let shown = format!("[{values} of one result over several calls]");
+                (shown, values + ", most of them in earlier calls,")
+            };
+            let provenance = search.provenance(carried.origin, origin);
+            let chain = Vec::new();
+            search.push(CELLS, "values", Severity::High, carried.leaf, shown, provenance, chain, amount);
+        }
+    }
+
+    fn forget(&mut self) {
+        for tag in std::mem::take(&mut self.last) {
+            if !self.sent.remove(&tag) {
+                continue;
+            }
+            for origin in self.origins.get(&tag).into_iter().flatten() {
+                if let Some(count) = self.arrived.get_mut(origin) {
+                    *count = count.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    fn export(&self) -> Vec<u64> {
+        self.last.clone()
+    }
+
+    fn import(&mut self, brought: Vec<u64>) {
+        for tag in brought {
+            if note(&mut self.sent, &self.origins, &mut self.arrived, tag) {
+                self.last.push(tag);
+            }
+        }
+    }
+
+    fn adopt(&mut self, copy: Self) {
+        self.begin();
+        self.import(copy.last);
+    }
+}
+
+impl Cells {
     pub fn is_empty(&self) -> bool {
         self.origins.is_empty()
     }
 
-    fn forget(&mut self, old: OriginId, tags: &[u64]) {
+    fn drop_result(&mut self, old: OriginId, tags: &[u64]) {
         self.count -= tags.len();
         for tag in tags {
             if let Some(origins) = self.origins.get_mut(tag) {
@@ -129,7 +192,7 @@ impl Cells {
 
     /// What a call holds of each result that `leaves`, in its leaves or in `views` (texts that decode from it, each with
     /// its leaf), and notes it as sent.
-    pub fn carried<'v>(
+    fn carried<'v>(
         &mut self,
         hasher: &Hasher,
         call: &'v Leaves<'_>,
@@ -168,40 +231,6 @@ impl Cells {
         };
         found.into_iter().map(carried).collect()
     }
-
-    /// The last call was not sent.
-    pub fn take_back(&mut self) {
-        for tag in std::mem::take(&mut self.last) {
-            if !self.sent.remove(&tag) {
-                continue;
-            }
-            for origin in self.origins.get(&tag).into_iter().flatten() {
-                if let Some(count) = self.arrived.get_mut(origin) {
-                    *count = count.saturating_sub(1);
-                }
-            }
-        }
-    }
-
-    /// Takes in what a copy noted of the one call that it judged.
-    pub fn adopt(&mut self, copy: Self) {
-        self.last.clear();
-        for tag in copy.last {
-            if note(&mut self.sent, &self.origins, &mut self.arrived, tag) {
-                self.last.push(tag);
-            }
-        }
-    }
-
-    /// What the last call sent for the first time.
-    pub fn last(&self) -> &[u64] {
-        &self.last
-    }
-
-    /// Takes back what [`Cells::last`] said.
-    pub fn restore(&mut self, tag: u64) {
-        note(&mut self.sent, &self.origins, &mut self.arrived, tag);
-    }
 }
 
 /// Notes a cell as sent. False: it was.
@@ -221,7 +250,7 @@ fn note(
 }
 
 impl Carried {
-    pub fn is_finding(&self) -> bool {
+    fn is_finding(&self) -> bool {
         self.in_call >= MANY || self.over_calls >= MANY_OVER_CALLS
     }
 }
@@ -305,7 +334,7 @@ fn tag(hasher: &Hasher, cell: &str) -> Option<u64> {
     // Words of configuration and of messages are everybody's.
     let fits = (MIN_SYMBOLS..=MAX_SYMBOLS).contains(&folded.symbols.len())
         && count <= MAX_WORDS
-        && plain_words::own_length(cell) >= MIN_OWN;
+        && plain_words::own_length(cell, MIN_OWN) >= MIN_OWN;
     fits.then(|| hasher.whole(&folded.symbols))
 }
 

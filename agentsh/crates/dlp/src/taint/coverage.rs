@@ -1,14 +1,23 @@
 //! How much of each secret has arrived: the places of it that short pieces covered, over all calls to all servers that
 //! leave, whatever the argument and the order. A piece that is shorter still counts with the short values sent around it.
+//!
+//! More than a quarter of a secret is too much (eight symbols of a short one): who guesses the rest of a drawn key of 24
+//! symbols has to try 2^90 then. It costs one hash for each symbol of the first and last 32 KiB of a call, twice, and
+//! misses pieces of which each was turned into numbers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
+use super::detector::Detector;
+use super::findings::{COVERAGE, Search};
 use super::hash::Hasher;
+use super::judge::DecodedViews;
 use super::leaves::{Leaves, Role};
-use super::origin::OriginId;
+use super::memory::TaintMemory;
+use super::origin::{Origin, OriginId};
 use super::ranges::Ranges;
 use super::slices::{self, Followed, Marked, SLICE};
+use crate::Severity;
 use crate::types::ServerId;
 use agentsh_secrets::values::Kind;
 
@@ -71,14 +80,14 @@ pub(super) struct Coverage {
 
 /// Too much of one secret.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrived {
-    pub origin: OriginId,
-    pub kind: Kind,
+struct Arrived {
+    origin: OriginId,
+    kind: Kind,
     /// The first leaf that brought something.
-    pub leaf: usize,
+    leaf: usize,
     /// Symbols that have arrived, of so many.
-    pub count: u32,
-    pub length: u32,
+    count: u32,
+    length: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -90,14 +99,81 @@ enum Noted {
     Piece(u64, String),
 }
 
-impl Coverage {
-    /// Follows the secrets of a private result.
-    pub fn remember(&mut self, id: OriginId, server: &ServerId, secrets: Vec<Followed>) {
+impl Detector for Coverage {
+    type Kept = Vec<Followed>;
+    type Brought = Vec<OfSecret>;
+
+    fn remember(&mut self, id: OriginId, origin: &Origin, secrets: Vec<Followed>) {
         for secret in secrets {
-            self.add(id, server, secret);
+            self.add(id, &origin.server, secret);
         }
     }
 
+    fn begin(&mut self) {
+        self.before.clear();
+        self.seen.clear();
+        self.noted.clear();
+    }
+
+    fn judge(&mut self, memory: &TaintMemory, views: &DecodedViews, search: &mut Search<'_, '_>) {
+        if self.is_empty() {
+            return;
+        }
+        let leaves = |id| memory.origin(id).is_some_and(search.leaving);
+        for arrived in self.cover_call(&memory.hasher, search.call, views.iter(), &leaves) {
+            let Some(origin) = memory.origin(arrived.origin) else { continue };
+            let (count, length) = (arrived.count, arrived.length);
+            let shown = format!("[{count} of {length} characters over all calls]");
+            let (category, provenance) = (arrived.kind.as_str(), search.provenance(arrived.origin, origin));
+            let amount = format!("{count} of the {length} letters and digits of a secret, over all calls,");
+            let (severity, chain) = (Severity::Critical, Vec::new());
+            search.push(COVERAGE, category, severity, arrived.leaf, shown, provenance, chain, amount);
+        }
+    }
+
+    /// Its short values stay: what comes next may go on from them.
+    fn forget(&mut self) {
+        for (key, before) in std::mem::take(&mut self.before) {
+            if let Some(secret) = self.secrets.get_mut(&key) {
+                secret.covered = before;
+            }
+        }
+    }
+
+    fn export(&self) -> Vec<OfSecret> {
+        let changed = self.before.iter().filter_map(|(key, before)| {
+            let secret = self.secrets.get(key)?;
+            (secret.covered != *before).then(|| OfSecret {
+                server: secret.server.clone(),
+                whole: secret.whole,
+                covered: secret.covered.clone(),
+            })
+        });
+        changed.collect()
+    }
+
+    fn import(&mut self, brought: Vec<OfSecret>) {
+        for OfSecret { server, whole, covered } in &brought {
+            let mut secrets = self.secrets.values_mut();
+            if let Some(known) = secrets.find(|known| known.whole == *whole && known.server == *server) {
+                known.covered.add_all(covered);
+            }
+        }
+    }
+
+    fn adopt(&mut self, copy: Self) {
+        self.begin();
+        for key in copy.before.keys() {
+            if let (Some(own), Some(secret)) = (self.secrets.get_mut(key), copy.secrets.get(key)) {
+                self.before.insert(*key, own.covered.clone());
+                own.covered.add_all(&secret.covered);
+            }
+        }
+        copy.noted.into_iter().for_each(|noted| self.note(noted));
+    }
+}
+
+impl Coverage {
     fn add(&mut self, id: OriginId, server: &ServerId, followed: Followed) {
         let Followed { kind, length, whole, pieces } = followed;
         // The newest reading says where it came from; what arrived of it stays.
@@ -109,7 +185,7 @@ impl Coverage {
         }
         while self.secrets.len() >= MAX_SECRETS || self.known + pieces.len() > MAX_PLACES {
             let Some(oldest) = self.in_the_way(server) else { return };
-            self.forget(oldest);
+            self.drop_secret(oldest);
         }
         let key = self.next;
         self.next += 1;
@@ -136,7 +212,7 @@ impl Coverage {
         self.secrets.iter().find(|(_, secret)| secret.server == *whose).map(|(key, _)| *key)
     }
 
-    fn forget(&mut self, key: u64) {
+    fn drop_secret(&mut self, key: u64) {
         let Some(secret) = self.secrets.remove(&key) else { return };
         for tag in secret.tags {
             if let Some(places) = self.places.get_mut(&tag) {
@@ -211,7 +287,7 @@ impl Coverage {
 
     /// Counts what a call brings in its leaves and in `views`, texts that decode from it. Gives each secret of which too
     /// much has arrived then.
-    pub fn cover_call<'v>(
+    fn cover_call<'v>(
         &mut self,
         hasher: &Hasher,
         call: &Leaves<'_>,
@@ -272,58 +348,6 @@ impl Coverage {
             }
         }
         self.noted.push(noted);
-    }
-
-    /// Before the next call.
-    pub fn begin(&mut self) {
-        self.before.clear();
-        self.seen.clear();
-        self.noted.clear();
-    }
-
-    /// The last call was not sent. Its short values stay: what comes next may go on from them.
-    pub fn take_back(&mut self) {
-        for (key, before) in std::mem::take(&mut self.before) {
-            if let Some(secret) = self.secrets.get_mut(&key) {
-                secret.covered = before;
-            }
-        }
-    }
-
-    /// Takes in what a copy noted of the one call that it judged. What others noted meanwhile stays.
-    pub fn adopt(&mut self, copy: Self) {
-        self.begin();
-        for key in copy.before.keys() {
-            if let (Some(own), Some(secret)) = (self.secrets.get_mut(key), copy.secrets.get(key)) {
-                self.before.insert(*key, own.covered.clone());
-                own.covered.add_all(&secret.covered);
-            }
-        }
-        copy.noted.into_iter().for_each(|noted| self.note(noted));
-    }
-
-    /// What has arrived of the secrets of which the last call brought something.
-    pub fn arrived(&self) -> Vec<OfSecret> {
-        let changed = self.before.iter().filter_map(|(key, before)| {
-            let secret = self.secrets.get(key)?;
-            (secret.covered != *before).then(|| OfSecret {
-                server: secret.server.clone(),
-                whole: secret.whole,
-                covered: secret.covered.clone(),
-            })
-        });
-        changed.collect()
-    }
-
-    /// Takes back what [`Coverage::arrived`] said.
-    pub fn restore(&mut self, arrived: &OfSecret) {
-        let known = self
-            .secrets
-            .values_mut()
-            .find(|secret| secret.whole == arrived.whole && secret.server == arrived.server);
-        if let Some(known) = known {
-            known.covered.add_all(&arrived.covered);
-        }
     }
 }
 

@@ -296,7 +296,7 @@ fn says_nothing(passage: &str) -> bool {
         .flat_map(char::to_lowercase)
         .take(MAX_COUNTED)
         .collect();
-    distinct.len() < MIN_DISTINCT || plain_words::own_length(passage) < MIN_CONTENT
+    distinct.len() < MIN_DISTINCT || plain_words::own_length(passage, MIN_CONTENT) < MIN_CONTENT
 }
 
 /// The passage as its characters read: what stands in the letters of other alphabets, or in frames says as much.

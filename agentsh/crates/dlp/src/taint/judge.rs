@@ -1,15 +1,15 @@
 //! What in the arguments of a call came out of a result.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::cells::{self, Cells, MANY};
+use super::cells::{self, Cells};
 use super::coverage::Coverage;
-use super::findings::{Bounds, CELLS, MARKER, OPAQUE, PACKED, Search, context};
+use super::detector::Detector;
+use super::findings::{Bounds, OPAQUE, PACKED, Search};
 use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
-use super::marker::{self, Mark};
+use super::markers::Markers;
 use super::memory::{Config, Parts, Stored, TaintMemory};
 use super::origin::{Origin, OriginId};
 use super::scan::{Hits, Leaving, Scanner};
@@ -22,12 +22,6 @@ use agentsh_secrets::values;
 
 pub use super::findings::{Finding, Findings, Severity};
 
-/// Markers that stand for something before those of forgotten results are swept, and at most.
-const MIN_SWEEP: usize = 1024;
-const MAX_MARKERS: usize = 65_000;
-
-/// Bytes of all leaves together that are decoded once more as one text.
-const MAX_JOINED: usize = 64 * 1024;
 const MIN_DECODED: usize = 8;
 /// A shorter name of a member is not a secret.
 const MIN_SECRET_NAME: usize = 12;
@@ -39,8 +33,6 @@ pub struct View<'a> {
     pub text: &'a str,
     /// The names of the steps, outermost first.
     pub how: &'a dyn Fn() -> Vec<&'static str>,
-    /// The same characters or words in another order: a guess that fits every text, and no encoding.
-    pub is_rearranged: bool,
     /// Nearly all of what was decoded is text; otherwise these are readable pieces of something else.
     pub is_clean: bool,
 }
@@ -48,6 +40,9 @@ pub struct View<'a> {
 /// Shows every text that decodes from a text, the text itself not among them.
 pub trait Decoder: Sync {
     fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
+
+    /// What a program that reads a result gets out of it. A disguise is for what is sent, and not looked for there.
+    fn decode_result(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
 
     /// The same of a text that others decode as well: what one of them finds serves all.
     fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
@@ -77,6 +72,8 @@ pub struct Plain;
 impl Decoder for Plain {
     fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
 
+    fn decode_result(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
+
     fn decode_leaf(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
 
     fn prepare(&self, _: &Leaf<'_>) {}
@@ -88,8 +85,8 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
     let mut room = MAX_DECODED;
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
     for leaf in texts {
-        decoder.decode(&leaf.text, &mut |view| {
-            if !view.is_rearranged && view.is_clean && view.text.len() <= room {
+        decoder.decode_result(leaf, &mut |view| {
+            if view.is_clean && view.text.len() <= room {
                 room -= view.text.len();
                 decoded.push(view.text.to_owned());
             }
@@ -126,7 +123,7 @@ impl DecodedViews {
     }
 
     /// Those that are no guesses, each with its leaf.
-    fn clean(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub fn clean(&self) -> impl Iterator<Item = (usize, &str)> {
         self.kept.iter().filter(|(_, is_clean, _)| *is_clean).map(|(leaf, _, text)| (*leaf, text.as_str()))
     }
 }
@@ -143,11 +140,7 @@ pub struct Judge {
     /// What the last call added to them.
     pub(super) pushed: Vec<(u64, Pushed)>,
     pub(super) scanner: Scanner,
-    markers: BTreeMap<u16, OriginId>,
-    /// Every number that was ever a marker: what was forgotten is still taken out of what goes back.
-    marked: BTreeSet<u16>,
-    /// So many markers until those of forgotten results are swept.
-    sweep_at: usize,
+    pub markers: Markers,
     /// What the last call sent as its values.
     values: Folded,
     unsaid: Option<Unsaid>,
@@ -169,9 +162,7 @@ impl Judge {
             decoded_views: DecodedViews::default(),
             pushed: Vec::new(),
             scanner: Scanner::default(),
-            markers: BTreeMap::new(),
-            marked: BTreeSet::new(),
-            sweep_at: MIN_SWEEP,
+            markers: Markers::default(),
             values: Folded::default(),
             unsaid: None,
             single: Folded::default(),
@@ -191,8 +182,8 @@ impl Judge {
     /// Takes in what of a result is in no index.
     pub(super) fn take_in(&mut self, id: OriginId, parts: Parts) {
         let Some(origin) = self.memory.origin(id) else { return };
-        self.cells.remember(id, origin.private, parts.cells);
-        self.coverage.remember(id, &origin.server, parts.followed);
+        self.cells.remember(id, origin, parts.cells);
+        self.coverage.remember(id, origin, parts.followed);
     }
 
     /// Does what the last call left to be done when nobody waits.
@@ -220,32 +211,6 @@ impl Judge {
     #[must_use]
     pub fn looks(&self, leaving: Leaving<'_>) -> bool {
         self.memory.sources.iter().any(leaving)
-    }
-
-    /// The number of a marker that now stands for a result, which may be one that is yet to be remembered. `random`
-    /// chooses it.
-    pub fn new_marker(&mut self, origin: OriginId, random: u64) -> u16 {
-        let mut number = (random ^ random >> 16 ^ random >> 32 ^ random >> 48) as u16;
-        if self.markers.len() >= self.sweep_at {
-            self.markers.retain(|_, origin| !self.memory.is_forgotten(*origin));
-            self.sweep_at = (2 * self.markers.len()).clamp(MIN_SWEEP, MAX_MARKERS);
-        }
-        while self.markers.contains_key(&number) && self.markers.len() < MAX_MARKERS {
-            number = number.wrapping_add(1);
-        }
-        self.markers.insert(number, origin);
-        self.marked.insert(number);
-        number
-    }
-
-    pub fn marked_origins(&self) -> impl Iterator<Item = OriginId> {
-        self.markers.values().copied()
-    }
-
-    /// Whether a marker is one of ours.
-    #[must_use]
-    pub fn is_marker(&self, number: u16) -> bool {
-        self.marked.contains(&number)
     }
 
     /// Everything in the arguments that came out of a result, whatever the server, up to a number that is counted
@@ -280,15 +245,17 @@ impl Judge {
             );
             tainted = Some(places(&hits));
             self.names(&mut search);
-            self.markers(&mut search);
+            for (at, leaf) in call.items.iter().enumerate() {
+                self.markers.judge(&self.memory, &leaf.text, at, &Vec::<&str>::new, &mut search);
+            }
             self.words(&mut search);
             self.decoded(decoder, &mut search);
             self.opaque(decoder, &mut search);
-            self.cells(&mut search);
+            self.cells.judge(&self.memory, &self.decoded_views, &mut search);
         }
         self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
         if looks {
-            self.covered(&mut search);
+            self.coverage.judge(&self.memory, &self.decoded_views, &mut search);
             self.arrived(&mut search);
         }
         self.values = values;
@@ -338,66 +305,9 @@ impl Judge {
         }
     }
 
-    /// Several values of one result, in whatever form.
-    fn cells(&mut self, search: &mut Search<'_, '_>) {
-        let Self { memory, cells, decoded_views, .. } = self;
-        let leaves = |id| memory.origin(id).is_some_and(search.leaving);
-        let views = decoded_views.clean();
-        for carried in cells.carried(&memory.hasher, search.call, views, leaves) {
-            let Some(origin) = memory.origin(carried.origin).filter(|_| carried.is_finding()) else {
-                continue;
-            };
-            let provenance = search.provenance(carried.origin, origin);
-            let (shown, amount) = match carried.in_call >= MANY {
-                true => (
-                    format!("[{} values of one result]", carried.in_call),
-                    format!("{} values", carried.in_call),
-                ),
-                false => (
-                    format!("[{} values of one result over several calls]", carried.over_calls),
-                    format!("{} values, most of them in earlier calls,", carried.over_calls),
-                ),
-            };
-            let chain = Vec::new();
-            search.push(CELLS, "values", Severity::High, carried.leaf, shown, provenance, chain, amount);
-        }
-    }
-
-    fn markers(&self, search: &mut Search<'_, '_>) {
-        let call = search.call;
-        for (at, leaf) in call.items.iter().enumerate() {
-            for mark in marker::find(&leaf.text) {
-                self.marker(&mark, at, &leaf.text, Vec::new(), search);
-            }
-        }
-    }
-
-    fn marker(
-        &self,
-        mark: &Mark,
-        leaf: usize,
-        text: &str,
-        chain: Vec<&'static str>,
-        search: &mut Search<'_, '_>,
-    ) {
-        // A damaged one does not say whose it is: the newest marked result stands for it.
-        let id = match mark.number {
-            Some(number) => self.markers.get(&number).copied(),
-            None => self.markers.values().max().copied(),
-        };
-        if let Some((id, origin)) = id.and_then(|id| Some((id, self.memory.origin(id)?))) {
-            let context = context(text, mark.at.clone());
-            let provenance = search.provenance(id, origin);
-            let amount = "marked text".to_owned();
-            search.push(MARKER, "marker", Severity::High, leaf, context, provenance, chain, amount);
-        }
-    }
-
-    /// Every text that decodes from a leaf, and from all of them together.
+    /// Every text that decodes from a leaf.
     fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
         let call = search.call;
-        let mut joined = String::new();
-        let mut parts = 0;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
                 self.view(&leaf.text, at, &|| vec!["char-codes"], search);
@@ -410,16 +320,6 @@ impl Judge {
             if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
                 self.shifted(&leaf.text, at, search);
             }
-            if leaf.role == Role::Text && joined.len() + leaf.text.len() <= MAX_JOINED {
-                parts += 1;
-                joined.push_str(&leaf.text);
-            }
-        }
-        if parts > 1 && joined.len() >= MIN_DECODED {
-            let first = call.items.iter().position(|leaf| leaf.role == Role::Text).unwrap_or(0);
-            decoder.decode(&joined, &mut |view| {
-                self.view_as(view.text, first, view.how, view.is_clean, search);
-            });
         }
     }
 
@@ -459,9 +359,7 @@ impl Judge {
         if is_clean {
             hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
         }
-        for mark in marker::find(text) {
-            self.marker(&mark, leaf, text, how(), search);
-        }
+        self.markers.judge(&self.memory, text, leaf, how, search);
         self.short_values(text, leaf, &mut folded, search);
         self.single = folded;
     }

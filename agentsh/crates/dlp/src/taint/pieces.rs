@@ -3,6 +3,8 @@
 //!
 //! Of the prose of a private result every fifth short gram is kept. A call that has one of them has the symbols around it
 //! as well, as far as both texts agree: where a piece was cut costs nothing but the place of the cut.
+//!
+//! Alone they find 12 of 207 attempts. They miss single words in another order, and other words.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -32,17 +32,25 @@ string integer number boolean object array list dict type name value data json p
 meta link script style href charset utf viewport width device initial scale content title text select where order group table insert \
 update delete create values limit join inner left right null primary foreign index";
 
+/// Bytes that one of them has.
+const LENGTHS: std::ops::RangeInclusive<usize> = 3..=14;
+
 /// Letters and digits of words that say something, and of steps to other than the next character: an alphabet has none.
-/// A word of several (`FailedScheduling`) is read as several.
-pub(super) fn own_length(text: &str) -> usize {
+/// A word of several (`FailedScheduling`) is read as several. At least `enough`, or all of them.
+pub(super) fn own_length(text: &str, enough: usize) -> usize {
     let words = words();
-    let mut length = 0;
+    let (mut length, mut lower) = (0, String::new());
     for part in text.split(|character: char| !character.is_alphanumeric()) {
         each_word(part, &mut |word| {
-            let lower = word.to_ascii_lowercase();
-            let is_plain = words.contains(lower.as_str());
+            lower.clear();
+            lower.push_str(word);
+            lower.make_ascii_lowercase();
+            let is_plain = LENGTHS.contains(&word.len()) && words.contains(lower.as_str());
             length += if is_plain { 0 } else { steps(&lower) };
         });
+        if length >= enough {
+            break;
+        }
     }
     length
 }
@@ -99,19 +107,21 @@ mod tests {
             "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
             "uses: actions/checkout@v4 run: npm test",
         ] {
-            assert!(own_length(text) < 16, "{text}: {}", own_length(text));
+            assert!(own_length(text, 16) < 16, "{text}: {}", own_length(text, 16));
         }
         for text in [
             "the orchard at Lindenau goes to the Brandt family",
             "the server of the Brandt family failed its inspection",
             "Aq3Zx9Lw2Vb7Ny4Kp8Wd6Hs",
         ] {
-            assert!(own_length(text) >= 16, "{text}: {}", own_length(text));
+            assert!(own_length(text, 16) >= 16, "{text}: {}", own_length(text, 16));
         }
     }
 
     #[test]
     fn no_word_stands_there_in_vain() {
-        assert!(WORDS.split_whitespace().all(|word| word.bytes().all(|b| b.is_ascii_lowercase())));
+        let is_found =
+            |word: &str| LENGTHS.contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase());
+        assert!(words().iter().all(|word| is_found(word)));
     }
 }

@@ -1,5 +1,9 @@
 //! Looks for remembered text in a stream of symbols: a bounded number of steps for each symbol, however much is
 //! remembered.
+//!
+//! Exact runs are 30 symbols long, since everyday phrases have fewer; values are whole, or 12 symbols of a secret. One tag is
+//! kept for ten symbols. Alone runs find 2 of 207 attempts and values 6; they miss shorter phrases, other words, the last
+//! four digits of a number, and a hash of a key.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

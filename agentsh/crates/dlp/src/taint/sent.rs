@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::coverage::OfSecret;
+use super::detector::Detector;
 use super::judge::Judge;
 use super::origin::OriginId;
 use super::persist::{ImportError, Reader, clip, number};
@@ -40,9 +41,9 @@ impl Judge {
     #[must_use]
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
         let sent = Sent {
-            cells: self.cells.last().to_vec(),
+            cells: self.cells.export(),
             pieces: self.memory.pieces.last().to_vec(),
-            secrets: self.coverage.arrived(),
+            secrets: self.coverage.export(),
         };
         if sent.cells.is_empty() && sent.pieces.is_empty() && sent.secrets.is_empty() {
             return None;
@@ -81,8 +82,9 @@ impl Judge {
         if time > now || time + self.memory.config.lifetime <= now {
             return Ok(());
         }
-        sent.cells.into_iter().for_each(|tag| self.cells.restore(tag));
-        sent.secrets.iter().for_each(|secret| self.coverage.restore(secret));
+        self.cells.import(sent.cells);
+        self.cells.begin();
+        self.coverage.import(sent.secrets);
         self.memory.restore_pieces(&sent.pieces, OriginId(0));
         self.memory.pieces.begin();
         Ok(())

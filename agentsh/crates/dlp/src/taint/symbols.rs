@@ -149,7 +149,7 @@ impl Folded {
 
     pub(super) fn push_wide(&mut self, character: char) {
         // A syllable counts once, as a character of Chinese or Japanese does: by its letters a short phrase would be as
-        // long as a sentence. Letters that stand apart are put together in a view.
+        // long as a sentence.
         if HANGUL_SYLLABLES.contains(&character) {
             return self.symbols.push(foreign(character));
         }

@@ -1,4 +1,7 @@
 //! A short text in every alphabet of shifted letters and backwards, and values that are all of a text.
+//!
+//! At most 64 bytes with a digit: longer ones have enough letters for the distances between them (`hash`). It costs 27 looks
+//! at a short text, and finds 1 of 207 attempts alone. It misses other tables of letters.
 
 use super::findings::Search;
 use super::judge::Judge;

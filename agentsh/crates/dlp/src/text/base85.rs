@@ -1,4 +1,4 @@
-//! Five letters for four bytes, in three alphabets: ascii85, Z85 and that of RFC 1924 (Python, git).
+//! Five letters for four bytes, in two alphabets: ascii85, and that of RFC 1924 (Python, git).
 
 use super::Step;
 use super::profile::Profile;
@@ -6,12 +6,10 @@ use super::runs::NONE;
 use super::walk::Walk;
 
 const MIN_LENGTH: usize = 12;
-const Z85: &[u8; 85] =
-    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 const RFC_1924: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
-static TABLES: [(Step, [u8; 256]); 3] = [
+static TABLES: [(Step, [u8; 256]); 2] = [
     (Step::Ascii85, {
         let mut table = [NONE; 256];
         let mut value = 0;
@@ -21,7 +19,6 @@ static TABLES: [(Step, [u8; 256]); 3] = [
         }
         table
     }),
-    (Step::Z85, values(Z85)),
     (Step::Base85, values(RFC_1924)),
 ];
 

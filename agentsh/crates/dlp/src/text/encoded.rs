@@ -216,8 +216,6 @@ fn is_hidden(rest: &[u8]) -> bool {
         [0xe2, 0x80, third, ..] => (0x8b..=0x8f).contains(third) || (0xaa..=0xae).contains(third),
         [0xe2, 0x81, third, ..] => (0xa0..=0xaf).contains(third),
         [0xef, 0xb8, third, ..] => (0x80..=0x8f).contains(third),
-        // Letters of Korean that are no syllables.
-        [0xe1, 0x84..=0x87, ..] => true,
         [0xef, 0xbb, 0xbf, ..] | [0xf3, 0xa0, ..] | [0xc2, 0xad, ..] | [0xe1, 0xa0, 0x8e, ..] => true,
         // Fullwidth signs and digits may spell any of the above.
         [0xef, 0xbc, ..] => true,

@@ -46,7 +46,7 @@ fn word(bytes: &[u8], from: usize) -> Option<(u8, &[u8], usize)> {
 }
 
 fn base64(data: &[u8], out: &mut Vec<u8>) {
-    let table = super::radix::standard();
+    let table = super::radix::of_base64();
     let symbols: Vec<u8> =
         data.iter().map(|byte| table[usize::from(*byte)]).filter(|symbol| *symbol != NONE).collect();
     pack::<6, 4>(&symbols, out);

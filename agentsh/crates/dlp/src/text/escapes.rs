@@ -13,7 +13,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut changed: Option<std::ops::Range<usize>> = None;
-    let mut count = 0;
+    let mut places = Vec::new();
     let (mut position, mut watched) = (0, 0_usize);
     while position < bytes.len() {
         if watched == 0 {
@@ -36,7 +36,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         }
         if resolved {
             watched = MAX_LENGTH;
-            count += 1;
+            places.push(out.len());
             changed.get_or_insert(position..position).end = position + 1;
         }
         position += 1;
@@ -47,7 +47,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         while !text.is_char_boundary(start) {
             start -= 1;
         }
-        walk.found_rewritten(Step::Escapes, &out, start..at.end, count);
+        walk.found_rewritten(Step::Escapes, &out, start..at.end, &places);
     }
 }
 
@@ -80,7 +80,6 @@ fn ending(out: &[u8]) -> Option<(usize, Unit)> {
     match *out.last()? {
         b';' => entity(out),
         b'}' => braced(out),
-        b' ' => unended(out).or_else(|| simple(out)),
         last if last.is_ascii_hexdigit() => numeric(out).or_else(|| simple(out)),
         _ => simple(out),
     }
@@ -110,14 +109,6 @@ fn numeric(out: &[u8]) -> Option<(usize, Unit)> {
         [.., before, b'U' | b'u', b'+', _, _, _, _] if before.is_ascii_alphanumeric() => None,
         [.., b'U' | b'u', b'+', a, b, c, d] => {
             char::from_u32(hex(&[*a, *b, *c, *d])?).map(|character| (6, Unit::Character(character)))
-        }
-        // Of CSS, six digits; the first three of them may have been read in base 8.
-        [.., b'\\', a, b, c, d, e, f] if [a, b, c, d, e, f].iter().all(|digit| digit.is_ascii_hexdigit()) => {
-            char::from_u32(hex(&[*a, *b, *c, *d, *e, *f])?).map(|character| (7, Unit::Character(character)))
-        }
-        [.., high @ 0..=7, a, b, c] if [a, b, c].iter().all(|digit| digit.is_ascii_hexdigit()) => {
-            let code = u32::from(*high) << 12 | hex(&[*a, *b, *c])?;
-            char::from_u32(code).map(|character| (4, Unit::Character(character)))
         }
         [.., b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7'] => {
             Some((4, Unit::Byte((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))))
@@ -187,19 +178,6 @@ fn entity(out: &[u8]) -> Option<(usize, Unit)> {
         [b'#', digits @ ..] => char::from_u32(decimal(digits)?)?,
         name => NAMES.iter().find(|(known, _)| *known == name)?.1,
     };
-    let length = out.len() - start;
-    (character.len_utf8() < length).then_some((length, Unit::Character(character)))
-}
-
-/// `&#x73 `, which browsers read as if it had an end.
-fn unended(out: &[u8]) -> Option<(usize, Unit)> {
-    let start = last_of(out, b'&', 12)?;
-    let code = match out.get(start + 1..out.len() - 1)? {
-        [b'#', b'x' | b'X', digits @ ..] => hex(digits)?,
-        [b'#', digits @ ..] => decimal(digits)?,
-        _ => return None,
-    };
-    let character = char::from_u32(code)?;
     let length = out.len() - start;
     (character.len_utf8() < length).then_some((length, Unit::Character(character)))
 }

@@ -11,7 +11,6 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if profile.high() < 12 {
         return;
     }
-    composed(text, profile, walk);
     // The first bytes of the characters that are looked for: tags and selectors, zero-width and fullwidth, styled.
     if !profile.any(&[0xf3, 0xe2, 0xef, 0xf0, 0xcc, 0xcd]) {
         return;
@@ -49,25 +48,10 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let Some(at) = place else { return };
     walk.found_text(Step::Invisible, &tags, at.clone());
     walk.found_bytes(Step::Invisible, &selectors, at.clone());
-    // Two selectors of four bits for each byte.
-    if selectors.len() >= 12 && selectors.iter().all(|value| *value < 16) {
-        let halves = selectors.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect::<Vec<u8>>();
-        walk.found_bytes(Step::Invisible, &halves, at.clone());
-    }
     bits(&zero_width, &at, walk);
     if styled >= 8 {
         walk.found_text(Step::Invisible, &plain, at);
     }
-}
-
-/// Korean whose syllables are written as their letters.
-fn composed(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
-    let is_letter = |c: char| matches!(c, '\u{1100}'..='\u{11ff}');
-    if profile.count(0xe1) < 4 || !text.contains(is_letter) {
-        return;
-    }
-    walk.work(text.len());
-    walk.found_text(Step::Composed, &text.nfc().collect::<String>(), 0..text.len());
 }
 
 /// Two zero-width characters as 0 and 1, either way round.

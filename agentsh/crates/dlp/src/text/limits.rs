@@ -18,6 +18,13 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Bytes that all views of a text may have.
+    pub(super) fn room(&self, text: &str) -> usize {
+        text.len().saturating_mul(self.output_per_byte).saturating_add(self.output_floor)
+    }
+}
+
 /// What a visit did, and what it left undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]

@@ -28,9 +28,6 @@ mod walk;
 mod widened;
 
 #[cfg(test)]
-#[path = "tests/alphabet.rs"]
-mod alphabet_tests;
-#[cfg(test)]
 #[path = "tests/view_properties.rs"]
 mod view_properties;
 #[cfg(test)]
@@ -42,6 +39,6 @@ pub use decoded::Decoded;
 pub use encoded::looks_encoded;
 pub use limits::{Limits, Outcome};
 pub use step::Step;
-pub use views::{visit, visit_orders};
+pub use views::{visit, visit_orders, visit_plainly};
 pub use walk::View;
 pub use widened::widened;

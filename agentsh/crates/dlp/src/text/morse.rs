@@ -4,48 +4,10 @@ use super::Step;
 use super::profile::Profile;
 use super::walk::Walk;
 
-const LETTERS: [(&str, char); 40] = [
-    (".-", 'a'),
-    ("-...", 'b'),
-    ("-.-.", 'c'),
-    ("-..", 'd'),
-    (".", 'e'),
-    ("..-.", 'f'),
-    ("--.", 'g'),
-    ("....", 'h'),
-    ("..", 'i'),
-    (".---", 'j'),
-    ("-.-", 'k'),
-    (".-..", 'l'),
-    ("--", 'm'),
-    ("-.", 'n'),
-    ("---", 'o'),
-    (".--.", 'p'),
-    ("--.-", 'q'),
-    (".-.", 'r'),
-    ("...", 's'),
-    ("-", 't'),
-    ("..-", 'u'),
-    ("...-", 'v'),
-    (".--", 'w'),
-    ("-..-", 'x'),
-    ("-.--", 'y'),
-    ("--..", 'z'),
-    ("-----", '0'),
-    (".----", '1'),
-    ("..---", '2'),
-    ("...--", '3'),
-    ("....-", '4'),
-    (".....", '5'),
-    ("-....", '6'),
-    ("--...", '7'),
-    ("---..", '8'),
-    ("----.", '9'),
-    (".-.-.-", '.'),
-    ("--..--", ','),
-    (".--.-.", '@'),
-    ("-....-", '-'),
-];
+/// Each letter with its code behind it.
+const LETTERS: &str = "a.- b-... c-.-. d-.. e. f..-. g--. h.... i.. j.--- k-.- l.-.. m-- n-. o--- p.--. q--.- r.-. s... t- \
+    u..- v...- w.-- x-..- y-.-- z--.. 0----- 1.---- 2..--- 3...-- 4....- 5..... 6-.... 7--... 8---.. \
+    9----. ..-.-.- ,--..-- @.--.-. --....-";
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let marks = profile.count(b'.') + profile.count(b'-') + profile.count(b'_') + profile.high() / 2;
@@ -84,5 +46,6 @@ fn letter(word: &str) -> Option<char> {
         })
         .collect();
     let code = code?;
-    LETTERS.iter().find(|(known, _)| *known == code).map(|(_, letter)| *letter)
+    let letter = LETTERS.split(' ').find(|letter| letter.get(1..) == Some(code.as_str()))?;
+    letter.chars().next()
 }

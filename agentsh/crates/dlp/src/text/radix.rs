@@ -28,22 +28,16 @@ const fn alphabet(letters: &[u8], fold_case: bool, apart: bool) -> Alphabet {
 static BINARY: Alphabet = alphabet(b"01", false, false);
 static HEX: Alphabet = alphabet(b"0123456789ABCDEF", true, true);
 /// One case at a time: base64 is full of short runs of these letters in both.
-static BASE32: [Alphabet; 8] = [
+static BASE32: [Alphabet; 4] = [
     alphabet(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", false, true),
     alphabet(b"abcdefghijklmnopqrstuvwxyz234567", false, true),
-    alphabet(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false, true),
-    alphabet(b"0123456789abcdefghijklmnopqrstuv", false, true),
-    // Crockford's, and z-base-32.
-    alphabet(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", false, true),
-    alphabet(b"0123456789abcdefghjkmnpqrstvwxyz", false, true),
+    // z-base-32.
     alphabet(b"YBNDRFG8EJKMCPQXOT1UWISZA345H769", false, true),
     alphabet(b"ybndrfg8ejkmcpqxot1uwisza345h769", false, true),
 ];
-/// The alphabets of the RFC, in which bytes that are no text are compared as well.
-const COMMON: usize = 4;
+/// The alphabet of the RFC, in which bytes that are no text are compared as well.
+const COMMON: usize = 2;
 const STANDARD: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// Without `-` and `_`, for texts in which they separate groups.
-static BASE64_STANDARD: Alphabet = alphabet(STANDARD, false, false);
 /// Both alphabets at once: no encoder mixes them, and no decoder could tell which one was meant.
 static BASE64: Alphabet = {
     let mut both = alphabet(STANDARD, false, false);
@@ -52,9 +46,9 @@ static BASE64: Alphabet = {
     both
 };
 
-/// The value of each letter of the standard alphabet.
-pub(super) fn standard() -> &'static [u8; 256] {
-    &BASE64_STANDARD.table
+/// The value of each letter of both alphabets of base64.
+pub(super) fn of_base64() -> &'static [u8; 256] {
+    &BASE64.table
 }
 
 /// Texts of at most this many bytes are looked at in pieces as well as joined.
@@ -73,23 +67,23 @@ pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) 
     if loose && profile.white() > 0 && text.len() <= SHORT {
         explained = explained.max(base64(text, &BASE64, false, walk, &mut bytes));
     }
-    if loose && profile.count(b'-') + profile.count(b'_') >= 2 {
-        base64(text, &BASE64_STANDARD, loose, walk, &mut bytes);
-    }
     explained
 }
 
-/// The smaller alphabets.
+pub(super) fn decode_hex(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
+    let hexadecimal = profile.digits() + profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
+    if profile.digits() >= 4 && hexadecimal >= 12 {
+        let loose = hexadecimal * 10 >= profile.letters_and_digits() * 9;
+        hex(text, loose, &words(text.as_bytes()), walk, &mut Vec::new());
+    }
+}
+
+/// Bits, and five of them to a letter.
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let mut bytes = Vec::new();
     let mut words: Option<Vec<Range<usize>>> = None;
     if profile.count(b'0') >= 8 && profile.count(b'1') >= 8 {
         binary(text, walk, &mut bytes);
-    }
-    let hexadecimal = profile.digits() + profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
-    if profile.digits() >= 4 && hexadecimal >= 12 {
-        let loose = hexadecimal * 10 >= profile.letters_and_digits() * 9;
-        hex(text, loose, words.get_or_insert_with(|| self::words(text.as_bytes())), walk, &mut bytes);
     }
     if profile.letters_and_digits() < 16 {
         return;
@@ -123,15 +117,6 @@ fn binary(text: &str, walk: &mut Walk<'_>, bytes: &mut Vec<u8>) {
     groups(text.as_bytes(), &BINARY, 40, true, &[], &mut |symbols, at| {
         for offset in 0..8 {
             pack::<1, 8>(&symbols[offset..], bytes);
-            walk.work(bytes.len());
-            walk.found_bytes(Step::Binary, bytes, at.clone());
-        }
-        // Seven bits to a character, as old encoders write ASCII.
-        for offset in 0..7 {
-            bytes.clear();
-            bytes.extend(
-                symbols[offset..].chunks_exact(7).map(|c| c.iter().fold(0, |word, bit| (word << 1) | bit)),
-            );
             walk.work(bytes.len());
             walk.found_bytes(Step::Binary, bytes, at.clone());
         }

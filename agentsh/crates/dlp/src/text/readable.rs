@@ -60,9 +60,6 @@ fn runs(bytes: &[u8]) -> Option<Readable<'_>> {
         text.push_str(std::str::from_utf8(&bytes[start..start + length]).unwrap_or(""));
         position = start + length;
     }
-    if text.len() < bytes.len() / 8 && reads_as_other_script(bytes) {
-        text = bytes.utf8_chunks().map(|chunk| chunk.valid()).filter(|valid| valid.len() >= 12).collect();
-    }
     (!text.is_empty()).then_some(Readable { text: Cow::Owned(text), clean: false })
 }
 
@@ -94,13 +91,6 @@ static CLASS: [u64; 256] = {
     }
     table
 };
-
-/// Whether the bytes around the middle are UTF-8 beyond ASCII: text in another script behind a few wrong bytes.
-fn reads_as_other_script(bytes: &[u8]) -> bool {
-    let middle = bytes.len() / 2;
-    let window = &bytes[middle..(middle + 32).min(bytes.len())];
-    window.utf8_chunks().any(|chunk| chunk.valid().len() >= 12 && !chunk.valid().is_ascii())
-}
 
 fn with_byte_order_mark(bytes: &[u8]) -> Option<String> {
     let big = match bytes {

@@ -9,15 +9,11 @@ pub enum Step {
     Base85,
     Binary,
     CharacterCodes,
-    /// Letters of Korean as syllables.
-    Composed,
     /// Of the headers of a mail.
     EncodedWords,
     /// Percent, backslash, HTML and `U+` escapes, nested in any order.
     Escapes,
     Hex,
-    /// Numbers of several bytes each.
-    Integers,
     /// Pieces of an encoding with words between them.
     Interspersed,
     Invisible,
@@ -26,7 +22,6 @@ pub enum Step {
     Rot47,
     /// Standing on its head.
     Upturned,
-    Z85,
 }
 
 impl Step {
@@ -40,18 +35,15 @@ impl Step {
             Self::Base85 => "base85",
             Self::Binary => "binary",
             Self::CharacterCodes => "character-codes",
-            Self::Composed => "composed",
             Self::EncodedWords => "encoded-words",
             Self::Escapes => "escapes",
             Self::Hex => "hex",
-            Self::Integers => "integers",
             Self::Interspersed => "interspersed",
             Self::Invisible => "invisible",
             Self::Morse => "morse",
             Self::ReversedWords => "reversed-words",
             Self::Rot47 => "rot47",
             Self::Upturned => "upturned",
-            Self::Z85 => "z85",
         }
     }
 

@@ -3,59 +3,12 @@
 use super::Step;
 use super::walk::Walk;
 
-/// Signs that are letters upside down, and nothing else.
-const SIGNS: &[(char, char)] = &[
-    ('ɐ', 'a'),
-    ('ɔ', 'c'),
-    ('ǝ', 'e'),
-    ('ə', 'e'),
-    ('ɟ', 'f'),
-    ('ƃ', 'g'),
-    ('ɓ', 'g'),
-    ('ɥ', 'h'),
-    ('ᴉ', 'i'),
-    ('ı', 'i'),
-    ('ɾ', 'j'),
-    ('ſ', 'j'),
-    ('ʞ', 'k'),
-    ('ʃ', 'l'),
-    ('ꞁ', 'l'),
-    ('ɯ', 'm'),
-    ('ɹ', 'r'),
-    ('ʇ', 't'),
-    ('ʌ', 'v'),
-    ('ʍ', 'w'),
-    ('ʎ', 'y'),
-    ('∀', 'A'),
-    ('Ɐ', 'A'),
-    ('ᗺ', 'B'),
-    ('Ɔ', 'C'),
-    ('ᗡ', 'D'),
-    ('Ǝ', 'E'),
-    ('Ⅎ', 'F'),
-    ('⅁', 'G'),
-    ('ſ', 'J'),
-    ('⅂', 'L'),
-    ('Ԁ', 'P'),
-    ('ᴚ', 'R'),
-    ('┴', 'T'),
-    ('∩', 'U'),
-    ('Λ', 'V'),
-    ('⅄', 'Y'),
-    ('Ɩ', '1'),
-    ('ᄅ', '2'),
-    ('Ɛ', '3'),
-    ('ㄣ', '4'),
-    ('ϛ', '5'),
-    ('ㄥ', '7'),
-    ('˙', '.'),
-    ('¿', '?'),
-    ('¡', '!'),
-];
+/// Signs that are letters upside down, and nothing else, each with its letter.
+const SIGNS: &str =
+    "ɐaɔcǝeəeɟfƃgɓgɥhᴉiıiɾjſjʞkʃlꞁlɯmɹrʇtʌvʍwʎy∀AⱯAᗺBƆCᗡDƎEℲF⅁G⅂LԀPᴚR┴T∩UΛV⅄YƖ1ᄅ2Ɛ3ㄣ4ϛ5ㄥ7˙.¿?¡!";
 
 /// Letters and digits that are others upside down.
-const PAIRS: &[(char, char)] =
-    &[('b', 'q'), ('d', 'p'), ('n', 'u'), ('M', 'W'), ('6', '9'), ('(', ')'), ('[', ']'), ('{', '}')];
+const PAIRS: &str = "bqdpnuMW69()[]{}";
 
 /// So many signs, and so many of a hundred letters, are no quotation.
 const MIN_COUNT: usize = 4;
@@ -72,9 +25,15 @@ pub(super) fn decode(text: &str, walk: &mut Walk<'_>) {
         .chars()
         .map(|character| {
             letters += usize::from(character.is_alphanumeric());
-            let sign = SIGNS.iter().find(|(sign, _)| *sign == character && !character.is_ascii());
-            signs += usize::from(sign.is_some_and(|(_, letter)| letter.is_alphanumeric()));
-            sign.map_or_else(|| paired(character), |(_, letter)| *letter)
+            let is_sign = !character.is_ascii() && SIGNS.contains(character);
+            if !is_sign && !PAIRS.contains(character) {
+                return character;
+            }
+            let both = pairs(PAIRS).flat_map(|(one, other)| [(one, other), (other, one)]);
+            let letter = pairs(SIGNS).chain(both).find(|(one, _)| *one == character);
+            let letter = letter.map_or(character, |(_, letter)| letter);
+            signs += usize::from(is_sign && letter.is_alphanumeric());
+            letter
         })
         .collect();
     if signs >= MIN_COUNT && signs * 100 >= letters * SHARE {
@@ -84,13 +43,8 @@ pub(super) fn decode(text: &str, walk: &mut Walk<'_>) {
     }
 }
 
-fn paired(character: char) -> char {
-    let other = PAIRS.iter().find_map(|(one, other)| match character {
-        _ if *one == character => Some(*other),
-        _ if *other == character => Some(*one),
-        _ => None,
-    });
-    other.unwrap_or(character)
+fn pairs(table: &str) -> impl Iterator<Item = (char, char)> {
+    table.chars().step_by(2).zip(table.chars().skip(1).step_by(2))
 }
 
 #[cfg(test)]

@@ -23,10 +23,28 @@ fn look(bytes: &[u8], walk: &mut Walk<'_>) {
 /// the outcome.
 pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Outcome {
     sink(View { text, how: &[], at: 0..text.len(), clean: true });
-    let left = text.len().saturating_mul(limits.output_per_byte).saturating_add(limits.output_floor);
-    let mut walk = Walk::new(text, limits, left, DECODERS, sink);
+    let mut walk = Walk::new(text, limits, limits.room(text), DECODERS, sink);
     expand(text, true, &mut walk);
     walk.outcome()
+}
+
+/// As [`visit`], of what programs write for each other: escapes, base64 and hex. Not the text itself.
+pub fn visit_plainly(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
+    let decoders = Decoders { of_text: expand_plainly, of_bytes: |_, _| {} };
+    let mut walk = Walk::new(text, limits, limits.room(text), decoders, sink);
+    expand_plainly(text, true, &mut walk);
+}
+
+fn expand_plainly(text: &str, _: bool, walk: &mut Walk<'_>) {
+    if text.len() < MIN_LENGTH || !walk.is_outermost() && is_periodic(text.as_bytes()) {
+        return;
+    }
+    let profile = Profile::of(text.as_bytes());
+    escapes::decode(text, &profile, walk);
+    let explained = radix::decode_base64(text, &profile, walk);
+    if !is_all_base64(&profile, explained) {
+        radix::decode_hex(text, &profile, walk);
+    }
 }
 
 /// Gives `sink` the other orders of a text in which nothing is encoded: its words backwards. Not the text itself.
@@ -65,6 +83,7 @@ fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if is_all_base64(profile, explained) {
         return;
     }
+    radix::decode_hex(text, profile, walk);
     radix::decode(text, profile, walk);
     base85::decode(text, profile, walk);
 }

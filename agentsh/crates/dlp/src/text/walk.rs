@@ -10,6 +10,8 @@ use super::step::Step;
 
 /// Texts of at most this many bytes are looked at more closely.
 const SHORT: usize = 4096;
+/// Bytes of a longer one that are read on each side of what was decoded in it.
+const AROUND: usize = 512;
 
 /// Fewer bytes are a hash, a signature or a key.
 const MIN_NOISE: usize = 256;
@@ -147,13 +149,23 @@ impl<'s> Walk<'s> {
         self.view(step, &found.text, at, found.clean, true);
     }
 
-    /// The text with `changes` small parts of it decoded. When they are few in a long text, what else is encoded in
-    /// it was found in the text itself, and is not looked for again.
-    pub(super) fn found_rewritten(&mut self, step: Step, bytes: &[u8], at: Range<usize>, changes: usize) {
-        if bytes.len() <= SHORT || changes * 100 >= bytes.len() {
-            self.found_bytes(step, bytes, at);
-        } else if let Some(found) = readable(bytes) {
-            self.view(step, &found.text, at, found.clean, false);
+    /// The text with small parts of it decoded, at these `places`. When they are few in a long text, only what stands
+    /// around them is another text; what else is encoded in it was found in the text itself.
+    pub(super) fn found_rewritten(&mut self, step: Step, bytes: &[u8], at: Range<usize>, places: &[usize]) {
+        if bytes.len() <= SHORT || places.len() * 100 >= bytes.len() {
+            return self.found_bytes(step, bytes, at);
+        }
+        let mut places = places.iter().copied().peekable();
+        while let Some(first) = places.next() {
+            let mut last = first;
+            while let Some(next) = places.next_if(|next| *next <= last + 2 * AROUND) {
+                last = next;
+            }
+            let end = (last + AROUND).min(bytes.len());
+            let part = &bytes[first.saturating_sub(AROUND).min(end)..end];
+            if let Some(found) = readable(part) {
+                self.view(step, &found.text, at.clone(), found.clean, false);
+            }
         }
     }
 

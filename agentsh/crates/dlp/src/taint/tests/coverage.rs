@@ -7,7 +7,6 @@ use serde_json::json;
 use super::super::judge::{Judge, Plain};
 use super::super::leaves::Leaves;
 use super::super::memory::Config;
-use super::super::origin::Origin;
 use super::*;
 use crate::json;
 
@@ -19,24 +18,27 @@ fn hasher() -> Hasher {
 
 fn add(coverage: &mut Coverage, id: u64, by: &str, secret: &str) {
     let followed = Followed::of(&hasher(), Kind::ApiKey, secret).unwrap();
-    coverage.remember(OriginId(id), &server(by), vec![followed]);
+    coverage.remember(OriginId(id), &origin(by), vec![followed]);
 }
 
 fn server(name: &str) -> ServerId {
     ServerId(name.to_owned())
 }
 
-fn judge() -> Judge {
-    let mut judge = Judge::new(Config::default(), &[7; 32]);
-    let said = json!({"text": format!("the deploy secret_key={SECRET} is on the wall")}).to_string();
-    let origin = Origin {
-        server: server("files"),
+fn origin(by: &str) -> Origin {
+    Origin {
+        server: server(by),
         tool: "read".to_owned(),
         call: "1".to_owned(),
         time: Duration::from_secs(1000),
         private: true,
-    };
-    judge.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain);
+    }
+}
+
+fn judge() -> Judge {
+    let mut judge = Judge::new(Config::default(), &[7; 32]);
+    let said = json!({"text": format!("the deploy secret_key={SECRET} is on the wall")}).to_string();
+    judge.remember(origin("files"), &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain);
     judge
 }
 

@@ -140,16 +140,12 @@ fn finds_the_rarer_alphabets() {
         &format!("https://{}.example.net", base32(bytes).to_lowercase().replace('=', "")),
         &[Step::Base32],
     );
-    assert_found(&bits(bytes, 5, b"0123456789ABCDEFGHIJKLMNOPQRSTUV", false), &[Step::Base32]);
+    assert_found(&bits(bytes, 5, b"ybndrfg8ejkmcpqxot1uwisza345h769", false), &[Step::Base32]);
     assert_found(&bits(bytes, 1, b"01", false), &[Step::Binary]);
     assert_found(&each(SECRET, |b| format!("{b:08b}"), " "), &[Step::Binary]);
-    assert_found(&each(SECRET, |b| format!("{b:07b}"), " "), &[Step::Binary]);
     let standard = |value: u32| char::from(33 + u8::try_from(value).unwrap());
     assert_found(&ascii85(bytes, standard), &[Step::Ascii85]);
     assert_found(&format!("<~{}~>", ascii85(bytes, standard)), &[Step::Ascii85]);
-    let z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
-    let letter = |value: u32| char::from(z85.as_bytes()[value as usize]);
-    assert_found(&ascii85(bytes, letter), &[Step::Z85]);
 }
 
 #[test]
@@ -184,7 +180,6 @@ fn finds_lists_of_character_codes() {
     let decimal = each(SECRET, |b| b.to_string(), ", ");
     assert_found(&format!("[{decimal}]"), &[Step::CharacterCodes]);
     assert_found(&each(SECRET, |b| format!("chr({b})"), "+"), &[Step::CharacterCodes]);
-    assert_found(&each(SECRET, |b| format!("{b:o}"), " "), &[Step::CharacterCodes]);
     let letters = each("launchcode", |b| (b - b'a' + 1).to_string(), "-");
     assert_eq!(found(&letters, "launchcode").0, Some(vec![Step::CharacterCodes]));
     assert_eq!(found(".-.. .- ..- -. -.-. .... / -.-. --- -.. .", "launchcode").0, Some(vec![Step::Morse]));
@@ -235,30 +230,6 @@ fn what_cannot_be_opened_or_is_too_deep_is_said() {
     }
     let (how, outcome) = found(&text, SECRET);
     assert!(how.is_none() && outcome.too_deep);
-}
-
-#[test]
-fn escaped_letters_of_other_scripts_are_read() {
-    let secret = "Секретная записка: склад в Твери закроют в октябре";
-    let css: String = secret.chars().map(|c| format!("\\{:06x}", c as u32)).collect();
-    let open: String = secret.chars().map(|c| format!("&#x{:06x} ", c as u32)).collect();
-    let kanji: String = "会議室の鍵".chars().map(|c| format!("\\{:06x} ", c as u32)).collect();
-    assert_eq!(found(&css, secret).0, Some(vec![Step::Escapes]), "{css}");
-    assert_eq!(found(&open, secret).0, Some(vec![Step::Escapes]), "{open}");
-    assert_eq!(found(&kanji, "会議室の鍵").0, Some(vec![Step::Escapes]), "{kanji}");
-}
-
-#[test]
-fn letters_of_korean_are_put_together() {
-    use unicode_normalization::UnicodeNormalization;
-    let secret = "이사회는 시월 말까지 공장을 닫기로 했다";
-    let apart: String = secret.nfd().collect();
-    assert!(super::looks_encoded(&apart));
-    let mut seen = false;
-    let _ = visit(&apart, &Limits::default(), &mut |view| {
-        seen |= view.how == [Step::Composed] && view.text == secret;
-    });
-    assert!(seen);
 }
 
 #[test]
