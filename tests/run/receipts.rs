@@ -303,7 +303,11 @@ fn what_a_review_applied_is_bound_by_its_receipt() {
             assert!(there.stdout.contains("4 files stand in commit "), "{there}");
             outside(&place, "echo 2 > file && git commit -qam two");
             refused(check(&["--commit", "HEAD"]), "is not what was applied");
-            outside(&place, "git reset -q --hard HEAD~1");
+            outside(
+                &place,
+                "git reset -q --hard HEAD~1; mkdir gone; echo x > gone/x; git add . && git commit -qm three",
+            );
+            refused(check(&["--commit", "HEAD"]), "file 'gone' was removed, and is in ");
         }
     }
 }

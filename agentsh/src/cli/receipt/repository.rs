@@ -79,9 +79,13 @@ impl Repository {
         Some(names.map(|name| (name.to_owned(), self.hash_in(commit, name))).collect())
     }
 
-    /// SHA-256 of a file as a commit has it; None: it has none that can be read.
+    /// SHA-256 of a file as a commit has it, empty where what it has is no file that can be read; None: it has nothing there.
     pub fn hash_in(&self, commit: &str, name: &str) -> Option<String> {
-        review::hash(self.answer(&["cat-file", "blob", &format!("{commit}:{name}")])?.as_slice()).ok()
+        if let Some(content) = self.answer(&["cat-file", "blob", &format!("{commit}:{name}")]) {
+            return review::hash(content.as_slice()).ok();
+        }
+        let listed = self.ask(&["ls-tree", "--full-tree", "--name-only", commit, "--", name])?;
+        (!listed.is_empty()).then(String::new)
     }
 
     /// SHA-256 of a file as it is in the working tree, or of where a link leads; None: there is none.
