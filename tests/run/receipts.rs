@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::day::has;
 use crate::support::browser::Ui;
+use crate::support::peer::Peer;
 use crate::support::schema::fits;
 use crate::support::{Mode, Outcome, Place};
 
@@ -36,6 +37,19 @@ pub fn session(place: &Place) -> (PathBuf, String) {
 fn payload(receipt: &str) -> String {
     let envelope: Value = serde_json::from_str(receipt).unwrap();
     String::from_utf8(STANDARD.decode(envelope["payload"].as_str().unwrap()).unwrap()).unwrap()
+}
+
+fn agentsh(place: &Place, words: &[&str]) -> Outcome {
+    Outcome::of(&mut place.agentsh(words))
+}
+
+/// Writes the receipt of the last session; gives its file and its statement.
+fn written(place: &Place, more: &[&str]) -> (PathBuf, Value) {
+    let made = agentsh(place, &[&["receipt"], more].concat()).expect_code(0);
+    let file = place.write(place.path("written.json"), &made.stdout);
+    let statement: Value = serde_json::from_str(&payload(&made.stdout)).unwrap();
+    fits(&statement, &schema()).unwrap();
+    (file, statement)
 }
 
 fn verify(place: &Place, home: &Path, file: &Path, more: &[&str]) -> Outcome {
@@ -81,9 +95,7 @@ fn a_receipt_is_checked_on_another_machine() {
 
         let here = verify(&place, &place.home, &file, &[]).expect_code(0);
         assert!(here.stdout.contains("its record is here and matches"), "{here}");
-        let again = place.path("run").join("again.json");
-        let words = ["receipt", "--output", again.to_str().unwrap()];
-        Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+        let (again, _) = written(&place, &[]);
         verify(&place, &place.home, &again, &[]).expect_code(0);
         let line = Outcome::of(&mut place.agentsh(&["receipt", "key"])).expect_code(0).stdout;
         let key = place.write(place.path("allowed"), format!("ada@example.org {line}"));
@@ -203,7 +215,7 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
     assert_ne!(edited, text);
     for (text, why) in [
         (edited.as_str(), "its signature does not hold"),
-        (&text[..text.len() / 2], "it is no whole receipt"),
+        (&text[..text.len() / 2], "it is not whole"),
         (&text.replace("SHA256:", "SHA256:x"), "is not among those that were given"),
     ] {
         place.write(&file, text);
@@ -245,6 +257,237 @@ fn a_commit_of_a_person_is_bound_by_the_signer() {
     refused(outcome, "commits: the record does not say that they are the session's");
 }
 
+fn reviewed(place: &Place, script: &str) {
+    agentsh(place, &["run", "--quiet", "--review", "--", "sh", "-ec", script]).expect_code(0);
+    agentsh(place, &["review", "--apply"]).expect_code(0);
+}
+
+/// What a person took over is named by its digest, before anybody commits it.
+#[test]
+fn what_a_review_applied_is_bound_by_its_receipt() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write("file", "one\n");
+        place.write("gone", "gone\n");
+        reviewed(&place, "echo two > file; rm gone; mkdir sub; echo new > sub/new; ln -s file link");
+        let (file, statement) = written(&place, &[]);
+        let named: Vec<&Value> =
+            statement["subject"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        assert_eq!(named, ["file", "link", "sub/new"], "{statement}");
+        let digest = "27dd8ed44a83ff94d557f9fd0412ed5a8cbca69ea04922d88c01184a07300a5a";
+        assert_eq!(statement["subject"][0]["digest"]["sha256"], digest, "sha256sum of `two`");
+        let facts = &statement["predicate"];
+        assert_eq!((&facts["removed"], &facts["binding"]), (&serde_json::json!(["gone"]), &"record".into()));
+        let check = |more: &[&str]| verify(&place, &place.home, &file, more);
+        let good = check(&[]).expect_code(0);
+        assert!(
+            good.stdout.contains("4 files stand in ") && good.stdout.contains("its record is here"),
+            "{good}"
+        );
+        for (change, why, back) in [
+            ("echo 2 > file", "file 'file' in ", "echo two > file"),
+            ("echo x > gone", "file 'gone' was removed, and is in ", "rm gone"),
+            ("mv sub else", "file 'sub/new' was applied, and is not in ", "mv else sub"),
+            ("ln -sf gone link", "file 'link' in ", "ln -sf file link"),
+        ] {
+            outside(&place, change);
+            refused(check(&[]), why);
+            outside(&place, back);
+        }
+        check(&[]).expect_code(0);
+        if has("git") {
+            refused(check(&["--commit", "HEAD"]), "there is no commit 'HEAD'");
+            place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+            outside(&place, "git init -q -b main . && git add . && git commit -qm one");
+            let there = check(&["--commit", "HEAD"]).expect_code(0);
+            assert!(there.stdout.contains("4 files stand in commit "), "{there}");
+            outside(&place, "echo 2 > file && git commit -qam two");
+            refused(check(&["--commit", "HEAD"]), "is not what was applied");
+            outside(
+                &place,
+                "git reset -q --hard HEAD~1; mkdir gone; echo x > gone/x; git add . && git commit -qm three",
+            );
+            refused(check(&["--commit", "HEAD"]), "file 'gone' was removed, and is in ");
+        }
+    }
+}
+
+#[test]
+fn what_was_taken_back_is_not_in_a_receipt() {
+    let place = Place::new(Mode::Invoker);
+    place.write("file", "one\n");
+    reviewed(&place, "echo two > file; echo new > new");
+    let (file, _) = written(&place, &[]);
+    agentsh(&place, &["review", "--undo"]).expect_code(0);
+    refused(verify(&place, &place.home, &file, &[]), "file 'new' was applied, and is not in ");
+    let none = agentsh(&place, &["receipt"]).expect_code(1);
+    assert!(none.stderr.contains("made no commit"), "{none}");
+    // Taken back twice, it is done again.
+    agentsh(&place, &["review", "--undo"]).expect_code(0);
+    verify(&place, &place.home, &written(&place, &[]).0, &[]).expect_code(0);
+}
+
+#[test]
+fn a_commit_of_exactly_what_a_review_applied_is_bound_by_the_record() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+    outside(&place, "git init -q -b main . && echo one > file && git add file && git commit -qm one");
+    reviewed(&place, "echo two > file; echo new > new");
+    outside(&place, "git add . && git commit -qm two");
+    let (file, statement) = written(&place, &["--commit", "HEAD"]);
+    assert_eq!(statement["predicate"]["binding"], "record", "{statement}");
+    verify(&place, &place.home, &file, &[]).expect_code(0);
+    // A person put more into it.
+    outside(&place, "echo more >> file && git commit -qa --amend --no-edit");
+    let (file, statement) = written(&place, &["--commit", "HEAD"]);
+    assert_eq!(statement["predicate"]["binding"], "signer", "{statement}");
+    verify(&place, &place.home, &file, &[]).expect_code(0);
+}
+
+#[test]
+fn a_receipt_goes_into_notes_and_tells_more_where_asked() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    session(&place);
+    let file = place.path("noted.json");
+    agentsh(&place, &["receipt", "--note"]).expect_code(2);
+    for _twice in 0..2 {
+        agentsh(&place, &["receipt", "--note", "--output", file.to_str().unwrap()]).expect_code(0);
+        std::fs::remove_file(&file).unwrap();
+    }
+    for rev in ["HEAD", "HEAD~1"] {
+        agentsh(&place, &["receipt", "verify", rev]).expect_code(0);
+    }
+    agentsh(&place, &["receipt", "verify", "HEAD~2"]).expect_code(2);
+
+    place.shell("getent hosts refused.example; true").expect_code(0);
+    outside(&place, "git commit -q --allow-empty -m later");
+    let (_, statement) = written(&place, &["--commit", "HEAD"]);
+    assert!(!statement.to_string().contains("refused.example"), "{statement}");
+    let (file, statement) = written(&place, &["--commit", "HEAD", "--include", "addresses,files"]);
+    let included = statement["predicate"]["included"].as_array().unwrap();
+    let is_it = |one: &Value| one["what"] == "addresses" && one["name"] == "refused.example";
+    assert!(included.iter().any(is_it), "{statement}");
+    verify(&place, &place.home, &file, &[]).expect_code(0);
+    agentsh(&place, &["receipt", "--include", "everything"]).expect_code(2);
+}
+
+#[test]
+fn a_key_of_minisign_signs() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    session(&place);
+    for name in ["ada", "bob"] {
+        let file = place.path(name);
+        agentsh(&place, &["policy", "bundle", "keygen", file.to_str().unwrap()]).expect_code(0);
+    }
+    let keys = ["ada", "ada.pub", "bob.pub"].map(|name| place.path(name));
+    let [secret, public, other] = keys.each_ref().map(|path| path.to_str().unwrap());
+    let (file, _) = written(&place, &["--key", secret]);
+    let good = verify(&place, &place.home, &file, &["--key", public]).expect_code(0);
+    assert!(good.stdout.starts_with("good: signed by SHA256:"), "{good}");
+    // Forged: whoever signed it is somebody else, whatever name the envelope has.
+    refused(
+        verify(&place, &place.home, &file, &["--key", other]),
+        "which is not among those that were given",
+    );
+    let name = |key: &str| {
+        let line = agentsh(&place, &["receipt", "key", "--key", key]).expect_code(0).stdout;
+        let list = place.write(place.path("allowed"), format!("bob {line}"));
+        let said = verify(&place, &place.home, &file, &["--key", list.to_str().unwrap()]);
+        said.stdout.split('(').nth(1).and_then(|rest| rest.split(')').next()).map(str::to_owned)
+    };
+    let ada = name(secret).unwrap();
+    let (forged, _) = written(&place, &["--key", place.path("bob").to_str().unwrap()]);
+    let text = std::fs::read_to_string(&forged).unwrap();
+    let envelope: Value = serde_json::from_str(&text).unwrap();
+    let id = envelope["signatures"][0]["keyid"].as_str().unwrap();
+    place.write(&forged, text.replace(id, &ada));
+    refused(verify(&place, &place.home, &forged, &["--key", public]), "its signature does not hold");
+    place.write(place.path("ada"), "untrusted comment: x\nRWQ=\n");
+    agentsh(&place, &["receipt", "--key", secret]).expect_code(125);
+}
+
+/// A team hands the rights of a server around, and receipts name them.
+#[test]
+fn a_signed_profile_is_taken_over_and_named_by_receipts() {
+    if !has("git") || !has("node") {
+        return;
+    }
+    let place = Place::new(Mode::Invoker);
+    let profile = "version: 1\npackage: {npm: p}\nwhy: \"A server of ours.\"\nnetwork:\n  allow:\n    \
+                   - {host: api.example.com, port: 443, why: \"the interface\"}\ntests:\n  \
+                   - {connect: \"api.example.com:443\", expect: allow}\n  - {connect: \"example.org:443\", expect: deny}\n";
+    let own = place.write(place.home.join(".config/agentsh/servers/ours.yaml"), profile);
+    let file = place.path("ours.profile.json");
+    let name = file.to_str().unwrap();
+    let told = agentsh(&place, &["profile", "export", "ours", "--output", name]).expect_code(0).stderr;
+    let digest = told.split_once("sha256:").unwrap().1.split(',').next().unwrap();
+    agentsh(&place, &["profile", "export", "no-such"]).expect_code(2);
+    let line = agentsh(&place, &["receipt", "key"]).expect_code(0).stdout;
+    let allowed = place.write(place.path("allowed"), format!("ada {line}"));
+    let import = || agentsh(&place, &["profile", "import", name, "--key", allowed.to_str().unwrap()]);
+    import().expect_code(0);
+    place.write(&own, format!("{profile}# of my own\n"));
+    let kept = import().expect_code(1);
+    assert!(kept.stderr.contains("says something else; remove it first"), "{kept}");
+    std::fs::remove_file(&own).unwrap();
+    let done = import().expect_code(0);
+    assert!(
+        done.stdout.contains("npm:p") && done.stdout.contains(digest) && done.stdout.contains("ada"),
+        "{done}"
+    );
+    assert_eq!(std::fs::read_to_string(&own).unwrap(), profile);
+
+    let signed = std::fs::read_to_string(&file).unwrap();
+    let edited = profile.replace("why: \"A", "why: \"Not a");
+    for (text, why) in [
+        (signed.replace(&STANDARD.encode(profile), &STANDARD.encode(edited)), "its signature does not hold"),
+        (signed[..signed.len() / 2].to_owned(), "it is not whole"),
+        (signed.replace("SHA256:", "SHA256:x"), "is not among those that were given"),
+    ] {
+        place.write(&file, text);
+        let outcome = import().expect_code(1);
+        assert!(outcome.stderr.contains(why), "{why}\n{outcome}");
+    }
+    place.write(&allowed, format!("ada valid-before=\"20200101\" {line}"));
+    place.write(&file, &signed);
+    let late = import().expect_code(1);
+    assert!(late.stderr.contains("the key of ada expired"), "{late}");
+    // One is not the other.
+    refused(verify(&place, &place.home, &file, &[]), "its payload is not application/vnd.in-toto+json");
+
+    place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
+    outside(&place, "git init -q -b main .");
+    let package = place.home.join("tools/node_modules/p");
+    place.write(package.join("package.json"), r#"{"name": "p", "version": "1.0.0", "main": "index.js"}"#);
+    let entry = place.write(
+        package.join("index.js"),
+        "console.log('{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}'); process.stdin.resume();\n",
+    );
+    let mut command = place.agentsh(&["mcp", "run", "--id", "ours", "--", "node"]);
+    let mut peer = Peer::start(command.arg(&entry));
+    peer.ask("ping", serde_json::json!({}));
+    peer.next();
+    peer.finish();
+    outside(&place, "git commit -q --allow-empty -m later");
+    let (file, statement) = written(&place, &["--commit", "HEAD"]);
+    let named = &statement["predicate"]["servers"][0]["profile"];
+    assert_eq!(
+        (&named["name"], &named["digest"]),
+        (&"ours.yaml".into(), &format!("sha256:{digest}").into()),
+        "{statement}"
+    );
+    verify(&place, &place.home, &file, &[]).expect_code(0);
+}
+
 #[test]
 fn the_page_of_a_session_has_its_receipt() {
     if !has("git") {
@@ -260,6 +503,12 @@ fn the_page_of_a_session_has_its_receipt() {
         .find_map(|rest| rest.split('"').next().filter(|to| to.ends_with("/receipt")));
     let got = ui.get(link.expect(&page.body));
     assert_eq!(got.status, 200, "{}", got.body);
+    for drawn in ["What it proves", "What it does not prove", "landlock", "enforced", "SHA256:", "sha256:"] {
+        assert!(got.body.contains(drawn), "{drawn}: {}", got.body);
+    }
+    let commit = outside(&place, "git rev-parse HEAD");
+    assert!(got.body.contains(&commit), "{}", got.body);
+    let got = ui.get(&(link.unwrap().to_owned() + ".json"));
     assert!(got.head.contains("content-disposition: attachment; filename=\"receipt-"), "{}", got.head);
     let file = place.write(place.path("downloaded.json"), &got.body);
     verify(&place, &place.home, &file, &[]).expect_code(0);

@@ -76,6 +76,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("profile show", &["agentsh profile show tracker"]),
     ("profile remove", &["agentsh profile remove tracker"]),
     ("profile test", &["agentsh profile test tracker"]),
+    ("profile export", &["agentsh profile export github --output github.profile.json"]),
+    ("profile import", &["agentsh profile import github.profile.json --key allowed_signers"]),
     ("mcp approve", &["agentsh mcp approve .mcp.json", "agentsh mcp approve --forget .mcp.json"]),
     ("advisories", &["agentsh advisories update --source all.zip", "agentsh advisories list"]),
     (
@@ -189,6 +191,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "agentsh receipt --output receipt.json              # the last session, and the commits that it made",
             "agentsh receipt 01a20aed --commit HEAD --key ~/.ssh/id_ed25519 --output receipt.json",
+            "agentsh receipt --output receipt.json --note       # also in the notes of the commits",
         ],
     ),
     (

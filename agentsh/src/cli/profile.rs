@@ -1,8 +1,9 @@
-//! `agentsh profile`: servers under a name, with their secrets in a file that only the user reads.
+//! `agentsh profile`: servers under a name, with their secrets in a file that only the user reads; and the profiles of packages,
+//! signed, from one user to another.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,7 +13,11 @@ use serde_json::{Value, json};
 
 use super::client_config::{from_anywhere, homes, own_path};
 use super::edit;
-use super::output::{self, Failure, OK, finish};
+use super::output::{self, Context, Failure, OK, finish};
+use super::receipt;
+use agentsh_policy::PolicyError;
+use agentsh_policy::profile::{self, ServerProfile};
+use agentsh_receipt::{open_profile, sign_profile};
 use agentsh_store::escape;
 
 /// One server.
@@ -50,6 +55,22 @@ enum Verb {
     Remove { name: String },
     /// Start the server in its sandbox and list its tools
     Test { name: String },
+    /// Sign the rights of a package's servers for others; `agentsh policy show --profiles` lists them
+    Export {
+        name: String,
+        #[command(flatten)]
+        key: receipt::Key,
+        /// A new file, instead of standard output
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Take over the signed rights of a package's servers, as a profile named like the file (exit 1: refused)
+    Import {
+        file: PathBuf,
+        /// Accepted signers: an allowed-signers file or a public key; by default the key of this user and host
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -104,12 +125,62 @@ fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> Resul
             known(name)?;
             test(name, out)
         }
+        Verb::Export { name, key, output } => {
+            let config = homes()?.1;
+            let found = profile::named(name, &config).map_err(|error| Failure::Usage(said(&error)))?;
+            let key = receipt::signing_key(&Context::of_process()?.state_dir, key.key.as_deref())?;
+            let text = sign_profile(found.text(), &key).map_err(Failure::Failed)?;
+            receipt::put(&text, output.as_deref(), "profile", out, err)?;
+            writeln!(err, "{}", described(&found, &key.public().fingerprint()))?;
+            Ok(OK)
+        }
+        Verb::Import { file, key } => import(file, key.as_deref(), out),
     }
 }
 
+fn import(file: &Path, key: Option<&Path>, out: &mut dyn Write) -> Result<u8, Failure> {
+    let context = Context::of_process()?;
+    let text = receipt::text_of(file, agentsh_receipt::MAX_BYTES as u64)?;
+    let signers = receipt::accepted(&context.state_dir, key)?;
+    let refused = |why: String| Failure::No(format!("the profile is refused: {why}"));
+    let (text, signer) =
+        open_profile(&text, &signers, context.now).map_err(|why| refused(why.to_string()))?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.split('.').next().filter(|name| is_name(name));
+    let name = name.ok_or_else(|| Failure::Usage("the file's name is no name of a profile".to_owned()))?;
+    let place = homes()?.1.join(format!("agentsh/servers/{name}.yaml"));
+    let shown = place.display().to_string();
+    let read = profile::parse(&shown, &text).and_then(|read| read.map(ServerProfile::tested).transpose());
+    let read = read.map_err(|error| refused(said(&error)))?;
+    let read = read.ok_or_else(|| refused("it has no `package:`".to_owned()))?;
+    let before = edit::read(&place)?;
+    if !before.is_empty() && before != text {
+        return Err(Failure::No(format!("{shown} is there and says something else; remove it first")));
+    }
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot write {shown}: {error}"));
+    place.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
+    agentsh_host::copies::write_anew(&place, text.as_bytes(), 0o644).map_err(failed)?;
+    writeln!(out, "{shown}: {}", described(&read, &signer.who))?;
+    Ok(OK)
+}
+
+fn described(profile: &ServerProfile, signer: &str) -> String {
+    let packages: Vec<String> = profile.packages.iter().map(|package| package.value.to_string()).collect();
+    let text = format!("profile of {}, {}, signed by {signer}", packages.join(", "), profile.digest());
+    escape::line(&text).into_owned()
+}
+
+fn said(error: &PolicyError) -> String {
+    error.render().trim_end().trim_start_matches("error: ").to_owned()
+}
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
+}
+
 fn add(args: &AddArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    if args.name.is_empty() || args.name.starts_with('-') || !args.name.chars().all(plain) {
+    if !is_name(&args.name) {
         return Err(Failure::Usage("a name is made of letters, digits and `-_.`".to_owned()));
     }
     let command = from_anywhere(&args.command)?;

@@ -204,8 +204,10 @@ async fn learned(session: &Session, file: &Path) {
 /// The program's exit status stays what it is where that fails.
 async fn signed(session: &Session, target: Target) {
     let id = session.facts.id.to_string();
-    match super::receipt::of_session(&session.facts.context.state, &id, None, None).await {
-        Ok(text) => target.tell(&text),
+    match super::receipt::of_session(&session.facts.context.state, &id, &super::receipt::Wanted::default())
+        .await
+    {
+        Ok(written) => target.tell(&written.text),
         Err(why) => {
             target.discard();
             fail(&why.to_string());

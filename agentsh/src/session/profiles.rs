@@ -100,7 +100,7 @@ pub fn apply(
         server_id: Some(id.clone()),
         layer: "profile".to_owned(),
         asked: resolved.identity.clone(),
-        got: profile.file.clone(),
+        got: format!("{} {}", profile.file, profile.digest()),
         state: LayerState::Enforced,
         why: String::new(),
     });

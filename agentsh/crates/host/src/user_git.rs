@@ -141,6 +141,11 @@ impl<'a> Git<'a> {
 
     /// What it says, if it succeeds in its time.
     pub fn ask(&self, words: &[OsString], directory: &Path) -> Option<Vec<u8>> {
+        self.ask_for(words, directory, MAX_BYTES)
+    }
+
+    /// As [`Git::ask`], for an answer of so many bytes at most.
+    pub fn ask_for(&self, words: &[OsString], directory: &Path, most: u64) -> Option<Vec<u8>> {
         let mut env = host_programs::environment(self.context);
         // Somebody else's repository is none of the user's configuration.
         env.retain(|name, _| {
@@ -152,7 +157,7 @@ impl<'a> Git<'a> {
         let mut command = host_programs::command(&self.program, &env);
         command.args(words).current_dir(directory).stdout(Stdio::piped());
         let mut child = command.spawn().ok()?;
-        let said = child.stdout.take().and_then(|stdout| read_within(stdout, GIT_TIMEOUT).ok());
+        let said = child.stdout.take().and_then(|stdout| read_within(stdout, most, GIT_TIMEOUT).ok());
         if said.is_none() {
             // It may have ended meanwhile.
             let _ = child.kill();
@@ -162,7 +167,7 @@ impl<'a> Git<'a> {
 }
 
 /// All that comes, in this time.
-fn read_within(mut from: impl Read + AsFd, time: Duration) -> io::Result<Vec<u8>> {
+fn read_within(mut from: impl Read + AsFd, most: u64, time: Duration) -> io::Result<Vec<u8>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let end = Instant::now() + time;
     let mut said = Vec::new();
@@ -170,8 +175,7 @@ fn read_within(mut from: impl Read + AsFd, time: Duration) -> io::Result<Vec<u8>
         let left = end.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
         let mut wanted = [PollFd::new(&from, PollFlags::IN)];
-        if rustix::io::retry_on_intr(|| poll(&mut wanted, Some(&left)))? == 0 || said.len() as u64 > MAX_BYTES
-        {
+        if rustix::io::retry_on_intr(|| poll(&mut wanted, Some(&left)))? == 0 || said.len() as u64 > most {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut some = [0; 4096];

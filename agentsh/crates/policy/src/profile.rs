@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::builtin_profiles::PROFILES;
 use super::diagnostic::{Diagnostic, PolicyError, Source, closest};
 use super::explain::Answer;
-use super::model::{DataSink, DataSource, PolicyTest, Ruled};
+use super::model::{DataSink, DataSource, PolicyTest, Ruled, WrittenLayer};
 use super::path::PathContext;
 use super::sections::{McpPolicy, Policy, ProcessPolicy};
 use super::{read_profile, resolve, search};
@@ -266,6 +266,12 @@ impl ServerProfile {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// `sha256:` of the text.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        WrittenLayer::new("profile", &self.text).hash
     }
 
     /// Asks every test: the test and its answer.

@@ -1,4 +1,5 @@
-//! The envelope: DSSE with one signature. It has one spelling, too: a single line, as it is written here.
+//! The envelope: DSSE with one signature, around a statement or the profile of a server. It has one spelling, too: a single
+//! line, as it is written here.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +11,8 @@ use super::statement::Statement;
 
 /// Larger ones are refused unread.
 pub const MAX_BYTES: usize = 8 << 20;
-const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
+const STATEMENT: &str = "application/vnd.in-toto+json";
+const PROFILE: &str = "application/vnd.agentsh.profile+yaml";
 /// By how much clocks may differ.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
@@ -32,7 +34,7 @@ struct Signature {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("it is no whole receipt: {0}")]
+    #[error("it is not whole: {0}")]
     Form(String),
     #[error("it is signed by the key {0}, which is not among those that were given")]
     Stranger(String),
@@ -47,8 +49,8 @@ pub enum Refused {
 }
 
 /// What is signed: DSSE's pre-authentication encoding.
-fn encoded(payload: &str) -> Vec<u8> {
-    format!("DSSEv1 {} {PAYLOAD_TYPE} {} {payload}", PAYLOAD_TYPE.len(), payload.len()).into_bytes()
+fn encoded(kind: &str, payload: &str) -> Vec<u8> {
+    format!("DSSEv1 {} {kind} {} {payload}", kind.len(), payload.len()).into_bytes()
 }
 
 /// The envelope, as a line.
@@ -56,11 +58,22 @@ fn encoded(payload: &str) -> Vec<u8> {
 /// # Errors
 /// When the statement is not whole, or too long.
 pub fn sign(statement: &Statement, key: &SigningKey) -> Result<String, String> {
-    let payload = statement.text()?;
-    let signature =
-        Signature { keyid: key.public().fingerprint(), sig: STANDARD.encode(key.sign(&encoded(&payload))) };
+    around(STATEMENT, &statement.text()?, key)
+}
+
+/// The envelope around the text of a profile.
+///
+/// # Errors
+/// When it is too long.
+pub fn sign_profile(text: &str, key: &SigningKey) -> Result<String, String> {
+    around(PROFILE, text, key)
+}
+
+fn around(kind: &str, payload: &str, key: &SigningKey) -> Result<String, String> {
+    let sig = STANDARD.encode(key.sign(&encoded(kind, payload)));
+    let signature = Signature { keyid: key.public().fingerprint(), sig };
     let envelope = Envelope {
-        payload_type: PAYLOAD_TYPE.to_owned(),
+        payload_type: kind.to_owned(),
         payload: STANDARD.encode(payload),
         signatures: vec![signature],
     };
@@ -84,6 +97,32 @@ pub fn open<'s>(
     signers: &'s [Signer],
     now: Timestamp,
 ) -> Result<(Statement, &'s Signer), Refused> {
+    opened(STATEMENT, text, signers, now, |payload| {
+        let statement = Statement::read(&payload).map_err(Refused::Form)?;
+        let issued = statement.predicate.issued;
+        if issued.duration_since(now) > SKEW { Err(Refused::Future(issued)) } else { Ok((statement, issued)) }
+    })
+}
+
+/// As [`open`]: the text of a profile, which says nothing of when it was signed.
+///
+/// # Errors
+/// Why it is refused.
+pub fn open_profile<'s>(
+    text: &str,
+    signers: &'s [Signer],
+    now: Timestamp,
+) -> Result<(String, &'s Signer), Refused> {
+    opened(PROFILE, text, signers, now, |payload| Ok((payload, now)))
+}
+
+fn opened<'s, T>(
+    kind: &str,
+    text: &str,
+    signers: &'s [Signer],
+    now: Timestamp,
+    read: impl FnOnce(String) -> Result<(T, Timestamp), Refused>,
+) -> Result<(T, &'s Signer), Refused> {
     if text.len() > MAX_BYTES {
         return Err(Refused::Form(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
     }
@@ -93,8 +132,8 @@ pub fn open<'s>(
         return Err(odd("its envelope is not spelled as agentsh spells it"));
     }
     let [signature] = envelope.signatures.as_slice() else { return Err(odd("it has not one signature")) };
-    if envelope.payload_type != PAYLOAD_TYPE {
-        return Err(odd("its payload is no in-toto statement"));
+    if envelope.payload_type != kind {
+        return Err(Refused::Form(format!("its payload is not {kind}")));
     }
     let decoded = |text: &str| STANDARD.decode(text).map_err(|error| Refused::Form(error.to_string()));
     let payload =
@@ -102,19 +141,15 @@ pub fn open<'s>(
     let sig = decoded(&signature.sig)?;
     let mut own = signers.iter().filter(|signer| signer.key.fingerprint() == signature.keyid).peekable();
     let Some(first) = own.peek() else { return Err(Refused::Stranger(signature.keyid.clone())) };
-    if !first.key.holds(&encoded(&payload), &sig) {
+    if !first.key.holds(&encoded(kind, &payload), &sig) {
         return Err(Refused::Edited(first.who.clone()));
     }
-    let statement = Statement::read(&payload).map_err(Refused::Form)?;
-    let issued = statement.predicate.issued;
-    if issued.duration_since(now) > SKEW {
-        return Err(Refused::Future(issued));
-    }
+    let (read, issued) = read(payload)?;
     // One key may stand on several lines, each with its time.
     let mut refused = odd("nobody signed it");
     for signer in own {
         match signer.valid_at(issued).and_then(|()| signer.valid_at(now)) {
-            Ok(()) => return Ok((statement, signer)),
+            Ok(()) => return Ok((read, signer)),
             Err(why) => refused = why,
         }
     }

@@ -1,5 +1,5 @@
 //! Keys as OpenSSH keeps them: an Ed25519 key without a passphrase signs; a public key, or a file of allowed signers with
-//! the time for which each is valid, says who may have signed.
+//! the time for which each is valid, says who may have signed. A key of minisign is one of Ed25519, too.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -15,6 +15,8 @@ const KIND: &str = "ssh-ed25519";
 const BEGIN: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
 const END: &str = "\n-----END OPENSSH PRIVATE KEY-----\n";
 const MAGIC: &[u8] = b"openssh-key-v1\0";
+/// Begins each file of minisign.
+pub const MINISIGN: &str = "untrusted comment:";
 /// What a file of allowed signers calls this use of a key.
 const NAMESPACE: &str = "agentsh";
 
@@ -28,6 +30,8 @@ pub enum KeyError {
     Kind,
     #[error("line {0} is not `PRINCIPALS [OPTIONS] {KIND} KEY`, as in a file of allowed signers: {1}")]
     Line(usize, String),
+    #[error("it is no key of minisign")]
+    Minisign,
     #[error("it names no key of the kind {KIND} that may sign receipts")]
     Nobody,
     #[error("the system gives no random numbers: {0}")]
@@ -87,6 +91,13 @@ impl SigningKey {
         Self::parse(bytes.strip_prefix(MAGIC).ok_or(KeyError::NotPrivate)?)?.ok_or(KeyError::NotPrivate)
     }
 
+    /// Its seed and its public key, one behind the other.
+    #[must_use]
+    pub fn of_pair(both: &[u8]) -> Option<Self> {
+        let (seed, public) = both.split_at_checked(32)?;
+        Ed25519KeyPair::from_seed_and_public_key(seed, public).ok().map(Self)
+    }
+
     /// None: it ends too early.
     fn parse(mut rest: &[u8]) -> Result<Option<Self>, KeyError> {
         let mut fields = [&b""[..]; 3];
@@ -110,9 +121,7 @@ impl SigningKey {
             return Err(KeyError::Kind);
         }
         let (Some(public), Some(both)) = (take(&mut secret), take(&mut secret)) else { return Ok(None) };
-        let pair =
-            both.get(..32).and_then(|seed| Ed25519KeyPair::from_seed_and_public_key(seed, public).ok());
-        Ok(pair.map(Self))
+        Ok(Self::of_pair(both).filter(|pair| pair.public().0 == public))
     }
 
     #[must_use]
@@ -158,6 +167,12 @@ impl PublicKey {
         rest.is_empty().then_some(key)
     }
 
+    /// The second line of minisign's public key: `Ed`, eight bytes of a number, the key.
+    fn of_minisign(line: &str) -> Option<Self> {
+        let bytes = STANDARD.decode(line.trim()).ok()?;
+        bytes.strip_prefix(b"Ed").and_then(|rest| Self::of(rest.get(8..)?))
+    }
+
     pub(crate) fn holds(&self, bytes: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0).verify(bytes, signature).is_ok()
     }
@@ -179,12 +194,16 @@ impl Signer {
     }
 }
 
-/// Who may have signed, by a file `.pub` or one of allowed signers. Keys of other kinds, and those for other uses, are
+/// Who may have signed, by a file `.pub` (of minisign, too) or one of allowed signers. Keys of other kinds, and those for other uses, are
 /// passed over.
 ///
 /// # Errors
 /// When a line cannot be understood, or nobody is left.
 pub fn signers(text: &str) -> Result<Vec<Signer>, KeyError> {
+    if text.starts_with(MINISIGN) {
+        let key = text.lines().nth(1).and_then(PublicKey::of_minisign).ok_or(KeyError::Minisign)?;
+        return Ok(vec![Signer::of(&key.fingerprint(), key)]);
+    }
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();

@@ -1,9 +1,11 @@
-//! The statement: an in-toto Statement v1 whose subjects are commits and their trees. It has one spelling: the fields in the
+//! The statement: an in-toto Statement v1 whose subjects are commits and their trees, or files. It has one spelling: the fields in the
 //! order in which they stand here, without white space; any other is refused.
 //!
-//! No argument, no path beyond the name of a file, no value of a variable stands in it.
+//! No argument, no path beyond the names of files that are its subjects, no value of a variable stands in it. What was added after
+//! the first version is left out where there is nothing of it, so that what was signed before keeps its one spelling.
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE: &str = "urn:agentsh:receipt:1";
 const COMMIT: (&str, &str) = ("commit", "gitCommit");
 const TREE: (&str, &str) = ("tree", "gitTree");
+const FILE: &str = "sha256";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,11 +27,11 @@ pub struct Statement {
     pub predicate: Predicate,
 }
 
-/// A commit, or the tree of one.
+/// A commit, the tree of one, or a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subject {
-    /// The word for it and its digest, so that no two have the same.
+    /// The word for it and its digest, so that no two have the same; of a file its path in the project.
     pub name: String,
     pub digest: BTreeMap<String, String>,
 }
@@ -52,13 +55,20 @@ pub struct Predicate {
     pub refusals: Vec<Refusal>,
     pub approvals: Vec<Approval>,
     pub models: Vec<Model>,
+    /// Files that were removed, where its subjects are files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
+    /// What whoever signed asked for beyond the rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub included: Vec<Included>,
 }
 
 /// How the subjects came to be those of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
-    /// The record says where the repository stood at both ends of the session; they lie between, and are no older.
+    /// The record says where the repository stood at both ends of the session; they lie between, and are no older. Or they are
+    /// what a review applied.
     Record,
     /// Whoever signed says so.
     Signer,
@@ -133,6 +143,9 @@ pub struct Server {
     /// Of what it offers, as a registry was asked about it, and what that said.
     pub interface: Option<String>,
     pub registry: Option<String>,
+    /// The profile of its package, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Layered>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -185,6 +198,15 @@ pub struct Model {
     pub output_tokens: u64,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Included {
+    /// `addresses`, `arguments` or `files`.
+    pub what: String,
+    pub name: String,
+    pub count: u64,
+}
+
 impl Statement {
     /// About these commits, each with its tree.
     #[must_use]
@@ -198,6 +220,13 @@ impl Statement {
             }
         }
         Self { kind: STATEMENT.to_owned(), subject, predicate_type: PREDICATE.to_owned(), predicate }
+    }
+
+    /// About files: paths in the project, and SHA-256 of each.
+    #[must_use]
+    pub fn of_files(files: impl IntoIterator<Item = (String, String)>, predicate: Predicate) -> Self {
+        let subject = |(name, digest)| Subject { name, digest: BTreeMap::from([(FILE.to_owned(), digest)]) };
+        Self { subject: files.into_iter().map(subject).collect(), ..Self::new(&[], predicate) }
     }
 
     /// The one spelling.
@@ -223,8 +252,17 @@ impl Statement {
         if (self.kind.as_str(), self.predicate_type.as_str()) != (STATEMENT, PREDICATE) {
             return Err(format!("it is no {STATEMENT} with a {PREDICATE}"));
         }
+        let is_file = |one: &Subject| {
+            let digest = one.digest.get(FILE).filter(|digest| digest.len() == 64 && is_digest(digest));
+            digest.is_some() && one.digest.len() == 1 && is_below(&one.name)
+        };
+        if !self.subject.is_empty() && self.subject.iter().all(is_file) {
+            let is_sorted = self.subject.is_sorted_by(|one, next| one.name < next.name);
+            let is_whole = is_sorted && self.predicate.removed.iter().all(|name| is_below(name));
+            return if is_whole { Ok(()) } else { Err("its files are not in order".to_owned()) };
+        }
         if self.digests(COMMIT).next().is_none() {
-            return Err("it names no commit".to_owned());
+            return Err("it names no commit and no file".to_owned());
         }
         let is_whole = |one: &Subject| {
             [COMMIT, TREE].into_iter().any(|kind| {
@@ -245,6 +283,15 @@ impl Statement {
     /// The commits that it is about.
     pub fn commits(&self) -> impl Iterator<Item = &str> {
         self.digests(COMMIT)
+    }
+
+    /// The files that it is about, each with its SHA-256; None: it is gone. None of them where it is about commits.
+    pub fn files(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let named = self
+            .subject
+            .iter()
+            .filter_map(|one| Some((one.name.as_str(), Some(one.digest.get(FILE)?.as_str()))));
+        named.chain(self.predicate.removed.iter().map(|name| (name.as_str(), None)))
     }
 
     /// Whether it is about this commit with this tree.
@@ -269,6 +316,12 @@ impl Subject {
         let digest = digest.to_owned();
         Self { name: format!("{word} {digest}"), digest: BTreeMap::from([(algorithm.to_owned(), digest)]) }
     }
+}
+
+/// Whether a path leads to nowhere but below where it is looked up.
+fn is_below(path: &str) -> bool {
+    let mut parts = Path::new(path).components().peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
 fn is_digest(text: &str) -> bool {

@@ -23,12 +23,14 @@ fn predicate() -> Value {
             {"server": "fs", "layer": "memory limit", "state": "degraded"}],
         "programs": [{"server": null, "name": "claude", "digest": "sha256:cc", "starts": 1},
             {"server": "fs", "name": "node", "digest": "sha256:dd", "starts": 2}],
-        "servers": [{"id": "fs", "pin": "first-use", "interface": "mcp1:ee", "registry": "approved"}],
+        "servers": [{"id": "fs", "pin": "first-use", "interface": "mcp1:ee", "registry": "approved",
+            "profile": {"name": "built-in:servers/fs.yaml", "digest": "sha256:ff"}}],
         "hosts": [{"name": "api.example.com", "port": 443, "connections": 7}],
         "tools": [{"server": "fs", "tool": "delete", "calls": 3, "refused": 2}],
         "refusals": [{"what": "call", "reason": "denied-tool", "rule": "policy.yaml:3 (x)", "count": 2}],
         "approvals": [{"server": "fs", "name": "delete", "word": "approved", "scope": "always", "by": "uid 1000", "count": 1}],
         "models": [{"model": "m-1", "answers": 4, "input_tokens": 1000, "output_tokens": 200}],
+        "included": [{"what": "addresses", "name": "example.org:443", "count": 2}],
     })
 }
 
@@ -118,18 +120,30 @@ fn a_hundred_mutations_of_every_field_are_refused() {
     let (key, other) = (key(), key());
     let signers = [Signer::of("ada", key.public())];
     let text = sign(&statement(), &key).unwrap();
-    let envelope: Value = serde_json::from_str(&text).unwrap();
-    let [id, signature] = ["keyid", "sig"].map(|name| envelope["signatures"][0][name].as_str().unwrap());
-    let honest: Value = serde_json::from_str(&statement().text().unwrap()).unwrap();
-    let mut found = Vec::new();
-    places(&honest, String::new(), &mut found);
-    assert!(found.len() > 90, "{}", found.len());
-    for place in found.iter().filter(|place| !place.is_empty()) {
+    let mut predicate = statement().predicate;
+    predicate.removed = vec!["old".to_owned()];
+    let files = Statement::of_files([("src/b".to_owned(), "ab".repeat(32))], predicate);
+    let mut found: Vec<(String, Value, Value)> = Vec::new();
+    for of in [statement(), files] {
+        let honest: Value = serde_json::from_str(&of.text().unwrap()).unwrap();
+        let envelope: Value = serde_json::from_str(&sign(&of, &key).unwrap()).unwrap();
+        let mut own = Vec::new();
+        places(&honest, String::new(), &mut own);
+        // What both have is tried in the first.
+        own.retain(|place| {
+            !place.is_empty()
+                && found.iter().all(|(known, ..)| known != place || place.starts_with("/subject"))
+        });
+        found.extend(own.into_iter().map(|place| (place, honest.clone(), envelope.clone())));
+    }
+    assert!(found.len() > 100, "{}", found.len());
+    for (place, honest, envelope) in &found {
+        let [id, signature] = ["keyid", "sig"].map(|name| envelope["signatures"][0][name].as_str().unwrap());
         for round in 0..100 {
             let mut payload = honest.clone();
             let value = payload.pointer_mut(place).unwrap();
             *value = mutated(value, round);
-            assert_ne!(payload, honest, "{place} {round}");
+            assert_ne!(payload, *honest, "{place} {round}");
             let payload = payload.to_string();
             let edited = at(&enveloped(&payload, id, signature), &signers);
             assert_eq!(edited, Err(Refused::Edited("ada".to_owned())), "{place} {round}");
@@ -154,6 +168,66 @@ fn a_hundred_mutations_of_every_field_are_refused() {
     }
     for more in [" ", "\n", "{}"] {
         at(&(text.clone() + more), &signers).unwrap_err();
+    }
+}
+
+/// What was added since is left out where there is nothing of it: what was signed before keeps its spelling.
+#[test]
+fn a_receipt_of_the_first_version_is_good() {
+    let key = key();
+    let signers = [Signer::of("ada", key.public())];
+    let first = statement().text().unwrap();
+    let first = first.replace(r#","profile":{"name":"built-in:servers/fs.yaml","digest":"sha256:ff"}"#, "");
+    let first = first.replace(r#","included":[{"what":"addresses","name":"example.org:443","count":2}]"#, "");
+    assert!(!first.contains("profile") && !first.contains("included"), "{first}");
+    at(&around(&first, &key), &signers).unwrap();
+    let empty = first.replace(r#""output_tokens":200}]"#, r#""output_tokens":200}],"included":[]"#);
+    assert!(matches!(at(&around(&empty, &key), &signers), Err(Refused::Form(_))));
+}
+
+#[test]
+fn files_are_named_by_paths_that_lead_nowhere_else() {
+    let key = key();
+    let predicate: Predicate = serde_json::from_value(predicate()).unwrap();
+    let of = |files: &[(&str, &str)], removed: &[&str]| {
+        let files = files.iter().map(|(name, digest)| ((*name).to_owned(), (*digest).to_owned()));
+        let removed = removed.iter().map(|name| (*name).to_owned()).collect();
+        sign(&Statement::of_files(files, Predicate { removed, ..predicate.clone() }), &key)
+    };
+    let digest = "ab".repeat(32);
+    let text = of(&[("a", &digest), ("src/b", &digest)], &["old"]).unwrap();
+    let read = at(&text, &[Signer::of("ada", key.public())]).unwrap();
+    let files: Vec<_> = read.files().collect();
+    assert_eq!(files, [("a", Some(&*digest)), ("src/b", Some(&*digest)), ("old", None)]);
+    assert_eq!(read.commits().count(), 0);
+    for (name, digest) in [("../a", &*digest), ("/a", &digest), ("", &digest), ("a", ONE), ("a", "x")] {
+        assert!(of(&[(name, digest)], &[]).is_err(), "{name} {digest}");
+    }
+    assert!(of(&[("a", &digest)], &["../a"]).is_err());
+    assert!(of(&[("b", &digest), ("a", &digest)], &[]).is_err() && of(&[], &["a"]).is_err());
+}
+
+#[test]
+fn a_profile_is_no_receipt() {
+    let key = key();
+    let signers = [Signer::of("ada", key.public())];
+    let now = NOW.parse().unwrap();
+    let text = sign_profile("version: 1\n", &key).unwrap();
+    assert_eq!(open_profile(&text, &signers, now).unwrap().0, "version: 1\n");
+    assert!(matches!(at(&text, &signers), Err(Refused::Form(_))));
+    assert!(matches!(open_profile(&sign(&statement(), &key).unwrap(), &signers, now), Err(Refused::Form(_))));
+}
+
+#[test]
+fn a_public_key_of_minisign_is_read() {
+    let key = key();
+    let bytes =
+        [&b"Ed12345678"[..], &STANDARD.decode(key.public().line().split(' ').nth(1).unwrap()).unwrap()[19..]]
+            .concat();
+    let file = |bytes: &[u8]| format!("untrusted comment: x\n{}\n", STANDARD.encode(bytes));
+    assert_eq!(signers(&file(&bytes)).unwrap()[0].key, key.public());
+    for wrong in [&bytes[1..], &bytes[..41], b"Ed"] {
+        assert_eq!(signers(&file(wrong)), Err(KeyError::Minisign));
     }
 }
 

@@ -14,6 +14,7 @@ mod href;
 mod html;
 mod now;
 mod policy;
+mod receipt;
 mod registry;
 mod row;
 mod server;
@@ -31,6 +32,7 @@ pub use href::Href;
 pub use html::Html;
 pub use now::{Now, Sessions, now, sessions};
 pub use policy::{Effective, Part, Policy, PolicyQuestion, WouldHave, policy};
+pub use receipt::{Receipt, ReceiptTable, receipt};
 pub use registry::{
     DecisionMaker, FoundDetail, RegistrationRow, Registry, Requested, registry, registry_detail,
 };

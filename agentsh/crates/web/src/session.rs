@@ -71,14 +71,7 @@ pub fn alone(title: &str, session: &Session) -> String {
 fn body(html: &mut Html, session: &Session) {
     html.element("section", &[("id", "facts"), ("data-live", ""), ("aria-label", "Facts")], |html| {
         html.element("p", &[], |html| session.state.show(html));
-        html.element("dl", &[("class", "facts")], |html| {
-            for (name, value) in session.facts.iter().filter(|(_, value)| !value.is_empty()) {
-                html.element("div", &[], |html| {
-                    html.leaf("dt", "", name);
-                    html.leaf("dd", "", value);
-                });
-            }
-        });
+        facts(html, session.facts.iter().map(|(name, value)| (*name, value.as_str())));
         if !html.is_alone() && session.asks_policy {
             html.element("p", &[], |html| {
                 html.link(
@@ -89,10 +82,7 @@ fn body(html: &mut Html, session: &Session) {
         }
         if !html.is_alone() && session.has_receipt {
             html.element("p", &[], |html| {
-                html.link(
-                    &Href::to(&["session", &session.id, "receipt"]),
-                    "The receipt of its commits, signed",
-                );
+                html.link(&Href::to(&["session", &session.id, "receipt"]), "The receipt of its work, signed");
             });
         }
     });
@@ -108,6 +98,18 @@ fn body(html: &mut Html, session: &Session) {
             });
         });
     }
+}
+
+/// Names and values, without those that are empty.
+pub(crate) fn facts<'f>(html: &mut Html, facts: impl Iterator<Item = (&'f str, &'f str)>) {
+    html.element("dl", &[("class", "facts")], |html| {
+        for (name, value) in facts.filter(|(_, value)| !value.is_empty()) {
+            html.element("div", &[], |html| {
+                html.leaf("dt", "", name);
+                html.leaf("dd", "", value);
+            });
+        }
+    });
 }
 
 /// A section that is kept up to date.

@@ -5,19 +5,19 @@ use crate::Html;
 /// The rows of a table.
 pub(crate) struct Rows<'h> {
     html: &'h mut Html,
-    heads: &'h [&'static str],
+    heads: &'h [&'h str],
 }
 
 /// The cells of a row.
 pub(crate) struct Cells<'h> {
     html: &'h mut Html,
-    heads: std::slice::Iter<'h, &'static str>,
+    heads: std::slice::Iter<'h, &'h str>,
     is_first: bool,
 }
 
 impl Html {
     /// A table; where `rows` writes nothing there is only its head.
-    pub(crate) fn table(&mut self, caption: &str, heads: &[&'static str], rows: impl FnOnce(&mut Rows<'_>)) {
+    pub(crate) fn table(&mut self, caption: &str, heads: &[&str], rows: impl FnOnce(&mut Rows<'_>)) {
         self.element("table", &[("role", "table")], |html| {
             html.leaf("caption", "", caption);
             html.element("thead", &[("role", "rowgroup")], |html| {

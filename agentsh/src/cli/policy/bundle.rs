@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
-use minisign::{KeyPair, SecretKeyBox};
+use minisign::{KeyPair, SecretKey, SecretKeyBox};
 use serde_json::{Value, json};
 
 use super::super::output::{Failure, OK};
@@ -168,12 +168,7 @@ fn sign(
 ) -> Result<u8, Failure> {
     let failed = |why: &dyn std::fmt::Display| Failure::Failed(format!("cannot sign it: {why}"));
     let body = bundle::body(&manifest.to_string(), &text_of(policy)?).map_err(|error| failed(&error))?;
-    let secret = SecretKeyBox::from_string(&text_of(key)?).map_err(|error| failed(&error))?;
-    // One with a password asks for it on the terminal.
-    let secret = match secret.clone().into_unencrypted_secret_key() {
-        Ok(secret) => secret,
-        Err(_) => secret.into_secret_key(None).map_err(|error| failed(&error))?,
-    };
+    let secret = secret_key(&text_of(key)?).map_err(|error| failed(&error))?;
     let public = minisign::PublicKey::from_secret_key(&secret).map_err(|error| failed(&error))?;
     let comment = format!(
         "agentsh bundle {} version {}",
@@ -188,6 +183,12 @@ fn sign(
     create(output, 0o644, text.as_bytes())?;
     writeln!(out, "{}: {}", escape::line(&output.display().to_string()), described(&read))?;
     Ok(OK)
+}
+
+/// One with a password asks for it on the terminal.
+pub(in crate::cli) fn secret_key(text: &str) -> minisign::Result<SecretKey> {
+    let secret = SecretKeyBox::from_string(text)?;
+    secret.clone().into_unencrypted_secret_key().or_else(|_| secret.into_secret_key(None))
 }
 
 fn organisation(place: &Surroundings) -> Result<Option<Organisation>, Failure> {

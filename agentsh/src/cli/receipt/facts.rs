@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use super::super::output::Failure;
 use agentsh_base::types::{RuleRef, ServerId, SessionId};
 use agentsh_receipt::statement::{
-    Approval, Binding, Chain, Host, Layer, Layered, Model, Organisation, Predicate, Program, Refusal, Server,
-    Session, Tool,
+    Approval, Binding, Chain, Host, Included, Layer, Layered, Model, Organisation, Predicate, Program,
+    Refusal, Server, Session, Tool,
 };
 use agentsh_store::raw::{NOTHING, Raw};
 use agentsh_store::words::{Action, ConnectionState};
@@ -56,7 +56,7 @@ async fn walk(
     }
 }
 
-/// Everything of a session that has ended. Who signs, and when, is filled in by whoever writes the receipt.
+/// Everything of a session that has ended, also what is only included where asked. Who signs, and when, is filled in by whoever writes the receipt.
 ///
 /// # Errors
 /// When the record is broken, or not whole.
@@ -82,12 +82,23 @@ struct Fold {
     refusals: BTreeMap<(String, String, String), u64>,
     approvals: BTreeMap<(String, String, String, Option<String>, String), u64>,
     models: BTreeMap<String, (u64, u64, u64)>,
+    /// By the word of `--include`.
+    included: BTreeMap<(&'static str, String), u64>,
 }
 
 impl Fold {
     fn add(&mut self, row: &Raw) -> Result<(), Failure> {
         // Most events of a long session: nothing of them is in a receipt.
         if ["mcp_tool_called", "dns_query"].iter().any(|kind| is_of(&row.body, kind)) {
+            return Ok(());
+        }
+        // Of a call that went on nothing but its tool: such rows are not read as events, which is most of the time.
+        if is_of(&row.body, "mcp_tool_call_intercepted")
+            && let Some(facts) =
+                row.facts().filter(|facts| !matches!(facts.action.as_deref(), Some("ask" | "block")))
+            && let (Some(server), Some(tool)) = (facts.server_id, facts.tool_name)
+        {
+            self.tools.entry((server, tool)).or_default().0 += 1;
             return Ok(());
         }
         let event = row.event().ok_or_else(|| {
@@ -131,8 +142,14 @@ impl Fold {
             Event::PolicyBundle { name, version, state, .. } => {
                 self.organisation.insert(Organisation { name, version, state: state.to_string() });
             }
-            Event::Enforcement { server_id, layer, state, .. } => {
+            Event::Enforcement { server_id, layer, got, state, .. } => {
                 let server = server_id.map(|id| id.0);
+                if let ("profile", Some(id), Some((file, digest))) =
+                    (layer.as_str(), &server, got.rsplit_once(" sha256:"))
+                {
+                    self.server(id.clone()).profile =
+                        Some(Layered { name: name_of(file), digest: format!("sha256:{digest}") });
+                }
                 self.layers.insert(Layer { server, layer, state: state.to_string() });
             }
             Event::ProcessStarted { server_id, program, hash, .. } => {
@@ -164,12 +181,23 @@ impl Fold {
             Event::McpMessageRejected { reason, .. } => {
                 self.refuse("message", reason, &RuleRef::default_rule("wire"), 1);
             }
-            Event::NetConnectBlocked { reason, rule, count, .. } => {
+            Event::NetConnectBlocked { name, address, port, reason, rule, count, .. } => {
                 self.refuse("connection", reason, &rule, count);
+                let name = name.or(address).unwrap_or_else(|| "unknown".to_owned());
+                self.include("addresses", format!("{name}:{port}"), count);
             }
-            Event::DnsBlocked { reason, rule, count, .. } => self.refuse("name", reason, &rule, count),
+            Event::DnsBlocked { name, reason, rule, count, .. } => {
+                self.refuse("name", reason, &rule, count);
+                self.include("addresses", name, count);
+            }
             Event::CallRefused { what, rule, .. } => self.refuse("system call", what, &rule, 1),
-            Event::FileRefused { access, rule, .. } => self.refuse("file", access, &rule, 1),
+            Event::FileRefused { path, access, rule, .. } => {
+                self.include("files", format!("{path} ({access})"), 1);
+                self.refuse("file", access, &rule, 1);
+            }
+            Event::ApprovalRequested { server_id, name, arguments_hash, .. } => {
+                self.include("arguments", format!("{server_id}/{name} {arguments_hash}"), 1);
+            }
             Event::McpNetworkConnection { name, address, port, connection, state, .. }
                 if state != ConnectionState::Failed =>
             {
@@ -191,7 +219,7 @@ impl Fold {
     }
 
     fn server(&mut self, id: String) -> &mut Server {
-        let known = || Server { id: id.clone(), pin: "known".to_owned(), interface: None, registry: None };
+        let known = || Server { id: id.clone(), pin: "known".to_owned(), ..Server::default() };
         self.servers.entry(id.clone()).or_insert_with(known)
     }
 
@@ -205,6 +233,11 @@ impl Fold {
         *counted = counted.saturating_add(count);
     }
 
+    fn include(&mut self, what: &'static str, name: String, count: u64) {
+        let counted = self.included.entry((what, name)).or_default();
+        *counted = counted.saturating_add(count);
+    }
+
     fn facts(self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
         let session = self.session.filter(|_| self.is_ended).ok_or_else(|| {
             Failure::No(format!("session {id} has not ended, or was killed: its record is incomplete"))
@@ -215,6 +248,7 @@ impl Fold {
         let refusals = self.refusals.into_iter();
         let approvals = self.approvals.into_iter();
         let models = self.models.into_iter();
+        let included = self.included.into_iter();
         let predicate = Predicate {
             agentsh: env!("CARGO_PKG_VERSION").to_owned(),
             issued: session.ended,
@@ -254,6 +288,10 @@ impl Fold {
                     input_tokens,
                     output_tokens,
                 })
+                .collect(),
+            removed: Vec::new(),
+            included: included
+                .map(|((what, name), count)| Included { what: what.to_owned(), name, count })
                 .collect(),
         };
         Ok(Facts { predicate, project: self.project, heads: self.heads })

@@ -3,6 +3,7 @@
 mod facts;
 mod repository;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,10 +16,12 @@ use agentsh_base::small_file;
 use agentsh_fleet::client::{Client, ClientError};
 use agentsh_fleet::wire::Head;
 use agentsh_host::outgoing;
+use agentsh_host::review::{self, Kind, Mark};
+use agentsh_receipt::keys::MINISIGN;
 use agentsh_receipt::statement::{Binding, Predicate, Statement};
-use agentsh_receipt::{MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
+use agentsh_receipt::{KeyError, MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
 use agentsh_store::{Reader, StoreError, escape};
-use repository::{NOTES, Repository};
+use repository::{Commit, NOTES, Repository};
 
 /// Of a file with a key, or with allowed signers.
 const MAX_KEYS_BYTES: u64 = 1 << 20;
@@ -33,21 +36,44 @@ pub struct ReceiptArgs {
     /// A session id, the beginning of one, or `latest`
     #[arg(default_value = "latest")]
     session: String,
-    /// A commit with the session's work; by default all commits that the session made
-    #[arg(long, value_name = "REV")]
-    commit: Option<String>,
     #[command(flatten)]
-    key: Key,
+    wanted: Wanted,
+    /// Also write it into the notes (refs/notes/agentsh) of its commits
+    #[arg(long, requires = "output")]
+    note: bool,
     /// A new file for the receipt, instead of standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-#[derive(Clone, Debug, Args)]
-struct Key {
-    /// Signing key: an OpenSSH Ed25519 key without a passphrase; by default a key of this user and host, created at first use
+/// What a receipt is to be about.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Wanted {
+    /// A commit with the session's work; by default all commits that the session made, or else the files that
+    /// `agentsh review --apply` applied
+    #[arg(long, value_name = "REV")]
+    commit: Option<String>,
+    /// Also list addresses that were refused, digests of arguments that a person was asked about, paths that were refused
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["addresses", "arguments", "files"])]
+    include: Vec<String>,
+    #[command(flatten)]
+    key: Key,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(in crate::cli) struct Key {
+    /// Signing key: an OpenSSH Ed25519 key without a passphrase, or one of minisign; by default a key of this user and host,
+    /// created at first use
     #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+}
+
+/// A receipt as it is written, and what stands in it.
+pub struct Receipt {
+    pub statement: Statement,
+    pub text: String,
+    /// Of the key that signed it.
+    pub fingerprint: String,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -60,7 +86,7 @@ enum Verb {
         /// The commit that the receipt must cover; by default HEAD, if there is a repository
         #[arg(long, value_name = "REV")]
         commit: Option<String>,
-        /// Accepted signers: an allowed-signers file or a public key; by default the key of this user and host
+        /// Accepted signers: an allowed-signers file or a public key (of minisign, too); by default the key of this user and host
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
         /// Requirements file with layers, hosts, tools_denied, pins, approvals, commits
@@ -95,33 +121,40 @@ async fn answer(
             Ok(OK)
         }
         None => {
-            let key = args.key.key.as_deref();
-            let text = of_session(&context.state_dir, &args.session, args.commit.as_deref(), key).await?;
-            match &args.output {
-                None => out.write_all(text.as_bytes())?,
-                Some(file) => {
-                    let made = std::fs::File::options().write(true).create_new(true).open(file);
-                    made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| {
-                        Failure::Failed(format!("cannot write {}: {error}", file.display()))
-                    })?;
-                    writeln!(err, "the receipt is in {}", escape::line(&file.display().to_string()))?;
+            let receipt = of_session(&context.state_dir, &args.session, &args.wanted).await?;
+            put(&receipt.text, args.output.as_deref(), "receipt", out, err)?;
+            if let Some(file) = args.output.as_deref().filter(|_| args.note) {
+                let here = Repository::at(Path::new("."))?;
+                if receipt.statement.commits().next().is_none() {
+                    return Err(Failure::No("it is about files: there is no commit for a note".to_owned()));
                 }
+                receipt.statement.commits().try_for_each(|commit| here.add_note(commit, file))?;
             }
             Ok(OK)
         }
     }
 }
 
+/// To a new file, or to standard output.
+pub(in crate::cli) fn put(
+    text: &str,
+    file: Option<&Path>,
+    what: &str,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), Failure> {
+    let Some(file) = file else { return Ok(out.write_all(text.as_bytes())?) };
+    let made = std::fs::File::options().write(true).create_new(true).open(file);
+    made.and_then(|mut made| made.write_all(text.as_bytes()))
+        .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", file.display())))?;
+    Ok(writeln!(err, "the {what} is in {}", escape::line(&file.display().to_string()))?)
+}
+
 /// The receipt of a session that has ended.
 ///
 /// # Errors
-/// When its record is not whole, when it has no commit, or when the key cannot be used.
-pub async fn of_session(
-    state: &Path,
-    session: &str,
-    commit: Option<&str>,
-    key: Option<&Path>,
-) -> Result<String, Failure> {
+/// When its record is not whole, when it has no commit and no file was applied, or when the key cannot be used.
+pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<Receipt, Failure> {
     let mut reader = Reader::open(state).await?.ok_or(StoreError::NoSession)?;
     let session = reader.session(session).await?;
     let facts::Facts { mut predicate, project, heads } = facts::of(&mut reader, session).await?;
@@ -135,7 +168,10 @@ pub async fn of_session(
     // A branch that was there already, or came from elsewhere, holds what others made.
     let started = predicate.session.started.as_second();
     made.retain(|commit| commit.time >= started);
-    let commits = match commit {
+    let mut applied = applied(state, &session.to_string(), Path::new(&project))?;
+    let is_about_files = wanted.commit.is_none() && made.is_empty() && !applied.is_empty();
+    let commits = match &wanted.commit {
+        None if is_about_files => Vec::new(),
         None if made.is_empty() => {
             return Err(Failure::No(format!(
                 "session {session} made no commit; name the commit with its work: --commit REV"
@@ -152,20 +188,54 @@ pub async fn of_session(
                         named.id
                     )));
                 }
-                predicate.binding = Binding::Signer;
+                // Whoever made it may have put in nothing but what was applied.
+                let changed = before.and_then(|before| repository.changed(before, &named.id));
+                let is_applied = |(name, hash): &(String, Option<String>)| applied.get(name) == Some(hash);
+                if !changed.is_some_and(|changed| !changed.is_empty() && changed.iter().all(is_applied)) {
+                    predicate.binding = Binding::Signer;
+                }
             }
             vec![named]
         }
     };
-    let commits: Vec<_> = commits.into_iter().map(|commit| (commit.id, commit.tree)).collect();
     predicate.issued = Timestamp::now();
-    let statement = Statement::new(&commits, predicate);
+    predicate.included.retain(|one| wanted.include.contains(&one.what));
+    let statement = if is_about_files {
+        let is_gone = |hash: &Option<String>| hash.is_none();
+        predicate.removed = applied.extract_if(.., |_, hash| is_gone(hash)).map(|(name, _)| name).collect();
+        Statement::of_files(applied.into_iter().filter_map(|(name, hash)| Some((name, hash?))), predicate)
+    } else {
+        let commits: Vec<_> = commits.into_iter().map(|commit| (commit.id, commit.tree)).collect();
+        Statement::new(&commits, predicate)
+    };
+    let key = signing_key(state, wanted.key.key.as_deref())?;
     let failed = |why| Failure::Failed(format!("cannot write a receipt: {why}"));
-    sign(&statement, &signing_key(state, key)?).map_err(failed)
+    let text = sign(&statement, &key).map_err(failed)?;
+    Ok(Receipt { statement, text, fingerprint: key.public().fingerprint() })
+}
+
+/// What a review of the session applied, without directories and what git keeps for itself: SHA-256 by path in the project;
+/// None: it was removed.
+fn applied(state: &Path, session: &str, project: &Path) -> Result<BTreeMap<String, Option<String>>, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let review = match review::find(state, Some(session), project) {
+        Err(review::ReviewError::Nothing(_)) => return Ok(BTreeMap::new()),
+        found => found.map_err(|error| failed(&error))?,
+    };
+    let applied = review.applied().map_err(|error| failed(&error))?;
+    let is_file = |mark: &Option<Mark>| mark.as_ref().is_none_or(|mark| mark.kind != Kind::Directory);
+    let files =
+        applied.into_iter().filter(|(path, mark)| is_file(mark) && !path.iter().any(|part| part == ".git"));
+    let named = files.map(|(path, mark)| {
+        let name = path.into_os_string().into_string();
+        let name = name.map_err(|name| failed(&format!("the name {} is not UTF-8", name.display())))?;
+        Ok((name, mark.map(|mark| mark.hash)))
+    });
+    named.collect()
 }
 
 /// The key in this file, or the one of this user and host, which is made where there is none.
-fn signing_key(state: &Path, file: Option<&Path>) -> Result<SigningKey, Failure> {
+pub(in crate::cli) fn signing_key(state: &Path, file: Option<&Path>) -> Result<SigningKey, Failure> {
     let own = state.join(OWN_KEY);
     let failed = |file: &Path, why: &dyn std::fmt::Display| {
         Failure::Failed(format!("cannot use the key {}: {why}", file.display()))
@@ -178,10 +248,29 @@ fn signing_key(state: &Path, file: Option<&Path>) -> Result<SigningKey, Failure>
         made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| failed(&own, &error))?;
     }
     let file = file.unwrap_or(&own);
-    SigningKey::read(&text_of(file, MAX_KEYS_BYTES)?).map_err(|error| failed(file, &error))
+    let text = text_of(file, MAX_KEYS_BYTES)?;
+    if text.starts_with(MINISIGN) {
+        let secret = super::policy::bundle::secret_key(&text).map_err(|error| failed(file, &error))?;
+        // Behind its kinds, how its password was hashed, and its number.
+        let pair = secret.to_bytes().get(62..126).and_then(SigningKey::of_pair);
+        return pair.ok_or_else(|| failed(file, &KeyError::Minisign));
+    }
+    SigningKey::read(&text).map_err(|error| failed(file, &error))
 }
 
-fn text_of(file: &Path, most: u64) -> Result<String, Failure> {
+/// Who may have signed: those of a file, or this user and host.
+pub(in crate::cli) fn accepted(state: &Path, file: Option<&Path>) -> Result<Vec<Signer>, Failure> {
+    match file {
+        Some(file) => signers(&text_of(file, MAX_KEYS_BYTES)?)
+            .map_err(|error| Failure::Usage(format!("{}: {error}", file.display()))),
+        None if state.join(OWN_KEY).exists() => {
+            Ok(vec![Signer::of("this user and host", signing_key(state, None)?.public())])
+        }
+        None => Err(Failure::Usage("the signer is not known: give --key FILE".to_owned())),
+    }
+}
+
+pub(in crate::cli) fn text_of(file: &Path, most: u64) -> Result<String, Failure> {
     let shown = escape::line(&file.display().to_string()).into_owned();
     let read = small_file::read(file, most)
         .map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
@@ -206,23 +295,10 @@ async fn verify(
         Some(commit) => (note_of(&here, &commit.id)?, Some(rev.map_or(commit.id, str::to_owned))),
     };
     let rev = rev.as_deref();
-    let unclear = |file: &Path, why: String| Failure::Usage(format!("{}: {why}", file.display()));
-    let signers = match key {
-        Some(file) => {
-            signers(&text_of(file, MAX_KEYS_BYTES)?).map_err(|error| unclear(file, error.to_string()))?
-        }
-        None if context.state_dir.join(OWN_KEY).exists() => {
-            vec![Signer::of("this user and host", signing_key(&context.state_dir, None)?.public())]
-        }
-        None => {
-            let why = "the signer is not known: give --key FILE";
-            return Err(Failure::Usage(why.to_owned()));
-        }
-    };
+    let signers = accepted(&context.state_dir, key)?;
     let required = match policy {
-        Some(file) => {
-            Requirements::read(&text_of(file, MAX_KEYS_BYTES)?).map_err(|why| unclear(file, why))?
-        }
+        Some(file) => Requirements::read(&text_of(file, MAX_KEYS_BYTES)?)
+            .map_err(|why| Failure::Usage(format!("{}: {why}", file.display())))?,
         None => Requirements::default(),
     };
     let (statement, signer) = match open(&text, &signers, context.now) {
@@ -231,7 +307,18 @@ async fn verify(
     };
     let predicate = &statement.predicate;
     let mut refused = Vec::new();
+    let is_about_files = statement.commits().next().is_none();
     let commit = match here.commit(rev.unwrap_or("HEAD")) {
+        _ if is_about_files && rev.is_none() => {
+            let (said, place) = (statement.files(), here.top().display().to_string());
+            refused.extend(said.filter_map(|(name, said)| other(name, said, here.hash_here(name), &place)));
+            format!("{} files stand in {place} as they were applied", statement.files().count())
+        }
+        Ok(Commit { id, .. }) if is_about_files => {
+            let there = |name: &str| here.hash_in(&id, name);
+            refused.extend(statement.files().filter_map(|(name, said)| other(name, said, there(name), &id)));
+            format!("{} files stand in commit {id} as they were applied", statement.files().count())
+        }
         Ok(commit) => {
             refused.extend(statement.about(&commit.id, &commit.tree).err());
             format!("commit {} is one of its {}", commit.id, statement.commits().count())
@@ -275,6 +362,16 @@ async fn verify(
         writeln!(out, "{}", escape::line(&line))?;
     }
     Ok(OK)
+}
+
+/// A sentence, where a file is not what was applied.
+fn other(name: &str, said: Option<&str>, found: Option<String>, place: &str) -> Option<String> {
+    match (said, &found) {
+        (said, found) if said == found.as_deref() => None,
+        (Some(_), None) => Some(format!("file '{name}' was applied, and is not in {place}")),
+        (None, _) => Some(format!("file '{name}' was removed, and is in {place}")),
+        (Some(_), Some(_)) => Some(format!("file '{name}' in {place} is not what was applied")),
+    }
 }
 
 /// The receipt in the note of a commit.
@@ -340,6 +437,9 @@ async fn compared(context: &Context, statement: &Statement) -> Result<bool, Fail
         )));
     }
     (here.issued, here.binding) = (predicate.issued, predicate.binding);
+    // What was applied is no part of the chain, and what is included was asked for.
+    here.removed.clone_from(&predicate.removed);
+    here.included.retain(|one| predicate.included.iter().any(|asked| asked.what == one.what));
     // Another version may have put it in other words.
     if here != *predicate && here.agentsh == predicate.agentsh {
         return Err(Failure::No("the record of its session differs".to_owned()));

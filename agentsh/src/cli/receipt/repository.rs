@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::super::output::Failure;
 use crate::session::Context;
+use agentsh_host::review;
 use agentsh_host::user_git::Git;
 
 /// Notes of commits that hold their receipts.
 pub const NOTES: &str = "refs/notes/agentsh";
+/// Of one answer of git: a list of commits, a note, a file.
+const MAX_BYTES: u64 = 64 << 20;
 
 pub struct Repository {
     context: Context,
@@ -58,6 +61,50 @@ impl Repository {
         self.ask(&["notes", &format!("--ref={NOTES}"), "show", commit])
     }
 
+    /// Writes the receipt in this file into the note of a commit, in the place of another one.
+    pub fn add_note(&self, commit: &str, file: &Path) -> Result<(), Failure> {
+        let file = std::path::absolute(file)?.to_string_lossy().into_owned();
+        let notes = format!("--ref={NOTES}");
+        // What stands in the repository as a hook is not for this.
+        let words = ["-c", "core.hooksPath=/dev/null", "notes", &notes, "add", "-f", "-F", &file, commit];
+        let why = || Failure::Failed(format!("git does not write the note of {commit} in {NOTES}"));
+        self.ask(&words).map(drop).ok_or_else(why)
+    }
+
+    /// SHA-256 of each file that a commit has otherwise than another one; None: it has it no more.
+    pub fn changed(&self, before: &str, commit: &str) -> Option<Vec<(String, Option<String>)>> {
+        let words = ["diff-tree", "-r", "-z", "--no-renames", "--name-only", before, commit, "--"];
+        let names = self.ask(&words)?;
+        let names = names.split('\0').filter(|name| !name.is_empty());
+        Some(names.map(|name| (name.to_owned(), self.hash_in(commit, name))).collect())
+    }
+
+    /// SHA-256 of a file as a commit has it, empty where what it has is no file that can be read; None: it has nothing there.
+    pub fn hash_in(&self, commit: &str, name: &str) -> Option<String> {
+        if let Some(content) = self.answer(&["cat-file", "blob", &format!("{commit}:{name}")]) {
+            return review::hash(content.as_slice()).ok();
+        }
+        let listed = self.ask(&["ls-tree", "--full-tree", "--name-only", commit, "--", name])?;
+        (!listed.is_empty()).then(String::new)
+    }
+
+    /// SHA-256 of a file as it is in the working tree, or of where a link leads; None: there is none.
+    pub fn hash_here(&self, name: &str) -> Option<String> {
+        use std::os::unix::ffi::OsStrExt;
+        let path = self.top().join(name);
+        match path.symlink_metadata().ok()?.file_type() {
+            kind if kind.is_symlink() => review::hash(path.read_link().ok()?.as_os_str().as_bytes()).ok(),
+            kind if kind.is_file() => review::hash(std::fs::File::open(path).ok()?).ok(),
+            _ => Some(String::new()),
+        }
+    }
+
+    /// Of the project, from which the paths of a receipt count.
+    pub fn top(&self) -> &Path {
+        let project = self.context.project.as_path();
+        if project.is_dir() { project } else { &self.directory }
+    }
+
     fn list(&self, revs: &[&str]) -> Option<Vec<Commit>> {
         let said = self.ask(&[&["rev-list", "--format=%H %T %ct"], revs, &["--"]].concat())?;
         let lines = said.lines().filter(|line| !line.starts_with("commit "));
@@ -65,9 +112,13 @@ impl Repository {
     }
 
     fn ask(&self, words: &[&str]) -> Option<String> {
+        String::from_utf8(self.answer(words)?).ok()
+    }
+
+    fn answer(&self, words: &[&str]) -> Option<Vec<u8>> {
         let words: Vec<OsString> =
             ["--no-replace-objects"].iter().chain(words).map(|word| OsString::from(*word)).collect();
-        String::from_utf8(Git::find(&self.context)?.ask(&words, &self.directory)?).ok()
+        Git::find(&self.context)?.ask_for(&words, &self.directory, MAX_BYTES)
     }
 }
 

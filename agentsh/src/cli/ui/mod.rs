@@ -7,6 +7,7 @@ mod flow;
 mod gate;
 mod now;
 mod policy;
+mod receipt;
 mod registry;
 pub(super) mod rows;
 mod servers;

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::app::{Answer, App, Page, Trouble};
+use super::app::{Answer, App, Page};
 use super::flow;
 use super::rows::{LEFT_OUT, Making, local};
 use crate::cli::policy::Surroundings;
@@ -52,25 +50,6 @@ pub(super) async fn page(
     let live = (part.before.is_none() && part.after.is_none()).then_some(newest);
     let title = format!("Session of {}", whole.facts.first().map_or("", |(_, started)| started.as_str()));
     Ok(Page(session(&app.frame(title, Place::Sessions, waiting, live), &whole)))
-}
-
-/// The receipt of a session that made commits, as a file.
-pub(super) async fn receipt(
-    State(app): State<Arc<App>>,
-    Path(word): Path<String>,
-) -> Result<impl IntoResponse, Trouble> {
-    let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
-    let id = reader.session(&word).await?.to_string();
-    let (state, session) = (app.state_dir.clone(), id.clone());
-    // It asks git, and waits for it.
-    let runtime = tokio::runtime::Handle::current();
-    let written = tokio::task::spawn_blocking(move || {
-        runtime.block_on(crate::cli::receipt::of_session(&state, &session, None, None))
-    });
-    let text =
-        written.await.map_err(|error| Trouble(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
-    let name = format!("attachment; filename=\"receipt-{id}.json\"");
-    Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_DISPOSITION, name)], text))
 }
 
 /// The page as one file, with the lines of `more` sections below.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::app::{App, Page, Trouble};
 use super::gate::Turned;
-use super::{approvals, events, now, policy, registry, servers, session};
+use super::{approvals, events, now, policy, receipt, registry, servers, session};
 use agentsh_web::{HEADERS, SCRIPT, STYLE};
 
 /// Longest body of a form, in bytes.
@@ -25,7 +25,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/open", get(open))
         .route("/sessions", get(now::sessions))
         .route("/session/{id}", get(session::page))
-        .route("/session/{id}/receipt", get(session::receipt))
+        .route("/session/{id}/receipt", get(receipt::page))
+        .route("/session/{id}/receipt.json", get(receipt::file))
         .route("/servers", get(servers::list))
         .route("/server/{id}", get(servers::one))
         .route("/registry", get(registry::search))

@@ -39,6 +39,7 @@ use agentsh_sandbox::plan::{Access, UPPER, WORK};
 use agentsh_sandbox::spec::PathRules;
 use agentsh_sandbox::spelling;
 
+pub use self::beneath::{Kind, hash};
 pub use self::journal::Mark;
 pub use self::plan::{Applied, Selection};
 pub use self::shown::Shown;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::apply::{Applier, Content, NOT_SHOWN, Outcome, Step};
 use super::beneath::{DirectoryHandle, Kind, Stamp};
 use super::changes::{Change, State};
-use super::journal::{Begin, Done, Merged, Run, Staged};
+use super::journal::{Begin, Done, Line, Mark, Merged, Run, Staged};
 use super::names::Names;
 use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 
@@ -155,6 +155,31 @@ impl Review {
         let mut run = Run::begin(&self.directory, begin).map_err(io_at("begin to apply", &self.directory))?;
         let applier = Applier { project, source, name: self.short_name(), names };
         applier.apply(&mut run, steps).map_err(io_at("apply to", &self.project))
+    }
+
+    /// What was applied and not taken back: what stood there then; None: nothing.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn applied(&self) -> Result<BTreeMap<PathBuf, Option<Mark>>> {
+        let mut applied = BTreeMap::new();
+        for run in self.runs()? {
+            let mut about = BTreeMap::new();
+            for line in &run.lines {
+                match line {
+                    Line::About(one) => drop(about.insert(one.number, one.new.clone())),
+                    // An undo of an undo does it again.
+                    Line::Done(done) if run.began().is_undo && applied.contains_key(&done.path) => {
+                        applied.remove(&done.path);
+                    }
+                    Line::Done(done) => {
+                        applied.insert(done.path.clone(), about.get(&done.number).cloned().flatten());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(applied)
     }
 
     /// Takes back what the last apply (or undo) did, where nobody changed it since: doing it twice changes nothing. What
