@@ -9,6 +9,7 @@ use super::Surroundings;
 use super::package::ServerFacts;
 use crate::cli::edit;
 use crate::cli::output::{Failure, OK};
+use crate::cli::style;
 use agentsh_base::types::ServerId;
 use agentsh_policy::builtin_paths::OWN_DIRECTORIES;
 use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
@@ -76,7 +77,13 @@ pub(super) async fn allow(
     }
     if after == before {
         for (want, answer) in lines {
-            writeln!(out, "{} already: {}, by {}", want.what, escape::line(&answer.text), answer.rule)?;
+            writeln!(
+                style::prose(out),
+                "{} already: {}, by {}",
+                want.what,
+                escape::line(&answer.text),
+                answer.rule
+            )?;
         }
         return Ok(OK);
     }
@@ -95,7 +102,7 @@ pub(super) async fn allow(
     for (want, answer) in lines {
         let is_here = answer.rule.line > 0 && Path::new(&answer.rule.file) == file.path;
         let line = if is_here { answer.rule.line } else { line };
-        writeln!(out, "{}: {}:{line}", want.what, file.path.display())?;
+        writeln!(style::prose(out), "{}: {}:{line}", want.what, file.path.display())?;
     }
     writeln!(err, "this applies to sessions that start from now on")?;
     Ok(OK)
