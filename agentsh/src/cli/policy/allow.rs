@@ -76,14 +76,9 @@ pub(super) async fn allow(
         lines.push((want, answer));
     }
     if after == before {
+        let out = &mut style::prose(out);
         for (want, answer) in lines {
-            writeln!(
-                style::prose(out),
-                "{} already: {}, by {}",
-                want.what,
-                escape::line(&answer.text),
-                answer.rule
-            )?;
+            writeln!(out, "{} already: {}, by {}", want.what, escape::line(&answer.text), answer.rule)?;
         }
         return Ok(OK);
     }
@@ -98,11 +93,12 @@ pub(super) async fn allow(
         return Ok(OK);
     }
     edit::replace(&file.path, &before, &after, MODE)?;
+    let out = &mut style::prose(out);
     let line = first_new_line(&before, &after);
     for (want, answer) in lines {
         let is_here = answer.rule.line > 0 && Path::new(&answer.rule.file) == file.path;
         let line = if is_here { answer.rule.line } else { line };
-        writeln!(style::prose(out), "{}: {}:{line}", want.what, file.path.display())?;
+        writeln!(out, "{}: {}:{line}", want.what, file.path.display())?;
     }
     writeln!(err, "this applies to sessions that start from now on")?;
     Ok(OK)
