@@ -127,7 +127,7 @@ fn a_suspended_session_is_named_at_once_and_hides_no_other() {
     let pid = rustix::process::Pid::from_raw(i32::try_from(stopped.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     let ui = Ui::open(&place);
-    let suspended = "it is suspended; `fg` in its terminal continues it";
+    let suspended = "it is suspended; `fg` in its terminal resumes it";
     // A session that does not answer is waited for 10 s.
     let at_once = |began: std::time::Instant| {
         assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());

@@ -85,6 +85,10 @@ fn what_claude_code_need_not_ask_again_is_kept_for_the_project() {
             );
             let first = run(&place, "./claude");
             assert!(!first.stdout.contains("make thing"), "{first}");
+            // Refused was what is the project's, and not what is the agent's own.
+            let refused = first.stderr.contains("refused to change .claude/commands/a.md");
+            assert_eq!(refused, text.is_some(), "{mode:?} {first}");
+            assert!(!first.stderr.contains("settings.local.json.tmp"), "{mode:?} {first}");
             assert!(
                 !first.stdout.contains("hooks") && first.stdout.contains("Read(x)") == text.is_some(),
                 "{first}"

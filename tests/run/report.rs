@@ -11,7 +11,7 @@ fn a_summary_on_standard_error_unless_quiet() {
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
         assert!(outcome.stderr.contains("0 servers, 0 tool calls, 0 refused"), "{outcome}");
         assert_eq!(
-            outcome.stderr.contains("not enforced: memory limit"),
+            outcome.stderr.contains("not enforced for the agent: memory limit"),
             mode == Mode::User,
             "{mode:?} {outcome}"
         );

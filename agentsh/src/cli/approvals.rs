@@ -36,7 +36,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Say yes
+    /// Approve: this once, or for longer
     Approve {
         id: String,
         /// For this call only; the default

@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::output::{Context, Failure, OK, finish};
+use super::style;
 use agentsh_agents::dialect::Dialect;
 use agentsh_agents::{agreement, json};
 use agentsh_host::agreements;
@@ -28,7 +29,7 @@ pub struct ApproveArgs {
 
 /// Does what is asked; gives the exit status.
 pub fn run(args: &ApproveArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(answer(args, out), err)
+    finish(answer(args, &mut style::prose(out)), err)
 }
 
 fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -53,8 +54,8 @@ fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         agreements::add(&context.state_dir, &key)?;
         writeln!(
             out,
-            "{shown}: approved as it is now: it counts as your own word, its servers get these variables and what your policy gives \
-             to their names"
+            "{shown}: approved with its current content: its servers get the variables that they ask for, and what your policy \
+             grants to their names"
         )?;
     }
     Ok(OK)

@@ -32,7 +32,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "mcp run",
         &[
             "agentsh mcp run -- npx -y @modelcontextprotocol/server-filesystem .",
-            "agentsh mcp run --id docs --url https://mcp.example.com/mcp --header 'Authorization: Bearer ${TOKEN}'",
+            "agentsh mcp run --url https://mcp.example.com/mcp --header 'X-Key: ${KEY}'",
         ],
     ),
     ("mcp pins list", &["agentsh mcp pins list", "agentsh mcp pins list --server fs --json"]),

@@ -44,7 +44,7 @@ struct ServerArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
-    /// Print at the end the commands that would allow what was refused; everything stays refused until then
+    /// Print at the end the commands that allow what was refused; this run itself allows nothing more
     #[arg(long)]
     network_learn: bool,
     /// Kind of sandbox; weaker kinds than namespaces are used only if chosen here

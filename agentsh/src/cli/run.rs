@@ -33,7 +33,7 @@ pub struct RunArgs {
     /// How connections are policed
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
-    /// Print at the end the commands that would allow what was refused; everything stays refused until then
+    /// Print at the end the commands that allow what was refused; this run itself allows nothing more
     #[arg(long)]
     network_learn: bool,
     /// Reach hosts that no rule names, and write the policy that the run needed into a new file: files, hosts, ports of this
@@ -43,7 +43,7 @@ pub struct RunArgs {
     /// Report files that programs look for but that are not visible inside, and refused writes. Slows down every file access
     #[arg(long)]
     tell_files: bool,
-    /// Publish a server's port inside at 127.0.0.1:HOSTPORT; default: the same port, 0: any free port
+    /// Make a port of the sandbox reachable at 127.0.0.1:HOSTPORT of this machine; default: the same port, 0: any free port
     #[arg(long, value_name = "PORT[:HOSTPORT]")]
     publish: Vec<PublishedPort>,
     /// Show the repositories next to the project that its git leads to (the main one of a linked working tree, remotes on

@@ -30,7 +30,7 @@ pub struct EnableArgs {
     /// Names of agents' programs, such as claude, codex, gemini or opencode
     #[arg(required = true, value_name = "AGENT")]
     agents: Vec<String>,
-    /// Also put the directory into PATH, in a marked block of your shell's file
+    /// Also put the directory of these commands into PATH, in a marked block of your shell's file
     #[arg(long)]
     rc: bool,
 }
@@ -77,7 +77,7 @@ fn make(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         );
         write_anew(&path, text.as_bytes(), 0o755).map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        writeln!(out, "{name} is protected wherever {} comes first on PATH", directory.display())?;
+        writeln!(out, "{name} starts in the sandbox wherever {} comes first on PATH", directory.display())?;
     }
     if is_first(&directory) {
         return Ok(OK);
@@ -90,13 +90,13 @@ fn make(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
             edit::show(out, &shell.file, &before, &after)?;
             edit::write(&shell.file, &before, &after, 0o644)?;
         }
-        writeln!(out, "new shells find it; for this one: {}", shell.line(&directory))?;
+        writeln!(out, "new shells find it; for this one: `{}`", shell.line(&directory))?;
     } else {
-        writeln!(out, "add to {} (or use --rc): {}", shell.file.display(), shell.line(&directory))?;
+        writeln!(out, "add to {} (or use --rc): `{}`", shell.file.display(), shell.line(&directory))?;
     }
     writeln!(
         out,
-        "next: open a new shell there and type the agent's name; `agentsh status` says whether it is found"
+        "next: open a new shell and type the agent's name; `agentsh status` says whether the sandbox is used"
     )?;
     Ok(OK)
 }
@@ -120,7 +120,7 @@ fn remove(args: &DisableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         }
         std::fs::remove_file(&path)
             .map_err(|error| Failure::Failed(format!("cannot remove {}: {error}", path.display())))?;
-        writeln!(out, "{name} is started as it is again")?;
+        writeln!(out, "{name} starts without agentsh again")?;
     }
     // The block is of no use once nothing stands in the directory.
     if enabled(&directory).is_empty() {
@@ -154,7 +154,7 @@ fn tell(out: &mut dyn Write) -> Result<u8, Failure> {
     output::list(out, output::terminal_width(), &["agent", "status", "program"], rows)?;
     if !first {
         let shell = Shell::of_user()?;
-        writeln!(out, "{} does not come first on PATH: {}", directory.display(), shell.line(&directory))?;
+        writeln!(out, "{} does not come first on PATH: `{}`", directory.display(), shell.line(&directory))?;
     }
     Ok(if first { OK } else { NO })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{exit, fail};
+use super::{exit, fail, style};
 use crate::session::Context;
 use agentsh_host::undo;
 
@@ -24,12 +24,14 @@ pub fn run(args: &UndoArgs) -> u8 {
     for file in &args.files {
         let path = undo::absolute(file);
         match undo::undo(&state, &path) {
-            Ok(Some(done)) => drop(writeln!(anstream::stdout(), "{}", agentsh_store::escape::line(&done))),
+            Ok(Some(done)) => {
+                drop(writeln!(style::prose(&mut std::io::stdout()), "{}", agentsh_store::escape::line(&done)))
+            }
             Ok(None) => {
                 fail(&format!("no session kept another version of {}", path.display()));
                 return exit::NO;
             }
-            Err(error) => return fail(&format!("cannot give {} back: {error}", path.display())),
+            Err(error) => return fail(&format!("cannot restore {}: {error}", path.display())),
         }
     }
     0

@@ -173,6 +173,9 @@ async fn finish(
     let first_task = passed.len();
     passed.extend(cgroup.take_tasks());
     let join = (first_task..passed.len()).collect();
+    // What is written to a layer is looked at when it is applied.
+    let decides = reports_to.as_ref().is_some_and(|(session, _)| !session.facts.is_reviewed);
+    let guarded = if decides { Guarded::of(&layout, asks) } else { Guarded::default() };
     let mut mounts = std::mem::take(&mut layout.mounts);
     context.host.keep();
     let shown_etc = match context.tier {
@@ -192,9 +195,6 @@ async fn finish(
             format!("{} has too many files to search for nested repositories", directory.display()),
         ));
     }
-    // What is written to a layer is looked at when it is applied.
-    let decides = reports_to.as_ref().is_some_and(|(session, _)| !session.facts.is_reviewed);
-    let guarded = if decides { Guarded::of(&layout, asks) } else { Guarded::default() };
     let published = way.as_mut().map(|way| std::mem::take(&mut way.published)).unwrap_or_default();
     let is_policed = way.as_ref().is_some_and(Egress::is_policed);
     let others = if context.tier == Tier::Container { container::processes_of_user() } else { 0 };

@@ -151,7 +151,7 @@ pub async fn ask(path: &Path, asking: &Asking) -> Option<std::io::Result<SocketR
         Ok(stream) => stream,
     };
     if stream.peer_cred().ok().and_then(|peer| peer.pid()).is_some_and(proc_file::is_stopped) {
-        let why = "it is suspended; `fg` in its terminal continues it";
+        let why = "it is suspended; `fg` in its terminal resumes it";
         return Some(Err(std::io::Error::new(std::io::ErrorKind::WouldBlock, why)));
     }
     let talk = async {

@@ -66,15 +66,22 @@ pub fn hint(record: &Record, what: &str) {
     }
 }
 
-/// A notification of the desktop, where there is one.
+/// A notification of the desktop, and a message of tmux, where these are.
 fn notify(facts: &Facts, what: &str, how: &str) {
-    if !facts.context.env.contains_key("DBUS_SESSION_BUS_ADDRESS") {
-        return;
-    }
-    // Without the program there is no notification, and the question stands all the same.
-    let Some(mut command) = host_programs::command_of_system("notify-send") else { return };
-    command.args(["--app-name=agentsh", "--urgency=critical", "--"]).arg(format!("agentsh: {what}")).arg(how);
-    if let Ok(mut child) = command.spawn() {
-        tokio::task::spawn_blocking(move || child.wait());
+    let text = format!("agentsh: {what}");
+    // Tmux shows nothing of OSC 9. In its messages `#` begins a format, which may run a command.
+    let message = format!("agentsh approvals: {what}").replace(['#', '%'], "");
+    let desktop = ["--app-name=agentsh", "--urgency=critical", "--", &text, how];
+    let tmux = ["display-message", "-d", "20000", "--", &message];
+    for (variable, program, words) in
+        [("DBUS_SESSION_BUS_ADDRESS", "notify-send", &desktop[..]), ("TMUX", "tmux", &tmux[..])]
+    {
+        // Without the program there is no notification, and the question stands all the same.
+        if facts.context.env.contains_key(variable)
+            && let Some(mut command) = host_programs::command_of_system(program)
+            && let Ok(mut child) = command.args(words).spawn()
+        {
+            tokio::task::spawn_blocking(move || child.wait());
+        }
     }
 }

@@ -71,7 +71,8 @@ pub fn columns(stream: &impl AsFd) -> Option<usize> {
 }
 
 /// Lines of at most `columns` columns. What stands between backticks, in braces or in brackets is kept together, since it
-/// is there to be copied; where that alone is wider than a line, the terminal breaks it, which copies well.
+/// is there to be copied, and so is a line that is a command; where that alone is wider than a line, the terminal breaks it, which
+/// copies well.
 #[must_use]
 pub fn fold(text: &str, columns: usize) -> Cow<'_, str> {
     if text.lines().all(|line| width(line) <= columns) {
@@ -80,7 +81,7 @@ pub fn fold(text: &str, columns: usize) -> Cow<'_, str> {
     let mut folded = String::with_capacity(text.len() + text.len() / 16);
     for line in text.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
-        if width(line) <= columns {
+        if width(line) <= columns || line.starts_with("  agentsh ") {
             folded.push_str(line);
         } else {
             push_folded(&mut folded, line, columns);
@@ -185,6 +186,7 @@ mod tests {
 
     #[test]
     fn what_is_copied_stays_in_one_line() {
+        assert_eq!(fold("  agentsh policy allow a b", 20), "  agentsh policy allow a b");
         let text = "refused by default; to allow it: agent: {network: {allow: [\"a.example\", b]}}; or `agentsh run --allow a.example`";
         let folded = fold(text, 50);
         let lines: Vec<&str> = folded.lines().collect();

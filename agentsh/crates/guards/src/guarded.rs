@@ -82,8 +82,19 @@ type Owner<'a> = (&'a Rc<dyn GuardSession>, Option<&'a ServerId>);
 impl Guarded {
     #[must_use]
     pub fn of(layout: &Layout, asks: Option<Approvals>) -> Self {
+        // A directory of the agent's own lies over it (decision 610): only what is shown of the project in there is guarded.
+        let is_covered = |target: &Path| {
+            layout.mounts.iter().any(|mount| {
+                mount.target == target
+                    && matches!(&mount.what, NodeContent::Bind { source: Source::Path { path, .. }, access: Access::ReadWrite, .. }
+                        if path != target)
+            })
+        };
+        let shown = layout.mounts.iter().filter(|mount| mount.target.parent().is_some_and(is_covered));
+        let guards: Vec<_> =
+            layout.guards.iter().filter(|mount| !is_covered(&mount.target)).chain(shown).collect();
         let of_kind = |wanted: Kind| {
-            let itself = layout.guards.iter().filter(move |mount| {
+            let itself = guards.iter().filter(|mount| {
                 let is_itself =
                     |source: &Source| matches!(source, Source::Path { path, .. } if *path == mount.target);
                 matches!(&mount.what, NodeContent::Bind { source, access: Access::ReadOnly, kind }

@@ -103,8 +103,8 @@ pub fn undo(state: &Path, path: &Path) -> io::Result<Option<String>> {
         wanted.put_back(path)?;
         let id = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok(Some(match line.content {
-            Some(_) => format!("{} is as session {id} kept it", path.display()),
-            None => format!("{} is removed: it was not there before session {id}", path.display()),
+            Some(_) => format!("restored {} to its version before session {id}", path.display()),
+            None => format!("removed {}: it did not exist before session {id}", path.display()),
         }));
     }
     Ok(None)

@@ -79,7 +79,7 @@ impl Model {
             }
             if said.outcome == Outcome::Rewrite {
                 let why = format!(
-                    "`{}` of the model's provider looks in its index alone, and opens no pages: no rule names every host; {}",
+                    "`{}` of the model's provider finds only what is in its index and opens no pages, because the policy does not allow every host; {}",
                     one.tool, said.remedy
                 );
                 if self.is_new(&why) {

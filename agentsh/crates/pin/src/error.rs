@@ -58,7 +58,9 @@ fn not_found(program: &str) -> String {
     match program {
         "" => "the command is empty: name a program".to_owned(),
         program => {
-            format!("{program}: no such command in PATH (only absolute directories of PATH are searched)")
+            format!(
+                "{program}: no such command in PATH (agentsh searches the absolute directories of PATH that it can read)"
+            )
         }
     }
 }

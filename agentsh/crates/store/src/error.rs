@@ -18,7 +18,9 @@ pub enum StoreError {
     NewerSchema { path: PathBuf, found: i64, known: i64 },
     #[error("the event store is damaged: {message}; move it away to start a new one")]
     Damaged { message: String },
-    #[error("the event store failed while {doing}: {message}")]
+    #[error(
+        "the event store (agentsh.db in ~/.local/state/agentsh, or below XDG_STATE_HOME) failed while {doing}: {message}"
+    )]
     Sql { doing: &'static str, message: String },
     #[error("the event store {path} was removed or replaced while it was in use")]
     Moved { path: PathBuf },

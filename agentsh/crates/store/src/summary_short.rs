@@ -112,12 +112,7 @@ impl Summary {
             }
         }
         let line = |(who, lacks): (Vec<String>, Vec<String>)| {
-            // A weaker tier is not a lack of the machine: it was asked for.
-            let why = match lacks.iter().all(|lack| lack.starts_with("tier ")) {
-                true => "`agentsh report` shows what is missing",
-                false => "`agentsh doctor` says why",
-            };
-            format!("not enforced: {} (for {}); {why}", lacks.join(", "), who.join(", "))
+            format!("not enforced for {}: {}; `agentsh report` says why", who.join(", "), lacks.join(", "))
         };
         lines.into_iter().map(line).collect()
     }

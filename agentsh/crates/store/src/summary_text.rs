@@ -143,13 +143,17 @@ impl Summary {
         let lines = self.refused_connections.values().map(|found| {
             let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };
             let times = if found.count > 1 { format!(" {}x", found.count) } else { String::new() };
-            let detail =
-                if found.detail.is_empty() { String::new() } else { format!(": {}", line(&found.detail)) };
+            let reason = line(&found.reason).replace('-', " ");
+            let why = match line(&found.detail) {
+                detail if detail.is_empty() => reason,
+                // It says the same.
+                detail if reason.starts_with("approval ") => detail.into_owned(),
+                detail => format!("{reason}: {detail}"),
+            };
             format!(
-                "refused{times}: {} -> {}{port} ({}{detail}, by {})",
+                "refused{times}: {} -> {}{port} ({why}, by {})",
                 owner(found.server_id.as_ref()),
                 line(&found.host),
-                line(&found.reason).replace('-', " "),
                 line(&found.rule.to_string()),
             )
         });

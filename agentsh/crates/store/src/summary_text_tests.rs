@@ -36,7 +36,7 @@ fn what_a_machine_lacks_is_told_once() {
     let summary = summary(&events);
     let short = summary.render_short(&BTreeSet::new());
     assert_eq!(short.matches("not enforced").count(), 1, "{short}");
-    assert!(short.contains("(for the agent, fs, git)"), "{short}");
+    assert!(short.contains("not enforced for the agent, fs, git: "), "{short}");
     assert_eq!(summary.render_short(&summary.lacking()).lines().count(), 1);
     assert!(summary.render_text(100).contains("not enforced\n  cpu limit of the agent"));
 }

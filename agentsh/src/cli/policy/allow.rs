@@ -9,6 +9,7 @@ use super::Surroundings;
 use super::package::ServerFacts;
 use crate::cli::edit;
 use crate::cli::output::{Failure, OK};
+use crate::cli::style;
 use agentsh_base::types::ServerId;
 use agentsh_policy::builtin_paths::OWN_DIRECTORIES;
 use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
@@ -75,6 +76,7 @@ pub(super) async fn allow(
         lines.push((want, answer));
     }
     if after == before {
+        let out = &mut style::prose(out);
         for (want, answer) in lines {
             writeln!(out, "{} already: {}, by {}", want.what, escape::line(&answer.text), answer.rule)?;
         }
@@ -91,6 +93,7 @@ pub(super) async fn allow(
         return Ok(OK);
     }
     edit::replace(&file.path, &before, &after, MODE)?;
+    let out = &mut style::prose(out);
     let line = first_new_line(&before, &after);
     for (want, answer) in lines {
         let is_here = answer.rule.line > 0 && Path::new(&answer.rule.file) == file.path;

@@ -1,5 +1,6 @@
 //! Where Claude Code's servers are declared, and which of them it would start.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -194,6 +195,7 @@ fn project_servers(
     gathered: &mut Gathered,
 ) -> Result<(), AgentError> {
     let mut project = Gathered::default();
+    let mut unapproved = BTreeMap::<PathBuf, Vec<String>>::new();
     for path in &sources.mcp_json {
         file_servers(context, path, Scope::Project, &mut project)?;
     }
@@ -214,16 +216,21 @@ fn project_servers(
             ));
             continue;
         }
-        if runs && !is_approved {
-            project.notes.push(format!(
-                "{}:{line}: server {id} came with the project and was not approved in Claude Code; it runs sandboxed",
-                file.display()
-            ));
+        if runs && !is_approved && !declared.origin.agreed {
+            unapproved.entry(file.clone()).or_default().push(id.to_string());
         }
         gathered.found.insert(id, FoundServer { declared, kept });
     }
     gathered.refused.extend(project.refused);
     gathered.notes.extend(project.notes);
+    gathered.notes.extend(unapproved.iter().map(|(file, ids)| {
+        format!(
+            "not approved, so without your variables: {} of {}; to approve: `{}`",
+            ids.join(", "),
+            file.display(),
+            agreement::command(file)
+        )
+    }));
     Ok(())
 }
 

@@ -56,7 +56,11 @@ const OWN_ENVIRONMENT: &[&str] = &[
 ];
 
 /// What the sandbox cannot give it anyway: quiet, unless the user said otherwise.
-const DEFAULT_ENVIRONMENT: &[&str] = &["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER"];
+const DEFAULT_ENVIRONMENT: &[&str] = &[
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL",
+    "DISABLE_AUTOUPDATER",
+];
 
 /// Servers that the account brings: `false` leaves them out.
 const CONNECTORS: &str = "ENABLE_CLAUDEAI_MCP_SERVERS";

@@ -46,7 +46,7 @@ fn local_wins_over_project_and_project_over_user() {
     assert_eq!(origin(&launch, "l").scope, Scope::Local);
     assert_eq!(origin(&launch, "l").line, 4);
     assert_eq!(origin(&launch, "p").line, 4);
-    assert!(launch.notes.iter().any(|note| note.contains("server p") && note.contains("not approved")));
+    assert!(launch.notes.iter().any(|note| note.contains("not approved") && note.contains(": p of ")));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn settings_switch_project_servers_off() {
     );
     let launch = adapt(&world, &["claude"]);
     assert_eq!(names(&launch), ["all", "both", "l"]);
-    assert!(!launch.notes.iter().any(|note| note.contains("server both") && note.contains("not approved")));
+    assert!(!launch.notes.iter().any(|note| note.contains("not approved") && note.contains("both")));
     let launch = adapt(&world, &["claude", "--settings", r#"{"disabledMcpjsonServers": ["both"]}"#]);
     assert_eq!(command(&launch, "both"), "user");
     assert_eq!(names(&adapt(&world, &["claude", "--setting-sources", "user"])), ["all", "both"]);
@@ -359,12 +359,16 @@ fn a_moved_directory_is_followed() {
 #[test]
 fn quiet_unless_the_user_said_otherwise() {
     let mut world = World::new();
-    assert_eq!(adapt(&world, &["claude"]).env.len(), 3);
+    assert_eq!(adapt(&world, &["claude"]).env.len(), 4);
     world.set("DISABLE_AUTOUPDATER", "0");
     let launch = adapt(&world, &["claude"]);
     assert_eq!(
         launch.env.keys().collect::<Vec<_>>(),
-        ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "ENABLE_CLAUDEAI_MCP_SERVERS"]
+        [
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL",
+            "ENABLE_CLAUDEAI_MCP_SERVERS"
+        ]
     );
 }
 
