@@ -23,6 +23,8 @@ enum Task {
         #[arg(long)]
         nightly: bool,
     },
+    /// Build one beside it that logs what it decides, for a build of agentsh with the feature `ebpf-log`
+    Log,
     /// Build it again and compare every byte with what the repository holds
     Verify,
 }
@@ -48,6 +50,7 @@ const STRIP: [&str; 3] = ["--strip-debug", "--remove-section=.BTF.ext", "--remov
 pub fn main(options: &Options) -> Result<bool> {
     match options.task {
         Task::Build { nightly } => build(nightly).map(|()| true),
+        Task::Log => log().map(|()| true),
         Task::Verify => {
             verify()?;
             say("the object in the repository is what its sources give\n");
@@ -75,6 +78,17 @@ fn build(nightly: bool) -> Result<()> {
     std::fs::write(repository().join(FACTS), format!("{facts:#}\n"))
         .with_context(|| format!("cannot write {FACTS}"))?;
     say(&format!("{OBJECT}: {} bytes, sha256 {}\n", bytes.len(), text(&facts, "sha256")));
+    Ok(())
+}
+
+/// Nothing of the repository is written.
+fn log() -> Result<()> {
+    let object = link(&packaged_toolchain()?, "log")?;
+    say(&format!(
+        "{}\nAGENTSH_BPF_OBJECT={} cargo build --features ebpf-log\n",
+        "agentsh that prints what this object logs, on standard error, when it is started as root:",
+        object.display()
+    ));
     Ok(())
 }
 
@@ -115,13 +129,14 @@ fn text<'a>(facts: &'a Value, key: &str) -> &'a str {
     facts[key].as_str().unwrap_or("?")
 }
 
-fn compile(toolchain: &Toolchain) -> Result<Built> {
+/// The stripped object of the programs with a feature, below the target directory.
+fn link(toolchain: &Toolchain, feature: &str) -> Result<PathBuf> {
     let target_directory = run::target().join("ebpf");
     let mut arguments: Vec<&str> =
-        "build --package agentsh-ebpf --bin agentsh-bpf --features programs --profile ebpf --locked --target"
+        "build --package agentsh-ebpf --bin agentsh-bpf --profile ebpf --locked --target"
             .split(' ')
             .collect();
-    arguments.push(TARGET);
+    arguments.extend([TARGET, "--features", feature]);
     let mut cargo = run::cargo(&arguments);
     cargo.arg("--target-dir").arg(&target_directory);
     // The rustup proxy would put its own compiler first.
@@ -146,8 +161,13 @@ fn compile(toolchain: &Toolchain) -> Result<Built> {
     }
     succeed(&mut cargo).context("cannot build the kernel programs")?;
     let linked = target_directory.join(TARGET).join("ebpf/agentsh-bpf");
-    let stripped = target_directory.join("agentsh.bpf.o");
+    let stripped = target_directory.join(feature).with_extension("bpf.o");
     succeed(tool(toolchain, "llvm-objcopy").args(STRIP).arg(&linked).arg(&stripped))?;
+    Ok(stripped)
+}
+
+fn compile(toolchain: &Toolchain) -> Result<Built> {
+    let stripped = link(toolchain, "programs")?;
     let bytes = std::fs::read(&stripped)?;
     let digest = succeed(Command::new("sha256sum").arg(&stripped))?;
     let facts = json!({

@@ -1,5 +1,8 @@
 //! `connect`: to the sandbox's own loopback as asked, to an allowed place through the relay, otherwise not at all.
 
+#[cfg(feature = "log")]
+mod log;
+
 use agentsh_ebpf::{Kind, Origin, Reason, Socket};
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::programs::SockAddrContext;
@@ -33,6 +36,8 @@ fn connect(
     set: impl Fn(&SockAddrContext, [u32; 4], u16),
 ) -> i32 {
     let (cgroup, port) = (cgroup(), port(context));
+    #[cfg(feature = "log")]
+    use log::judge;
     match judge(context, cgroup, address, port) {
         Ok(Some(listener)) => {
             set(context, listener.address, listener.port);

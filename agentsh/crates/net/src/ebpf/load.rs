@@ -107,6 +107,10 @@ fn make_maps<'a>(
     let make = |(name, description): (&String, &Map)| {
         let map = MapData::create(description.clone(), name, Some(types.as_fd()))
             .map_err(|error| EbpfError::Map { name: name.clone(), why: chain(&error) })?;
+        #[cfg(feature = "ebpf-log")]
+        // Texts of the log lines: the shipped programs have no constants in a map.
+        sys::fill(map.fd().as_fd(), description.data())
+            .map_err(|error| EbpfError::Map { name: name.clone(), why: chain(&error) })?;
         Ok((name.clone(), map))
     };
     descriptions.into_iter().map(make).collect()

@@ -11,6 +11,8 @@
 mod error;
 mod events;
 mod load;
+#[cfg(feature = "ebpf-log")]
+mod log;
 pub mod object;
 mod place;
 mod sys;
@@ -78,6 +80,8 @@ impl Loaded {
     pub fn load() -> Result<Self, EbpfError> {
         permitted()?;
         let load::InKernel { mut maps, programs } = load::load(object::BYTES)?;
+        #[cfg(feature = "ebpf-log")]
+        log::follow(&programs)?;
         let (for_redirected, programs): (Vec<_>, Vec<_>) =
             programs.into_iter().partition(|program| FOR_REDIRECTED.contains(&program.name.as_str()));
         if for_redirected.len() != FOR_REDIRECTED.len() {

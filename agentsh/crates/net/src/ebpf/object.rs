@@ -3,7 +3,12 @@
 use sha2::{Digest, Sha256};
 
 /// The stripped ELF object, aligned as its reader wants it.
+#[cfg(not(feature = "ebpf-log"))]
 pub static BYTES: &[u8] = aya::include_bytes_aligned!("object/agentsh.bpf.o");
+
+/// Those that log, made by `cargo xtask ebpf log`.
+#[cfg(feature = "ebpf-log")]
+pub static BYTES: &[u8] = aya::include_bytes_aligned!(env!("AGENTSH_BPF_OBJECT"));
 
 /// Where the bytes came from: compiler, linker, flags, digest.
 pub static FACTS: &str = include_str!("object/agentsh.bpf.json");
@@ -15,7 +20,7 @@ pub fn sha256() -> String {
     agentsh_base::hex(&digest)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "ebpf-log")))]
 mod tests {
     use super::*;
 

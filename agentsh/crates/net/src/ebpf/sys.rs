@@ -69,6 +69,21 @@ pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
     bpf(bpf_cmd::BPF_LINK_DETACH, &mut attributes).map(|_| ())
 }
 
+/// The only element of a map of constants; nothing where there are none.
+#[cfg(feature = "ebpf-log")]
+pub fn fill(map: BorrowedFd<'_>, constants: &[u8]) -> io::Result<()> {
+    if constants.is_empty() {
+        return Ok(());
+    }
+    let (key, mut attributes) = (0_u32, zeroed());
+    // SAFETY: every field of the union's member is a plain integer.
+    let update = unsafe { &mut attributes.__bindgen_anon_2 };
+    update.map_fd = map.as_raw_fd().cast_unsigned();
+    update.key = std::ptr::from_ref(&key).addr() as u64;
+    update.__bindgen_anon_1.value = constants.as_ptr().addr() as u64;
+    bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attributes).map(|_| ())
+}
+
 fn zeroed() -> bpf_attr {
     // SAFETY: a union of integers, arrays of integers and structures of them; the kernel wants unused bytes zero.
     unsafe { std::mem::zeroed() }

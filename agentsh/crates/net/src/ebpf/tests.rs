@@ -153,6 +153,31 @@ fn an_allowed_connect_reaches_the_relay_and_keeps_its_face() {
     refused("127.0.0.1:9");
 }
 
+#[cfg(feature = "ebpf-log")]
+#[test]
+fn what_is_decided_about_a_connect_is_printed() {
+    use std::io::BufRead;
+    if in_a_child("what_is_decided_about_a_connect_is_printed") {
+        return;
+    }
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    rustix::stdio::dup2_stderr(&write).unwrap();
+    let world = World::new();
+    world.allow("198.18.0.1:443");
+    world.through("198.18.0.1:443");
+    refused("[2001:db8::1]:443");
+    connect("127.0.0.1:9".parse().unwrap()).unwrap_err();
+    let (cgroup, relay) = (world.cgroup, world.relay_v4.local_addr().unwrap().port());
+    let printed: Vec<_> =
+        std::io::BufReader::new(std::fs::File::from(read)).lines().take(3).flatten().collect();
+    let expected = [
+        format!("::ffff:198.18.0.1 port 443: to the relay's port {relay}"),
+        format!("2001:db8::1 port 443: refused, reason {}", Reason::NotAllowed as u8),
+        "::ffff:127.0.0.1 port 9: as asked".to_owned(),
+    ];
+    assert_eq!(printed, expected.map(|text| format!("ebpf: cgroup {cgroup}: {text}")));
+}
+
 #[test]
 fn a_refusal_is_an_event_with_its_process() {
     if in_a_child("a_refusal_is_an_event_with_its_process") {
