@@ -159,6 +159,50 @@ fn without_a_configuration_the_own_tools_are_there() {
     assert_eq!(code, 0);
 }
 
+/// Lines of the client are read as strictly as those that go on to a server, and both lives of a connection are spoken.
+#[test]
+fn without_a_configuration_a_client_is_answered_as_the_protocol_says() {
+    let place = Place::new(Mode::Invoker);
+    let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
+    peer.shake_hands();
+    for (line, code, reason) in [
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","method":"ping"}"#, -32700, json!("duplicate-key")),
+        ("[]", -32600, json!("batch")),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{}}"#, -32602, json!("invalid-params")),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x"}}"#,
+            -32602,
+            json!("unknown-tool"),
+        ),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"prompts/xyz"}"#, -32601, json!("no-server")),
+    ] {
+        peer.send_line(line.as_bytes());
+        let answer = peer.next();
+        assert_eq!(answer["error"]["code"], code, "{line} {answer}");
+        assert_eq!(answer["error"]["data"]["reason"], reason, "{line} {answer}");
+    }
+    assert_eq!(peer.request("ping", json!({}))["result"], json!({}));
+    assert_eq!(peer.finish().0, 0);
+    let rejected = place.listed(&["mcp", "events", "--type", "mcp_message_rejected", "--json"]);
+    let reasons: Vec<_> = rejected.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(reasons, ["duplicate-key", "batch"]);
+    let calls = place.listed(&["mcp", "calls", "--action", "block", "--json"]);
+    assert_eq!((calls.len(), &calls[0]["reason"]), (1, &json!("unknown-tool")), "{calls:?}");
+    // A client of the newest revision shakes no hands.
+    let mut peer = Peer::start(&mut place.agentsh(&["proxy"]));
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "suite", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {}});
+    let found = peer.request("server/discover", json!({"_meta": meta}));
+    let versions = found["result"]["supportedVersions"].as_array().unwrap();
+    assert!(versions.contains(&json!("2026-07-28")), "{found}");
+    let arguments = json!({"data": "Lunch at noon by the fountain?"});
+    let called =
+        peer.request("tools/call", json!({"name": "scan_outbound", "arguments": arguments, "_meta": meta}));
+    assert_eq!(called["result"]["resultType"], "complete", "{called}");
+    assert!(called["result"]["content"][0]["text"].as_str().unwrap().contains("\"clean\":true"), "{called}");
+}
+
 /// Where it is written, in plain words, once.
 #[test]
 fn a_server_that_cannot_start_is_told_of_once_with_its_line() {

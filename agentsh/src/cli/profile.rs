@@ -2,14 +2,19 @@
 //! signed, from one user to another.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use rmcp::model::{ClientCapabilities, ClientConfig, Implementation};
+use rmcp::service::ClientInitializeError;
+use rmcp::{ErrorData, ServiceError, serve_client};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::net::unix::pipe;
 
 use super::client_config::{from_anywhere, homes, own_path};
 use super::edit;
@@ -255,58 +260,56 @@ fn test(name: &str, out: &mut dyn Write) -> Result<u8, Failure> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let (mut input, output) = (child.stdin.take(), child.stdout.take());
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        for line in output.map(BufReader::new).into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
-            if tell.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    let mut ask = |message: Value| -> std::io::Result<()> {
-        let Some(input) = &mut input else { return Ok(()) };
-        input.write_all(format!("{message}\n").as_bytes())?;
-        input.flush()
-    };
-    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "agentsh", "version": env!("CARGO_PKG_VERSION")}});
-    let until = std::time::Instant::now() + ANSWER_TIMEOUT;
-    let answer = |id: u64| -> Result<Value, Failure> {
-        loop {
-            let left = until.saturating_duration_since(std::time::Instant::now());
-            let line = told
-                .recv_timeout(left)
-                .map_err(|_| Failure::No(format!("profile {name}: the server did not answer")))?;
-            let message: Value = serde_json::from_str(&line).unwrap_or_default();
-            if message["id"] == id && message.get("method").is_none() {
-                if let Some(error) = message.get("error") {
-                    let why = error["message"].as_str().unwrap_or("an error");
-                    return Err(Failure::No(format!("profile {name}: {}", escape::line(why))));
-                }
-                return Ok(message["result"].clone());
-            }
-        }
-    };
-    let asked = (|| {
-        ask(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}))?;
-        let server = answer(1)?;
-        ask(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
-        ask(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}))?;
-        Ok::<_, Failure>((server, answer(2)?))
-    })();
-    drop(input.take());
+    let (input, output) = (child.stdin.take(), child.stdout.take());
+    let asked = asked(name, input.map(OwnedFd::from), output.map(OwnedFd::from));
     if asked.is_err() {
         let _ = child.kill();
     }
     let _ = child.wait();
     let (server, tools) = asked?;
-    let name_of = server["serverInfo"]["name"].as_str().unwrap_or("the server");
-    let tools = match tools["tools"].as_array().map_or(0, Vec::len) {
+    let name_of = server.as_deref().unwrap_or("the server");
+    let tools = match tools {
         1 => "1 tool".to_owned(),
         several => format!("{several} tools"),
     };
     writeln!(out, "profile {name}: {} answers, with {tools}", escape::line(name_of))?;
     Ok(OK)
+}
+
+/// What the server calls itself, and how many tools it lists first. Its input has ended then.
+fn asked(
+    name: &str,
+    input: Option<OwnedFd>,
+    output: Option<OwnedFd>,
+) -> Result<(Option<String>, usize), Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("cannot speak to agentsh: {error}"));
+    let said = |error: ErrorData| Failure::No(format!("profile {name}: {}", escape::line(&error.message)));
+    let silent = || Failure::No(format!("profile {name}: the server did not answer"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let asking = async {
+        let (Some(input), Some(output)) = (input, output) else { return Err(silent()) };
+        let input = pipe::Sender::from_owned_fd(input).map_err(failed)?;
+        let output = pipe::Receiver::from_owned_fd(output).map_err(failed)?;
+        let own = Implementation::new("agentsh", env!("CARGO_PKG_VERSION"));
+        let own = ClientConfig::new(ClientCapabilities::default(), own);
+        let client = serve_client(own, (output, input)).await.map_err(|error| match error {
+            ClientInitializeError::JsonRpcError(error) => said(error),
+            _ => silent(),
+        })?;
+        let tools = client.list_tools(None).await.map_err(|error| match error {
+            ServiceError::McpError(error) => said(error),
+            ServiceError::UnexpectedResponse => {
+                Failure::No(format!("profile {name}: its list of tools is not one that clients can read"))
+            }
+            _ => silent(),
+        })?;
+        let server = client.peer_info().and_then(|peer| Some(peer.server_info.as_ref()?.name.clone()));
+        // Nothing is asked any more.
+        let _ = client.cancel().await;
+        Ok((server, tools.tools.len()))
+    };
+    let asking = async { tokio::time::timeout(ANSWER_TIMEOUT, asking).await };
+    tokio::task::LocalSet::new().block_on(&runtime, asking).unwrap_or_else(|_| Err(silent()))
 }
 
 fn known(name: &str) -> Result<Profile, Failure> {

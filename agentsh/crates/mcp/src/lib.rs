@@ -46,6 +46,7 @@ mod record;
 mod reject;
 mod relist;
 mod reply;
+pub mod served;
 mod server_session;
 mod tools_list;
 mod vouch;

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use agentsh_base::types::ServerId;
-use agentsh_mcp::aggregate::Own;
 use agentsh_policy::proxy_file::{self, ProxyFile, Way};
 use agentsh_policy::{OnFlow, PolicyError};
 
@@ -74,14 +73,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         },
     )
     .await?;
-    session.narrow(|policy| {
-        policy.mcp = file.narrow(&policy.mcp);
-        if path.is_none() {
-            // No server ever sees such a line: it is searched here.
-            let longest = &mut policy.mcp.max_line_bytes;
-            *longest = (*longest).max(standalone::MAX_LINE);
-        }
-    })?;
+    session.narrow(|policy| policy.mcp = file.narrow(&policy.mcp))?;
     let session = Rc::new(session);
     for warning in &file.warnings {
         session.record.note(&format!("{}: {}", warning.rule, warning.value));
@@ -97,10 +89,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let found = Rc::clone(&content);
     let report =
         report::Report::new(session.facts.id, settings.key.clone(), move || found.borrow_mut().report());
-    let own: Box<dyn Own> = match path {
-        Some(_) => Box::new(report),
-        None => Box::new(standalone::Standalone::new(report, Rc::clone(&content))),
-    };
+    let alone = Rc::clone(&content);
     let alerts = alerts::start(&session.record, &settings, mode)?;
     ContentScan::warm_up();
     let bridges =
@@ -110,7 +99,14 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
     let (input, end_of_input) = standard::Endable::new(input);
-    let serving = bridges.aggregate(input, output, servers, own);
+    let serving = async {
+        if path.is_some() {
+            return bridges.aggregate(input, output, servers, Box::new(report)).await;
+        }
+        let record = session.record.journal.clone();
+        let tools = standalone::Standalone::new(report, alone, record.clone());
+        agentsh_mcp::served::serve(input, output, standalone::MAX_LINE, record, tools).await;
+    };
     let served = signals::serve_until_end(serving, || {
         is_over.set(true);
         drop(end_of_input);

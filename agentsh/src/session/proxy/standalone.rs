@@ -1,19 +1,27 @@
 //! Without a configuration there are no servers: an agent that was told to asks for marks and searches itself. The
-//! tools are those of `@exfil/canary`.
+//! tools are those of `@exfil/canary`, and `rmcp` speaks the protocol: nothing that it reads goes on to anybody.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
+    Implementation, ListToolsResult, PaginatedRequestParams, ResultType, ServerCapabilities, ServerConfig,
+    Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 
-use agentsh_base::json::Json;
+use agentsh_base::json::{self, Json};
 use agentsh_base::types::{ServerId, ToolId};
 use agentsh_content::content::{Content, action_taken, token_id};
 use agentsh_dlp::taint::OriginId;
 use agentsh_dlp::taint::marker::Position;
-use agentsh_mcp::aggregate::Own;
-use agentsh_mcp::{ErrorReply, INVALID_PARAMS};
+use agentsh_mcp::aggregate::called;
+use agentsh_mcp::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
+use agentsh_store::Journal;
 
 use super::report::Report;
 
@@ -22,7 +30,7 @@ const MAX_CONTENT: usize = 10 << 20;
 /// Longest text to be searched, in bytes.
 const MAX_DATA: usize = 50 << 20;
 /// Longest line of the client, in bytes: such a text with each of its characters escaped by a backslash.
-pub const MAX_LINE: u64 = (2 * MAX_DATA as u64) + (1 << 20);
+pub const MAX_LINE: usize = (2 * MAX_DATA) + (1 << 20);
 
 /// Longest name of a server or a tool, in bytes.
 const MAX_NAME: usize = 1024;
@@ -33,15 +41,69 @@ const PLACES: [&str; 4] = ["prefix", "suffix", "both", "random_word_boundary"];
 pub struct Standalone {
     report: Report,
     content: Rc<RefCell<Content>>,
+    record: Journal,
 }
 
-impl Standalone {
-    pub fn new(report: Report, content: Rc<RefCell<Content>>) -> Self {
-        Self { report, content }
+impl ServerHandler for Standalone {
+    fn get_info(&self) -> ServerConfig {
+        let name = Implementation::new("agentsh", env!("CARGO_PKG_VERSION")).with_title("agentsh proxy");
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build()).with_server_info(name)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools =
+            self.tools().iter().map(|tool| serde_json::from_str::<Tool>(tool)).collect::<Result<_, _>>();
+        tools.map(ListToolsResult::with_all_items).map_err(unreadable)
+    }
+
+    async fn call_tool(
+        &self,
+        CallToolRequestParams { name, arguments, .. }: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let text = serde_json::to_vec(&arguments).map_err(unreadable)?;
+        let outcome = match json::read(&text) {
+            Ok(arguments) => self.call(&name, Some(&arguments)),
+            Err(error) => Err(wrong(error.to_string())),
+        };
+        // A store that fails here says so itself.
+        let id = context.id.into_json_value();
+        let _ = self.record.commit(called(&name, id, outcome.as_ref().err())).await;
+        let mut result: CallToolResult =
+            serde_json::from_str(&outcome.map_err(error)?).map_err(unreadable)?;
+        result.result_type = Some(ResultType::COMPLETE);
+        Ok(result.into())
+    }
+
+    /// Also a request that is known, with parameters that are not.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(error(match request.method.as_str() {
+            "tools/call" => {
+                wrong("the request needs a tool's `name` and an object of `arguments`".to_owned())
+            }
+            other => ErrorReply {
+                code: ErrorCode::METHOD_NOT_FOUND.0,
+                message: format!("no server knows '{other}'"),
+                reason: "no-server",
+                rule: None,
+            },
+        }))
     }
 }
 
-impl Own for Standalone {
+impl Standalone {
+    pub fn new(report: Report, content: Rc<RefCell<Content>>, record: Journal) -> Self {
+        Self { report, content, record }
+    }
+
     fn tools(&self) -> Vec<String> {
         let text = |about: &str| json!({"type": "string", "description": about});
         let tool = |name: &str, about: &str, properties: Value, required: &[&str]| {
@@ -98,9 +160,7 @@ impl Own for Standalone {
             }
         }
     }
-}
 
-impl Standalone {
     fn wrap(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
         let content = needs(arguments, "content", MAX_CONTENT)?;
         let kind = text_of(needs(arguments, "source_type", 64)?);
@@ -174,6 +234,15 @@ fn answer(value: &Value, is_error: bool) -> String {
         result["isError"] = Value::Bool(true);
     }
     result.to_string()
+}
+
+fn error(ErrorReply { code, message, reason, .. }: ErrorReply) -> ErrorData {
+    ErrorData::new(ErrorCode(code), format!("agentsh: {message}"), Some(json!({"reason": reason})))
+}
+
+/// What was written here.
+fn unreadable(why: serde_json::Error) -> ErrorData {
+    error(ErrorReply { code: INTERNAL_ERROR, message: why.to_string(), reason: "internal", rule: None })
 }
 
 fn text_of(value: &Json<'_>) -> String {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::json::{self, Json};
@@ -275,22 +276,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
 
     async fn call_own(&mut self, id: &Id, tool: &str, params: Option<&Json<'_>>) {
         let outcome = self.front.own.call(tool, params.and_then(|params| params.member("arguments")));
-        let (action, reason) = match &outcome {
-            Ok(_) => (Action::Allow, "no-rule"),
-            Err(error) => (Action::Block, error.reason),
-        };
-        // Its arguments may hold a key.
-        let event = Event::McpToolCallIntercepted {
-            server_id: ServerId(OWN_ID.to_owned()),
-            tool_name: tool.chars().take(128).collect(),
-            jsonrpc_id: id.to_value(),
-            tool_hash: None,
-            action,
-            reason: reason.to_owned(),
-            rule: RuleRef::default_rule("proxy.own_tools"),
-        };
         // A store that fails here says so through `Recorder::broken`.
-        let _ = self.record.commit(event).await;
+        let _ = self.record.commit(called(tool, id.to_value(), outcome.as_ref().err())).await;
         match outcome {
             Err(error) => self.board.to_client.error(Some(id), &error),
             Ok(result) => self.board.to_client.push_answer(|out| {
@@ -321,16 +308,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
 
     async fn record_rejection(&self, reason: &str, detail: &str, bytes: usize) {
         // A store that fails here says so through `Recorder::broken`.
-        let _ = self
-            .record
-            .commit(Event::McpMessageRejected {
-                server_id: ServerId(OWN_ID.to_owned()),
-                from: Side::Client.sender(),
-                reason: reason.to_owned(),
-                detail: detail.to_owned(),
-                bytes: bytes as u64,
-            })
-            .await;
+        let _ = self.record.commit(rejected(reason, detail, bytes as u64)).await;
     }
 
     fn refuse(&mut self, id: &Id, code: i32, message: String, reason: &'static str) {
@@ -340,6 +318,31 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     fn add(&mut self, id: &Id, method: &str, params: Option<&Json<'_>>, way: Way, deadline: Option<Instant>) {
         let token = progress_token(params).map(|token| token.key);
         self.board.add(Flight { id: id.clone(), method: method.into(), token, way, deadline });
+    }
+}
+
+/// A call of one of the proxy's own tools. Its arguments may hold a key, and are not told.
+#[must_use]
+pub fn called(tool: &str, jsonrpc_id: Value, refused: Option<&ErrorReply>) -> Event {
+    Event::McpToolCallIntercepted {
+        server_id: ServerId(OWN_ID.to_owned()),
+        tool_name: tool.chars().take(128).collect(),
+        jsonrpc_id,
+        tool_hash: None,
+        action: if refused.is_some() { Action::Block } else { Action::Allow },
+        reason: refused.map_or("no-rule", |error| error.reason).to_owned(),
+        rule: RuleRef::default_rule("proxy.own_tools"),
+    }
+}
+
+/// A message of the client that goes to no server.
+pub(crate) fn rejected(reason: &str, detail: &str, bytes: u64) -> Event {
+    Event::McpMessageRejected {
+        server_id: ServerId(OWN_ID.to_owned()),
+        from: Side::Client.sender(),
+        reason: reason.to_owned(),
+        detail: detail.to_owned(),
+        bytes,
     }
 }
 

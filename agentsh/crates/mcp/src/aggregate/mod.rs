@@ -34,6 +34,8 @@ use super::options::Options;
 use super::reply::ErrorReply;
 use super::server_session::{ServerSession, Woke};
 use super::upstream::Upstream;
+pub use dispatcher::called;
+pub(crate) use dispatcher::rejected;
 use in_flight::InFlight;
 
 /// The id under which the proxy's own tools stand, and which no server may have.
