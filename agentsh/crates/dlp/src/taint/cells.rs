@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::decoded_views::DecodedViews;
 use super::detector::Detector;
 use super::findings::{CELLS, Search};
 use super::hash::Hasher;
-use super::judge::DecodedViews;
 use super::leaves::{Leaves, Role};
 use super::memory::TaintMemory;
 use super::origin::{Origin, OriginId};

@@ -4,8 +4,8 @@
 //! Exact runs, values, shifted letters and prose in pieces are no such detectors: they share one pass over the grams of a
 //! text and one memory with one eviction (`memory`, `scan`), and apart they would read every text four times.
 
+use super::decoded_views::DecodedViews;
 use super::findings::Search;
-use super::judge::DecodedViews;
 use super::memory::TaintMemory;
 use super::origin::{Origin, OriginId};
 

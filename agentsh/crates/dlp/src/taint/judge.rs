@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cells::{self, Cells};
 use super::coverage::Coverage;
+use super::decoded_views::DecodedViews;
 use super::detector::Detector;
 use super::findings::{Bounds, OPAQUE, PACKED, Search};
 use super::known::MAX_SAID;
@@ -14,7 +15,6 @@ use super::memory::{Config, Parts, Stored, TaintMemory};
 use super::origin::{Origin, OriginId};
 use super::scan::{Hits, Leaving, Scanner};
 use super::sinks::{Pushed, Sinks};
-use super::slices::SLICE;
 use super::symbols::Folded;
 use crate::threads::side_by_side;
 use crate::types::ServerId;
@@ -93,39 +93,6 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
         });
     }
     decoded
-}
-
-/// Texts that decode from one call, for what is counted over several of them: no more than so many, and so many bytes.
-#[derive(Clone, Debug, Default)]
-pub(super) struct DecodedViews {
-    kept: Vec<(usize, bool, String)>,
-    bytes: usize,
-}
-
-impl DecodedViews {
-    const MAX_COUNT: usize = 64;
-    const BYTES: usize = 128 << 10;
-
-    fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    fn add(&mut self, text: &str, leaf: usize, is_clean: bool) {
-        if text.len() >= SLICE && self.kept.len() < Self::MAX_COUNT && self.bytes + text.len() <= Self::BYTES
-        {
-            self.bytes += text.len();
-            self.kept.push((leaf, is_clean, text.to_owned()));
-        }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.kept.iter().map(|(_, _, text)| text.as_str())
-    }
-
-    /// Those that are no guesses, each with its leaf.
-    pub fn clean(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.kept.iter().filter(|(_, is_clean, _)| *is_clean).map(|(leaf, _, text)| (*leaf, text.as_str()))
-    }
 }
 
 /// The memory, and what was sent before.

@@ -9,6 +9,7 @@ mod boilerplate;
 mod calls;
 mod cells;
 mod coverage;
+mod decoded_views;
 mod detector;
 mod entry;
 mod eviction;
