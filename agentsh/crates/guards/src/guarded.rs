@@ -82,14 +82,17 @@ type Owner<'a> = (&'a Rc<dyn GuardSession>, Option<&'a ServerId>);
 impl Guarded {
     #[must_use]
     pub fn of(layout: &Layout, asks: Option<Approvals>) -> Self {
-        // A directory of the agent's own lies over it (decision 610): only what is shown of the project in there is guarded.
-        let is_covered = |target: &Path| {
-            layout.mounts.iter().any(|mount| {
-                mount.target == target
-                    && matches!(&mount.what, NodeContent::Bind { source: Source::Path { path, .. }, access: Access::ReadWrite, .. }
-                        if path != target)
+        // Directories of the agent's own lie over them (decision 610): only what is shown of the project in there is guarded.
+        let covered: BTreeSet<&Path> = layout
+            .mounts
+            .iter()
+            .filter(|mount| {
+                matches!(&mount.what, NodeContent::Bind { source: Source::Path { path, .. }, access: Access::ReadWrite, .. }
+                    if *path != mount.target)
             })
-        };
+            .map(|mount| mount.target.as_path())
+            .collect();
+        let is_covered = |target: &Path| covered.contains(target);
         let shown = layout.mounts.iter().filter(|mount| mount.target.parent().is_some_and(is_covered));
         let guards: Vec<_> =
             layout.guards.iter().filter(|mount| !is_covered(&mount.target)).chain(shown).collect();

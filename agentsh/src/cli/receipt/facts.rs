@@ -56,7 +56,8 @@ async fn walk(
     }
 }
 
-/// Everything of a session that has ended, also what is only included where asked. Who signs, and when, is filled in by whoever writes the receipt.
+/// Everything of a session that has ended, also what is only included where asked. Who signs, and when, is filled in by whoever
+/// writes the receipt.
 ///
 /// # Errors
 /// When the record is broken, or not whole.

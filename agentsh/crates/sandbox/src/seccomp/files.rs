@@ -1,7 +1,9 @@
 //! Calls that look for a file by its name: where somebody wants to know what a program would have needed, its filter asks about
 //! them, and they go on.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+
+use crate::host::plain;
 
 use super::calls::{self, Call};
 use super::compile::MAKES_A_FILE;
@@ -69,15 +71,7 @@ impl MissingFile {
             };
             std::fs::read_link(link).ok().filter(|directory| directory.is_absolute())?
         };
-        let mut path = PathBuf::from("/");
-        for part in from.join(&self.path).components() {
-            match part {
-                Component::Normal(name) => path.push(name),
-                Component::ParentDir => drop(path.pop()),
-                _ => {}
-            }
-        }
-        Some(path)
+        Some(plain(&from.join(&self.path)))
     }
 }
 
