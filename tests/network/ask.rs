@@ -105,3 +105,25 @@ fn nobody_is_asked_where_nobody_is_and_where_the_policy_says_so() {
         assert!(!heard(&place).contains("name other.test"));
     }
 }
+
+/// What an agent contacts by itself is refused at once, and stands in the record alone.
+#[test]
+fn telemetry_hosts_of_an_agent_are_refused_without_a_question() {
+    for place in places() {
+        place.user_policy(POLICY);
+        let script = format!("#!/bin/sh\n{GET}get ab.chatgpt.com; get other.test\n");
+        place.script(place.path("bin/codex"), &script);
+        place.set("PATH", format!("{}:/usr/bin:/bin", place.path("bin").display()));
+        let mut command = place.agentsh(&["run", "--", "codex", "exec"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let id = question(&place, "other.test");
+        assert_eq!(waiting(&place).len(), 1);
+        say(&place, &["approve", &id]);
+        let (out, err) = ended(child);
+        assert!(out == "403\n200\n" && !err.contains("ab.chatgpt.com"), "{out}{err}");
+        let refused = place.events("net_connect_blocked");
+        assert!(refused.iter().any(|event| event["reason"] == "telemetry-or-update"), "{refused:?}");
+        assert!(!heard(&place).contains("name ab.chatgpt.com"), "{}", heard(&place));
+    }
+}

@@ -91,6 +91,7 @@ pub struct Egress {
     rules: NetworkPolicy,
     policed: Option<Rc<Policed>>,
     services: agentsh_net::Services,
+    background: &'static [&'static str],
     pub plan: plan::Network,
     /// Ports of the sandbox that this machine reaches.
     pub published: Vec<Published>,
@@ -107,6 +108,9 @@ pub struct OfAgent {
     /// Speaks with the model in the relay's place.
     pub channel: Option<Rc<dyn agentsh_net::channel::Channel>>,
     pub publish: Vec<PublishedPort>,
+    /// Hosts that the agent contacts by itself, for telemetry and updates: where no rule names one, it is refused without a
+    /// question, and only the record and the report say so.
+    pub background: &'static [&'static str],
 }
 
 /// Opens the way out of one sandbox, under the rules of its specification and no others: chooses the backend, and what the
@@ -159,10 +163,10 @@ pub async fn open(
         );
         enforcement.got.push_str(&by);
     }
-    let OfAgent { approvals, broker, channel, publish } = of_agent;
+    let OfAgent { approvals, broker, channel, publish, background } = of_agent;
     let ask: Option<Rc<dyn agentsh_net::ask::Ask>> = match approvals {
         _ if session.facts.learns => Some(Rc::new(Learning::default())),
-        Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals))),
+        Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals, background))),
         _ => None,
     };
     let authority = super::trust::authority(session, rules);
@@ -184,6 +188,7 @@ pub async fn open(
             channel,
             unadvised: Some(unadvised),
         },
+        background,
         plan,
         published: published(&session.facts, rules, &publish)?,
         enforcement,
@@ -312,8 +317,13 @@ impl Egress {
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
         let network = &self.session.live.network;
         let session = Rc::clone(&self.session);
-        let on_refusal: agentsh_net::OnRefusal =
-            Rc::new(move |server, refusal| tell_refusal(&session, server, refusal));
+        let background = self.background;
+        let on_refusal: agentsh_net::OnRefusal = Rc::new(move |server, refusal| {
+            let is_unnamed = matches!(refusal.reason, Reason::TelemetryOrUpdate | Reason::NameNotAllowed);
+            if !(is_unnamed && background.contains(&refusal.host.as_str())) {
+                tell_refusal(&session, server, refusal);
+            }
+        });
         let make = |origin| {
             EgressContext::new(
                 self.server.clone(),

@@ -45,6 +45,22 @@ const ADAPTERS: &[&Adapter] = &[
     &lesser::VIBE,
 ];
 
+/// Hosts that serve nothing but telemetry and updates, as they stand in the programs' own code.
+const BACKGROUND_HOSTS: &[(&str, &[&str])] = &[
+    (
+        "claude",
+        &[
+            "browser-intake-us5-datadoghq.com",
+            "downloads.claude.ai",
+            "http-intake.logs.us5.datadoghq.com",
+            "statsig.anthropic.com",
+        ],
+    ),
+    ("cline", &["data.cline.bot", "otel.cline.bot", "us.i.posthog.com"]),
+    ("codex", &["ab.chatgpt.com", "releases.openai.com"]),
+    ("gemini", &["play.googleapis.com"]),
+];
+
 /// Which adapter serves a program.
 #[derive(Clone, Copy)]
 pub struct Kind(&'static Adapter);
@@ -109,6 +125,13 @@ impl Kind {
     #[must_use]
     pub fn own_environment(self) -> &'static [&'static str] {
         self.0.environment
+    }
+
+    /// Hosts that it contacts by itself, for telemetry and updates.
+    #[must_use]
+    pub fn background_hosts(self) -> &'static [&'static str] {
+        let of_agent = BACKGROUND_HOSTS.iter().find(|(name, _)| *name == self.name());
+        of_agent.map_or(&[], |(_, hosts)| *hosts)
     }
 
     /// With the system's configuration directory as a parameter.

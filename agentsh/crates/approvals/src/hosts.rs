@@ -26,13 +26,15 @@ type Decided = Option<(Instant, Result<(), agentsh_net::Reason>)>;
 /// Asks about hosts, each once.
 pub struct Hosts {
     approvals: Approvals,
+    /// Refused without a question: what the agent contacts by itself, for telemetry and updates.
+    background: &'static [&'static str],
     known: RefCell<BTreeMap<String, Rc<Mutex<Decided>>>>,
 }
 
 impl Hosts {
     #[must_use]
-    pub fn new(approvals: Approvals) -> Self {
-        Self { approvals, known: RefCell::default() }
+    pub fn new(approvals: Approvals, background: &'static [&'static str]) -> Self {
+        Self { approvals, background, known: RefCell::default() }
     }
 
     fn place(&self, host: &str) -> Option<Rc<Mutex<Decided>>> {
@@ -70,6 +72,9 @@ fn reason(outcome: Outcome, reason: Reason) -> Result<(), agentsh_net::Reason> {
 impl Ask for Hosts {
     fn ask<'a>(&'a self, host: &'a str, port: u16) -> Answer<'a> {
         Box::pin(async move {
+            if self.background.contains(&host) {
+                return Err(agentsh_net::Reason::TelemetryOrUpdate);
+            }
             let place = self.place(host).ok_or(agentsh_net::Reason::NobodyToAsk)?;
             // Whoever comes meanwhile waits for the same answer.
             let mut decided = place.lock().await;

@@ -1,7 +1,7 @@
 //! Files that the user's own configurations name: what a shell, ssh, npm, an editor or the desktop starts or reads by itself. Where
 //! one lies in a directory that a sandbox may write, it is guarded there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -60,13 +60,13 @@ fn find(context: &Context) -> Vec<PathBuf> {
     // Most are missing: a directory is read once, and not asked for each.
     let host = ListedHost::new(&context.host);
     host.read(&context.home);
-    let mut found = BTreeSet::new();
+    let mut found = Found::default();
     let mut read = |path: &Path, every: bool| {
         if !host.is_file(path) {
             return;
         }
         let text = small_file::read(path, MAX_BYTES).ok().flatten().unwrap_or_default();
-        add(&mut found, context, &String::from_utf8_lossy(&text), every);
+        found.add(context, &String::from_utf8_lossy(&text), every);
     };
     OF_SHELLS.iter().for_each(|path| read(&context.home.join(path), false));
     OF_PROGRAMS.iter().for_each(|path| read(&context.home.join(path), true));
@@ -76,28 +76,44 @@ fn find(context: &Context) -> Vec<PathBuf> {
         entries.flatten().flatten().take(MAX_FILES).for_each(|entry| read(&entry.path(), true));
     }
     for (name, value) in context.env.iter().filter(|(name, _)| !name.ends_with("PWD")) {
-        add(&mut found, context, value, VARIABLES.contains(&name.as_str()));
+        found.add(context, value, VARIABLES.contains(&name.as_str()));
     }
-    found.into_iter().take(MAX_FILES).collect()
+    found.named.into_iter().take(MAX_FILES).collect()
 }
 
-/// `every`: any file counts, and not only a program or what a shell is told to read.
-fn add(found: &mut BTreeSet<PathBuf>, context: &Context, text: &str, every: bool) {
-    let is_between = |sign: char| sign.is_whitespace() || "\"'`=,;:()[]{}<>|&".contains(sign);
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-    for line in lines {
-        let mut follows_source = false;
-        for word in line.replace("${HOME}", "~").split(is_between).filter(|word| !word.is_empty()) {
-            let is_read = every || follows_source;
-            let places = if word.contains('/') { places(context, word) } else { Vec::new() };
-            let is_named = |path: &PathBuf| {
-                let is_program = |found: &std::fs::Metadata| found.permissions().mode() & 0o111 != 0;
-                path.metadata().is_ok_and(|found| found.is_file() && (is_read || is_program(&found)))
-            };
-            found.extend(places.into_iter().filter(is_named));
-            follows_source = matches!(word, "source" | ".");
+#[derive(Default)]
+struct Found {
+    named: BTreeSet<PathBuf>,
+    /// The mode of each file that a word could mean, once looked at: shells test for a file before they read it.
+    modes: BTreeMap<PathBuf, Option<u32>>,
+}
+
+impl Found {
+    /// `every`: any file counts, and not only a program or what a shell is told to read.
+    fn add(&mut self, context: &Context, text: &str, every: bool) {
+        let is_between = |sign: char| sign.is_whitespace() || "\"'`=,;:()[]{}<>|&".contains(sign);
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        for line in lines {
+            let mut follows_source = false;
+            for word in line.replace("${HOME}", "~").split(is_between).filter(|word| !word.is_empty()) {
+                let is_read = every || follows_source;
+                let places = if word.contains('/') { places(context, word) } else { Vec::new() };
+                for path in places {
+                    let mode = *self.modes.entry(path.clone()).or_insert_with(|| mode(&path));
+                    if mode.is_some_and(|mode| is_read || mode & 0o111 != 0) {
+                        self.named.insert(path);
+                    }
+                }
+                follows_source = matches!(word, "source" | ".");
+            }
         }
     }
+}
+
+/// Of a regular file.
+fn mode(path: &Path) -> Option<u32> {
+    let found = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    Some(found.permissions().mode())
 }
 
 /// What a word means: relative ones count from the home or from the project.

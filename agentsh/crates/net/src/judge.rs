@@ -172,6 +172,7 @@ async fn approved<R: Recorder + 'static>(
     let detail = match reason {
         Reason::ApprovalDenied => "no rule names it, and a person said no",
         Reason::ApprovalTimedOut => "no rule names it, and nobody answered in time",
+        Reason::TelemetryOrUpdate => "no rule names it; the agent contacts it for telemetry or updates",
         _ => "no rule names it, and nobody could be asked",
     };
     let change = egress.change(&permit.shown, permit.port);

@@ -37,6 +37,8 @@ reasons! {
     ApprovalDenied = "approval-denied",
     ApprovalTimedOut = "approval-timed-out",
     NobodyToAsk = "nobody-to-ask",
+    /// The agent contacts the host by itself, for telemetry or updates: nobody is asked about it.
+    TelemetryOrUpdate = "telemetry-or-update",
     /// The rule is about requests, and the protocol is neither HTTP nor TLS that agentsh may end.
     RequestsNotReadable = "requests-not-readable",
     RequestNotAllowed = "request-not-allowed",

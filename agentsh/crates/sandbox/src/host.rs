@@ -447,10 +447,12 @@ pub fn plain(path: &Path) -> PathBuf {
     out
 }
 
+/// `/proc/partitions` says the numbers of all that hold something; a disk that holds nothing has no partition, and asks for itself.
 fn disks() -> std::io::Result<Vec<(Links, PathBuf)>> {
     const BLOCK: &str = "/sys/block";
     let mut found = Vec::new();
     let holding = proc_file::read("/proc/partitions").unwrap_or_default();
+    let rows = || holding.lines().filter_map(numbered);
     for link in std::fs::read_dir(BLOCK)?.flatten().map(|entry| entry.path()) {
         if found.len() >= MAX_DISKS || is_unused(&link, &holding) {
             continue;
@@ -458,37 +460,47 @@ fn disks() -> std::io::Result<Vec<(Links, PathBuf)>> {
         let Ok(to) = std::fs::read_link(&link) else { continue };
         // No part of it is a link.
         let device = plain(&Path::new(BLOCK).join(&to));
+        let disk = device.file_name().and_then(OsStr::to_str).unwrap_or_default().to_owned();
+        let mut parts: Vec<_> = rows().filter(|(name, _)| is_part(&disk, name)).collect();
+        if !parts.iter().any(|(name, _)| *name == disk) {
+            let number = proc_file::read(device.join("dev")).unwrap_or_default();
+            parts.push((&disk, number.trim().to_owned()));
+        }
         let mut links = vec![(link, to)];
-        for part in std::iter::once(device.clone()).chain(partitions(&device)) {
-            let number = proc_file::read(part.join("dev")).unwrap_or_default();
-            let (number, name) = (number.trim(), part.file_name().unwrap_or_default());
-            if !number.is_empty() {
-                links.push((Path::new("/sys/dev/block").join(number), part.clone()));
-                links.push((Path::new("/sys/class/block").join(name), part));
-            }
+        for (name, number) in parts.into_iter().filter(|(_, number)| !number.is_empty()) {
+            let part = if name == disk { device.clone() } else { device.join(name) };
+            links.push((Path::new("/sys/dev/block").join(number), part.clone()));
+            links.push((Path::new("/sys/class/block").join(name), part));
         }
         found.push((links, device));
     }
     Ok(found)
 }
 
+/// The name and `major:minor` of a line of `/proc/partitions`.
+fn numbered(line: &str) -> Option<(&str, String)> {
+    let mut words = line.split_whitespace();
+    let (major, minor, name) = (words.next()?, words.next()?, words.nth(1)?);
+    major.parse::<u32>().is_ok().then(|| (name, format!("{major}:{minor}")))
+}
+
+/// A partition is called as its disk is, with a number behind it, and `p` before that where the disk's name ends in a digit.
+fn is_part(disk: &str, name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(disk) else { return false };
+    let ends_in_digit = disk.ends_with(|letter: char| letter.is_ascii_digit());
+    let number = if ends_in_digit { rest.strip_prefix('p').unwrap_or_default() } else { rest };
+    rest.is_empty() || (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// There may be many loop devices and memory disks that hold nothing. The first are in the kernel's list when they do.
 fn is_unused(link: &Path, holding: &str) -> bool {
     let name = link.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let lists = |name: &str| holding.lines().any(|line| line.split_whitespace().nth(3) == Some(name));
+    let lists = |name: &str| holding.lines().filter_map(numbered).any(|(listed, _)| listed == name);
     if name.starts_with("loop") && holding.lines().count() > 2 {
         return !lists(name);
     }
     ["loop", "ram"].iter().any(|kind| name.starts_with(kind))
         && proc_file::read(link.join("size")).unwrap_or_default().trim() == "0"
-}
-
-/// A partition is called as its disk is, with a number behind it.
-fn partitions(device: &Path) -> Vec<PathBuf> {
-    let disk = device.file_name().unwrap_or_default().as_encoded_bytes();
-    let inner = std::fs::read_dir(device).into_iter().flatten().flatten();
-    let named = inner.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(disk));
-    named.map(|entry| entry.path()).filter(|path| path.join("partition").exists()).collect()
 }
 
 /// Of a file or a directory.

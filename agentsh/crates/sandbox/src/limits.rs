@@ -35,20 +35,17 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
     Ok(())
 }
 
-/// Lowers in this user namespace what the kernel counts per user of the host, and closes the door to further
-/// namespaces once more. Says so when it could not.
+/// Lowers in this user namespace what the kernel counts per user of the host, and allows no further user namespace. The other kinds
+/// need a capability, which nobody inside has: only a new user namespace would give one. Says so when it could not.
 #[must_use]
 pub fn lower_shares(limits: &Limits) -> Option<Enforcement> {
-    const NAMESPACES: [&str; 8] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"];
     let write = |name: &str, value: u64| fs::write(Path::new("/proc/sys/user").join(name), value.to_string());
     let shares = || {
         write("max_inotify_instances", limits.inotify_instances)?;
         write("max_inotify_watches", limits.inotify_watches)
     };
-    for name in NAMESPACES {
-        // The filter refuses them; a kernel without one of them has nothing to lower.
-        let _ = write(&format!("max_{name}_namespaces"), 0);
-    }
+    // The filter refuses them too.
+    let _ = write("max_user_namespaces", 0);
     let error = shares().err()?;
     let asked = "a part of the user's inotify instances";
     Some(Enforcement::less(

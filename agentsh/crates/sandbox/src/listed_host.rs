@@ -31,12 +31,15 @@ enum DirectoryState {
 pub struct ListedHost<'h> {
     host: &'h dyn Host,
     known: RefCell<HashMap<PathBuf, DirectoryState>>,
+    /// What was read of git: several guards ask about the same files.
+    configs: RefCell<HashMap<PathBuf, Option<GitConfig>>>,
+    common: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
 }
 
 impl<'h> ListedHost<'h> {
     #[must_use]
     pub fn new(host: &'h dyn Host) -> Self {
-        Self { host, known: RefCell::default() }
+        Self { host, known: RefCell::default(), configs: RefCell::default(), common: RefCell::default() }
     }
 
     /// Whether something stands at a path, links followed.
@@ -186,11 +189,13 @@ impl Host for ListedHost<'_> {
     }
 
     fn common_directory(&self, git: &Path) -> Option<PathBuf> {
-        self.host.common_directory(git)
+        let mut common = self.common.borrow_mut();
+        common.entry(git.to_owned()).or_insert_with(|| self.host.common_directory(git)).clone()
     }
 
     fn git_config(&self, config: &Path) -> Option<GitConfig> {
-        self.host.git_config(config)
+        let mut configs = self.configs.borrow_mut();
+        configs.entry(config.to_owned()).or_insert_with(|| self.host.git_config(config)).clone()
     }
 }
 

@@ -280,7 +280,10 @@ pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
         }
         transaction.execute_batch(schema).map_err(failed)?;
     }
-    transaction.commit().map_err(failed)
+    transaction.commit().map_err(failed)?;
+    // SQLite is built without syncs of the directory (`.cargo/config.toml`): the names of the new files are made safe here.
+    let synced = path.parent().map_or(Ok(()), |directory| std::fs::File::open(directory)?.sync_all());
+    synced.map_err(|error| StoreError::Sql { doing: "syncing the directory", message: error.to_string() })
 }
 
 /// Who only reads changes nothing on disk: a journal of version 1 is shown as the current one would be.

@@ -38,6 +38,8 @@ const KEPT: &[&str] = &[
     "tool_timeout_sec",
     "tools",
 ];
+/// Whether it looks for a newer version of itself.
+const UPDATE_CHECK: &str = "check_for_update_on_startup";
 /// Its place for what a developer tells the model.
 const INSTRUCTIONS: &str = "developer_instructions";
 
@@ -83,6 +85,12 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
                 "Codex's own sandbox is off, because agentsh is the sandbox; its approval policy is unchanged".to_owned(),
             );
         }
+    }
+    // Its program cannot be replaced inside; looking for a newer one would be a question about a host at each start.
+    let says_updates = |word: &String| word.contains(UPDATE_CHECK);
+    let draws = matches!(parsed.subcommand.as_deref(), None | Some("resume"));
+    if draws && !effective.contains_key(UPDATE_CHECK) && !words.iter().any(says_updates) {
+        front.extend(["-c".to_owned(), format!("{UPDATE_CHECK}=false")]);
     }
     if let Some(text) = context.told {
         let own = effective.get(INSTRUCTIONS).and_then(Value::as_str);

@@ -54,6 +54,15 @@ fn the_users_file_is_copied_with_bridges() {
 }
 
 #[test]
+fn the_terminal_interface_does_not_look_for_updates() {
+    let world = with_user();
+    let off = ["-c", "check_for_update_on_startup=false"];
+    assert_eq!(adapt(&world, &["codex"]).argv, ["codex", SANDBOX[0], SANDBOX[1], off[0], off[1]]);
+    let own = ["codex", "-c", "check_for_update_on_startup=true"];
+    assert!(!adapt(&world, &own).argv.contains(&off[1].to_owned()));
+}
+
+#[test]
 fn overrides_of_servers_are_understood_and_taken_out() {
     let world = with_user();
     for argv in [
