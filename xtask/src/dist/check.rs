@@ -28,6 +28,7 @@ const PARTS: [&str; 9] = [
 /// The first thing that is not as it should be.
 pub fn check(made: &Made) -> Result<()> {
     checksums(&made.sums)?;
+    super::release::check(&made.sums)?;
     let place = tempfile::tempdir()?;
     let from_tarball = place.path().join("tarball");
     unpack(&made.tarball, &from_tarball)?;

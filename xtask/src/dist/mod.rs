@@ -4,6 +4,7 @@ mod archive;
 mod build;
 mod check;
 mod clean;
+mod release;
 mod rpm;
 mod sbom;
 mod tree;
@@ -20,6 +21,12 @@ pub struct Options {
     /// Where to put it; by default target/dist
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Make the release of this tag: refused unless the sources are exactly what it names
+    #[arg(long, value_name = "TAG", conflicts_with = "debug")]
+    tag: Option<String>,
+    /// Sign SHA256SUMS with this key of ssh; a public one means the key in the agent of ssh
+    #[arg(long, value_name = "KEY")]
+    sign: Option<PathBuf>,
     /// Pack the development build that `cargo build --workspace` made: for trying the packing, not for people
     #[arg(long)]
     debug: bool,
@@ -44,9 +51,15 @@ pub struct Made {
 /// When something cannot be built or packed, or does not work once it is unpacked.
 pub fn main(options: &Options) -> Result<bool> {
     let output = options.output.clone().unwrap_or_else(|| target().join("dist"));
-    let made = make(&output, options.debug)?;
+    if let Some(tag) = &options.tag {
+        release::tagged(tag, env!("CARGO_PKG_VERSION"))?;
+    }
+    let made = make_tagged(&output, options.debug, options.tag.as_deref())?;
     for file in [&made.tarball, &made.package, &made.rpm, &made.sums] {
         say(&format!("{}\n", file.display()));
+    }
+    if let Some(key) = &options.sign {
+        say(&format!("{}\n", release::sign(key, &made.sums)?.display()));
     }
     if options.check {
         check::check(&made)?;
@@ -61,6 +74,10 @@ pub fn main(options: &Options) -> Result<bool> {
 /// # Errors
 /// When something cannot be built or packed.
 pub fn make(output: &Path, debug: bool) -> Result<Made> {
+    make_tagged(output, debug, None)
+}
+
+fn make_tagged(output: &Path, debug: bool, tag: Option<&str>) -> Result<Made> {
     std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
     let binaries = build::PROGRAMS.map(|program| Ok((program, build::binary(program, output, debug)?)));
     let binaries = binaries.into_iter().collect::<Result<Vec<_>>>()?;
@@ -74,7 +91,9 @@ pub fn make(output: &Path, debug: bool) -> Result<Made> {
     let bill_file = output.join(format!("{name}.cdx.json"));
     std::fs::write(&bill_file, bill.text())
         .with_context(|| format!("cannot write {}", bill_file.display()))?;
-    let sums = archive::sums(output, &[&tarball, &package, &rpm, &bill_file])?;
+    let provenance = output.join(format!("{name}.provenance.json"));
+    release::provenance(&provenance, &[&tarball, &package, &rpm, &bill_file], tag)?;
+    let sums = archive::sums(output, &[&tarball, &package, &rpm, &bill_file, &provenance])?;
     Ok(Made { tarball, package, rpm, sums })
 }
 
