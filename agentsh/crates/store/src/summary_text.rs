@@ -7,7 +7,7 @@ use agentsh_base::remedy::shown;
 
 use crate::escape::line;
 use crate::shown_time;
-use crate::summary::{PORTS_UNKNOWN, Summary, Warned};
+use crate::summary::{PORTS_UNKNOWN, RefusedConnection, Summary, Warned};
 use crate::summary_lines::{bundle, command, count, dollars, flow, mismatch, owner, refusal};
 use crate::types::{ServerId, exit_status};
 use crate::words::{Action, ExitCause};
@@ -140,7 +140,9 @@ impl Summary {
 
     /// As [`Self::refused_connections`], without what would allow them: at the end of a run one block says that for all.
     pub(super) fn refused_connections_short(&self) -> Vec<String> {
-        let lines = self.refused_connections.values().map(|found| {
+        // Telemetry and updates of the agent itself: the report has them.
+        let told = |found: &&RefusedConnection| found.reason != "telemetry-or-update";
+        let lines = self.refused_connections.values().filter(told).map(|found| {
             let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };
             let times = if found.count > 1 { format!(" {}x", found.count) } else { String::new() };
             let reason = line(&found.reason).replace('-', " ");
