@@ -196,3 +196,26 @@ fn a_directory_with_a_repository_is_moved() {
         assert!(!place.project.join("lib").join(&hook).exists(), "{outcome}");
     }
 }
+
+/// After a moment it is guarded as those are that were there before.
+#[test]
+fn the_configuration_of_a_repository_made_inside_may_be_changed() {
+    if !has("git") {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(
+            &place,
+            "git init -q -b main .; git config user.email a@b.example; git config user.name A; echo 1 > f; git add f; git commit -qm f",
+        );
+        let script = "set -e; git clone -q . cl; sleep 3; cd cl; git config log.date iso; git remote add up ../x; \
+            git checkout -qb g; git branch -m h; git push -qu origin HEAD:other; git config alias.st 'status -sb'; \
+            git config branch.h.merge; if git config core.fsmonitor ./x 2>/dev/null; then echo open; fi";
+        let outcome = inside(&place, &["--quiet"], script).expect_code(0);
+        assert_eq!(outcome.stdout, "refs/heads/other\n", "{mode:?}: {outcome}");
+        let said =
+            sh(&place, "cd cl; git config log.date; git config remote.up.url; git config alias.st").stdout;
+        assert_eq!(said, "iso\n../x\nstatus -sb\n", "{mode:?}");
+    }
+}

@@ -342,3 +342,85 @@ fn files_that_the_users_configurations_name_are_read_only() {
         ]);
     });
 }
+
+/// People keep the files of their home in a repository, and links in the home: an agent that works there writes what a shell runs.
+#[test]
+fn what_startup_files_of_the_home_lead_to_is_read_only() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        let project = place.project.display().to_string();
+        for name in
+            ["bashrc", "gitconfig", "nvim/init.lua", "tool", "x.service", "fish/config.fish", "todo.md"]
+        {
+            place.write(name, "");
+        }
+        let links = [
+            (".bashrc", "project/bashrc"),
+            (".gitconfig", "project/gitconfig"),
+            (".config/nvim", "../project/nvim"),
+            (".config/fish", "../project/fish"),
+            (".local/bin/tool", "../../project/tool"),
+            (".config/systemd/user/x.service", "../../../project/x.service"),
+        ];
+        for (link, to) in links {
+            let link = place.home.join(link);
+            place.make_directory(link.parent().unwrap());
+            symlink(to, &link).unwrap();
+            place.own(&link);
+        }
+        sandbox.holds(&[
+            no(format!("append {project}/bashrc")),
+            no(format!("append {project}/gitconfig")),
+            no(format!("append {project}/nvim/init.lua")),
+            no(format!("create {project}/fish/conf.d")),
+            no(format!("append {project}/tool")),
+            no(format!("append {project}/x.service")),
+            yes(format!("append {project}/todo.md")),
+        ]);
+    });
+}
+
+#[test]
+fn other_names_of_a_guarded_file_are_read_only() {
+    everywhere(|sandbox| {
+        let place = &sandbox.place;
+        sandbox.policy("filesystem: {write: [\".\"]}");
+        let project = place.project.display().to_string();
+        place.write(".git/HEAD", "ref: refs/heads/main\n");
+        place.write(".git/config", "[core]\n");
+        place.write("scripts/deep/commit", "");
+        place.write("scripts/deep/other", "");
+        place.make_directory(&place.project.join(".git/hooks"));
+        let link =
+            |from: &str, to: &str| fs::hard_link(place.project.join(from), place.project.join(to)).unwrap();
+        link("scripts/deep/commit", ".git/hooks/pre-commit");
+        link(".git/config", "config.txt");
+        link("scripts/deep/other", "twin");
+        sandbox.holds(&[
+            no(format!("append {project}/scripts/deep/commit")),
+            no(format!("append {project}/config.txt")),
+            yes(format!("append {project}/scripts/deep/other")),
+            yes(format!("append {project}/twin")),
+        ]);
+    });
+}
+
+/// Of Mercurial, Jujutsu and Sapling, what was there before is no newcomer.
+#[test]
+fn the_configuration_of_another_system_stays() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let files = [".hg/hgrc", ".jj/repo/config.toml", ".sl/config", "nested/.hg/hgrc"];
+        for file in files {
+            place.write(file, "[ui]\nusername = A\n");
+        }
+        let outcome = run(&place, "true").expect_code(0);
+        assert!(!outcome.stderr.contains("new repository"), "{outcome}");
+        for file in files {
+            let text = fs::read_to_string(place.project.join(file)).unwrap();
+            assert_eq!(text, "[ui]\nusername = A\n", "{mode:?}: {file}");
+        }
+    }
+}

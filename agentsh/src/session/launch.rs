@@ -26,7 +26,7 @@ use super::publish::{self, Published};
 use super::{Context, Session};
 use agentsh_approvals::Approvals;
 use agentsh_container::{self as container, ContainerFiles};
-use agentsh_guards::Guarded;
+use agentsh_guards::{Guarded, GuardedNames};
 
 /// What a launch needs that is not a data: descriptors, and what serves the sandbox.
 pub struct Handles<'a> {
@@ -57,6 +57,8 @@ pub struct Running {
     pub published: tokio::task::JoinSet<()>,
     /// What the weaker tier has in place of a root of its own.
     pub place: Option<ContainerFiles>,
+    /// Renames over these are decided about.
+    pub guarded: GuardedNames,
     /// Answers the calls that its filter refuses.
     pub refused_calls: Option<Answering>,
     /// Keeps what it sees of `/etc`.
@@ -176,6 +178,7 @@ async fn finish(
     // What is written to a layer is looked at when it is applied.
     let decides = reports_to.as_ref().is_some_and(|(session, _)| !session.facts.is_reviewed);
     let guarded = if decides { Guarded::of(&layout, asks) } else { Guarded::default() };
+    let names = guarded.names();
     let mut mounts = std::mem::take(&mut layout.mounts);
     context.host.keep();
     let shown_etc = match context.tier {
@@ -267,6 +270,7 @@ async fn finish(
         way_out,
         published,
         place,
+        guarded: names,
         refused_calls,
         shown_etc,
     })

@@ -72,7 +72,9 @@ pub async fn start(
     });
     let (mut running, (before, stand_ins)) = assembled.await?;
     let guarded: Rc<dyn GuardSession> = session.clone();
-    let guards = Guards::start(&guarded, server, before, &mut running.child, &running.cgroup, stand_ins);
+    let names = std::mem::take(&mut running.guarded);
+    let guards =
+        Guards::start(&guarded, server, before, &mut running.child, &running.cgroup, stand_ins, names);
     let inside = running.child.namespaces.take();
     session.record.enforcement(server, &running.enforcement);
     session.record.journal.record(Event::ProcessStarted {

@@ -16,10 +16,14 @@ const NAMESPACE: &str = "agentsh-release";
 /// # Errors
 /// When the sources are not exactly what the tag `v<version>` names.
 pub fn tagged(tag: &str, version: &str) -> Result<()> {
-    ensure!(tag == format!("v{version}"), "the sources are of version {version}: its tag is v{version}, not {tag}");
+    ensure!(
+        tag == format!("v{version}"),
+        "the sources are of version {version}: its tag is v{version}, not {tag}"
+    );
     let changed = git(&["status", "--porcelain"])?;
     ensure!(changed.is_empty(), "these files are not as committed:\n{changed}");
-    let (named, head) = (git(&["rev-parse", &format!("refs/tags/{tag}^{{commit}}")])?, git(&["rev-parse", "HEAD"])?);
+    let (named, head) =
+        (git(&["rev-parse", &format!("refs/tags/{tag}^{{commit}}")])?, git(&["rev-parse", "HEAD"])?);
     ensure!(named == head, "{tag} is commit {named}; the sources are of {head}");
     Ok(())
 }
@@ -130,7 +134,8 @@ mod tests {
         let statement: Value = serde_json::from_slice(&std::fs::read(&to).unwrap()).unwrap();
         let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(statement["subject"], json!([{"name": "a.tar.gz", "digest": {"sha256": digest}}]));
-        let from = &statement["predicate"]["buildDefinition"]["resolvedDependencies"][0]["digest"]["gitCommit"];
+        let from =
+            &statement["predicate"]["buildDefinition"]["resolvedDependencies"][0]["digest"]["gitCommit"];
         assert_eq!(from.as_str().map(str::len), Some(40));
     }
 }

@@ -12,7 +12,7 @@ use agentsh_host::undo::Aside;
 use agentsh_policy::builtin_paths;
 use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
-use agentsh_sandbox::host::{Host, RealHost, plain};
+use agentsh_sandbox::host::{Host, RealHost, plain, repository_names};
 
 /// Where repositories are looked for, and what was there before.
 #[derive(Clone, Copy)]
@@ -60,8 +60,7 @@ fn is_behind_link(path: &Path, root: &Path) -> bool {
 pub fn repositories(directories: &[PathBuf], host: &RealHost) -> (BTreeSet<PathBuf>, Vec<PathBuf>) {
     let (mut found, mut closed) = (BTreeSet::new(), Vec::new());
     for directory in directories {
-        let others = builtin_paths::OTHER_REPOSITORIES.iter().map(|(name, _)| *name);
-        let own = others.chain([".git"]).map(|name| directory.join(name));
+        let own = repository_names().map(|name| directory.join(name));
         let looked = host.repositories(directory);
         closed.extend(looked.closed);
         let entries = looked.found.into_iter().chain(own);

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -19,7 +20,7 @@ use super::GuardSession;
 use super::change::{Change, NewName, Refusal};
 use super::trees::{self, Trees};
 use agentsh_approvals::{Approvals, FileChange};
-use agentsh_base::types::ServerId;
+use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::Reason;
 use agentsh_host::undo::Aside;
 use agentsh_policy::builtin_paths::{OTHER_REPOSITORIES, is_never_offered};
@@ -28,7 +29,7 @@ use agentsh_registry::hex;
 use agentsh_sandbox::git_config::{entries, is_plain, not_harmless};
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::placeholders;
-use agentsh_sandbox::plan::{Access, Kind, NodeContent, Source};
+use agentsh_sandbox::plan::{Access, Kind, Mount, NodeContent, Source};
 use agentsh_sandbox::seccomp::listener::{Listener, Refused};
 use agentsh_sandbox::seccomp::{MissingFile, Touch};
 use agentsh_store::words::GuardChange;
@@ -46,12 +47,51 @@ const MAX_ASKED: usize = 16;
 /// How often a question looks whether its caller is still there.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is guarded in one sandbox from its start, as files of the host.
+/// What is guarded in one sandbox, as files of the host. The thread that guards new repositories adds theirs.
+#[derive(Clone, Debug, Default)]
+pub struct GuardedNames(Arc<Mutex<Names>>);
+
 #[derive(Debug, Default)]
-pub struct Guarded {
+struct Names {
     files: BTreeSet<PathBuf>,
     directories: BTreeSet<PathBuf>,
     repositories: BTreeSet<PathBuf>,
+    /// Directories of the agent's own lie over these (decision 610): only what is shown of the project in there is guarded.
+    covered: BTreeSet<PathBuf>,
+}
+
+impl GuardedNames {
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is guarded now, beside what was.
+    pub(super) fn add(&self, layout: &Layout) {
+        let mut names = self.names();
+        let is_covered = |target: &Path| names.covered.contains(target);
+        let shown = layout.mounts.iter().filter(|mount| mount.target.parent().is_some_and(is_covered));
+        let guards: Vec<_> =
+            layout.guards.iter().filter(|mount| !is_covered(&mount.target)).chain(shown).collect();
+        let of_kind = |wanted: Kind| -> Vec<PathBuf> {
+            let itself = guards.iter().filter(|mount| {
+                let is_itself =
+                    |source: &Source| matches!(source, Source::Path { path, .. } if *path == mount.target);
+                matches!(&mount.what, NodeContent::Bind { source, access: Access::ReadOnly, kind }
+                    if is_itself(source) && *kind == wanted)
+            });
+            itself.map(|mount| mount.target.clone()).collect()
+        };
+        let (files, directories) = (of_kind(Kind::File), of_kind(Kind::Directory));
+        names.files.extend(files);
+        names.directories.extend(directories);
+        names.repositories.extend(layout.repositories.iter().cloned());
+    }
+}
+
+/// Decides about what is guarded in one sandbox.
+#[derive(Debug, Default)]
+pub struct Guarded {
+    names: GuardedNames,
     trees: Trees,
     /// Who asks a person. None: nobody does in this sandbox.
     asks: Option<Approvals>,
@@ -82,33 +122,15 @@ type Owner<'a> = (&'a Rc<dyn GuardSession>, Option<&'a ServerId>);
 impl Guarded {
     #[must_use]
     pub fn of(layout: &Layout, asks: Option<Approvals>) -> Self {
-        // Directories of the agent's own lie over them (decision 610): only what is shown of the project in there is guarded.
-        let covered: BTreeSet<&Path> = layout
-            .mounts
-            .iter()
-            .filter(|mount| {
-                matches!(&mount.what, NodeContent::Bind { source: Source::Path { path, .. }, access: Access::ReadWrite, .. }
-                    if *path != mount.target)
-            })
-            .map(|mount| mount.target.as_path())
-            .collect();
-        let is_covered = |target: &Path| covered.contains(target);
-        let shown = layout.mounts.iter().filter(|mount| mount.target.parent().is_some_and(is_covered));
-        let guards: Vec<_> =
-            layout.guards.iter().filter(|mount| !is_covered(&mount.target)).chain(shown).collect();
-        let of_kind = |wanted: Kind| {
-            let itself = guards.iter().filter(|mount| {
-                let is_itself =
-                    |source: &Source| matches!(source, Source::Path { path, .. } if *path == mount.target);
-                matches!(&mount.what, NodeContent::Bind { source, access: Access::ReadOnly, kind }
-                    if is_itself(source) && *kind == wanted)
-            });
-            itself.map(|mount| mount.target.clone()).collect()
+        let covers = |mount: &&Mount| {
+            matches!(&mount.what, NodeContent::Bind { source: Source::Path { path, .. }, access: Access::ReadWrite, .. }
+                if *path != mount.target)
         };
+        let covered = layout.mounts.iter().filter(covers).map(|mount| mount.target.clone()).collect();
+        let names = GuardedNames(Arc::new(Mutex::new(Names { covered, ..Names::default() })));
+        names.add(layout);
         Self {
-            files: of_kind(Kind::File),
-            directories: of_kind(Kind::Directory),
-            repositories: layout.repositories.iter().cloned().collect(),
+            names,
             trees: Trees::of(layout.repositories.iter().cloned().collect()),
             asks,
             ..Self::default()
@@ -117,11 +139,19 @@ impl Guarded {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.directories.is_empty()
+        let names = self.names.names();
+        names.files.is_empty() && names.directories.is_empty()
+    }
+
+    /// For the thread that guards what comes later.
+    #[must_use]
+    pub fn names(&self) -> GuardedNames {
+        self.names.clone()
     }
 
     fn is_guarded(&self, path: &Path) -> bool {
-        self.files.contains(path) || path.ancestors().skip(1).any(|above| self.directories.contains(above))
+        let names = self.names.names();
+        names.files.contains(path) || path.ancestors().skip(1).any(|above| names.directories.contains(above))
     }
 
     /// Answers a call that gives a name, or changes what has one. Gives back what is another call.
@@ -178,7 +208,7 @@ impl Guarded {
     ) -> Option<Refused> {
         let (session, server) = owner;
         let path = wanted.absolute(heard.pid).unwrap_or_default();
-        let is_guarded = self.is_guarded(&path) || self.directories.contains(&path);
+        let is_guarded = self.is_guarded(&path) || self.names.names().directories.contains(&path);
         if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
             let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
             let left = trees::stop(heard.pid, &text, found);
@@ -371,11 +401,12 @@ impl Guarded {
         });
     }
 
-    /// Whether git reads it as the configuration of a repository that was there at the start. A file of that name elsewhere may
-    /// be anything.
+    /// Whether git reads it as the configuration of a repository. A file of that name elsewhere may be anything.
     fn is_git_config(&self, above: &Path, name: &OsStr) -> bool {
         let is_other = OTHER_REPOSITORIES.iter().any(|(other, _)| above.file_name() == Some(other.as_ref()));
-        (name == "config" || name == "config.worktree") && self.repositories.contains(above) && !is_other
+        (name == "config" || name == "config.worktree")
+            && self.names.names().repositories.contains(above)
+            && !is_other
     }
 
     fn refused(&self, owner: Owner<'_>, path: &Path, detail: &str) {
@@ -431,7 +462,17 @@ impl Guarded {
 
 /// What no rule allows to write there, and why.
 fn ask_why((session, server): Owner<'_>, path: &Path) -> Answer {
-    session.ask(server, &Question::Write(path.to_string_lossy().into_owned()))
+    let answer = session.ask(server, &Question::Write(path.to_string_lossy().into_owned()));
+    if !answer.allow {
+        return answer;
+    }
+    // The policy lets it be written; what the host's git or a guarded link makes of it is not the policy's to say.
+    Answer {
+        allow: false,
+        rule: RuleRef::default_rule("guard"),
+        text: "a program of the host reads it by itself, or a guarded file leads to it".to_owned(),
+        change: None,
+    }
 }
 
 /// As a person in the project names it.

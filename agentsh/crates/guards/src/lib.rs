@@ -17,7 +17,7 @@ mod thread;
 mod trees;
 mod unfinished;
 
-pub use guarded::Guarded;
+pub use guarded::{Guarded, GuardedNames};
 pub use thread::arrived;
 pub use unfinished::finish_all;
 
@@ -114,6 +114,7 @@ impl Guards {
         child: &mut Child,
         cgroup: &Cgroup,
         stand_ins: Placeholders,
+        guarded: GuardedNames,
     ) -> Self {
         let mut guards = Self { stop: None, thread: None, telling: None, stand_ins: None };
         if before.guards.is_empty() && before.directories.is_empty() {
@@ -132,6 +133,7 @@ impl Guards {
             let watch = thread::Watch {
                 rules: before.rules,
                 identity: before.identity,
+                guarded,
                 targets: before.guards.iter().map(|mount| mount.target.clone()).collect(),
                 guards: before.guards,
                 executable: before.executable,

@@ -19,7 +19,7 @@ use super::baseline::Baseline;
 use super::names::{NameChange, Names};
 use super::newcomers::NewRepositoryWatcher;
 use super::unfinished::Unfinished;
-use super::{GuardNotice, fresh};
+use super::{GuardNotice, GuardedNames, fresh};
 use agentsh_host::copies::Copy;
 use agentsh_host::undo::Aside;
 use agentsh_sandbox::freeze::Freezer;
@@ -44,6 +44,8 @@ pub(super) struct Watch {
     pub rules: PathRules,
     pub identity: Identity,
     pub guards: Vec<Mount>,
+    /// Renames over these are decided about.
+    pub guarded: GuardedNames,
     /// Where they lie.
     pub targets: BTreeSet<PathBuf>,
     pub executable: Executable,

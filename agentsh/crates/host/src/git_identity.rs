@@ -1,7 +1,7 @@
 //! Git inside knows who the user is, and how he likes it: a copy of the harmless part of his configuration, file by file.
 //! What is in a file is asked of git itself; the conditions under which one includes another stay what they are, so that
-//! git inside decides for each repository as it does outside. Nothing that starts a program is taken over: no helpers,
-//! hooks, filters, editors, or aliases of the shell.
+//! git inside decides for each repository as it does outside. Of what starts a program only filters are taken over, on which it
+//! depends what a commit holds: no helpers, hooks, editors, or aliases of the shell.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -246,7 +246,6 @@ mod tests {
             "core.askpass\nx",
             "credential.helper\nstore",
             "credential.https://h.helper\n!x",
-            "filter.lfs.clean\ngit-lfs clean",
             "diff.x.textconv\nx",
             "diff.external\nx",
             "merge.x.driver\nx",

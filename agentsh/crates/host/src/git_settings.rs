@@ -85,6 +85,9 @@ pub fn is_harmless(setting: &Setting) -> bool {
     match section {
         // An alias that begins so is a command of the shell.
         "alias" => !value.trim_ascii_start().starts_with(b"!"),
+        // They run inside, and git says so where one that is required is missing. Without them `git add` of a file that belongs to
+        // git-lfs would add its content.
+        "filter" => true,
         // With a name or password in it, it would be a credential.
         "url" => key == "insteadof" && setting.subsection.as_deref().is_some_and(|url| !url.contains(&b'@')),
         _ => {

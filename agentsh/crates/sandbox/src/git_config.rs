@@ -83,6 +83,241 @@ impl std::fmt::Display for Entry {
     }
 }
 
+/// Numbers, words and truth values of `core`.
+const CORE: &[&str] = &[
+    "abbrev",
+    "autocrlf",
+    "bare",
+    "bigfilethreshold",
+    "checkstat",
+    "commentchar",
+    "commentstring",
+    "commitgraph",
+    "compression",
+    "createobject",
+    "deltabasecachelimit",
+    "eol",
+    "filemode",
+    "fscache",
+    "fsmonitorhookversion",
+    "fsync",
+    "fsyncmethod",
+    "fsyncobjectfiles",
+    "hidedotfiles",
+    "ignorecase",
+    "ignorestat",
+    "logallrefupdates",
+    "longpaths",
+    "loosecompression",
+    "maxtreedepth",
+    "multipackindex",
+    "packedgitlimit",
+    "packedgitwindowsize",
+    "packedrefstimeout",
+    "precomposeunicode",
+    "preloadindex",
+    "protecthfs",
+    "protectntfs",
+    "quotepath",
+    "repositoryformatversion",
+    "safecrlf",
+    "sharedrepository",
+    "sparsecheckout",
+    "sparsecheckoutcone",
+    "splitindex",
+    "symlinks",
+    "trustctime",
+    "unsetenvvars",
+    "untrackedcache",
+    "usereplacerefs",
+    "warnambiguousrefs",
+    "whitespace",
+];
+/// Formats, patterns and names, of all keys of a section where none is listed. No program is among them.
+const ANY_VALUE: &[(&str, &[&str])] = &[
+    ("advice", &[]),
+    ("blame", &[]),
+    ("checkout", &[]),
+    ("color", &[]),
+    ("column", &[]),
+    ("grep", &[]),
+    ("i18n", &[]),
+    ("log", &[]),
+    ("notes", &[]),
+    ("pack", &[]),
+    ("showbranch", &[]),
+    ("stash", &[]),
+    ("status", &[]),
+    ("versionsort", &[]),
+    ("worktree", &[]),
+    ("commit", &["cleanup", "gpgsign", "status", "template", "verbose"]),
+    (
+        "format",
+        &[
+            "attach",
+            "coverletter",
+            "encodeemailheaders",
+            "forceinbodyfrom",
+            "from",
+            "noprefix",
+            "notes",
+            "numbered",
+            "pretty",
+            "signoff",
+            "subjectprefix",
+            "suffix",
+            "thread",
+            "usebase",
+        ],
+    ),
+    (
+        "fetch",
+        &[
+            "all",
+            "fsckobjects",
+            "negotiationalgorithm",
+            "output",
+            "parallel",
+            "prune",
+            "prunetags",
+            "recursesubmodules",
+            "showforcedupdates",
+            "unpacklimit",
+            "writecommitgraph",
+        ],
+    ),
+    (
+        "push",
+        &[
+            "autosetupremote",
+            "default",
+            "followtags",
+            "gpgsign",
+            "negotiate",
+            "pushoption",
+            "recursesubmodules",
+            "usebitmaps",
+            "useforceifincludes",
+        ],
+    ),
+    ("tag", &["forcesignannotated", "gpgsign", "sort"]),
+    ("transfer", &["advertisesid", "credentialsinurl", "fsckobjects", "hiderefs", "unpacklimit"]),
+];
+/// Sections of which every other key is a number, a word or a date.
+const ALL_BUT: &[(&str, &[&str])] = &[
+    ("gc", &["recentobjectshook"]),
+    ("receive", &["certnonceseed", "procreceiverefs"]),
+    ("uploadpack", &["packobjectshook"]),
+];
+/// Numbers, words and truth values.
+const WORDS: &[(&str, &[&str])] = &[
+    ("am", &["keepcr", "threeway"]),
+    ("apply", &["ignorewhitespace", "whitespace"]),
+    ("clone", &["defaultremotename", "filtersubmodules", "rejectshallow"]),
+    ("commitgraph", &[]),
+    (
+        "diff",
+        &[
+            "algorithm",
+            "autorefreshindex",
+            "colormoved",
+            "colormovedws",
+            "context",
+            "dirstat",
+            "ignoresubmodules",
+            "indentheuristic",
+            "interhunkcontext",
+            "mnemonicprefix",
+            "noprefix",
+            "relative",
+            "renamelimit",
+            "renames",
+            "statgraphwidth",
+            "statnamewidth",
+            "submodule",
+            "suppressblankempty",
+            "wserrorhighlight",
+        ],
+    ),
+    ("difftool", &["prompt", "trustexitcode"]),
+    ("feature", &[]),
+    ("gpg", &["format", "mintrustlevel"]),
+    ("help", &["autocorrect"]),
+    ("http", &["lowspeedlimit", "lowspeedtime", "maxrequests", "minsessions", "postbuffer", "version"]),
+    ("index", &["recordendofindexentries", "recordoffsettable", "skiphash", "sparse", "threads", "version"]),
+    ("interactive", &["singlekey"]),
+    ("maintenance", &["auto", "autodetach", "enabled", "schedule", "strategy"]),
+    (
+        "merge",
+        &[
+            "autostash",
+            "branchdesc",
+            "conflictstyle",
+            "defaulttoupstream",
+            "directoryrenames",
+            "ff",
+            "log",
+            "renamelimit",
+            "renames",
+            "renormalize",
+            "stat",
+            "verbosity",
+            "verifysignatures",
+        ],
+    ),
+    (
+        "mergetool",
+        &["hideresolved", "keepbackup", "keeptemporaries", "prompt", "trustexitcode", "writetotemp"],
+    ),
+    ("protocol", &["version"]),
+    ("pull", &["autostash", "ff", "rebase"]),
+    (
+        "rebase",
+        &[
+            "abbreviatecommands",
+            "autosquash",
+            "autostash",
+            "backend",
+            "forkpoint",
+            "missingcommitscheck",
+            "rebasemerges",
+            "reschedulefailedexec",
+            "stat",
+            "updaterefs",
+        ],
+    ),
+    ("repack", &[]),
+    ("rerere", &[]),
+];
+/// Commands of git that only look, and those that everybody abbreviates: with options that take no value they run nothing.
+const ALIASED: [&str; 17] = [
+    "add", "blame", "branch", "checkout", "cherry", "commit", "diff", "fetch", "log", "pull", "push",
+    "reflog", "restore", "show", "stash", "status", "switch",
+];
+
+fn is_word(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte))
+        && !value.starts_with('-')
+}
+
+fn is_address(value: &str) -> bool {
+    !value.starts_with('-') && !value.contains("::") && !value.contains("://-")
+}
+
+/// An alias that abbreviates a command of git. An option with a value may be a command or a place.
+fn is_plain_alias(value: &str) -> bool {
+    let mut words = value.split(' ').filter(|word| !word.is_empty());
+    let is_option = |word: &str| {
+        word.starts_with('-')
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !["--ext-diff", "--textconv"].contains(&word)
+            && !word.contains("exec")
+            && !word.contains("pack")
+            && !word.contains("gpg")
+    };
+    words.next().is_some_and(|command| ALIASED.contains(&command)) && words.all(is_option)
+}
+
 impl Entry {
     /// Whether git runs nothing because of it, and goes nowhere else for what it runs or writes. By key and value, from
     /// git-config(1) and git-lfs-config(5); what is not known is not harmless. `core.worktree` is where files are written:
@@ -90,34 +325,28 @@ impl Entry {
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         let value = self.value.as_deref().unwrap_or_default();
-        let is_address = || !value.starts_with('-') && !value.contains("::") && !value.contains("://-");
+        let is_address = || is_address(value);
         let is = |words: &[&str]| words.contains(&value.to_ascii_lowercase().as_str());
         let is_bool = || self.is_bool();
-        let is_plain = || {
-            !value.is_empty()
-                && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-        };
+        let is_plain = || !value.is_empty() && is_word(value);
         let key = self.key.as_str();
         match self.section.as_str() {
             "core" => match key {
-                "repositoryformatversion" | "abbrev" | "autocrlf" | "eol" | "safecrlf" => is_plain(),
-                "filemode" | "bare" | "logallrefupdates" | "ignorecase" | "precomposeunicode"
-                | "symlinks" | "quotepath" | "sparsecheckout" | "sparsecheckoutcone" | "longpaths" => {
-                    is_bool() || is(&["always"])
-                }
-                "untrackedcache" | "commitgraph" | "preloadindex" | "multipackindex" => {
-                    is_bool() || is(&["keep"])
-                }
-                _ => false,
+                "hookspath" => is(&["/dev/null"]),
+                "fsmonitor" => is_bool(),
+                "excludesfile" | "attributesfile" | "notesref" => true,
+                _ => CORE.contains(&key) && (is_bool() || value.split(',').all(is_word)),
             },
             "remote" => match key {
                 "url" | "pushurl" => is_address(),
                 "fetch" | "push" | "tagopt" | "prune" | "mirror" | "promisor" | "partialclonefilter" => true,
+                "pushdefault" => is_address(),
                 _ => false,
             },
             // A remote may be an address in place of a name.
             "branch" if matches!(key, "remote" | "pushremote") => is_address(),
-            "branch" => matches!(key, "merge" | "rebase" | "description"),
+            // Strategies of a merge are names of programs. What editors and forges remember of a branch, git reads not at all.
+            "branch" => key != "mergeoptions",
             "submodule" => match key {
                 "url" => is_address(),
                 "update" => is(&["checkout", "rebase", "merge", "none"]),
@@ -126,41 +355,42 @@ impl Entry {
                 | "path"
                 | "recurse"
                 | "ignore"
+                | "fetchjobs"
                 | "fetchrecursesubmodules"
+                | "propagatebranches"
                 | "shallow" => true,
                 _ => false,
             },
-            "user" | "author" | "committer" => matches!(key, "name" | "email"),
+            "user" | "author" | "committer" => matches!(key, "name" | "email" | "useconfigonly"),
             "extensions" if key == "partialclone" => is_address(),
             "extensions" => matches!(key, "objectformat" | "refstorage" | "worktreeconfig"),
             // A template directory brings hooks.
-            "init" => key == "defaultbranch" && is_plain(),
-            // Strategies are names of programs.
-            "pull" => matches!(key, "rebase" | "ff"),
-            "rebase" => {
-                matches!(key, "autosquash" | "autostash" | "updaterefs" | "stat" | "missingcommitscheck")
+            "init" => {
+                matches!(key, "defaultbranch" | "defaultobjectformat" | "defaultrefformat") && is_plain()
             }
-            "push" => matches!(key, "default" | "followtags" | "autosetupremote"),
-            "fetch" => matches!(key, "prune" | "prunetags" | "parallel" | "recursesubmodules"),
-            "color" | "advice" | "status" => !value.contains(['/', '!']),
-            // Words and numbers, under names that take no program.
-            "index" => matches!(key, "sparse" | "version" | "threads") && (is_bool() || is_plain()),
-            "gc" => matches!(key, "auto" | "autopacklimit" | "autodetach") && (is_bool() || is_plain()),
-            "rerere" => matches!(key, "enabled" | "autoupdate") && is_bool(),
-            "merge" => {
-                matches!(key, "conflictstyle" | "ff" | "renames" | "stat") && (is_bool() || is_plain())
+            "alias" => is_plain_alias(value),
+            section => {
+                let of_section = |(name, keys): &&(&str, &[&str])| {
+                    *name == section && (keys.is_empty() || keys.contains(&key))
+                };
+                let others = |(name, keys): &&(&str, &[&str])| *name == section && !keys.contains(&key);
+                (ANY_VALUE.iter().any(|row| of_section(&row)) || ALL_BUT.iter().any(|row| others(&row)))
+                    && !value.starts_with(['/', '!'])
+                    || WORDS.iter().any(|row| of_section(&row))
+                        && (is_bool() || value.split(',').all(is_word))
+                    || section == "lfs" && self.is_harmless_of_lfs()
             }
-            "diff" => {
-                matches!(key, "algorithm" | "renames" | "colormoved" | "noprefix")
-                    && (is_bool() || is_plain())
-            }
-            "lfs" => match key {
-                "url" | "pushurl" => is_address(),
-                "access" => is(&["none", "basic", "negotiate", "ntlm"]),
-                "locksverify" | "allowincompletepush" | "fetchrecentalways" => is_bool(),
-                "repositoryformatversion" => is_plain(),
-                _ => false,
-            },
+        }
+    }
+
+    /// From git-lfs-config(5).
+    fn is_harmless_of_lfs(&self) -> bool {
+        let value = self.value.as_deref().unwrap_or_default();
+        match self.key.as_str() {
+            "url" | "pushurl" => is_address(value),
+            "access" => ["none", "basic", "negotiate", "ntlm"].contains(&value.to_ascii_lowercase().as_str()),
+            "locksverify" | "allowincompletepush" | "fetchrecentalways" => self.is_bool(),
+            "repositoryformatversion" => !value.is_empty() && is_word(value),
             _ => false,
         }
     }
@@ -457,6 +687,10 @@ mod tests {
             "[core]\nbare\nfilemode = true\nautocrlf = input",
             "[extensions]\nworktreeConfig = true",
             "[index]\nsparse = false\nversion = 4",
+            "[log]\ndate = iso\n[commit]\ngpgsign = false\n[http]\npostBuffer = 1\n[blame]\nignoreRevsFile = x",
+            "[remote]\npushDefault = o\n[branch \"a\"]\nvscode-merge-base = origin/main\n[core]\nfsmonitor = false",
+            "[core]\nhooksPath = /dev/null\n[receive]\ndenyCurrentBranch = ignore\n[tag]\nsort = -version:refname",
+            "[alias]\nst = status -sb\nlg = log --oneline --graph\nci = commit",
             "[gc]\nauto = 0\n[rerere]\nenabled\n[merge]\nconflictStyle = zdiff3\n[diff]\nalgorithm = patience",
         ] {
             assert!(entries(text).iter().all(Entry::is_harmless), "{text}");
@@ -483,6 +717,16 @@ mod tests {
             "[merge \"x\"]\ndriver = x",
             "[merge]\ntool = x",
             "[gc]\nrecentObjectsHook = x",
+            "[alias]\nst = !x",
+            "[alias]\nst = rebase -x make",
+            "[alias]\nst = -c core.fsmonitor=x status",
+            "[alias]\nst = log --exec-path=x",
+            "[alias]\nst = diff --ext-diff",
+            "[branch \"a\"]\nmergeOptions = -sx",
+            "[http]\nproxy = x",
+            "[receive]\nprocReceiveRefs = x",
+            "[gpg]\nprogram = x",
+            "[uploadpack]\npackObjectsHook = x",
         ] {
             assert!(!entries(text).iter().any(Entry::is_harmless), "{text}");
         }

@@ -1,11 +1,11 @@
 //! The one question that a layout asks of the machine: what stands at a path.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirEntryExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, OFlags};
@@ -97,6 +97,14 @@ pub trait Host {
     fn modules(&self, git: &Path) -> Option<Modules>;
     /// Whether files in a directory answer to more names than it lists.
     fn has_other_names(&self, directory: &Path) -> bool;
+    /// The device and inode of a file that has more than one name.
+    fn shared_inode(&self, _path: &Path) -> Option<(u64, u64)> {
+        None
+    }
+    /// Every name of these files below a directory, as much as may be looked at.
+    fn names_of(&self, _directory: &Path, _files: &BTreeSet<(u64, u64)>) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// The directory that a `.git` file names.
     fn git_directory(&self, file: &Path) -> Option<PathBuf>;
     /// The directory that a `.git` shares with others, where it has one.
@@ -350,6 +358,33 @@ impl Host for RealHost {
         Some(found)
     }
 
+    fn shared_inode(&self, path: &Path) -> Option<(u64, u64)> {
+        let found = path.symlink_metadata().ok().filter(|found| found.is_file() && found.nlink() > 1)?;
+        Some((found.dev(), found.ino()))
+    }
+
+    fn names_of(&self, directory: &Path, files: &BTreeSet<(u64, u64)>) -> Vec<PathBuf> {
+        let (mut found, mut left, mut waiting) = (Vec::new(), self.max_entries(), vec![directory.to_owned()]);
+        while let Some(directory) = waiting.pop() {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return found;
+                }
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => waiting.push(entry.path()),
+                    Ok(kind) if kind.is_file() && files.iter().any(|(_, inode)| *inode == entry.ino()) => {
+                        found.extend(Some(entry.path()).filter(|path| {
+                            self.shared_inode(path).is_some_and(|number| files.contains(&number))
+                        }));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
     fn git_directory(&self, file: &Path) -> Option<PathBuf> {
         let text = start_of(file)?;
         let named = text.lines().find_map(|line| line.strip_prefix("gitdir:"))?.trim();
@@ -393,8 +428,12 @@ fn is_missing(error: &std::io::Error) -> bool {
 
 /// `.git`, and what other systems call it.
 fn is_version_control(name: &OsStr) -> bool {
-    name == OsStr::new(".git")
-        || builtin_paths::OTHER_REPOSITORIES.iter().any(|(directory, _)| name == OsStr::new(directory))
+    repository_names().any(|known| name == known)
+}
+
+/// The names under which version control keeps what it knows, at the top of a working tree.
+pub fn repository_names() -> impl Iterator<Item = &'static str> {
+    builtin_paths::OTHER_REPOSITORIES.iter().map(|(name, _)| *name).chain([".git"])
 }
 
 /// A name by which a directory may be a repository without a working tree of its own.

@@ -2,7 +2,7 @@
 //! one layout is made; what stands there may change, and is looked at again when it is mounted.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -34,12 +34,20 @@ pub struct ListedHost<'h> {
     /// What was read of git: several guards ask about the same files.
     configs: RefCell<HashMap<PathBuf, Option<GitConfig>>>,
     common: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
+    /// Directories with their links followed.
+    real: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
 }
 
 impl<'h> ListedHost<'h> {
     #[must_use]
     pub fn new(host: &'h dyn Host) -> Self {
-        Self { host, known: RefCell::default(), configs: RefCell::default(), common: RefCell::default() }
+        Self {
+            host,
+            known: RefCell::default(),
+            configs: RefCell::default(),
+            common: RefCell::default(),
+            real: RefCell::default(),
+        }
     }
 
     /// Whether something stands at a path, links followed.
@@ -145,7 +153,8 @@ impl Host for ListedHost<'_> {
     }
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
-        self.host.canonical(path)
+        let mut real = self.real.borrow_mut();
+        real.entry(path.to_owned()).or_insert_with(|| self.host.canonical(path)).clone()
     }
 
     fn repositories(&self, directory: &Path) -> Repositories {
@@ -182,6 +191,14 @@ impl Host for ListedHost<'_> {
 
     fn has_other_names(&self, directory: &Path) -> bool {
         self.host.has_other_names(directory)
+    }
+
+    fn shared_inode(&self, path: &Path) -> Option<(u64, u64)> {
+        self.host.shared_inode(path)
+    }
+
+    fn names_of(&self, directory: &Path, files: &BTreeSet<(u64, u64)>) -> Vec<PathBuf> {
+        self.host.names_of(directory, files)
     }
 
     fn git_directory(&self, file: &Path) -> Option<PathBuf> {

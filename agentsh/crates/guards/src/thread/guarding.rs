@@ -181,6 +181,7 @@ impl Watch {
             mend(&self.zygote, &self.namespaces, rules, mounts, &passed)?;
         }
         self.targets.extend(layout.guards.iter().map(|mount| mount.target.clone()));
+        self.guarded.add(&layout);
         self.guards = layout.guards;
         self.watch_guarded();
         self.take_copies();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Builder, StandIn};
 use crate::git_config::{GitConfig, program_of};
-use crate::host::{PathKind, Repositories, plain};
+use crate::host::{PathKind, Repositories, plain, repository_names};
 use crate::plan::{Access, Kind, NodeContent};
 use crate::policy::builtin_paths;
 
@@ -17,7 +17,8 @@ impl Builder<'_> {
     /// written.
     pub(super) fn guard_repositories(&mut self, directory: &Path) -> bool {
         let found = self.host.repositories(directory);
-        self.layout.repositories.extend(found.found.iter().cloned().chain([directory.join(".git")]));
+        let own: Vec<PathBuf> = repository_names().map(|name| directory.join(name)).collect();
+        self.layout.repositories.extend(found.found.iter().chain(&own).cloned());
         let (hidden, fits) = too_many(directory, &found, self.host.most_mounts());
         if !fits {
             let why = "it holds more files or repositories than can be guarded; it may only be read";
@@ -30,9 +31,8 @@ impl Builder<'_> {
             self.hide(path);
         }
         let is_shown = |path: &&PathBuf| !hidden.iter().any(|hidden| path.starts_with(hidden));
-        self.guard_entry(&directory.join(".git"));
-        for (name, _) in builtin_paths::OTHER_REPOSITORIES {
-            self.guard_entry(&directory.join(name));
+        for entry in &own {
+            self.guard_entry(entry);
         }
         for entry in found.found.iter().filter(is_shown) {
             // The grant itself is a mount point already.
@@ -334,7 +334,7 @@ const MOUNTS_EACH: usize = 9;
 /// Directories that are hidden because they hold too many.
 const MAX_HIDDEN: usize = 100;
 /// Hooks of one repository in which links are looked for.
-const MAX_HOOKS: usize = 10_000;
+pub(super) const MAX_HOOKS: usize = 10_000;
 
 /// The directories at the top that hold too many repositories, the fullest first, and whether the rest can be guarded.
 fn too_many(directory: &Path, found: &Repositories, most_mounts: usize) -> (Vec<PathBuf>, bool) {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Builder, StandIn, is_system};
-use crate::host::{Host, PathKind, outermost, plain};
+use crate::host::{Host, PathKind, outermost, plain, repository_names};
 use crate::plan::{Access, Kind, Mount, NodeContent};
 use crate::policy::builtin_paths::{
     self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY, ProjectReadOnly, Tier,
@@ -36,6 +36,7 @@ impl Builder<'_> {
     pub(super) fn guard(&mut self) {
         let home = &self.rules.home;
         let ambiguous = self.ambiguous();
+        let mut budget = MAX_HOME_ENTRIES;
         for (path, _) in HOME_READ_ONLY {
             let path = home.join(path);
             if let Some((_, Access::ReadWrite)) = self.nearest(&path) {
@@ -43,6 +44,8 @@ impl Builder<'_> {
                 if self.may_be_written(&path) {
                     self.stand_in(&path, StandIn::Directory);
                 }
+            } else {
+                self.guard_behind(&path, HOME_LEVELS, &mut budget);
             }
         }
         for (grant, access) in &self.granted.clone() {
@@ -59,6 +62,7 @@ impl Builder<'_> {
                 self.read_only(path);
             }
         }
+        self.guard_other_names();
         let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
         let hidden: Vec<PathBuf> = masks
             .chain(self.rules.hidden.iter().map(|hidden| hidden.value.clone()))
@@ -80,6 +84,75 @@ impl Builder<'_> {
                 }
                 None => self.hide(&path),
             }
+        }
+    }
+
+    /// What runs by itself in the home may be a link into a writable directory, as people keep such files in a repository: what it
+    /// leads to is guarded there.
+    fn guard_behind(&mut self, path: &Path, levels: usize, budget: &mut usize) {
+        let Some(kind) = self.host.look(path) else { return };
+        let home = &self.rules.home;
+        let on_the_way =
+            path.ancestors().skip(1).take_while(|above| *above != home && above.starts_with(home));
+        if kind == PathKind::Symlink
+            || on_the_way.into_iter().any(|above| self.host.look(above) == Some(PathKind::Symlink))
+        {
+            return self.guard_end(path);
+        }
+        if kind != PathKind::Directory || levels == 0 {
+            return;
+        }
+        for (name, kind) in self.host.names(path).unwrap_or_default() {
+            let Some(rest) = budget.checked_sub(1) else { return };
+            *budget = rest;
+            match kind {
+                PathKind::Symlink => self.guard_end(&path.join(name)),
+                PathKind::Directory => self.guard_behind(&path.join(name), levels - 1, budget),
+                _ => {}
+            }
+        }
+    }
+
+    /// Where the last of several links leads, if that may be written.
+    fn guard_end(&mut self, link: &Path) {
+        let mut at = link.to_owned();
+        for _ in 0..MAX_LINKS {
+            let Some(above) = at.parent().and_then(|above| self.host.canonical(above)) else { return };
+            at = above.join(at.file_name().unwrap_or_default());
+            if self.may_be_written(&at) && self.followed.insert(at.clone()) {
+                self.read_only(&at);
+            }
+            let Some(to) = self.host.link(&at) else { return };
+            at = plain(&above.join(to));
+        }
+    }
+
+    /// A guarded file may have further names in what may be written: its content is the same under each.
+    fn guard_other_names(&mut self) {
+        let guarded: Vec<PathBuf> = self.layout.mounts.iter().map(|mount| mount.target.clone()).collect();
+        let files = guarded.iter().filter(|path| self.may_be_written(path));
+        let mut numbers = BTreeSet::new();
+        for path in files {
+            match self.host.look(path) {
+                Some(PathKind::File) => numbers.extend(self.host.shared_inode(path)),
+                Some(PathKind::Directory) if path.ends_with("hooks") => {
+                    let hooks =
+                        self.host.names(path).unwrap_or_default().into_iter().take(super::git::MAX_HOOKS);
+                    let hooks = hooks.filter(|(name, _)| !name.as_encoded_bytes().ends_with(b".sample"));
+                    numbers.extend(hooks.filter_map(|(name, _)| self.host.shared_inode(&path.join(name))));
+                }
+                _ => {}
+            }
+        }
+        if numbers.is_empty() {
+            return;
+        }
+        let writable = self.granted.iter().filter(|(_, access)| **access == Access::ReadWrite);
+        let found: Vec<_> = writable.flat_map(|(grant, _)| self.host.names_of(grant, &numbers)).collect();
+        for path in found.into_iter().filter(|path| {
+            !guarded.iter().any(|known| path.starts_with(known) && !self.granted.contains_key(known))
+        }) {
+            self.read_only(&path);
         }
     }
 
@@ -112,11 +185,9 @@ impl Builder<'_> {
             self.layout.worked_in.push(directory.to_owned());
         }
         for guarded in PROJECT_READ_ONLY {
-            let repositories =
-                builtin_paths::OTHER_REPOSITORIES.iter().map(|(name, _)| *name).chain([".git"]);
             if Path::new(guarded.path)
                 .parent()
-                .is_some_and(|above| repositories.into_iter().any(|name| above.starts_with(name)))
+                .is_some_and(|above| repository_names().any(|name| above.starts_with(name)))
                 || (guarded.tier == Tier::Instructs && !self.rules.guard_all)
             {
                 continue;
@@ -353,8 +424,6 @@ impl Builder<'_> {
 
     /// Guards what a link leads to, from one to the next.
     fn follow(&mut self, link: &Path) {
-        /// The kernel follows no more.
-        const MAX_LINKS: usize = 40;
         let mut at = link.to_owned();
         for _ in 0..MAX_LINKS {
             let Some(to) = self.host.link(&at) else { break };
@@ -435,6 +504,11 @@ fn stand_in_of(guarded: &ProjectReadOnly) -> StandIn {
     }
 }
 
+/// The kernel follows no more links.
+const MAX_LINKS: usize = 40;
+/// Entries of the home's own directories in which links are looked for, and how deep: `.config/systemd/user/x.service`.
+const MAX_HOME_ENTRIES: usize = 2000;
+const HOME_LEVELS: usize = 3;
 /// Entries of one guarded directory in which links are looked for.
 const MAX_FOLLOWED: usize = 20_000;
 
