@@ -148,10 +148,12 @@ impl Builder<'_> {
             return;
         }
         let writable = self.granted.iter().filter(|(_, access)| **access == Access::ReadWrite);
-        let found: Vec<_> = writable.flat_map(|(grant, _)| self.host.names_of(grant, &numbers)).collect();
-        for path in found.into_iter().filter(|path| {
-            !guarded.iter().any(|known| path.starts_with(known) && !self.granted.contains_key(known))
-        }) {
+        let found = writable.flat_map(|(grant, _)| self.host.names_of(grant, &numbers));
+        let is_known = |path: &Path| {
+            guarded.iter().any(|known| path.starts_with(known) && !self.granted.contains_key(known))
+        };
+        let found: Vec<_> = found.filter(|path| !is_known(path)).collect();
+        for path in found {
             self.read_only(&path);
         }
     }
