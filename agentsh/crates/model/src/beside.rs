@@ -106,9 +106,9 @@ impl Model {
         let because = match (routed.provider(), policy.bound()) {
             _ if policy.passes(method, target).is_some() => None,
             (None, _) => Some("is not a route of a model that agentsh knows".to_owned()),
-            (Some(_), Some(rule)) => {
-                Some(format!("leaves what is neither counted nor searched, against {rule}"))
-            }
+            (Some(_), Some(rule)) => Some(format!(
+                "leaves data with the provider that is neither counted nor searched, against {rule}"
+            )),
             (Some(_), None) => None,
         };
         let Some(because) = because else {
