@@ -66,9 +66,9 @@ const TOP: &[Key] = &[
     Key {
         name: "inspect",
         kind: Kind::Map(INSPECT),
-        about: "What is done about each finding in each kind of text, on one scale. A line of it stands for the key that decides: \
-            within one file that key counts more where both are written, and a file above counts more than one below. \
-            `agentsh policy show` has the keys with the line that decided.",
+        about: "What happens to each finding in each kind of text, on one scale. Each line sets another key of \
+        the policy. Within one file that other key wins if both are written; a higher file wins over a lower \
+        one. `agentsh policy show` prints the keys with the line that decided.",
         ..KEY
     },
     Key { name: "sandbox", kind: Kind::Map(SANDBOX), about: "What agentsh documents for MCP.", ..KEY },

@@ -76,8 +76,8 @@ const EXFILTRATION: &[Key] = &[
         name: "close_after",
         kind: Kind::Number(1, u32::MAX as u64),
         default: "3",
-        about: "After so many refused flows from one server to another nothing that leaves goes to it any more in this \
-            session, unless a person says so.",
+        about: "Number of refused flows from one server to another after which nothing from the first may reach \
+        the second in this session, unless a person allows it.",
         example: "3",
         ..KEY
     },
@@ -102,8 +102,8 @@ const EXFILTRATION: &[Key] = &[
     Key {
         name: "allowed_domains",
         kind: Kind::List(&Kind::Text),
-        default: "every host, as far as the network of the server goes",
-        about: "Hosts that arguments may name; no others are then.",
+        default: "every host that the server's network rules allow",
+        about: "Hosts that arguments may name. With this list they may name no other host.",
         example: "[\"*.example.com\"]",
         ..KEY
     },
@@ -138,7 +138,7 @@ const RULE: &[Key] = &[
         name: "values",
         kind: Kind::List(&Kind::Text),
         default: "none",
-        about: "Texts that may go: a call that says nothing else passes, as one of a few numbers does.",
+        about: "Texts that may be sent: a call with nothing else in it passes, like a call with only a few numbers.",
         ..KEY
     },
 ];
@@ -176,7 +176,7 @@ impl Section<McpPolicy> for Exfiltration {
     const KEYS: &'static [Key] = &[Key {
         name: "exfiltration",
         kind: Kind::Map(EXFILTRATION),
-        about: "What one server said, in calls of another one. See docs/exfiltration.md.",
+        about: "Data of one server in calls of another one. See docs/exfiltration.md.",
         ..KEY
     }];
 

@@ -52,7 +52,7 @@ const FILESYSTEM: &[Key] = &[
         name: "unmask",
         kind: Kind::List(&Kind::Text),
         default: "nothing",
-        about: "Built-in masks (`~/.ssh`) and read-only files (`.envrc`) that are lifted by name.",
+        about: "Built-in masks (`~/.ssh`) and read-only files (`.envrc`) to lift, by name.",
         example: "[.envrc]",
         ..KEY
     },

@@ -139,7 +139,8 @@ pub const INSPECT: &[Key] = &[
         name: "preset",
         kind: Kind::Word(&PRESETS),
         default: "none",
-        about: "What holds for the lines that are not written: `quiet` asks and refuses nothing, `standard` is what holds without \
+        about: "The level of the lines that are not written: `quiet` asks and refuses nothing, `standard` is \
+        what holds without \
             any policy, `strict` refuses what it can.",
         example: "standard",
         ..KEY
