@@ -45,7 +45,8 @@ impl Model {
         }
         let refuse = |why: &str| {
             let why = format!(
-                "`GET {path}` may hold answers of a model: {why}; to let it pass unread: `llm: {{allow: [\"GET {path}\"]}}`"
+                "`GET {path}` may contain answers of a model: {why}; to let it pass unread: `llm: {{allow: \
+                 [\"GET {path}\"]}}`"
             );
             self.withheld(provider, StatusCode::BAD_GATEWAY, &why)
         };

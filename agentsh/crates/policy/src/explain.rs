@@ -478,5 +478,5 @@ pub fn beware(question: &Question, context: &PathContext) -> Option<String> {
     }
     let is_root = wanted.len() == 1;
     let holds_home = home.strip_prefix(wanted.as_slice()).is_some();
-    (is_root || holds_home).then(|| "this holds the whole home directory".to_owned())
+    (is_root || holds_home).then(|| "this contains the whole home directory".to_owned())
 }

@@ -211,7 +211,8 @@ fn flow_finding(
         false => (String::new(), String::new()),
     };
     let what = format!(
-        "'{}' of server '{from}' gave something private {} s ago, and '{}' would send {length} bytes to server '{server}', \
+        "'{}' of server '{from}' returned private data {} s ago, and '{}' would send {length} bytes to server \
+         '{server}', \
          which leaves this machine{told}",
         escape::line(tool),
         now.saturating_sub(*when).as_secs(),

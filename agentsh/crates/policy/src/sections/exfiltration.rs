@@ -49,8 +49,9 @@ const EXFILTRATION: &[Key] = &[
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "ask where a person can answer, else alert once for each pair of servers",
-        about: "What happens to a call to a server that leaves, after something private was read from another one: with or \
-            without a copy in it. A call that says only a few numbers, yes or no, or words that a public server said passes: \
+        about: "What happens to a call to a server that sends data off this machine, after private data was \
+        read from another server: with or without a copy in it. A call that says only a few numbers, yes or no, \
+        or words that a public server said passes: \
             48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody \
             offered.",
         example: "ask",
@@ -85,8 +86,9 @@ const EXFILTRATION: &[Key] = &[
         name: "on_opaque",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "what `on_detection` says for what is packed, else alert",
-        about: "What happens to a call to a server that leaves, after something private was read from another one, when it \
-            carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 bytes or more that nobody \
+        about: "What happens to a call to a server that sends data off this machine, after private data was \
+        read from another server, when it carries a compressed file (zip, gzip, PDF and the like), which is not \
+        opened, or 256 bytes or more that nobody \
             can read.",
         example: "ask",
         ..KEY
