@@ -219,3 +219,20 @@ fn the_configuration_of_a_repository_made_inside_may_be_changed() {
         assert_eq!(said, "iso\n../x\nstatus -sb\n", "{mode:?}");
     }
 }
+
+#[test]
+fn a_sparse_checkout_is_set_inside() {
+    if !has("git") {
+        return skip("git is not installed");
+    }
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        sh(
+            &place,
+            "git init -q -b main .; git config user.email a@b.example; git config user.name A; mkdir d e; echo 1 > d/f; echo 1 > e/f; git add .; git commit -qm f",
+        );
+        let outcome = inside(&place, &["--quiet"], "git sparse-checkout set d && ls").expect_code(0);
+        assert_eq!(outcome.stdout, "d\n", "{mode:?}: {outcome}");
+        assert_eq!(sh(&place, "git sparse-checkout list; ls").stdout, "d\nd\n", "{mode:?}");
+    }
+}

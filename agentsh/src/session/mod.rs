@@ -513,6 +513,8 @@ pub fn socket_directory(context: &Context, id: SessionId) -> std::io::Result<Pat
         .unwrap_or_else(|| context.state.clone());
     let directory = base.join(format!("s-{}", &id.0.simple().to_string()[16..]));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    // Whatever the umask is.
+    std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
     Ok(directory)
 }
 

@@ -107,7 +107,8 @@ fn limits(facts: &Facts) -> String {
         }
     }
     text.push_str(
-        "everything else that `ulimit -a` shows (size of a file, stack, core, locked memory) is as outside\n",
+        "no core dumps: they would go to a program of the host\neverything else that `ulimit -a` shows (size of a file, stack, \
+         locked memory) is as outside\n",
     );
     let file = facts.context.config.join("agentsh/policy.yaml");
     let _ = writeln!(

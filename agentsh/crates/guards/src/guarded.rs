@@ -268,7 +268,10 @@ impl Guarded {
 
     fn decide(&self, session: &Rc<dyn GuardSession>, name: &NewName) -> Result<Decided, Refusal> {
         let change = Change::read(name)?;
-        if placeholders::is_stand_in(&session.facts().context.state, &name.to) {
+        // A `config.worktree` that says something is no stand-in any more, and stays.
+        let is_config = name.to.parent().zip(name.to.file_name());
+        let is_config = is_config.is_some_and(|(above, last)| self.is_git_config(above, last));
+        if !is_config && placeholders::is_stand_in(&session.facts().context.state, &name.to) {
             return Err(Refusal::Because(String::new()));
         }
         if change.is_nothing() {
