@@ -260,6 +260,25 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
     }
 }
 
+/// A call waits for its answer, and what connects tries again: it is asked for first, whatever was asked before.
+#[test]
+fn calls_are_asked_for_before_hosts() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(ASKING);
+    let ui = Ui::open(&place);
+    let connects = "wget -q -T 60 http://first.example/ &\nsleep 2";
+    let mut child = agent(&place, &format!("{connects}\ncall fixture add '{{\"a\": 2, \"b\": 40}}'; wait"));
+    let both = || {
+        let page = ui.get("/approvals").body;
+        page.find("wants to call &#39;add&#39;").zip(page.find("wants to connect to first.example:80"))
+    };
+    assert!(within(Duration::from_secs(30), || both().is_some()), "{}", ui.get("/approvals").body);
+    let (call, host) = both().unwrap();
+    assert!(call < host, "{}", ui.get("/approvals").body);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_session_that_was_killed_does_not_run() {
     let place = Place::new(Mode::Invoker);

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(
             text,
             "<p title=\"&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\\u{202e}\\u{0}\\n\u{a0}é\">\
-             &lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;<span class=\"unseen\">\\u{202e}</span>\
+             &lt;script&gt;alert(1)&lt;/<wbr>script&gt;&quot;&#39;&amp;<span class=\"unseen\">\\u{202e}</span>\
              <span class=\"unseen\">\\u{0}</span><span class=\"unseen\">\\n</span><span class=\"unseen\">\\u{a0}</span>é</p>"
         );
     }
