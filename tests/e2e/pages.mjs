@@ -61,10 +61,9 @@ if (await button.count()) {
     if (focused === "once") break;
   }
   await page.keyboard.press("Enter");
-  await page.waitForURL(/\/approvals\/.+/, { timeout: 20000 });
-  found.keyboard = await page.locator("main").innerText();
-  // The answer to a form cannot be asked for again: it is looked at as it stands.
-  await lookAt("/approvals/ANSWERED", async () => {});
+  await page.waitForURL(/\/approvals\?answered=.+/, { timeout: 20000 });
+  found.keyboard = await page.locator("#said").innerText();
+  await lookAt("/approvals?answered", async () => {});
   await page.goto(origin + "/");
   await page.getByText("No session runs.").waitFor({ timeout: 20000 });
   found.live = true;

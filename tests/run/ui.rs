@@ -62,12 +62,36 @@ fn every_page_shows_what_is_on_record_and_nothing_of_it_is_markup() {
         assert!(shown.contains("policy.yaml:7 (sandbox.mcp.denied_tools[0])"), "{shown}");
         assert!(shown.contains("remove line 7 of "), "{shown}");
         assert!(shown.contains("<svg ") && shown.contains("1 call, 1 refused"), "{shown}");
+        assert!(
+            shown.contains("<title>client</title>") && !shown.contains("<title>agent</title>"),
+            "{shown}"
+        );
+        // A hash is short, and all of it is its title.
+        let hash = shown.split("<code title=\"sha256:").nth(1).expect("a hash").split('"').next().unwrap();
+        assert!(
+            hash.len() == 64 && shown.contains(&format!(">sha256:{}\u{2026}</code>", &hash[..12])),
+            "{hash}"
+        );
+        assert!(!shown.contains(&format!(">sha256:{hash}")), "{shown}");
         assert!(shown.contains("What was enforced, and what not"), "{shown}");
         let refused = page(&format!("{session}?show=refused"));
         assert!(
             refused.contains("<strong>add</strong>") && !refused.contains("<strong>echo</strong>"),
             "{refused}"
         );
+        let calls = page(&format!("{session}?show=calls"));
+        assert!(calls.contains("<strong>add</strong>") && calls.contains("<strong>echo</strong>"), "{calls}");
+        assert!(
+            !calls.contains("class=\"kind\">process<") && shown.contains("class=\"kind\">process<"),
+            "{calls}"
+        );
+        assert!(calls.contains("show=calls\" aria-current=\"true\">Calls</a>"), "{calls}");
+        let network = page(&format!("/session/{}?show=network", of("run")));
+        assert!(
+            network.contains("<strong>refused.example") && network.contains("<title>sh</title>"),
+            "{network}"
+        );
+        assert!(!network.contains("class=\"kind\">process<"), "{network}");
         assert!(page("/servers").contains("pinned</span>"));
         let shown = page(server);
         assert!(shown.contains("<strong>echo</strong>") && shown.contains("at first sight"), "{shown}");
@@ -180,6 +204,15 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
         let heard = (&mut news).lines().take(80).map_while(Result::ok).any(|line| line == "event: news");
         assert!(heard, "no news came");
         assert!(page.body.contains("&lt;i&gt;delicate") && page.body.contains("1 waiting"), "{}", page.body);
+        let who = format!("claude in {}", place.project.display()).replace(place.home.to_str().unwrap(), "~");
+        let title = format!("{who} wants to call &#39;add&#39; of server &#39;fixture&#39;");
+        assert!(page.body.contains(&title), "{title}: {}", page.body);
+        // What lasts stands apart, with what it writes.
+        let always = page.body.split("class=\"always\"").nth(1).expect("a button apart");
+        assert!(
+            always.contains("value=\"always\"") && always.contains("writes <code>- {server:"),
+            "{always}"
+        );
         let now = ui.get("/").body;
         assert!(now.contains("runs</span>") && now.contains("&quot;b&quot;: 40"), "{now}");
         let action =
@@ -195,7 +228,11 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
             403
         );
         let done = ui.post(&path, &form(&bound, "once"));
+        // The answer leads back to what waits.
         assert_eq!(done.status, 200, "{}", done.body);
+        assert!(done.body.contains("<h1>Approvals</h1>"), "{}", done.body);
+        assert!(done.body.contains(&format!("Approved: {title}.")), "{}", done.body);
+        assert!(!ui.get("/approvals").body.contains("Approved: "), "said once");
         assert_eq!(ui.post(&path, &form(&bound, "once")).status, 409, "answered once");
         // Once was once. The next answer is for good, and written down.
         let page = wait();
@@ -223,6 +260,25 @@ fn an_answer_on_the_page_lets_a_waiting_call_go_on() {
     }
 }
 
+/// A call waits for its answer, and what connects tries again: it is asked for first, whatever was asked before.
+#[test]
+fn calls_are_asked_for_before_hosts() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(ASKING);
+    let ui = Ui::open(&place);
+    let connects = "wget -q -T 60 http://first.example/ &\nsleep 2";
+    let mut child = agent(&place, &format!("{connects}\ncall fixture add '{{\"a\": 2, \"b\": 40}}'; wait"));
+    let both = || {
+        let page = ui.get("/approvals").body;
+        page.find("wants to call &#39;add&#39;").zip(page.find("wants to connect to first.example:80"))
+    };
+    assert!(within(Duration::from_secs(30), || both().is_some()), "{}", ui.get("/approvals").body);
+    let (call, host) = both().unwrap();
+    assert!(call < host, "{}", ui.get("/approvals").body);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_session_that_was_killed_does_not_run() {
     let place = Place::new(Mode::Invoker);
@@ -232,6 +288,58 @@ fn a_session_that_was_killed_does_not_run() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(within(Duration::from_secs(5), || ui.get("/").body.contains("broken off</span>")));
+}
+
+/// What happens again and again is one line, with its numbers added up; skills stand apart from servers; and a file that was
+/// refused is one of the refusals, with the command that allows it.
+#[test]
+fn equal_events_are_one_line_and_skills_no_servers() {
+    let place = Place::new(Mode::Invoker);
+    place.shell("exit 3");
+    let database = place.home.join(".local/state/agentsh/agentsh.db");
+    let store = rusqlite::Connection::open(database).unwrap();
+    let add = |body: Value, server: Option<&str>| {
+        store
+            .execute(
+                "INSERT INTO events (session, seq, time, type, body, prev, hash, server_id) SELECT session, max(seq) + 1, \
+                 max(time), ?1, ?2, zeroblob(32), zeroblob(32), ?3 FROM events",
+                (body["type"].as_str().unwrap(), body.to_string(), server),
+            )
+            .unwrap();
+    };
+    for call in 1..=3 {
+        add(
+            json!({"type": "model_called", "provider": "anthropic", "model": "m-1", "status": 200,
+            "input_tokens": 100 * call, "output_tokens": call, "head_ms": call, "total_ms": call}),
+            None,
+        );
+    }
+    add(
+        json!({"type": "guard_changed", "server_id": null, "path": ".git/hooks/x", "what": "refused",
+        "detail": "read-only; to allow it: `agentsh policy allow --write .git/hooks`"}),
+        None,
+    );
+    let skill = "skill:one@.claude/skills";
+    add(json!({"type": "mcp_tools_list_changed", "server_id": skill}), Some(skill));
+    let ui = Ui::open(&place);
+    let page = ui.get("/session/latest").body;
+    assert_eq!(page.matches("<strong>m-1</strong>").count(), 1, "{page}");
+    assert!(
+        page.contains("3 times</span>") && page.contains("anthropic, 600 tokens in, 6 tokens out"),
+        "{page}"
+    );
+    for path in ["/", "/session/latest?show=refused", "/session/latest?show=files"] {
+        let page = ui.get(path).body;
+        assert!(page.contains("<strong>.git/hooks/x</strong>"), "{path}: {page}");
+        assert!(
+            page.contains("to change it: <code>agentsh policy allow --write .git/hooks</code>"),
+            "{path}: {page}"
+        );
+        assert!(!page.contains("<strong>m-1</strong>"), "{path}: {page}");
+    }
+    let servers = ui.get("/servers").body;
+    let (before, apart) = servers.split_once("<h2>Skills and plugins</h2>").expect("skills apart");
+    assert!(!before.contains("skill:") && apart.contains(skill), "{servers}");
 }
 
 /// 10 000 calls of 200 servers in one session, and 4 000 pinned tools.
@@ -375,7 +483,7 @@ fn the_registry_of_this_machine_can_be_searched() {
     assert!(all.contains("not ASCII; reads like &#39;slack-mirror&#39;"), "{all}");
     let one = ui.get("/registry?q=post_message").body;
     assert!(one.contains("1 found"), "by tool: {one}");
-    let hash = one.split("<code>").nth(1).unwrap().split('<').next().unwrap().to_owned();
+    let hash = one.split("<code title=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     assert!(ui.get(&format!("/registry?q=sha256:{}", &hash[..12])).body.contains("1 found"), "by hash");
     assert!(ui.get("/registry?q=SLACK").body.contains("1 found"), "by name");
     assert!(ui.get("/registry?q=%25").body.contains("Nothing is registered"), "no pattern");

@@ -49,10 +49,14 @@ impl Ui {
         self.raw("GET", path, &[], "")
     }
 
-    /// As the form of a page sends it.
+    /// As the form of a page sends it; where the answer leads elsewhere, that page.
     pub fn post(&self, path: &str, body: &str) -> Got {
         let origin = format!("http://{}", self.address);
-        self.raw("POST", path, &[("Origin", &origin)], body)
+        let got = self.raw("POST", path, &[("Origin", &origin)], body);
+        match got.head.lines().find_map(|line| line.strip_prefix("location: ")) {
+            Some(to) if got.status == 303 => self.get(to),
+            _ => got,
+        }
     }
 
     /// With these headers beside, or in place of, the usual ones.
@@ -76,7 +80,8 @@ impl Ui {
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Got { status, head: head.to_owned(), body: body.to_owned() }
+        // Where a long word may be broken is for the browser alone.
+        Got { status, head: head.to_owned(), body: body.replace("<wbr>", "") }
     }
 
     /// The stream of a page that is kept up to date, behind its head.

@@ -21,7 +21,7 @@ mod tally;
 
 pub use availability::Availability;
 pub use calls::Call;
-pub use pages::Page;
+pub use pages::{Page, REFUSALS};
 pub use servers::Server;
 pub use sessions::{ListedSession, RecordedSession};
 pub use tally::{Known, SessionTally, ToolTally};

@@ -9,7 +9,10 @@ use crate::{Frame, Href, Html, Requested, Row, row};
 pub struct Question {
     pub id: String,
     pub session: String,
-    pub server: String,
+    /// Who wants to do what.
+    pub title: String,
+    /// The server that is called; None: the question is about the agent itself.
+    pub server: Option<String>,
     /// The tool, or a method.
     pub name: String,
     /// Whose data would go to the server.
@@ -36,6 +39,8 @@ pub struct Question {
 
 #[derive(Clone, Debug)]
 pub struct Approvals {
+    /// What became of the question that was answered last, where the page follows an answer.
+    pub said: Vec<String>,
     pub waiting: Vec<Question>,
     /// Of the registry on this machine.
     pub requested: Vec<Requested>,
@@ -48,6 +53,11 @@ pub struct Approvals {
 #[must_use]
 pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
     frame.around(|html| {
+        if !approvals.said.is_empty() {
+            html.element("div", &[("id", "said"), ("class", "answer"), ("role", "status")], |html| {
+                approvals.said.iter().for_each(|line| html.leaf("p", "", line));
+            });
+        }
         part(html, "approvals", "Waiting for your answer", |html| {
             for silent in &approvals.silent {
                 html.leaf("p", "note", silent);
@@ -74,8 +84,10 @@ pub(crate) fn questions(html: &mut Html, token: &str, waiting: &[Question]) {
         let title = format!("question-{}", question.id);
         html.element("article", &[("class", "question"), ("aria-labelledby", &title)], |html| {
             html.element("h3", &[("id", &title)], |html| {
-                let on = question.on.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
-                html.text(&format!("'{}' of server '{}'{on}", question.name, question.server));
+                html.text(&question.title);
+                if let Some(host) = &question.on {
+                    html.text(&format!(" on {host}"));
+                }
             });
             one(html, question);
             if question.may_answer {
@@ -96,6 +108,11 @@ fn one(html: &mut Html, question: &Question) {
             html.text(" said.");
         });
     }
+    if !question.arguments.is_empty() {
+        let label = format!("Arguments of {}", question.name);
+        let attributes = [("tabindex", "0"), ("role", "region"), ("aria-label", label.as_str())];
+        html.element("pre", &attributes, |html| html.lines(&question.arguments));
+    }
     html.element("p", &[("class", "rule")], |html| {
         html.text("asked by ");
         html.code(&question.rule);
@@ -103,56 +120,51 @@ fn one(html: &mut Html, question: &Question) {
     html.element("p", &[("class", "rule")], |html| {
         html.text(&format!("question {}, waits {} s more, ", question.id, question.left));
         html.link(&Href::to(&["session", &question.session]), "in its session");
-        html.text(", ");
-        html.link(&Href::to(&["server", &question.server]), "the server");
+        if let Some(server) = &question.server {
+            html.text(", ");
+            html.link(&Href::to(&["server", server]), "the server");
+        }
+        if let Some(interface) = &question.interface {
+            html.text(", definition ");
+            html.hash(interface);
+        }
     });
-    if !question.arguments.is_empty() {
-        let label = format!("Arguments of {}", question.name);
-        let attributes = [("tabindex", "0"), ("role", "region"), ("aria-label", label.as_str())];
-        html.element("pre", &attributes, |html| html.lines(&question.arguments));
-    }
-    if let Some(interface) = &question.interface {
-        html.element("p", &[("class", "rule")], |html| {
-            html.text("definition ");
-            html.code(interface);
-        });
-    }
-    if let Some(line) = question.line.as_ref().filter(|line| !line.is_empty()) {
-        html.element("p", &[("class", "rule")], |html| {
-            html.text("always would write ");
-            html.code(line);
-        });
-    }
 }
 
 fn form(html: &mut Html, token: &str, question: &Question) {
     let to = Href::to(&["approvals", &question.id]);
-    html.element("form", &[("method", "post"), ("action", to.as_str()), ("class", "answers")], |html| {
+    let line = question.line.as_deref();
+    html.element("form", &[("method", "post"), ("action", to.as_str())], |html| {
         html.void("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
         html.void("input", &[("type", "hidden"), ("name", "bound"), ("value", &question.bound)]);
-        let answers = [
-            ("once", "Approve once"),
-            ("session", "Approve for this session"),
-            ("always", "Approve always"),
-            ("deny", "Deny"),
-        ];
-        let line = question.line.as_deref();
-        let lasts = |value: &str| matches!(value, "session" | "always");
-        let is_offered = |value: &str| match line {
-            _ if value == "once" && question.is_withheld => false,
-            None => value != "always",
-            Some(line) => !line.is_empty() || !lasts(value),
-        };
-        for (value, text) in answers.into_iter().filter(|(value, _)| is_offered(value)) {
-            let label = format!("{text}: {} of {}", question.name, question.server);
-            let attributes = [
-                ("type", "submit"),
-                ("name", "answer"),
-                ("value", value),
-                ("class", if value == "deny" { "deny" } else { "approve" }),
-                ("aria-label", label.as_str()),
-            ];
-            html.element("button", &attributes, |html| html.text(text));
+        html.element("div", &[("class", "answers")], |html| {
+            if !question.is_withheld {
+                answer(html, question, ("once", "approve", "Approve once"));
+            }
+            // What does not last for always lasts for no session.
+            if line != Some("") {
+                answer(html, question, ("session", "approve", "Approve for this session"));
+            }
+            answer(html, question, ("deny", "deny", "Deny"));
+        });
+        if let Some(line) = line.filter(|line| !line.is_empty()) {
+            html.element("p", &[("class", "always")], |html| {
+                answer(html, question, ("always", "", "Approve always"));
+                html.text(" writes ");
+                html.code(line);
+            });
         }
     });
+}
+
+fn answer(html: &mut Html, question: &Question, (value, class, text): (&str, &str, &str)) {
+    let label = format!("{text}: {}", question.title);
+    let attributes = [
+        ("type", "submit"),
+        ("name", "answer"),
+        ("value", value),
+        ("class", class),
+        ("aria-label", label.as_str()),
+    ];
+    html.element("button", &attributes, |html| html.text(text));
 }

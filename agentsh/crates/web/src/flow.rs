@@ -1,5 +1,6 @@
 //! Who sent what to whom, as a drawing and as a table.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::escape::shorten;
@@ -7,14 +8,18 @@ use crate::{Html, Tone};
 
 /// Boxes of one column; more are one box.
 const MAX_BOXES: usize = 16;
-/// Characters of a name in a box.
-const NAME: usize = 24;
+/// Characters of a name in a box, and of what stands at a line.
+const NAME: usize = 64;
+const COUNT: usize = 48;
 
-const BOX_WIDTH: usize = 220;
 const BOX_HEIGHT: usize = 30;
 const STEP: usize = 46;
-const COLUMNS: [usize; 3] = [10, 370, 730];
-const WIDTH: usize = 960;
+/// Left of the first column, and how wide a character is at most, in a box and at a line.
+const LEFT: usize = 10;
+const LETTER: usize = 8;
+const SMALL_LETTER: usize = 7;
+/// How far a line from server to server stands out.
+const BULGE: usize = 60;
 
 /// Where something begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,10 +39,10 @@ impl End {
         }
     }
 
-    fn name(&self) -> &str {
+    fn name<'n>(&'n self, agent: &'n str) -> Cow<'n, str> {
         match self {
-            Self::Agent => "agent",
-            Self::Server(name) | Self::Host(name) => name,
+            Self::Agent => shorten(agent, NAME),
+            Self::Server(name) | Self::Host(name) => shorten(name, NAME),
         }
     }
 }
@@ -62,6 +67,11 @@ pub struct Flow {
 type Corner = (usize, usize);
 
 struct Drawing<'f> {
+    /// What the agent is called.
+    agent: &'f str,
+    /// Of each column: where it begins, and how wide its boxes are.
+    columns: [(usize, usize); 3],
+    width: usize,
     boxes: Vec<(&'f End, Corner)>,
     /// Boxes of each column that found no room.
     left_out: [usize; 3],
@@ -71,12 +81,12 @@ struct Drawing<'f> {
 }
 
 impl Flow {
-    pub(crate) fn show(&self, html: &mut Html) {
+    pub(crate) fn show(&self, html: &mut Html, agent: &str) {
         if self.edges.is_empty() {
             html.leaf("p", "empty", "Nothing was sent to a server or a host.");
             return;
         }
-        let drawing = self.drawing();
+        let drawing = self.drawing(agent);
         let region = [
             ("class", "scroll"),
             ("role", "region"),
@@ -92,8 +102,8 @@ impl Flow {
             html.table("Who sent what to whom", &["from", "to", "what"], |rows| {
                 for edge in &self.edges {
                     rows.row(|cells| {
-                        cells.text(edge.from.name());
-                        cells.text(edge.to.name());
+                        cells.text(&edge.from.name(agent));
+                        cells.text(&edge.to.name(agent));
                         cells.text(&edge.what);
                     });
                 }
@@ -101,7 +111,8 @@ impl Flow {
         });
     }
 
-    fn drawing(&self) -> Drawing<'_> {
+    fn drawing<'f>(&'f self, agent: &'f str) -> Drawing<'f> {
+        let (columns, width) = self.columns(agent);
         let (mut boxes, mut left_out, mut used) = (Vec::new(), [0; 3], [0; 3]);
         let mut edges_of: BTreeMap<&End, usize> = BTreeMap::new();
         for end in self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]) {
@@ -109,8 +120,8 @@ impl Flow {
         }
         for column in 0..3 {
             let ends = self.ends(column);
-            let (Some(used), Some(left_out), Some(x)) =
-                (used.get_mut(column), left_out.get_mut(column), COLUMNS.get(column))
+            let (Some(used), Some(left_out), Some((x, _))) =
+                (used.get_mut(column), left_out.get_mut(column), columns.get(column))
             else {
                 continue;
             };
@@ -136,7 +147,34 @@ impl Flow {
         if let Some((_, corner)) = boxes.iter_mut().find(|(end, _)| **end == End::Agent) {
             corner.1 = (height.saturating_sub(BOX_HEIGHT)) / 2;
         }
-        Drawing { boxes, left_out, height, servers }
+        Drawing { agent, columns, width, boxes, left_out, height, servers }
+    }
+
+    /// Where each column begins, how wide its boxes are, and how wide all of it is: as its names and what stands at the lines
+    /// need.
+    fn columns(&self, agent: &str) -> ([(usize, usize); 3], usize) {
+        let mut columns = [(LEFT, 0); 3];
+        let mut x = LEFT;
+        for (number, column) in columns.iter_mut().enumerate() {
+            let names = self.ends(number).into_iter().map(|end| end.name(agent).chars().count());
+            let Some(longest) = names.max() else {
+                column.0 = x;
+                continue;
+            };
+            // What comes to this column, and what goes from one of its boxes to another.
+            let counts = |is_within: bool| {
+                let edges = self.edges.iter().filter(move |edge| {
+                    edge.to.column() == number && (edge.from.column() == number) == is_within
+                });
+                edges.map(|edge| count(edge).chars().count() * SMALL_LETTER).max()
+            };
+            if number > 0 {
+                x += counts(false).unwrap_or(0) + 60;
+            }
+            *column = (x, (longest.max(12) * LETTER) + 20);
+            x += column.1 + counts(true).map_or(0, |count| count + BULGE + 30);
+        }
+        (columns, x + LEFT)
     }
 
     /// The ends of one column, as they are first named: hosts then stand beside who reached them.
@@ -147,8 +185,8 @@ impl Flow {
     }
 
     fn draw(&self, html: &mut Html, drawing: &Drawing<'_>) {
-        let view = format!("0 0 {WIDTH} {}", drawing.height + 6);
-        let (width, height) = (WIDTH.to_string(), (drawing.height + 6).to_string());
+        let view = format!("0 0 {} {}", drawing.width, drawing.height + 6);
+        let (width, height) = (drawing.width.to_string(), (drawing.height + 6).to_string());
         let attributes = [
             ("viewBox", view.as_str()),
             ("width", width.as_str()),
@@ -158,7 +196,7 @@ impl Flow {
         ];
         html.element("svg", &attributes, |html| {
             let said = format!("Who sent what to whom: {} flows. The table below lists them.", self.edges.len());
-            html.element("title", &[("id", "flow-title")], |html| html.text(&said));
+            html.element("title", &[("id", "flow-title")], |html| html.plain(&said));
             html.own(
                 "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \
                  orient=\"auto\"><path d=\"M0 0L8 4L0 8z\"/></marker></defs>",
@@ -166,12 +204,11 @@ impl Flow {
             for (number, edge) in self.edges.iter().enumerate() {
                 self.line(html, drawing, edge, number);
             }
-            for (end, (x, y)) in &drawing.boxes {
-                draw_box(html, end.name(), end.column(), *x, *y);
+            for (end, (_, y)) in &drawing.boxes {
+                drawing.draw_box(html, &end.name(drawing.agent), end.column(), *y);
             }
             for (column, count) in drawing.left_out.iter().enumerate().filter(|(_, count)| **count > 0) {
-                let x = COLUMNS.get(column).copied().unwrap_or_default();
-                draw_box(html, &format!("and {count} more"), column, x, 10 + MAX_BOXES * STEP);
+                drawing.draw_box(html, &format!("and {count} more"), column, 10 + MAX_BOXES * STEP);
             }
         });
     }
@@ -183,16 +220,18 @@ impl Flow {
             return;
         };
         let middle = BOX_HEIGHT / 2;
+        let [_, servers, _] = drawing.columns;
+        let right_of = |column: usize| drawing.columns.get(column).map_or(0, |(x, width)| x + width);
+        let x1 = right_of(edge.from.column());
         let (y1, y2) = (from_y + middle, to_y + middle);
         let at = (to_x.saturating_sub(8), y2.saturating_sub(5));
         let (path, at) = if from_x == to_x {
             // From server to server: around the right side.
-            let (x, out) = (from_x + BOX_WIDTH, from_x + BOX_WIDTH + 60 + (number % 3) * 14);
-            (format!("M{x} {y1}C{out} {y1} {out} {y2} {x} {y2}"), (out - 24, y1.midpoint(y2)))
+            let out = x1 + BULGE + (number % 3) * 14;
+            (format!("M{x1} {y1}C{out} {y1} {out} {y2} {x1} {y2}"), (out, y1.midpoint(y2)))
         } else if edge.from == End::Agent && edge.to.column() == 2 && drawing.servers > 0 {
             // From the agent itself to a host: below the servers.
-            let (x1, lane) = (from_x + BOX_WIDTH, 10 + drawing.servers * STEP);
-            let (left, right) = (COLUMNS[1], COLUMNS[1] + BOX_WIDTH);
+            let (left, right, lane) = (servers.0, right_of(1), 10 + drawing.servers * STEP);
             let (down, up) = (x1.midpoint(left), right.midpoint(to_x));
             (
                 format!(
@@ -201,7 +240,6 @@ impl Flow {
                 at,
             )
         } else {
-            let x1 = from_x + BOX_WIDTH;
             let half = x1.midpoint(to_x);
             (format!("M{x1} {y1}C{half} {y1} {half} {y2} {to_x} {y2}"), at)
         };
@@ -212,33 +250,42 @@ impl Flow {
             Tone::Quiet => "edge quiet",
         };
         html.element("path", &[("class", class), ("d", &path), ("marker-end", "url(#tip)")], |html| {
-            let said = format!("{} to {}: {}", edge.from.name(), edge.to.name(), edge.what);
+            let [from, to] = [&edge.from, &edge.to].map(|end| end.name(drawing.agent));
+            let said = format!("{from} to {to}: {}", edge.what);
             html.leaf("title", "", &said);
         });
         let (x, y) = (at.0.to_string(), at.1.to_string());
-        let anchor = if from_x == to_x { "middle" } else { "end" };
+        let anchor = if from_x == to_x { "start" } else { "end" };
         let attributes = [("class", "count"), ("x", x.as_str()), ("y", y.as_str()), ("text-anchor", anchor)];
-        html.element("text", &attributes, |html| html.text(&shorten(&edge.what, 22)));
+        html.element("text", &attributes, |html| html.plain(&count(edge)));
     }
 }
 
-fn draw_box(html: &mut Html, name: &str, column: usize, x: usize, y: usize) {
-    let class = ["node agent", "node server", "node host"].get(column).copied().unwrap_or("node");
-    html.element("g", &[("class", class)], |html| {
-        html.leaf("title", "", name);
-        let (left, top) = (x.to_string(), y.to_string());
-        let (width, height) = (BOX_WIDTH.to_string(), BOX_HEIGHT.to_string());
-        let place = [
-            ("x", left.as_str()),
-            ("y", top.as_str()),
-            ("width", width.as_str()),
-            ("height", height.as_str()),
-            ("rx", "6"),
-        ];
-        html.element("rect", &place, |_| {});
-        let (x, y) = ((x + 10).to_string(), (y + 20).to_string());
-        html.element("text", &[("x", x.as_str()), ("y", y.as_str())], |html| html.text(&shorten(name, NAME)));
-    });
+/// What stands at a line.
+fn count(edge: &Edge) -> Cow<'_, str> {
+    shorten(&edge.what, COUNT)
+}
+
+impl Drawing<'_> {
+    fn draw_box(&self, html: &mut Html, name: &str, column: usize, y: usize) {
+        let class = ["node agent", "node server", "node host"].get(column).copied().unwrap_or("node");
+        let (x, width) = self.columns.get(column).copied().unwrap_or_default();
+        html.element("g", &[("class", class)], |html| {
+            html.leaf("title", "", name);
+            let (left, top) = (x.to_string(), y.to_string());
+            let (width, height) = (width.to_string(), BOX_HEIGHT.to_string());
+            let place = [
+                ("x", left.as_str()),
+                ("y", top.as_str()),
+                ("width", width.as_str()),
+                ("height", height.as_str()),
+                ("rx", "6"),
+            ];
+            html.element("rect", &place, |_| {});
+            let (x, y) = ((x + 10).to_string(), (y + 20).to_string());
+            html.element("text", &[("x", x.as_str()), ("y", y.as_str())], |html| html.plain(name));
+        });
+    }
 }
 
 #[cfg(test)]
@@ -250,14 +297,31 @@ mod tests {
     }
 
     #[test]
+    fn no_name_of_the_drawing_is_cut_and_nothing_lies_outside() {
+        let host = "production.cloudflare.docker.example.com:443";
+        let mut long = edge(End::Agent, End::Host(host.to_owned()));
+        long.what = "1234 connections, 123 refused, 12 MiB out".to_owned();
+        let flow = Flow { edges: vec![edge(End::Agent, End::Server("fs".to_owned())), long] };
+        let (columns, width) = flow.columns("claude");
+        let [(_, agent), (server, _), (to, wide)] = columns;
+        assert!(LEFT + agent < server && server < to && to + wide <= width, "{columns:?} {width}");
+        let mut html = Html::new(false);
+        flow.show(&mut html, "claude");
+        let text = html.finish();
+        assert!(text.contains(&format!(">{host}</text>")), "{text}");
+        assert!(text.contains(">1234 connections, 123 refused, 12 MiB out</text>"), "{text}");
+    }
+
+    #[test]
     fn a_drawing_has_a_bound_and_the_table_has_everything() {
         let server = |number: usize| End::Server(format!("server {number:03}"));
         let mut edges: Vec<Edge> = (0..200).map(|number| edge(End::Agent, server(number))).collect();
         edges.push(edge(server(150), End::Host("<host>:443".to_owned())));
         let mut html = Html::new(false);
-        Flow { edges }.show(&mut html);
+        Flow { edges }.show(&mut html, "claude");
         let text = html.finish();
         assert_eq!(text.matches("class=\"node server\"").count(), MAX_BOXES + 1, "{text}");
+        assert!(text.contains("<title>claude</title>") && !text.contains(">agent<"), "{text}");
         // What does more than others is among those that are drawn.
         assert!(text.contains("<title>server 150</title>") && text.contains("and 184 more"), "{text}");
         assert!(text.contains("&lt;host&gt;:443") && !text.contains("<host>"), "{text}");

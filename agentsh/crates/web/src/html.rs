@@ -11,6 +11,12 @@ pub struct Html {
     is_alone: bool,
 }
 
+/// Digits of a hash that are shown.
+const SHOWN_DIGITS: usize = 12;
+
+/// Characters after which a word may be broken at a sign.
+const WORD: usize = 16;
+
 /// Of an element: names of ours, values of anybody.
 pub type Attributes<'a> = &'a [(&'static str, &'a str)];
 
@@ -52,12 +58,45 @@ impl Html {
     /// An element with one text in it.
     pub fn leaf(&mut self, name: &'static str, class: &'static str, text: &str) {
         let attributes: Attributes<'_> = if class.is_empty() { &[] } else { &[("class", class)] };
-        self.element(name, attributes, |html| html.text(text));
+        self.element(
+            name,
+            attributes,
+            |html| if name == "title" { html.plain(text) } else { html.text(text) },
+        );
     }
 
-    /// Text of anybody on one line: what would be markup, a line break or invisible is shown as what it is.
+    /// Text of anybody on one line: what would be markup, a line break or invisible is shown as what it is, and a hash by its
+    /// first digits.
     pub fn text(&mut self, text: &str) {
-        self.shown(text, false);
+        let mut rest = text;
+        while let Some((before, hash, after)) = split_at_hash(rest) {
+            self.shown(before, false);
+            self.hash(hash);
+            rest = after;
+        }
+        self.shown(rest, false);
+    }
+
+    /// Text of anybody where no element may stand: in a title, an option or a drawing.
+    pub fn plain(&mut self, text: &str) {
+        for character in text.chars() {
+            if is_unsafe(character) {
+                self.text.push_str(&spelled(character));
+            } else {
+                self.character(character);
+            }
+        }
+    }
+
+    /// A hash by its first digits; all of them are its title.
+    pub fn hash(&mut self, hash: &str) {
+        let digits = hash.rfind(':').map_or(0, |colon| colon + 1) + SHOWN_DIGITS;
+        match hash.get(..digits).filter(|short| short.len() < hash.len()) {
+            Some(short) => {
+                self.element("code", &[("title", hash)], |html| html.plain(&format!("{short}\u{2026}")));
+            }
+            None => self.code(hash),
+        }
     }
 
     /// As [`Html::text`], with line breaks where the text has them. For what stands in a `pre`.
@@ -74,7 +113,7 @@ impl Html {
 
     /// A piece of a program or a policy, on one line.
     pub fn code(&mut self, text: &str) {
-        self.leaf("code", "", text);
+        self.element("code", &[], |html| html.shown(text, false));
     }
 
     /// Markup of this crate itself.
@@ -103,7 +142,9 @@ impl Html {
     }
 
     fn shown(&mut self, text: &str, keeps_lines: bool) {
+        let mut unbroken = 0;
         for character in text.chars() {
+            unbroken = if character == ' ' { 0 } else { unbroken + 1 };
             if keeps_lines && matches!(character, '\n' | '\t') {
                 self.text.push(character);
             } else if is_unsafe(character) || is_odd_space(character) {
@@ -112,6 +153,11 @@ impl Html {
                 self.text.push_str("</span>");
             } else {
                 self.character(character);
+                // A path or a key may be broken there, and not within a word.
+                if !keeps_lines && unbroken > WORD && matches!(character, '/' | '.' | '_' | ':' | ',' | '=') {
+                    self.text.push_str("<wbr>");
+                    unbroken = 0;
+                }
             }
         }
     }
@@ -125,6 +171,26 @@ impl Html {
             '\'' => self.text.push_str("&#39;"),
             other => self.text.push(other),
         }
+    }
+}
+
+/// The text before the first hash, the hash with the name of its algorithm, and the text behind it.
+fn split_at_hash(text: &str) -> Option<(&str, &str, &str)> {
+    let mut start = 0;
+    loop {
+        start += text.get(start..)?.find(|c: char| c.is_ascii_hexdigit())?;
+        let rest = text.get(start..)?;
+        let length = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(length);
+        let before = text.get(..start)?;
+        if matches!(length, 40 | 64)
+            && !before.ends_with(char::is_alphanumeric)
+            && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+        {
+            let before = before.strip_suffix("sha256:").unwrap_or(before);
+            return Some((before, text.get(before.len()..start + length)?, after));
+        }
+        start += length.max(1);
     }
 }
 
@@ -151,9 +217,29 @@ mod tests {
         assert_eq!(
             text,
             "<p title=\"&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;\\u{202e}\\u{0}\\n\u{a0}é\">\
-             &lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;<span class=\"unseen\">\\u{202e}</span>\
+             &lt;script&gt;alert(1)&lt;/<wbr>script&gt;&quot;&#39;&amp;<span class=\"unseen\">\\u{202e}</span>\
              <span class=\"unseen\">\\u{0}</span><span class=\"unseen\">\\n</span><span class=\"unseen\">\\u{a0}</span>é</p>"
         );
+    }
+
+    #[test]
+    fn a_hash_is_short_and_whole_in_its_title_and_a_long_path_breaks_at_its_signs() {
+        let hash = "0123456789abcdef".repeat(4);
+        let mut html = Html::new(false);
+        html.text(&format!("was sha256:{hash}, is {} in /home/somebody/a_project/x", &hash[..40]));
+        html.code(&hash);
+        let short = "0123456789ab\u{2026}</code>";
+        assert_eq!(
+            html.finish(),
+            format!(
+                "was <code title=\"sha256:{hash}\">sha256:{short}, is <code title=\"{}\">{short} in \
+                 /home/somebody/a_<wbr>project/x<code>{hash}</code>",
+                &hash[..40]
+            )
+        );
+        for other in ["x".repeat(64), format!("g{hash}"), hash[..41].to_owned()] {
+            assert_eq!(split_at_hash(&other), None);
+        }
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn ask(html: &mut Html, asked: &PolicyQuestion) {
                 for (value, text) in KINDS {
                     let chosen = [("value", value), ("selected", "")];
                     let attributes = if asked.kind == value { chosen.as_slice() } else { &chosen[..1] };
-                    html.element("option", attributes, |html| html.text(text));
+                    html.element("option", attributes, |html| html.plain(text));
                 }
             });
         });
@@ -156,7 +156,7 @@ fn would(html: &mut Html, policy: &Policy) {
             html.table("Then and now", &["who", "what", "times", "then", "now", "rule"], |rows| {
                 for one in list {
                     rows.row(|cells| {
-                        cells.cell(|html| who(html, one.server.as_ref()));
+                        cells.cell(|html| who(html, one.server.as_ref(), "agent"));
                         cells.text(&one.what);
                         cells.number(one.times);
                         cells.cell(|html| one.then.show(html));

@@ -1,5 +1,6 @@
 //! What is registered: searched by name, hash and tool.
 
+use crate::session::facts;
 use crate::{Frame, Href, Html, Word};
 
 /// A registration in a list.
@@ -62,7 +63,7 @@ pub fn registry(frame: &Frame, registry: &Registry) -> String {
                             html.link(&Href::to(&["registry", &found.id.to_string()]), &found.name);
                             beware(html, found.beware.as_deref());
                         });
-                        cells.code(&found.hash);
+                        cells.hash(&found.hash);
                         cells.cell(|html| found.checked.show(html));
                         cells.cell(|html| found.status.show(html));
                         cells.text(&found.registered);
@@ -125,7 +126,7 @@ pub(crate) fn requested(html: &mut Html, token: &str, all: &[Requested]) {
                 let Some(hash) = hash else { continue };
                 html.element("p", &[("class", "rule")], |html| {
                     html.text(word);
-                    html.code(hash);
+                    html.hash(hash);
                 });
             }
             if one.diff.is_empty() {
@@ -222,14 +223,7 @@ pub fn registry_detail(frame: &Frame, detail: &FoundDetail) -> String {
                 detail.found.checked.show(html);
                 beware(html, detail.found.beware.as_deref());
             });
-            html.element("dl", &[("class", "facts")], |html| {
-                for (name, value) in detail.facts.iter().filter(|(_, value)| !value.is_empty()) {
-                    html.element("div", &[], |html| {
-                        html.leaf("dt", "", name);
-                        html.leaf("dd", "", value);
-                    });
-                }
-            });
+            facts(html, detail.facts.iter().map(|(name, value)| (*name, value.as_str())));
         });
         if let Some(diff) = &detail.diff {
             html.element("section", &[], |html| {

@@ -35,6 +35,9 @@ impl Word {
     }
 }
 
+/// A number, how it is written, and of what it is.
+pub type Amount = (u64, fn(u64) -> String, &'static str);
+
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -43,6 +46,8 @@ pub struct Row {
     pub time: String,
     /// A server; None: the agent, or the session itself.
     pub server: Option<String>,
+    /// What the agent is called.
+    pub agent: String,
     /// Where it can be looked at, in a list of several sessions.
     pub session: Option<String>,
     /// `call`, `connection`, ….
@@ -50,6 +55,8 @@ pub struct Row {
     pub what: String,
     pub verdict: Option<Word>,
     pub detail: String,
+    /// Numbers that are added up where it happened more than once.
+    pub amounts: Vec<Amount>,
     /// As `file:line (key)`.
     pub rule: Option<String>,
     /// The piece of policy, or the command, that would change it.
@@ -61,23 +68,36 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether another row says the same, but for its time and session.
-    fn is_same(&self, other: &Self) -> bool {
-        (&self.server, self.kind, &self.what, &self.verdict)
-            == (&other.server, other.kind, &other.what, &other.verdict)
-            && (&self.detail, &self.rule, &self.change, &self.input)
-                == (&other.detail, &other.rule, &other.change, &other.input)
+    /// Whether another row says the same, but for its time, session and amounts.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.is_alike(other)
+            && (&self.detail, &self.rule, &self.input) == (&other.detail, &other.rule, &other.input)
+    }
+
+    /// Whether another row is about the same thing, whatever was said with it.
+    #[must_use]
+    pub fn is_alike(&self, other: &Self) -> bool {
+        (&self.server, &self.agent, self.kind, &self.what, &self.verdict, &self.change)
+            == (&other.server, &other.agent, other.kind, &other.what, &other.verdict, &other.change)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.times += other.times;
+        for ((sum, ..), (more, ..)) in self.amounts.iter_mut().zip(&other.amounts) {
+            *sum += more;
+        }
     }
 }
 
-/// Rows that say the same, as the first of them and how often: all of a list, or only neighbours where `keeps_order`.
+/// Rows that are the same, as the first of them and how often: all of a list, or only neighbours where `keeps_order`.
 #[must_use]
-pub fn counted(rows: Vec<Row>, keeps_order: bool) -> Vec<Row> {
+pub fn counted(rows: Vec<Row>, keeps_order: bool, is_same: fn(&Row, &Row) -> bool) -> Vec<Row> {
     let mut counted: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
         let from = if keeps_order { counted.len().saturating_sub(1) } else { 0 };
-        match counted.iter_mut().skip(from).find(|known| known.is_same(&row)) {
-            Some(known) => known.times += row.times,
+        match counted.iter_mut().skip(from).find(|known| is_same(known, &row)) {
+            Some(known) => known.add(&row),
             None => counted.push(row),
         }
     }
@@ -93,6 +113,18 @@ pub(crate) fn rows(html: &mut Html, rows: &[Row]) {
     });
 }
 
+/// A command, with a button that copies it.
+pub(crate) fn copied(html: &mut Html, command: &str, of_what: &str) {
+    html.code(command);
+    if !html.is_alone() {
+        // The script shows it where the browser can copy.
+        html.element("button", &[("type", "button"), ("class", "copy"), ("hidden", "")], |html| {
+            html.text("Copy");
+            html.leaf("span", "hidden", of_what);
+        });
+    }
+}
+
 fn row(html: &mut Html, row: &Row) {
     html.element("p", &[("class", "event")], |html| {
         html.element("time", &[], |html| html.text(&row.time));
@@ -105,12 +137,13 @@ fn row(html: &mut Html, row: &Row) {
         }
         html.element("span", &[("class", "who")], |html| match &row.server {
             Some(server) => html.link(&Href::to(&["server", server]), server),
-            None => html.text("agent"),
+            None => html.text(&row.agent),
         });
         html.text(" ");
         html.leaf("strong", "", &row.what);
         if row.times > 1 {
-            html.text(&format!(" {} times", row.times));
+            html.text(" ");
+            html.leaf("span", "times", &format!("{} times", row.times));
         }
         if let Some(session) = &row.session {
             html.text(" ");
@@ -118,8 +151,11 @@ fn row(html: &mut Html, row: &Row) {
             html.link(&to, "in its session");
         }
     });
-    if !row.detail.is_empty() {
-        html.leaf("p", "detail", &row.detail);
+    let amounts = row.amounts.iter().map(|(sum, written, what)| format!("{} {what}", written(*sum)));
+    let detail = (!row.detail.is_empty()).then(|| row.detail.clone()).into_iter().chain(amounts);
+    let detail = detail.collect::<Vec<_>>().join(", ");
+    if !detail.is_empty() {
+        html.leaf("p", "detail", &detail);
     }
     if let Some(rule) = &row.rule {
         html.element("p", &[("class", "rule")], |html| {
@@ -130,14 +166,7 @@ fn row(html: &mut Html, row: &Row) {
     if let Some(change) = &row.change {
         html.element("p", &[("class", "change")], |html| {
             html.text("to change it: ");
-            html.code(change);
-            if !html.is_alone() {
-                // The script shows it where the browser can copy.
-                html.element("button", &[("type", "button"), ("class", "copy"), ("hidden", "")], |html| {
-                    html.text("Copy");
-                    html.leaf("span", "hidden", &format!(" the change for {}", row.what));
-                });
-            }
+            copied(html, change, &format!(" the change for {}", row.what));
         });
     }
     if let Some(input) = &row.input {

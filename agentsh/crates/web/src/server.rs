@@ -1,7 +1,7 @@
 //! One server: what it offers, what changed, what it did and reached. And the list of all.
 
-use crate::row::rows;
-use crate::session::{part, turn};
+use crate::row::{copied, rows};
+use crate::session::{facts, list_part, part, turn};
 use crate::{Frame, Href, Html, Row, Word};
 
 /// A server in the list.
@@ -19,36 +19,38 @@ pub struct ServerLine {
 #[derive(Clone, Debug)]
 pub struct Servers {
     pub servers: Vec<ServerLine>,
+    /// Skills and plugins, which an agent takes up itself.
+    pub trees: Vec<ServerLine>,
     pub first: Option<Href>,
     pub next: Option<Href>,
+}
+
+fn lines(html: &mut Html, servers: &[ServerLine]) {
+    html.table("By their ids", &["name", "tools seen", "calls", "refused", "interface"], |rows| {
+        for server in servers {
+            rows.row(|cells| {
+                cells.cell(|html| html.link(&Href::to(&["server", &server.id]), &server.id));
+                cells.number(server.tools);
+                cells.number(server.calls);
+                cells.number(server.refused);
+                let word = match (server.changed, server.pinned) {
+                    (0, 0) => Word::new("not pinned", crate::Tone::Quiet),
+                    (0, pinned) => Word::new(format!("{pinned} pinned"), crate::Tone::Good),
+                    (changed, _) => Word::new(format!("{changed} changed"), crate::Tone::Bad),
+                };
+                cells.cell(|html| word.show(html));
+            });
+        }
+    });
 }
 
 #[must_use]
 pub fn servers(frame: &Frame, servers: &Servers) -> String {
     frame.around(|html| {
-        part(html, "servers", "On record", |html| {
-            if servers.servers.is_empty() {
-                html.leaf("p", "empty", "No server is on record.");
-                return;
-            }
-            let heads = ["server", "tools seen", "calls", "refused", "interface"];
-            html.table("Servers by their ids", &heads, |rows| {
-                for server in &servers.servers {
-                    rows.row(|cells| {
-                        cells.cell(|html| html.link(&Href::to(&["server", &server.id]), &server.id));
-                        cells.number(server.tools);
-                        cells.number(server.calls);
-                        cells.number(server.refused);
-                        let word = match (server.changed, server.pinned) {
-                            (0, 0) => Word::new("not pinned", crate::Tone::Quiet),
-                            (0, pinned) => Word::new(format!("{pinned} pinned"), crate::Tone::Good),
-                            (changed, _) => Word::new(format!("{changed} changed"), crate::Tone::Bad),
-                        };
-                        cells.cell(|html| word.show(html));
-                    });
-                }
-            });
-        });
+        list_part(html, ("servers", "On record"), "No server is on record.", &servers.servers, lines);
+        if !servers.trees.is_empty() {
+            part(html, "trees", "Skills and plugins", |html| lines(html, &servers.trees));
+        }
         html.element("nav", &[("class", "turn"), ("aria-label", "Pages of servers")], |html| {
             if let Some(first) = &servers.first {
                 html.link(first, "First");
@@ -102,7 +104,7 @@ pub struct Change {
 #[derive(Clone, Debug)]
 pub struct ToolRow {
     pub name: String,
-    pub project: String,
+    pub projects: Vec<String>,
     pub first: String,
     pub last: String,
     pub calls: u64,
@@ -131,14 +133,7 @@ pub struct Server {
 pub fn server(frame: &Frame, server: &Server) -> String {
     frame.around(|html| {
         html.element("section", &[("id", "facts"), ("data-live", ""), ("aria-label", "Facts")], |html| {
-            html.element("dl", &[("class", "facts")], |html| {
-                for (name, value) in server.facts.iter().filter(|(_, value)| !value.is_empty()) {
-                    html.element("div", &[], |html| {
-                        html.leaf("dt", "", name);
-                        html.leaf("dd", "", value);
-                    });
-                }
-            });
+            facts(html, server.facts.iter().map(|(name, value)| (*name, value.as_str())));
         });
         if !server.advisories.is_empty() {
             part(html, "advisories", "Advisories", |html| {
@@ -163,14 +158,8 @@ pub fn server(frame: &Frame, server: &Server) -> String {
             part(html, "inventory", "How it is used", |html| inventory(html, &server.inventory));
         }
         part(html, "network", "Network used", |html| network(html, server));
-        part(html, "history", "History", |html| {
-            if server.history.is_empty() {
-                html.leaf("p", "empty", "Nothing.");
-            } else {
-                rows(html, &server.history);
-            }
-            turn(html, "Pages of the history", None, server.older.as_ref());
-        });
+        list_part(html, ("history", "History"), "Nothing.", &server.history, rows);
+        turn(html, "Pages of the history", None, server.older.as_ref());
     })
 }
 
@@ -179,9 +168,12 @@ fn change(html: &mut Html, change: &Change) {
         html.leaf("h3", "", format!("{} {}", change.kind, change.name).trim());
         html.element("p", &[("class", "rule")], |html| {
             html.text(&format!("seen {}; trusted ", change.seen));
-            html.code(change.before.as_deref().unwrap_or("never"));
+            match &change.before {
+                Some(before) => html.hash(before),
+                None => html.text("never"),
+            }
             html.text(", offered ");
-            html.code(&change.after);
+            html.hash(&change.after);
         });
         for field in &change.fields {
             html.element("p", &[], |html| {
@@ -195,7 +187,7 @@ fn change(html: &mut Html, change: &Change) {
         }
         html.element("p", &[("class", "change")], |html| {
             html.text("to accept it: ");
-            html.code(&change.accept);
+            copied(html, &change.accept, &format!(" the command that accepts {}", change.name));
         });
     });
 }
@@ -243,7 +235,7 @@ fn offers(html: &mut Html, server: &Server) {
                 cells.cell(|html| {
                     html.text(offer.trusted.as_deref().unwrap_or("not pinned"));
                     html.text(" ");
-                    html.code(&offer.hash);
+                    html.hash(&offer.hash);
                 });
                 cells.number(offer.calls);
                 cells.number(offer.refused);
@@ -256,12 +248,12 @@ fn offers(html: &mut Html, server: &Server) {
 }
 
 fn inventory(html: &mut Html, known: &[ToolRow]) {
-    let heads = ["tool", "project", "first seen", "last seen", "calls", "unusual", "calls are"];
+    let heads = ["tool", "projects", "first seen", "last seen", "calls", "unusual", "calls are"];
     html.table("Tools over all sessions", &heads, |rows| {
         for tool in known {
             rows.row(|cells| {
                 cells.cell(|html| html.leaf("strong", "", &tool.name));
-                cells.text(&tool.project);
+                cells.text(&tool.projects.join(", "));
                 cells.text(&tool.first);
                 cells.text(&tool.last);
                 cells.number(tool.calls);

@@ -12,9 +12,8 @@ pub struct Timeline {
     pub older: Option<Href>,
     /// Said where not everything is there.
     pub note: Option<String>,
-    /// Whether only refusals are shown, and the way to the other view.
-    pub only_refused: bool,
-    pub other_view: Option<Href>,
+    /// What can be shown of it: its name, the way there, and whether it is shown now.
+    pub views: Vec<(&'static str, Href, bool)>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +40,8 @@ pub struct Layer {
 #[derive(Clone, Debug)]
 pub struct Session {
     pub id: String,
+    /// What its agent is called.
+    pub agent: String,
     pub state: Word,
     /// Whether a policy can be asked what it would have done.
     pub asks_policy: bool,
@@ -86,10 +87,10 @@ fn body(html: &mut Html, session: &Session) {
             });
         }
     });
-    part(html, "flow", "Who sent what to whom", |html| session.flow.show(html));
+    part(html, "flow", "Who sent what to whom", |html| session.flow.show(html, &session.agent));
     part(html, "timeline", "What happened", |html| timeline(html, &session.timeline));
-    part(html, "processes", "Processes", |html| processes(html, &session.processes));
-    part(html, "enforced", "What was enforced, and what not", |html| layers(html, &session.layers));
+    part(html, "processes", "Processes", |html| processes(html, session));
+    part(html, "enforced", "What was enforced, and what not", |html| layers(html, session));
     for (title, lines) in session.sections.iter().filter(|(_, lines)| !lines.is_empty()) {
         html.element("section", &[], |html| {
             html.leaf("h2", "", title);
@@ -138,9 +139,14 @@ pub(crate) fn list_part<T>(
 }
 
 fn timeline(html: &mut Html, timeline: &Timeline) {
-    if let (Some(other), false) = (&timeline.other_view, html.is_alone()) {
-        let text = if timeline.only_refused { "Show everything" } else { "Show only what was refused" };
-        html.element("p", &[], |html| html.link(other, text));
+    if !timeline.views.is_empty() && !html.is_alone() {
+        html.element("nav", &[("class", "chips"), ("aria-label", "Filter")], |html| {
+            for (name, to, is_shown) in &timeline.views {
+                let attributes = [("href", to.as_str()), ("aria-current", "true")];
+                let attributes = if *is_shown { attributes.as_slice() } else { &attributes[..1] };
+                html.element("a", attributes, |html| html.text(name));
+            }
+        });
     }
     if let Some(note) = &timeline.note {
         html.leaf("p", "note", note);
@@ -170,33 +176,33 @@ pub(crate) fn turn(html: &mut Html, label: &'static str, newer: Option<&Href>, o
 }
 
 /// As a link to the page of a server, or as the agent.
-pub(crate) fn who(html: &mut Html, server: Option<&String>) {
+pub(crate) fn who(html: &mut Html, server: Option<&String>, agent: &str) {
     match server {
         Some(server) => html.link(&Href::to(&["server", server]), server),
-        None => html.text("agent"),
+        None => html.text(agent),
     }
 }
 
-fn processes(html: &mut Html, processes: &[Process]) {
-    if processes.is_empty() {
+fn processes(html: &mut Html, session: &Session) {
+    if session.processes.is_empty() {
         html.leaf("p", "empty", "None was started.");
         return;
     }
     html.table("Programs that were started", &["sandbox", "program", "started", "ended", "hash"], |rows| {
-        for process in processes {
+        for process in &session.processes {
             rows.row(|cells| {
-                cells.cell(|html| who(html, process.server.as_ref()));
+                cells.cell(|html| who(html, process.server.as_ref(), &session.agent));
                 cells.code(&process.program);
                 cells.number(process.starts);
                 cells.text(&process.ended);
-                cells.code(&process.hash);
+                cells.hash(&process.hash);
             });
         }
     });
 }
 
-fn layers(html: &mut Html, layers: &[Layer]) {
-    if layers.is_empty() {
+fn layers(html: &mut Html, session: &Session) {
+    if session.layers.is_empty() {
         html.leaf("p", "empty", "Nothing is on record.");
         return;
     }
@@ -204,9 +210,9 @@ fn layers(html: &mut Html, layers: &[Layer]) {
         "Layers of protection",
         &["sandbox", "layer", "state", "asked", "got", "why not more"],
         |rows| {
-            for layer in layers {
+            for layer in &session.layers {
                 rows.row(|cells| {
-                    cells.cell(|html| who(html, layer.server.as_ref()));
+                    cells.cell(|html| who(html, layer.server.as_ref(), &session.agent));
                     cells.text(&layer.layer);
                     cells.cell(|html| layer.state.show(html));
                     cells.text(&layer.asked);

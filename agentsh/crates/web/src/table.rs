@@ -66,6 +66,14 @@ impl Cells<'_> {
         });
     }
 
+    pub fn hash(&mut self, hash: &str) {
+        self.cell(|html| {
+            if !hash.is_empty() {
+                html.hash(hash);
+            }
+        });
+    }
+
     pub fn number(&mut self, number: u64) {
         self.text(&number.to_string());
     }

@@ -18,6 +18,8 @@ pub(super) struct App {
     pub gate: Gate,
     pub pins: PinStore,
     reader: tokio::sync::Mutex<Option<Reader>>,
+    /// The question that was answered last, and what became of it.
+    pub said: std::sync::Mutex<(String, Vec<String>)>,
     /// Open pages that are kept up to date.
     pub streams: std::sync::Arc<tokio::sync::Semaphore>,
 }
@@ -36,6 +38,7 @@ impl App {
             place,
             gate,
             reader: tokio::sync::Mutex::default(),
+            said: std::sync::Mutex::default(),
             streams: std::sync::Arc::new(tokio::sync::Semaphore::new(STREAMS)),
         }
     }
@@ -68,7 +71,8 @@ impl App {
                 Some(Ok(SocketReply::Answered(_))) | None => {}
             }
         }
-        found.sort_by_key(|(_, item)| item.asked_at);
+        // A call waits for its answer; what connects tries again.
+        found.sort_by_key(|(_, item)| (item.host.is_some(), item.asked_at));
         (found, silent)
     }
 

@@ -4,28 +4,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Form;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::response::Redirect;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::app::{Answer, App, Page, Trouble};
-use super::rows::Making;
+use super::app::{Answer, App, Page, Trouble, Waiting};
+use super::rows::{AGENT, Making, Who};
 use agentsh_approvals::{Asking, Item, SocketReply, lasting_line, remember};
 use agentsh_registry::hex;
-use agentsh_store::Page as Records;
 use agentsh_store::words::ApprovalScope;
-use agentsh_web::{Approvals, Href, Message, Place, Question};
+use agentsh_store::{Page as Records, StoreError};
+use agentsh_web::{Approvals, Href, Place, Question};
 
 /// Answers of the past on the page.
 const ANSWERED: u32 = 50;
 
-pub(super) async fn list(State(app): State<Arc<App>>) -> Answer {
+#[derive(Deserialize)]
+pub(super) struct Shown {
+    /// The question that was answered a moment ago.
+    #[serde(default)]
+    answered: String,
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>, Query(shown): Query<Shown>) -> Answer {
     let (waiting, mut silent) = app.waiting().await;
     let (requested, unread) = app.requested().await;
     silent.extend(unread);
+    let said = app.said.lock().map(|said| said.clone()).unwrap_or_default();
     let mut page = Approvals {
-        waiting: waiting.iter().map(|(_, item)| question(item)).collect(),
+        said: if said.0 == shown.answered { said.1 } else { Vec::new() },
+        waiting: questions(&app, &waiting).await?,
         requested,
         answered: Vec::new(),
         silent,
@@ -40,8 +50,13 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Answer {
         };
         let records = reader.page(&wanted).await?;
         let context = app.place.context();
-        let making =
-            Making { inputs: &BTreeMap::new(), policy: None, context: &context, names_session: true };
+        let making = Making {
+            inputs: &BTreeMap::new(),
+            policy: None,
+            context: &context,
+            known: &Who::known(&mut reader).await?,
+            names_session: true,
+        };
         page.answered = making.rows(&records);
     }
     let frame =
@@ -49,12 +64,40 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Answer {
     Ok(Page(agentsh_web::approvals(&frame, &page)))
 }
 
+/// Everything that waits, with who asks.
+pub(super) async fn questions(app: &App, waiting: &[Waiting]) -> Result<Vec<Question>, StoreError> {
+    let known = match app.reader().await?.filter(|_| !waiting.is_empty()) {
+        Some(mut reader) => Who::known(&mut reader).await?,
+        None => BTreeMap::new(),
+    };
+    let home = app.place.context().home;
+    let of = |item: &Item| known.iter().find(|(id, _)| id.to_string() == item.session).map(|(_, who)| who);
+    let asked = waiting.iter().map(|(_, item)| {
+        let who = of(item).map(|who| who.words(&home));
+        Question { title: title(item, who.as_deref().unwrap_or("the agent")), ..question(item) }
+    });
+    Ok(asked.collect())
+}
+
+/// Who wants to do what.
+fn title(item: &Item, who: &str) -> String {
+    let name = &item.name;
+    match (&item.host, &item.path) {
+        (Some(_), _) => format!("{who} wants to connect to {name}"),
+        (_, Some(_)) => format!("{who} wants to change {name}"),
+        _ if item.login.is_some() => format!("{who} needs '{name}' of server '{}'", item.server),
+        _ if item.is_withheld() => format!("'{name}' of server '{}' is not the trusted version", item.server),
+        _ => format!("{who} wants to call '{name}' of server '{}'", item.server),
+    }
+}
+
 pub fn question(item: &Item) -> Question {
     let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
     Question {
         id: item.id.clone(),
         session: item.session.clone(),
-        server: item.server.clone(),
+        title: title(item, "the agent"),
+        server: Some(item.server.clone()).filter(|server| server != AGENT),
         name: item.name.clone(),
         from: item.from.clone(),
         why: item.why.clone(),
@@ -90,7 +133,7 @@ pub(super) async fn answer(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
     Form(said): Form<Filled>,
-) -> Answer {
+) -> Result<Redirect, Trouble> {
     app.check_form(&said.token)?;
     let (approve, scope) = match said.answer.as_str() {
         "once" => (true, ApprovalScope::Once),
@@ -126,9 +169,18 @@ pub(super) async fn answer(
         Some(Ok(_)) | None => return Err(gone()),
     }
     let word = if approve { "Approved" } else { "Denied" };
-    let mut lines = vec![format!("{word}: '{}' of server '{}'.", item.name, item.server)];
+    let shown = questions(&app, std::slice::from_ref(&(path.clone(), item.clone()))).await?;
+    let title = shown.into_iter().next().map(|question| question.title).unwrap_or_default();
+    let mut lines = vec![format!("{word}: {title}.")];
     lines.extend(written);
-    let back = Some((Href::to(&["approvals"]), "Back to the approvals".to_owned()));
-    let frame = app.frame(word, Place::Approvals, waiting.len().saturating_sub(1), None);
-    Ok(Page(agentsh_web::message(&frame, &Message { title: word.to_owned(), lines, back })))
+    Ok(back(&app, id, lines))
+}
+
+/// To what waits still, where it stands what became of the question that was answered.
+pub(super) fn back(app: &App, id: String, lines: Vec<String>) -> Redirect {
+    let to = Href::to(&["approvals"]).with("answered", &id);
+    if let Ok(mut said) = app.said.lock() {
+        *said = (id, lines);
+    }
+    Redirect::to(to.as_str())
 }

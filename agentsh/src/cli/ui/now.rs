@@ -7,13 +7,14 @@ use axum::extract::{Query, State};
 use serde::Deserialize;
 
 use super::app::{Answer, App, Page};
-use super::approvals::question;
-use super::rows::Making;
-use super::session::{in_force, started, state_word};
+use super::approvals::questions;
+use super::rows::{Making, Who, with_age};
+use super::session::{in_force, state_word};
 use agentsh_base::types::SessionId;
-use agentsh_store::query::ListedSession;
+use agentsh_store::query::{ListedSession, REFUSALS};
+use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, Page as Records, Reader, Record, StoreError, running};
-use agentsh_web::{Href, Listed, Now, Place, Sessions};
+use agentsh_web::{Href, Listed, Now, Place, Row, Sessions, counted};
 
 /// Refusals on the page, and records among which they are looked for.
 const REFUSED: usize = 20;
@@ -47,28 +48,35 @@ pub(super) async fn now(State(app): State<Arc<App>>) -> Answer {
         let demo = demo.iter().map(|one| one.first.session).collect();
         page.refused = refused(&app, &mut reader, &demo).await?;
     }
-    page.waiting = waiting.iter().map(|(_, item)| question(item)).collect();
+    page.waiting = questions(&app, &waiting).await?;
     Ok(Page(agentsh_web::now(&app.frame("Now", Place::Now, count, Some(newest)), &page)))
 }
 
-/// The last refusals of all sessions, by the two indices that know them.
-async fn refused(
-    app: &App,
-    reader: &mut Reader,
-    demo: &BTreeSet<SessionId>,
-) -> Result<Vec<agentsh_web::Row>, StoreError> {
+/// The last refusals of all sessions, by the indices that know them: each thing once.
+async fn refused(app: &App, reader: &mut Reader, demo: &BTreeSet<SessionId>) -> Result<Vec<Row>, StoreError> {
     let blocked = Records { action: Some("block"), limit: REFUSED_READ, ..Records::default() };
-    let servers = Records { kinds: &["mcp_server_refused"], limit: REFUSED_READ, ..Records::default() };
+    let files = Records { kinds: &["guard_changed"], limit: REFUSED_READ, ..Records::default() };
+    let others = Records { kinds: &REFUSALS, limit: REFUSED_READ, ..Records::default() };
     let mut records: Vec<Record> = reader.page(&blocked).await?;
-    records.extend(reader.page(&servers).await?);
+    records.extend(reader.page(&others).await?);
+    let is_refused = |record: &Record| {
+        matches!(record.event, Some(Event::GuardChanged { what: GuardChange::Refused, .. }))
+    };
+    records.extend(reader.page(&files).await?.into_iter().filter(is_refused));
     records.retain(|record| !demo.contains(&record.session));
     records.sort_by_key(|record| std::cmp::Reverse(record.id));
     records.truncate(REFUSED_READ as usize);
     let verdicts = records.iter().filter(|record| record.kind == "mcp_tool_call_intercepted").cloned();
     let inputs: BTreeMap<_, _> = reader.inputs(verdicts.collect()).await?;
     let (policy, context) = (in_force(&app.place), app.place.context());
-    let making = Making { inputs: &inputs, policy: policy.as_ref(), context: &context, names_session: true };
-    let mut rows = making.rows(&records);
+    let making = Making {
+        inputs: &inputs,
+        policy: policy.as_ref(),
+        context: &context,
+        known: &Who::known(reader).await?,
+        names_session: true,
+    };
+    let mut rows = counted(making.rows(&records), false, Row::is_alike);
     rows.truncate(REFUSED);
     Ok(rows)
 }
@@ -100,7 +108,7 @@ fn line(app: &App, listed: &ListedSession) -> Listed {
     let id = listed.first.session;
     Listed {
         id: id.to_string(),
-        started: started(listed.first.time),
+        started: with_age(listed.first.time),
         state: state_word(exit_code, exit_code.is_none() && running::is_running(&app.state_dir, id)),
         verb: verb.to_owned(),
         agent: agent.join(" "),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use axum::Form;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use axum::response::Redirect;
 use serde::Deserialize;
 
 use super::app::{Answer, App, Page, Trouble};
 use agentsh_registrar::{Catalogue, DbError, Operators, shown};
-use agentsh_web::{DecisionMaker, Href, Message, Place, Registry, Requested};
+use agentsh_web::{DecisionMaker, Place, Registry, Requested};
 
 #[derive(Deserialize)]
 pub(super) struct Wanted {
@@ -86,7 +87,7 @@ pub(super) async fn decide(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
     Form(said): Form<Filled>,
-) -> Answer {
+) -> Result<Redirect, Trouble> {
     app.check_form(&said.token)?;
     let approve = match said.answer.as_str() {
         "approve" => true,
@@ -105,7 +106,5 @@ pub(super) async fn decide(
         .flatten();
     let status = status.ok_or_else(missing)?;
     let lines = vec![format!("Request {id} is {status}.")];
-    let back = Some((Href::to(&["approvals"]), "Back to the approvals".to_owned()));
-    let frame = app.frame("Decided", Place::Approvals, app.waits().await, None);
-    Ok(Page(agentsh_web::message(&frame, &Message { title: String::new(), lines, back })))
+    Ok(super::approvals::back(&app, id, lines))
 }

@@ -1,22 +1,72 @@
 //! Records as lines of a timeline: what it was, what became of it, by which rule, and what would change it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde_json::Value;
 
 use agentsh_base::remedy;
-use agentsh_base::types::{RuleRef, ServerId};
+use agentsh_base::types::{RuleRef, ServerId, SessionId};
 use agentsh_policy::PathContext;
 use agentsh_policy::{Policy, Question};
-use agentsh_store::words::{Action, ApprovalWord, ConnectionState, ExitCause, InterfaceWord, LoginWord};
-use agentsh_store::{Event, Record};
+use agentsh_store::words::{
+    Action, ApprovalWord, ConnectionState, ExitCause, GuardChange, InterfaceWord, LoginWord,
+};
+use agentsh_store::{Event, Page as Records, Reader, Record, StoreError};
 use agentsh_web::{Row, Tone, Word, counted};
 
 /// Types that a timeline leaves out: they stand elsewhere on the page, or belong to another line.
 pub(in crate::cli) const LEFT_OUT: [&str; 5] =
     ["mcp_tool_called", "mcp_tool_seen", "enforcement", "mcp_server_env_filtered", "dns_query"];
+
+/// Sessions whose agents are looked up: the newest.
+const KNOWN: u32 = 200;
+
+/// The name under which the server id of a question stands that is about the agent itself.
+pub(super) const AGENT: &str = "agent";
+
+/// Who works in a session, and where.
+pub struct Who {
+    pub agent: String,
+    pub project: String,
+}
+
+impl Who {
+    /// As the first event of a session says it.
+    pub fn of(verb: &str, command: &[String], project: &str) -> Self {
+        let program = command.first().and_then(|program| Path::new(program).file_name());
+        let agent = match (verb, program) {
+            ("run", Some(program)) => program.to_string_lossy().into_owned(),
+            ("" | "run" | "demo", _) => AGENT.to_owned(),
+            _ => "client".to_owned(),
+        };
+        Self { agent, project: project.to_owned() }
+    }
+
+    /// Of the newest sessions.
+    pub async fn known(reader: &mut Reader) -> Result<BTreeMap<SessionId, Self>, StoreError> {
+        let wanted = Records { kinds: &["session_started"], limit: KNOWN, ..Records::default() };
+        let started = reader.page(&wanted).await?.into_iter().filter_map(|record| match record.event {
+            Some(Event::SessionStarted { verb, agent, project, .. }) => {
+                Some((record.session, Self::of(&verb, &agent, &project)))
+            }
+            _ => None,
+        });
+        Ok(started.collect())
+    }
+
+    /// Such as `claude in ~/src/shop`.
+    pub fn words(&self, home: &Path) -> String {
+        let project = match Path::new(&self.project).strip_prefix(home) {
+            Ok(below) if below.as_os_str().is_empty() => "~".to_owned(),
+            Ok(below) => format!("~/{}", below.display()),
+            Err(_) => self.project.clone(),
+        };
+        format!("{} in {project}", self.agent)
+    }
+}
 
 /// What the lines are made with.
 pub struct Making<'a> {
@@ -25,27 +75,38 @@ pub struct Making<'a> {
     /// The policy in force, which says what would change a refusal.
     pub policy: Option<&'a Policy>,
     pub context: &'a PathContext,
+    /// Whose sessions they are.
+    pub known: &'a BTreeMap<SessionId, Who>,
     /// Several sessions: each line says of which it is.
     pub names_session: bool,
 }
 
 impl Making<'_> {
     pub fn rows(&self, records: &[Record]) -> Vec<Row> {
-        counted(records.iter().map(|record| self.row(record)).collect(), !self.names_session)
+        counted(records.iter().map(|record| self.row(record)).collect(), !self.names_session, Row::is_same)
     }
 
     fn row(&self, record: &Record) -> Row {
         let mut row = Row {
             seq: record.seq,
-            time: local(record.time)
-                .strftime(if self.names_session { "%m-%d %H:%M:%S" } else { "%H:%M:%S%.3f" })
-                .to_string(),
-            server: record.body.get("server_id").and_then(Value::as_str).map(str::to_owned),
+            time: if self.names_session {
+                with_age(record.time)
+            } else {
+                local(record.time).strftime("%H:%M:%S%.3f").to_string()
+            },
+            server: record
+                .body
+                .get("server_id")
+                .and_then(Value::as_str)
+                .filter(|server| *server != AGENT || !record.kind.starts_with("approval_"))
+                .map(str::to_owned),
+            agent: self.known.get(&record.session).map_or(AGENT, |who| &who.agent).to_owned(),
             session: self.names_session.then(|| record.session.to_string()),
             kind: "event",
             what: record.kind.clone(),
             verdict: None,
             detail: String::new(),
+            amounts: Vec::new(),
             rule: None,
             change: None,
             input: None,
@@ -256,7 +317,6 @@ fn network(row: &mut Row, event: &Event) {
             comm,
             bytes_sent,
             bytes_received,
-            duration_ms,
             ..
         } => {
             let word = match state {
@@ -265,15 +325,12 @@ fn network(row: &mut Row, event: &Event) {
                 ConnectionState::Closed => action_word(*action),
             };
             let by = comm.as_ref().map(|comm| format!(", by {comm}")).unwrap_or_default();
-            let mut told = format!(
-                "{protocol}, {} sent, {} received, {duration_ms} ms{by}",
-                bytes(*bytes_sent),
-                bytes(*bytes_received)
-            );
+            let mut told = format!("{protocol}{by}");
             if !detail.is_empty() {
                 told.push_str(&format!("; {detail}"));
             }
             fill(row, "connection", &host(name.as_ref(), address.as_ref(), *port), word, told);
+            row.amounts = vec![(*bytes_sent, bytes, "sent"), (*bytes_received, bytes, "received")];
             row.rule = shown_rule(rule);
         }
         Event::NetConnectBlocked {
@@ -332,18 +389,22 @@ fn session(row: &mut Row, event: &Event) {
         Event::SessionEnded { exit_code, .. } => {
             fill(row, "session", &format!("exit status {exit_code}"), quiet("ended"), String::new());
         }
-        Event::ProcessStarted { program, args, pid, .. } => {
-            fill(row, "process", program, quiet("started"), format!("{} (process {pid})", args.join(" ")));
+        Event::ProcessStarted { program, args, .. } => {
+            fill(row, "process", program, quiet("started"), args.join(" "));
         }
         Event::ProcessExited { exit_code, cause, .. } => {
             let word = if *cause == ExitCause::Exited { quiet("exited") } else { warn(cause.as_str()) };
             fill(row, "process", &format!("exit status {exit_code}"), word, String::new());
         }
         Event::GuardChanged { path, what, detail, .. } => {
-            fill(row, "file", path, warn(&words_of(what.as_str())), detail.clone());
+            let is_refused = *what == GuardChange::Refused;
+            let (said, command) = split_remedy(detail);
+            let word = if is_refused { refused() } else { warn(&words_of(what.as_str())) };
+            fill(row, "file", path, word, said.to_owned());
+            row.change = command.map(str::to_owned);
         }
         Event::FileRefused { path, access, change, .. } => {
-            fill(row, "file", path, warn("refused"), access.clone());
+            fill(row, "file", path, refused(), access.clone());
             row.change = change.clone();
         }
         Event::FilesGranted { grants, .. } => {
@@ -356,12 +417,18 @@ fn session(row: &mut Row, event: &Event) {
             row.change = change.clone();
         }
         Event::CallRefused { program, what, detail, .. } => {
-            fill(row, "process", &format!("{program}: {what}"), warn("refused"), detail.clone());
+            fill(row, "process", &format!("{program}: {what}"), refused(), detail.clone());
         }
         Event::ServerLogin { url, what, detail, .. } => {
             let word = words_of(what.as_str());
             let is_good = !matches!(what, LoginWord::Wanted | LoginWord::Refused);
             fill(row, "login", url, if is_good { quiet(&word) } else { warn(&word) }, detail.clone());
+        }
+        Event::ModelCalled { provider, model, status, input_tokens, output_tokens, .. } => {
+            let word = if *status < 400 { quiet("answered") } else { warn(&format!("status {status}")) };
+            fill(row, "model", model, word, provider.as_str().to_owned());
+            let plain = |count: u64| count.to_string();
+            row.amounts = vec![(*input_tokens, plain, "tokens in"), (*output_tokens, plain, "tokens out")];
         }
         Event::OutputMessageReplaced { provider, reason_code } => {
             fill(row, "model", provider.as_str(), warn("answer replaced"), reason_code.as_str().to_owned());
@@ -421,6 +488,33 @@ pub(super) fn host(name: Option<&String>, address: Option<&String>, port: u16) -
 /// In the time zone of this machine, on which the pages are looked at too.
 pub(super) fn local(time: Timestamp) -> Zoned {
     time.to_zoned(TimeZone::system())
+}
+
+/// What a refusal says, and the command behind it that allows it.
+fn split_remedy(said: &str) -> (&str, Option<&str>) {
+    let split =
+        said.rsplit_once("; to allow it: `").and_then(|(said, rest)| Some((said, rest.strip_suffix('`')?)));
+    split.map_or((said, None), |(said, command)| (said, Some(command)))
+}
+
+/// The local time, and how long ago it was: with the day where that is more than one.
+pub(super) fn with_age(time: Timestamp) -> String {
+    let shown = local(time);
+    let age = match Timestamp::now().as_second().saturating_sub(time.as_second()) {
+        ..0 => return shown.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        age @ 0..60 => format!("{age} s"),
+        age @ 60..3_600 => format!("{} min", age / 60),
+        age @ 3_600..86_400 => format!("{} h", age / 3_600),
+        age @ 86_400..172_800 => format!("{} day", age / 86_400),
+        age => format!("{} days", age / 86_400),
+    };
+    let day = if age.contains("day") { "%Y-%m-%d %H:%M" } else { "%H:%M:%S" };
+    format!("{}, {age} ago", shown.strftime(day))
+}
+
+/// As [`with_age`], of a time as it is recorded.
+pub(super) fn recorded(time: &str) -> String {
+    time.parse().map_or_else(|_| time.to_owned(), with_age)
 }
 
 /// A number of bytes as people read it.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::app::{Answer, App, Page, Trouble};
-use super::rows::{Making, action_word, bytes, host, refused};
+use super::rows::{AGENT, Making, Who, action_word, bytes, host, recorded, refused};
 use super::session::in_force;
 use crate::cli::inventory::{state, time};
 use crate::cli::pins::offered::Change as Changed;
@@ -18,7 +18,6 @@ use agentsh_base::types::ServerId;
 use agentsh_policy::risk::{self, Names, Risk};
 use agentsh_store::{
     Event, EventFilter, InterfacePin, Page as Records, Reader, StoreError, Tool, TrustedBy, WhichInterface,
-    shown_time,
 };
 use agentsh_web::{Change, Field, Href, Offer, Place, Server, ServerLine, Servers, Tone, ToolRow, Word};
 
@@ -65,7 +64,7 @@ pub(super) struct Part {
 }
 
 pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) -> Answer {
-    let mut page = Servers { servers: Vec::new(), first: None, next: None };
+    let mut page = Servers { servers: Vec::new(), trees: Vec::new(), first: None, next: None };
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {
         newest = reader.newest().await?;
@@ -80,14 +79,17 @@ pub(super) async fn list(State(app): State<Arc<App>>, Query(part): Query<Part>) 
             page.next = Some(Href::to(&["servers"]).with("after", &last.server_id));
         }
         page.first = part.after.map(|_| Href::to(&["servers"]));
-        page.servers = known
+        let is_tree = |line: &ServerLine| ["skill:", "plugin:"].iter().any(|kind| line.id.starts_with(kind));
+        (page.trees, page.servers) = known
             .into_iter()
+            // Questions about the agent itself are on record under this name.
+            .filter(|one| one.server_id != AGENT || one.tools + one.calls > 0)
             .map(|one| {
                 let (pinned, changed) = counts.get(&one.server_id).copied().unwrap_or_default();
                 let (tools, calls, refused) = (one.tools, one.calls, one.blocked);
                 ServerLine { id: one.server_id, tools, calls, refused, changed, pinned }
             })
-            .collect();
+            .partition(is_tree);
     }
     let waiting = app.waits().await;
     Ok(Page(agentsh_web::servers(&app.frame("Servers", Place::Servers, waiting, Some(newest)), &page)))
@@ -110,20 +112,16 @@ pub(super) async fn one(
     };
     let filter = EventFilter { server: Some(id.clone()), limit: 2000, ..EventFilter::default() };
     let seen = reader.tools(&filter).await?;
-    let mut history = history(&app, &mut reader, &id, part.before).await?;
+    let (history, older) = history(&app, &mut reader, &id, part.before).await?;
     if seen.is_empty() && pins.is_empty() && programs.is_empty() && history.is_empty() {
         return Err(Trouble::missing("no such server is on record"));
     }
-    let older = (history.len() > HISTORY as usize).then(|| {
-        history.truncate(HISTORY as usize);
-    });
-    let oldest = older.and_then(|()| history.last().map(|(id, _)| *id));
     let mut facts = Vec::new();
     for pin in programs {
         let by = if pin.trusted_by == TrustedBy::User { "by you" } else { "at first use" };
         facts.push(("program", pin.state.program));
         facts.push(("package", pin.state.identity));
-        facts.push(("pin", format!("{}, {by}, {}", pin.state.digest, shown_time(&pin.trusted_at))));
+        facts.push(("pin", format!("{}, {by}, {}", pin.state.digest, recorded(&pin.trusted_at))));
         facts.push((
             "pinned for",
             if pin.state.scope.is_empty() { "you".to_owned() } else { pin.state.scope },
@@ -138,8 +136,8 @@ pub(super) async fn one(
         next,
         inventory: inventory(&app, &id),
         network: network(&mut reader, &id).await?,
-        history: history.into_iter().map(|(_, row)| row).collect(),
-        older: oldest.map(|oldest| Href::to(&["server", &id]).with("before", &oldest.to_string())),
+        history,
+        older: older.map(|oldest| Href::to(&["server", &id]).with("before", &oldest.to_string())),
         id: id.clone(),
     };
     let waiting = app.waits().await;
@@ -168,20 +166,37 @@ fn inventory(app: &App, id: &str) -> Vec<ToolRow> {
     let now = jiff::Timestamp::now().as_second();
     let now = u64::try_from(now).unwrap_or_default();
     let kept = all(&app.state_dir).into_iter().filter(|kept| kept.server == id);
-    let mut known: Vec<ToolRow> = kept
-        .flat_map(|kept| {
-            let (project, learning_s) = (kept.project, kept.learning_s);
-            kept.profile.tools.into_iter().map(move |(name, tool)| ToolRow {
-                name,
-                project: project.clone(),
-                first: shown_time(&time(tool.first_seen)),
-                last: shown_time(&time(tool.last_seen)),
-                calls: tool.calls,
-                unusual: tool.unusual,
-                state: Word::new(state(&tool, now, learning_s), Tone::Quiet),
-            })
-        })
-        .collect();
+    // Each tool once, whatever projects use it.
+    let mut tools: BTreeMap<String, (ToolRow, [u64; 2])> = BTreeMap::new();
+    for kept in kept {
+        for (name, tool) in kept.profile.tools {
+            let word = Word::new(state(&tool, now, kept.learning_s), Tone::Quiet);
+            let (row, seen) = tools.entry(name.clone()).or_insert_with(|| {
+                let row = ToolRow {
+                    name,
+                    projects: Vec::new(),
+                    first: String::new(),
+                    last: String::new(),
+                    calls: 0,
+                    unusual: 0,
+                    state: word.clone(),
+                };
+                (row, [tool.first_seen, tool.last_seen])
+            });
+            *seen = [seen[0].min(tool.first_seen), seen[1].max(tool.last_seen)];
+            row.projects.push(kept.project.clone());
+            (row.calls, row.unusual) = (row.calls + tool.calls, row.unusual + tool.unusual);
+            if row.state != word {
+                row.state = Word::new("different in each project", Tone::Quiet);
+            }
+        }
+    }
+    let shown = tools.into_values().map(|(row, [first, last])| ToolRow {
+        first: recorded(&time(first)),
+        last: recorded(&time(last)),
+        ..row
+    });
+    let mut known: Vec<ToolRow> = shown.collect();
     known.sort_by_key(|tool| std::cmp::Reverse(tool.calls));
     known.truncate(OFFERS);
     known
@@ -191,7 +206,7 @@ fn change(change: Changed) -> Change {
     Change {
         accept: change.accept(),
         kind: change.kind,
-        seen: shown_time(&change.refused_at),
+        seen: recorded(&change.refused_at),
         before: change.pinned_hash,
         after: change.hash,
         fields: change.fields.into_iter().map(|field| Field { name: field.name, diff: field.diff }).collect(),
@@ -244,7 +259,7 @@ fn pinned(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
         name: pin.name.clone(),
         description: shortened(description),
         hash: pin.hash.clone(),
-        trusted: Some(format!("{}, {by}", shown_time(&pin.at))),
+        trusted: Some(format!("{}, {by}", recorded(&pin.at))),
         risk,
         calls: counted.map_or(0, |tool| tool.calls),
         refused: counted.map_or(0, |tool| tool.blocked),
@@ -269,7 +284,7 @@ async fn history(
     reader: &mut Reader,
     id: &str,
     before: Option<i64>,
-) -> Result<Vec<(i64, agentsh_web::Row)>, StoreError> {
+) -> Result<(Vec<agentsh_web::Row>, Option<i64>), StoreError> {
     let wanted = Records {
         server: Some(id.to_owned()),
         kinds: &ABOUT,
@@ -277,11 +292,20 @@ async fn history(
         limit: HISTORY + 1,
         ..Records::default()
     };
-    let records = reader.page(&wanted).await?;
+    let mut records = reader.page(&wanted).await?;
+    let is_more = records.len() > HISTORY as usize;
+    records.truncate(HISTORY as usize);
+    let older = records.last().map(|record| record.id).filter(|_| is_more);
     let (policy, context) = (in_force(&app.place), app.place.context());
     let inputs = BTreeMap::new();
-    let making = Making { inputs: &inputs, policy: policy.as_ref(), context: &context, names_session: true };
-    Ok(records.iter().map(|record| record.id).zip(making.rows(&records)).collect())
+    let making = Making {
+        inputs: &inputs,
+        policy: policy.as_ref(),
+        context: &context,
+        known: &Who::known(reader).await?,
+        names_session: true,
+    };
+    Ok((making.rows(&records), older))
 }
 
 /// Hosts that it reached or was refused, with what went.

@@ -1,15 +1,15 @@
 //! The page of a session: one of the pages, and the file that `agentsh report --format html` writes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
-use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::app::{Answer, App, Page};
 use super::flow;
-use super::rows::{LEFT_OUT, Making, local};
+use super::rows::{LEFT_OUT, Making, Who, recorded};
 use crate::cli::policy::Surroundings;
 use agentsh_base::types::SessionId;
 use agentsh_policy::Policy;
@@ -23,6 +23,33 @@ const LINES: u32 = 100;
 const ALL_LINES: u32 = 2000;
 /// Layers of sandboxes that are listed.
 const LAYERS: u32 = 500;
+
+/// The view that shows what was refused, of whatever type.
+const REFUSED: &str = "refused";
+
+/// What can be shown of a timeline: as the address says it, as people read it, and the types; none: all.
+const VIEWS: [(&str, &str, &[&str]); 5] = [
+    ("", "Everything", &[]),
+    (
+        "calls",
+        "Calls",
+        &[
+            "mcp_tool_call_intercepted",
+            "mcp_tool_call_audited",
+            "mcp_exfil_detected",
+            "mcp_content_detected",
+            "approval_requested",
+            "approval_decided",
+        ],
+    ),
+    (
+        "network",
+        "Network",
+        &["mcp_network_connection", "net_connect_blocked", "dns_blocked", "ssh_key_used", "ssh_key_refused"],
+    ),
+    ("files", "Files", &["file_refused", "guard_changed", "files_granted"]),
+    (REFUSED, "Refused", &[]),
+];
 
 /// Which part of a timeline.
 #[derive(Debug, Default, Deserialize)]
@@ -44,11 +71,11 @@ pub(super) async fn page(
     let newest = reader.newest().await?;
     let policy = in_force(&app.place);
     let look = SessionView { reader: &mut reader, id, policy: policy.as_ref(), place: &app.place };
-    let whole = look.whole(&part, LINES, running::is_running(&app.state_dir, id)).await?;
+    let (whole, who) = look.whole(&part, LINES, running::is_running(&app.state_dir, id), recorded).await?;
     let waiting = app.waits().await;
     // A page from further back shows what does not change any more.
     let live = (part.before.is_none() && part.after.is_none()).then_some(newest);
-    let title = format!("Session of {}", whole.facts.first().map_or("", |(_, started)| started.as_str()));
+    let title = who.words(&app.place.context().home);
     Ok(Page(session(&app.frame(title, Place::Sessions, waiting, live), &whole)))
 }
 
@@ -62,7 +89,7 @@ pub(in crate::cli) async fn alone(
 ) -> Result<String, StoreError> {
     let policy = in_force(place);
     let look = SessionView { reader, id, policy: policy.as_ref(), place };
-    let mut whole = look.whole(&Part::default(), ALL_LINES, is_running).await?;
+    let (mut whole, _) = look.whole(&Part::default(), ALL_LINES, is_running, shown_time).await?;
     whole.sections.extend(more);
     Ok(agentsh_web::alone(&format!("agentsh session {id}"), &whole) + "\n")
 }
@@ -74,9 +101,9 @@ pub async fn of_fleet(
     place: &Surroundings,
 ) -> Result<Session, StoreError> {
     let look = SessionView { reader, id, policy: None, place };
-    let mut whole = look.whole(&Part::default(), ALL_LINES, false).await?;
+    let (mut whole, _) = look.whole(&Part::default(), ALL_LINES, false, shown_time).await?;
     (whole.asks_policy, whole.has_receipt) = (false, false);
-    whole.timeline = Timeline { older: None, newer: None, other_view: None, ..whole.timeline };
+    whole.timeline = Timeline { older: None, newer: None, views: Vec::new(), ..whole.timeline };
     Ok(whole)
 }
 
@@ -94,28 +121,49 @@ struct SessionView<'a> {
 }
 
 impl SessionView<'_> {
-    async fn whole(mut self, part: &Part, lines: u32, is_running: bool) -> Result<Session, StoreError> {
+    /// With times as `written` writes them.
+    async fn whole(
+        mut self,
+        part: &Part,
+        lines: u32,
+        is_running: bool,
+        written: fn(&str) -> String,
+    ) -> Result<(Session, Who), StoreError> {
         let tally = self.reader.tally(self.id).await?;
-        Ok(Session {
+        let summary = &tally.summary;
+        let (verb, project) = (summary.verb.as_deref(), summary.project.as_deref());
+        let who = Who::of(verb.unwrap_or_default(), &summary.agent, project.unwrap_or_default());
+        let known = BTreeMap::from([(self.id, who)]);
+        let timeline = self.timeline(part, lines, &known).await?;
+        let who = known.into_values().next().unwrap_or_else(|| Who::of("", &[], ""));
+        let session = Session {
             id: self.id.to_string(),
+            agent: who.agent.clone(),
             state: state_word(tally.summary.exit_code, is_running),
             asks_policy: true,
             has_receipt: tally.summary.exit_code.is_some(),
-            facts: facts(&tally),
+            facts: facts(&tally, written),
             flow: flow::of(&tally),
-            timeline: self.timeline(part, lines).await?,
+            timeline,
             processes: processes(&tally),
             layers: self.layers().await?,
-            sections: stripped(&tally),
-        })
+            sections: stripped(&tally, &who.agent),
+        };
+        Ok((session, who))
     }
 
-    async fn timeline(&mut self, part: &Part, lines: u32) -> Result<Timeline, StoreError> {
-        let only_refused = part.show == "refused";
+    async fn timeline(
+        &mut self,
+        part: &Part,
+        lines: u32,
+        known: &BTreeMap<SessionId, Who>,
+    ) -> Result<Timeline, StoreError> {
+        let (show, _, kinds) = VIEWS.into_iter().find(|(show, ..)| *show == part.show).unwrap_or(VIEWS[0]);
         let wanted = Records {
             session: Some(self.id),
+            kinds,
             without: &LEFT_OUT,
-            refused: only_refused,
+            refused: show == REFUSED,
             before_seq: part.before,
             after_seq: part.after,
             limit: lines.saturating_add(1),
@@ -131,24 +179,24 @@ impl SessionView<'_> {
         let verdicts = records.iter().filter(|record| record.kind == "mcp_tool_call_intercepted").cloned();
         let inputs = self.reader.inputs(verdicts.collect()).await?;
         let context = self.place.context();
-        let making = Making { inputs: &inputs, policy: self.policy, context: &context, names_session: false };
-        let to = || {
+        let making =
+            Making { inputs: &inputs, policy: self.policy, context: &context, known, names_session: false };
+        let shown = |show: &str| {
             let to = Href::to(&["session", &self.id.to_string()]);
-            if only_refused { to.with("show", "refused") } else { to }
+            if show.is_empty() { to } else { to.with("show", show) }
         };
+        let to = || shown(show);
         let place = |record: Option<&agentsh_store::Record>| record.map(|record| record.seq.to_string());
         let (newest, oldest) = (place(records.first()), place(records.last()));
         let has_older = if part.after.is_some() { true } else { is_more };
         let has_newer = if part.after.is_some() { is_more } else { part.before.is_some() };
-        let turned = Href::to(&["session", &self.id.to_string()]);
         Ok(Timeline {
             rows: making.rows(&records),
             newer: newest.filter(|_| has_newer).map(|seq| to().with("after", &seq)),
             older: oldest.filter(|_| has_older).map(|seq| to().with("before", &seq)),
             note: (lines == ALL_LINES && is_more)
                 .then(|| format!("The session was long: these are its last {ALL_LINES} events.")),
-            only_refused,
-            other_view: Some(if only_refused { turned } else { turned.with("show", "refused") }),
+            views: VIEWS.into_iter().map(|(view, name, _)| (name, shown(view), view == show)).collect(),
         })
     }
 
@@ -186,7 +234,7 @@ pub(super) fn state_word(exit_code: Option<u8>, is_running: bool) -> Word {
     }
 }
 
-fn facts(tally: &SessionTally) -> Vec<(&'static str, String)> {
+fn facts(tally: &SessionTally, written: fn(&str) -> String) -> Vec<(&'static str, String)> {
     let summary = &tally.summary;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (mut passed, mut refused) = (0, 0);
@@ -199,7 +247,7 @@ fn facts(tally: &SessionTally) -> Vec<(&'static str, String)> {
     let connections: u64 = summary.refused_connections.values().map(|one| one.count).sum();
     let duration = summary.duration_ms.map(|ms| format!("{:.1} s", Duration::from_millis(ms).as_secs_f64()));
     vec![
-        ("started", summary.started_at.as_deref().map(shown_time).unwrap_or_default()),
+        ("started", summary.started_at.as_deref().map(written).unwrap_or_default()),
         ("command", summary.agent.join(" ")),
         ("project", text(&summary.project)),
         ("calls", format!("{passed} passed, {refused} refused")),
@@ -230,9 +278,9 @@ fn processes(tally: &SessionTally) -> Vec<Process> {
     list.collect()
 }
 
-fn stripped(tally: &SessionTally) -> Vec<(String, Vec<String>)> {
+fn stripped(tally: &SessionTally, agent: &str) -> Vec<(String, Vec<String>)> {
     let lines = tally.summary.env_stripped.values().map(|stripped| {
-        let who = stripped.server_id.as_ref().map_or("agent".to_owned(), |id| format!("server {id}"));
+        let who = stripped.server_id.as_ref().map_or(agent.to_owned(), |id| format!("server {id}"));
         let names: Vec<&str> = stripped.names.iter().map(String::as_str).collect();
         format!("{who}: {}", names.join(", "))
     });
@@ -252,16 +300,4 @@ fn stripped(tally: &SessionTally) -> Vec<(String, Vec<String>)> {
         sections.push(("Left out".to_owned(), vec![text]));
     }
     sections
-}
-
-/// When a session started, in local time: the day, or how long ago it was where that is less than a day.
-pub(super) fn started(time: Timestamp) -> String {
-    let shown = local(time);
-    let age = match Timestamp::now().as_second().saturating_sub(time.as_second()) {
-        ..0 | 86_400.. => return shown.strftime("%Y-%m-%d %H:%M").to_string(),
-        age @ 0..60 => format!("{age} s"),
-        age @ 60..3_600 => format!("{} min", age / 60),
-        age => format!("{} h", age / 3_600),
-    };
-    format!("{}, {age} ago", shown.strftime("%H:%M:%S"))
 }

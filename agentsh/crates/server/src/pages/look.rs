@@ -207,7 +207,13 @@ impl App {
         let verdicts = records.iter().filter(|record| record.kind == "mcp_tool_call_intercepted").cloned();
         let inputs = reader.inputs(verdicts.collect()).await?;
         let context = self.place.context();
-        let making = Making { inputs: &inputs, policy: None, context: &context, names_session: true };
+        let making = Making {
+            inputs: &inputs,
+            policy: None,
+            context: &context,
+            known: &BTreeMap::new(),
+            names_session: true,
+        };
         Ok(making.rows(&records))
     }
 }

@@ -31,6 +31,10 @@ pub struct Page {
     pub limit: u32,
 }
 
+/// Types of refusals that carry no action.
+pub const REFUSALS: [&str; 5] =
+    ["mcp_server_refused", "mcp_message_rejected", "file_refused", "call_refused", "ssh_key_refused"];
+
 impl Reader {
     /// The records of a page, the newest first.
     ///
@@ -55,7 +59,14 @@ impl Reader {
             query.push(")");
         }
         if page.refused {
-            query.push(" AND (+action = 'block' OR +type IN ('mcp_server_refused', 'mcp_message_rejected'))");
+            query.push(" AND (+action = 'block' OR +type IN (");
+            for (number, kind) in REFUSALS.into_iter().enumerate() {
+                query.push(if number > 0 { ", " } else { "" }).bind(kind.to_owned());
+            }
+            query.push(
+                ") OR (+type = 'guard_changed' AND json_valid(body) AND \
+                 json_extract(body, '$.what') = 'refused'))",
+            );
         }
         if let Some(server) = &page.server {
             query.push(if page.session.is_some() { " AND +server_id = " } else { " AND server_id = " });
