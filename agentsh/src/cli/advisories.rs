@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 pub(super) use sources::get;
 
-use super::exit::{FAILED, NO, OK};
 use super::policy::Surroundings;
 use crate::session::advisories::known::{self, Places, ServerPackages};
 use crate::session::advisories::package_of;
@@ -24,6 +23,7 @@ use agentsh_base::types::ServerId;
 use agentsh_policy::AdvisoryPolicy;
 use agentsh_store::escape;
 use agentsh_store::pins::PinStore;
+use agentsh_terminal::exit::{FAILED, NO, OK};
 
 #[derive(Debug, Args)]
 pub struct AdvisoriesArgs {

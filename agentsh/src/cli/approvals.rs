@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::fleet::Asked;
-use super::output::{Context, Failure, OK, finish, json, table};
 use agentsh_approvals::{Asking, Item, SocketReply};
 use agentsh_store::escape;
 use agentsh_store::words::ApprovalScope;
+use agentsh_terminal::output::{Context, Failure, OK, finish, json, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct ApprovalsArgs {

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::Value;
 
-use super::output::{Context, Failure, OK, finish};
-use super::style;
 use agentsh_agents::dialect::Dialect;
 use agentsh_agents::{agreement, json};
 use agentsh_host::agreements;
 use agentsh_store::escape;
+use agentsh_terminal::output::{Context, Failure, OK, finish};
+use agentsh_terminal::style;
 
 /// Longest file that is read, in bytes: what the adapters read.
 const MAX_BYTES: u64 = 1 << 20;

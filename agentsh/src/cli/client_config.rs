@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::edit;
-use super::output::{Failure, OK, finish};
 use super::profile::{self, Profile};
 use agentsh_agents::clients::{CLIENTS, Changed, Client};
 use agentsh_agents::dialect::Start;
 use agentsh_store::escape;
+use agentsh_terminal::output::{Failure, OK, finish};
 
 fn client(name: &str) -> Result<&'static Client, String> {
     let known: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();

@@ -4,10 +4,10 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::output::Failure;
-use super::style::{BAD, GOOD, paint};
 use agentsh_host::copies::write_anew;
 use agentsh_store::escape;
+use agentsh_terminal::output::Failure;
+use agentsh_terminal::style::{BAD, GOOD, paint};
 
 /// Longest file that is read, in bytes.
 const MAX_BYTES: u64 = 64 << 20;

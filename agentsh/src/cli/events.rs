@@ -5,9 +5,9 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 
 use super::mcp_query::{self, Filter, Query};
-use super::output::{Context, Failure, NO, OK, finish, json};
 use agentsh_store::verify::SessionState;
 use agentsh_store::{Reader, StoreError, Verification, escape};
+use agentsh_terminal::output::{Context, Failure, NO, OK, finish, json};
 
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -96,7 +96,7 @@ mod tests {
         let result = verify(&context, json, &mut out).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, super::super::output::without_colour(out))
+        (status, agentsh_terminal::output::without_colour(out))
     }
 
     #[tokio::test]

@@ -6,12 +6,12 @@ use std::io::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::{self, Context, Failure, OK, finish, table};
 use crate::session::inventory::{InventoryEntry, all};
 use agentsh_base::json;
 use agentsh_guard::anomaly::{ListedTool, Tool};
 use agentsh_policy::risk::{Names, Risk, of_name};
 use agentsh_store::{InterfacePin, Offered, PinStore, WhichInterface};
+use agentsh_terminal::output::{self, Context, Failure, OK, finish, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct InventoryArgs {

@@ -7,7 +7,8 @@ use crate::session::run_error::exit_code_of;
 
 use super::flags::FlagArgs;
 use super::run::{Network, TierName};
-use super::{approve, client_config, fail, inventory, mcp_query, pins, profile, style};
+use super::{approve, client_config, fail, inventory, mcp_query, pins, profile};
+use agentsh_terminal::style;
 
 #[derive(Debug, Args)]
 pub struct McpArgs {

@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::fleet::Fleet;
-use super::output::{Context, Failure, OK, finish, json, table, whole_table};
 use agentsh_base::types::SessionId;
 use agentsh_store::{EventFilter, Reader, Record};
+use agentsh_terminal::output::{Context, Failure, OK, finish, json, table, whole_table};
 
 mod documented;
 mod filter;
@@ -270,7 +270,7 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let result = answer(&query, &context(state_dir, width), &mut out, &mut err).await;
         let status = finish(result, &mut err);
-        (status, String::from_utf8(out).unwrap(), super::super::output::without_colour(err))
+        (status, String::from_utf8(out).unwrap(), agentsh_terminal::output::without_colour(err))
     }
 
     fn as_json() -> Filter {
@@ -371,7 +371,7 @@ mod tests {
             Filter { since: Some("99999999999h".into()), ..as_json() },
         ] {
             let (status, out, err) = ask(Query::Events(filter), dir.path(), None).await;
-            assert_eq!((status, out.as_str()), (super::super::output::USAGE, ""), "{err}");
+            assert_eq!((status, out.as_str()), (agentsh_terminal::output::USAGE, ""), "{err}");
             assert!(err.starts_with("error: "), "{err}");
         }
     }

@@ -3,15 +3,13 @@
 mod advisories;
 mod approvals;
 mod approve;
-pub mod attempt;
 mod call;
 mod client_config;
-pub mod demo;
-pub mod doctor;
+mod demo;
+mod doctor;
 mod edit;
 pub mod events;
 mod examples;
-pub mod exit;
 mod flags;
 mod fleet;
 pub mod gateway;
@@ -21,7 +19,6 @@ mod login;
 mod man;
 pub mod mcp;
 mod mcp_query;
-mod output;
 mod pins;
 pub mod policy;
 mod profile;
@@ -32,14 +29,10 @@ pub mod report;
 mod review;
 pub mod run;
 pub mod scan;
-pub mod scratch;
 pub mod server;
 pub mod sessions;
 mod setup;
 mod shim;
-mod stop;
-mod style;
-mod table;
 mod told;
 pub mod ui;
 pub mod undo;
@@ -50,6 +43,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use agentsh_terminal::{exit, style};
+use agentsh_trials::demo::{AGENT_VERB, SERVER_VERB, SESSION_VERB};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -161,9 +157,9 @@ pub fn main() -> ExitCode {
         }
         Some(setup::PROBE_VERB) => return setup::inside().into(),
         Some(doctor::PROBE_VERB) => return doctor::inside().into(),
-        Some(demo::SESSION_VERB) => return demo::session().into(),
-        Some(demo::SERVER_VERB) => return demo::server().into(),
-        Some(demo::AGENT_VERB) => return demo::agent().into(),
+        Some(SESSION_VERB) => return demo::session().into(),
+        Some(SERVER_VERB) => return demo::server().into(),
+        Some(AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
     let matches =

@@ -9,10 +9,10 @@ mod difference;
 pub(in crate::cli) mod offered;
 
 use self::difference::Difference;
-use super::output::{Context, Failure, OK, finish, json, named, table};
 use agentsh_agents::trees;
 use agentsh_base::types::ServerId;
 use agentsh_store::{Candidate, Pin, PinState, PinStore, TrustedBy, WhichInterface, escape};
+use agentsh_terminal::output::{Context, Failure, OK, finish, json, named, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct PinsArgs {
@@ -367,7 +367,7 @@ mod tests {
         let result = answer(&verb, &context, &mut out, &mut err).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, super::super::output::without_colour(out))
+        (status, agentsh_terminal::output::without_colour(out))
     }
 
     fn fs() -> Which {

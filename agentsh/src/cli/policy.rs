@@ -24,7 +24,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::exit::{FAILED, NO};
 use agentsh_base::types::RuleRef;
 use agentsh_host::toolchains::Toolchains;
 use agentsh_policy::{
@@ -32,6 +31,7 @@ use agentsh_policy::{
     find, find_named, profile, tests,
 };
 use agentsh_store::escape;
+use agentsh_terminal::exit::{FAILED, NO};
 
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
@@ -251,7 +251,7 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         Verb::Check { json: false, .. }
         | Verb::Explain { json: false, .. }
         | Verb::Test { json: false, .. } => {
-            folded = super::style::prose(out);
+            folded = agentsh_terminal::style::prose(out);
             &mut folded
         }
         _ => out,
@@ -271,16 +271,16 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         }
         Verb::Allow(args) => {
             let done = allow::allow(args, place, out, err).await;
-            return super::output::finish(done, err);
+            return agentsh_terminal::output::finish(done, err);
         }
         Verb::Init { file } => init::init(file.as_deref(), place, out, err),
         Verb::Generate { session, output } => {
             let generated = generate::generate(session, output.as_deref(), out).await;
-            return super::output::finish(generated, err);
+            return agentsh_terminal::output::finish(generated, err);
         }
         Verb::Bundle(args) => {
             let done = bundle::run(args, place, out).await;
-            return super::output::finish(done, err);
+            return agentsh_terminal::output::finish(done, err);
         }
         Verb::Reference => write!(out, "{}", reference::markdown()).map(|()| 0),
         Verb::Schema => writeln!(out, "{:#}", reference::schema()).map(|()| 0),
@@ -425,7 +425,7 @@ async fn show(
         return Ok(0);
     }
     let width = lines.iter().map(|line| line.key.len() + line.value.len() + 2).filter(|w| *w < 60).max();
-    let columns = super::output::terminal_width().map(usize::from);
+    let columns = agentsh_terminal::output::terminal_width().map(usize::from);
     let mut listing =
         listing::Listing { out, columns, aligned: width.unwrap_or_default(), home: &place.home };
     listing.head(&policy.source)?;

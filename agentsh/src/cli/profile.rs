@@ -18,12 +18,12 @@ use tokio::net::unix::pipe;
 
 use super::client_config::{from_anywhere, homes, own_path};
 use super::edit;
-use super::output::{self, Context, Failure, OK, finish};
 use super::receipt;
 use agentsh_policy::PolicyError;
 use agentsh_policy::profile::{self, ServerProfile};
 use agentsh_receipt::{open_profile, sign_profile};
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Context, Failure, OK, finish};
 
 /// One server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

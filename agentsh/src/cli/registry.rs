@@ -11,7 +11,6 @@ mod listing;
 pub(super) mod serve;
 
 use super::fail;
-use super::output::{self, Failure, NO, OK, finish};
 use super::run::Network;
 use super::server;
 use crate::session::mcp_run;
@@ -20,6 +19,7 @@ use agentsh_base::types::ServerId;
 use agentsh_policy::Flags;
 use agentsh_registry::{Interface, Kind, difference};
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Failure, NO, OK, finish};
 
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArgs {

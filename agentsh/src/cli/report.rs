@@ -6,12 +6,13 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::fleet::Fleet;
-use super::output::{Context, Failure, OK, finish, json};
 use super::policy::Surroundings;
 use super::sessions::{self, SessionsArgs};
-use super::{style, ui};
+use super::ui;
 use agentsh_store::verify::SessionState;
 use agentsh_store::{Reader, StoreError, Summary, running};
+use agentsh_terminal::output::{Context, Failure, OK, finish, json};
+use agentsh_terminal::style;
 
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
@@ -170,7 +171,7 @@ mod tests {
         let result = report(&args, &context, &mut out).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, super::super::output::without_colour(out))
+        (status, agentsh_terminal::output::without_colour(out))
     }
 
     #[tokio::test]

@@ -14,10 +14,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use self::characters::Characters;
-use super::output::{Failure, NO, OK, USAGE, finish};
 use agentsh_base::json::{self, Json};
 use agentsh_policy::risk::Names;
 use agentsh_store::escape;
+use agentsh_terminal::output::{Failure, NO, OK, USAGE, finish};
 
 /// Longest line, in bytes.
 const MAX_LENGTH: u64 = 64 << 20;

@@ -5,8 +5,8 @@ use std::io::Write;
 use clap::Args;
 
 use super::mcp_query::Listed;
-use super::output::{Context, Failure, OK, finish, json, table};
 use agentsh_store::Reader;
+use agentsh_terminal::output::{Context, Failure, OK, finish, json, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct SessionsArgs {

@@ -10,13 +10,13 @@ use clap::Args;
 
 use super::client_config::{homes, own_path};
 use super::edit;
-use super::output::{self, Failure, NO, OK, finish};
-use super::style::prose;
 use agentsh_agents::Kind;
 use agentsh_host::context::SHIMS;
 use agentsh_host::copies::write_anew;
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Failure, NO, OK, finish};
+use agentsh_terminal::style::prose;
 
 /// Set to `off`, the agent is started as it is.
 const SWITCH: &str = "AGENTSH_SHIM";

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::super::output::{self, Context, Failure, NO, OK};
 use super::super::policy::{Surroundings, bundle};
 use super::host::enrolled;
 use super::people::{At, http};
@@ -11,6 +10,7 @@ use agentsh_fleet::place::{self, HostFile};
 use agentsh_fleet::wire::{Host, Look, Position};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_store::{Reader, escape};
+use agentsh_terminal::output::{self, Context, Failure, NO, OK};
 
 /// Rows that may wait without anything being wrong.
 const USUAL_LAG: i64 = 10_000;

@@ -15,8 +15,8 @@ use clap::{Args, Subcommand};
 pub(super) use approvals::Asked;
 pub use ask::Fleet;
 
-use super::output::{Context, Failure, OK, finish};
 use super::server;
+use agentsh_terminal::output::{Context, Failure, OK, finish};
 
 #[derive(Debug, Args)]
 pub struct FleetArgs {

@@ -8,12 +8,12 @@ use clap::Args;
 use super::Surroundings;
 use super::package::ServerFacts;
 use crate::cli::edit;
-use crate::cli::output::{Failure, OK};
-use crate::cli::style;
 use agentsh_base::types::ServerId;
 use agentsh_policy::builtin_paths::OWN_DIRECTORIES;
 use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
 use agentsh_store::escape;
+use agentsh_terminal::output::{Failure, OK};
+use agentsh_terminal::style;
 
 /// Pieces that one question may need: that a server is started, and that its tool is called.
 const MAX_PIECES: usize = 4;

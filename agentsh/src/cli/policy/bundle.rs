@@ -11,11 +11,11 @@ use jiff::{SignedDuration, Timestamp};
 use minisign::{KeyPair, SecretKey, SecretKeyBox};
 use serde_json::{Value, json};
 
-use super::super::output::{Failure, OK};
 use super::Surroundings;
 use agentsh_policy::organisation::paths;
 use agentsh_policy::{Bundle, InForce, Organisation, bundle};
 use agentsh_store::{escape, shown_time};
+use agentsh_terminal::output::{Failure, OK};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BundleArgs {

@@ -11,7 +11,6 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::{Surroundings, Which, failed};
-use crate::cli::exit::{FAILED, NO, OK};
 use agentsh_base::json::{self as strict, Json};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::taint::Leaves;
@@ -19,6 +18,7 @@ use agentsh_dlp::{forbidden, text::Limits};
 use agentsh_guard::{Decision, Guard, Outcome, Reason, SubjectKind};
 use agentsh_policy::{Inspected, OnModelSecret, PERSONAL, Policy, kind_word};
 use agentsh_store::escape;
+use agentsh_terminal::exit::{FAILED, NO, OK};
 
 /// Longest text, in bytes.
 const MAX_LENGTH: u64 = 64 << 20;

@@ -9,13 +9,13 @@ use serde_json::json;
 
 use super::package::ServerFacts;
 use super::{OfServer, QuestionArgs, Surroundings, Which};
-use crate::cli::exit::{FAILED, NO};
 use crate::session::specify::of_endpoints;
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::{Guard, Outcome, SubjectKind};
 use agentsh_policy::{Answer, PathContext, Policy, Question, Ruled};
 use agentsh_store::escape;
+use agentsh_terminal::exit::{FAILED, NO};
 
 /// What no policy says, and what is therefore not in the answer.
 const FROM_COMMAND: &str = "paths on the server's command line are granted when it starts, for writing too, and \

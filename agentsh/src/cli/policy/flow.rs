@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::package::ServerFacts;
 use super::{Surroundings, Which, failed};
-use crate::cli::exit::{FAILED, NO, OK};
 use crate::session::profiles;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::flow::{Labels, Sink, Source};
 use agentsh_policy::profile::Package;
 use agentsh_policy::{OnFlow, Policy};
 use agentsh_store::{PinStore, escape};
+use agentsh_terminal::exit::{FAILED, NO, OK};
 
 /// A server of the question, with what is known of it.
 struct End {

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::super::output::{Context, Failure, OK};
 use agentsh_base::types::{ServerId, ToolId};
 use agentsh_policy::{PathContext, allow_entry};
 use agentsh_store::words::Action;
 use agentsh_store::{
     Event, EventFilter, Offered, PinStore, Reader, Record, StoreError, WhichInterface, escape,
 };
+use agentsh_terminal::output::{Context, Failure, OK};
 use together::Together;
 
 /// Events of a session that are looked at, the newest ones.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::Surroundings;
-use crate::cli::exit::FAILED;
+use agentsh_terminal::exit::FAILED;
 
 const STARTER: &str = include_str!("starter.yaml");
 

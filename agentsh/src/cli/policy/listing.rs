@@ -6,9 +6,9 @@ use std::path::Path;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::style::{QUIET, paint};
-use crate::cli::table::wrap;
 use agentsh_base::types::RuleRef;
+use agentsh_terminal::style::{QUIET, paint};
+use agentsh_terminal::table::wrap;
 
 /// What goes on in the next line stands under the one it belongs to.
 const INDENT: &str = "    ";

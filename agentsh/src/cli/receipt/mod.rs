@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use super::output::{Context, Failure, NO, OK, finish};
 use agentsh_base::small_file;
 use agentsh_fleet::client::{Client, ClientError};
 use agentsh_fleet::wire::Head;
@@ -21,6 +20,7 @@ use agentsh_receipt::keys::MINISIGN;
 use agentsh_receipt::statement::{Binding, Predicate, Statement};
 use agentsh_receipt::{KeyError, MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
 use agentsh_store::{Reader, StoreError, escape};
+use agentsh_terminal::output::{Context, Failure, NO, OK, finish};
 use repository::{Commit, NOTES, Repository};
 
 /// Of a file with a key, or with allowed signers.

@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use super::edit;
-use super::exit::{NO, OK};
-use super::output::{Failure, finish};
+use crate::cli::edit;
 use agentsh_host::copies::write_anew;
 use agentsh_store::escape;
+use agentsh_terminal::exit::{NO, OK};
+use agentsh_terminal::output::{Failure, finish};
 
 pub(super) use probe::{VERB as PROBE_VERB, inside};
 

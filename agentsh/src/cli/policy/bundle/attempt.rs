@@ -12,9 +12,9 @@ use super::super::Surroundings;
 use super::super::tried::{self, Tried};
 use super::{Keys, open, organisation};
 use crate::cli::fleet::Fleet;
-use crate::cli::output::{Context, Failure, NO, OK};
 use agentsh_policy::{Answer, Bundle, PathContext, Policy, Question};
 use agentsh_store::{Reader, escape};
+use agentsh_terminal::output::{Context, Failure, NO, OK};
 
 /// Sessions that are looked at, the newest ones.
 const MAX_SESSIONS: u64 = 20_000;

@@ -1,101 +1,24 @@
-//! What is decided outside of a sandbox: what a killed supervisor leaves behind, the event store, the agents on
-//! PATH, and why user namespaces may be refused.
+//! What is decided outside of a sandbox: the event store, the agents on PATH, and why user namespaces may be refused.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
-
-use crate::session::Context;
-use crate::session::probe::{self, Probe};
 use agentsh_agents::Kind;
 use agentsh_base::types::{FileKey, SessionId};
 use agentsh_base::wsl::{self, Wsl};
+use agentsh_host::Context;
+use agentsh_sandbox::SpawnError;
 use agentsh_sandbox::control::Cause;
 use agentsh_sandbox::mount_calls::file_key;
-use agentsh_sandbox::{SpawnError, cgroup};
 use agentsh_store::{Event, Journal, PinStore, Reader, StoreError};
 
 use super::layer::{AGENT, Layer, State};
-use super::probe::Facts;
-use super::{PROBE_VERB, stage};
 
-/// The first argument of the throw-away supervisor.
-pub const SUPERVISE: &str = "supervise";
-/// What a killed supervisor leaves has to be gone by then.
-const DEATH_LIMIT: Duration = Duration::from_millis(1000);
-const START_LIMIT: Duration = Duration::from_millis(2000);
 /// A journal that takes longer is not read to its end here.
 const VERIFY_LIMIT: Duration = Duration::from_millis(1500);
-
-/// Starts a supervisor with a sandbox below it, kills it with SIGKILL, and waits for the last process to go.
-///
-/// # Errors
-/// When it cannot be started.
-#[expect(clippy::disallowed_methods, reason = "agentsh itself, which is to be killed")]
-pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer> {
-    let (layer, asked) = ("parent-death", "no process survives a killed agentsh");
-    let (mut held, inside) = crate::session::pipes::to_read()?;
-    let mut supervisor = Command::new(&context.executable.0)
-        .args([PROBE_VERB, SUPERVISE, &serde_json::to_string(facts)?])
-        .stdin(Stdio::null())
-        .stdout(inside)
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut heard = Vec::new();
-    let ready = async {
-        while !heard.contains(&b'\n') {
-            let mut buffer = [0; 1024];
-            match held.read(&mut buffer).await {
-                Ok(0) | Err(_) => return false,
-                Ok(read) => heard.extend_from_slice(&buffer[..read]),
-            }
-        }
-        true
-    };
-    let ready = tokio::time::timeout(START_LIMIT, ready).await.unwrap_or(false);
-    supervisor.kill()?;
-    supervisor.wait()?;
-    // The write end is in the hands of every process below the supervisor, and of nobody else.
-    let gone = probe::gone(held, DEATH_LIMIT).await;
-    // A process leaves its control group a little after it has closed its files.
-    let deadline = Instant::now() + DEATH_LIMIT;
-    while cgroup::sweep(&context.hierarchies).contains(&supervisor.id()) && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(match (ready, gone) {
-        (false, _) => Layer::new(layer, asked, "not tried", State::Absent)
-            .because("the test supervisor could not start its sandbox"),
-        (true, Some(after)) => {
-            let after = after.as_secs_f64() * 1000.0;
-            Layer::enforced(
-                layer,
-                asked,
-                format!("program, daemon and grandchild gone {after:.1} ms after SIGKILL"),
-            )
-        }
-        (true, None) => Layer::new(layer, asked, "processes still run after a second", State::Absent)
-            .remedy("please report it, with the kernel's version"),
-    })
-}
-
-/// The throw-away supervisor: a sandbox whose program waits. Ends when it is killed.
-pub async fn supervise(facts: Facts) -> u8 {
-    let Some(directory) = facts.project.parent() else { return 1 };
-    let Ok(context) = stage::context(directory) else { return 1 };
-    let Ok(stdout) = io::stdout().as_fd().try_clone_to_owned() else { return 1 };
-    let arguments = stage::arguments(&facts, &["linger"]);
-    let probe = Probe { name: "supervise".to_owned(), arguments, ..Probe::default() };
-    match probe::start(&context, probe, stdout).await {
-        Ok(running) => running.child.exit().await,
-        Err(_) => 1,
-    }
-}
 
 /// The real store is opened and its chain checked; a throw-away one is written, checked, damaged and checked.
 pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {

@@ -1,38 +1,30 @@
-//! `agentsh demo`: a scripted agent and a hostile server through the path of every run. No key, no network, nothing
-//! outside of a directory of its own, but for the record of the run.
-//!
-//! Three processes: this one plants, listens and judges; `__demo-session` is an ordinary run whose environment holds
-//! the planted secrets; inside it, agent and servers are agentsh again.
+//! A scripted agent and a hostile server in the sandboxes of an ordinary run: what they try, and what became of it.
 
-mod agent;
+pub mod agent;
 mod attacks;
 mod client;
-mod facts;
-mod server;
-mod setup;
+pub mod facts;
+mod project;
+pub mod server;
 mod table;
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::session::given::CommandLine;
-use crate::session::run::{Request, run as run_session};
-use crate::session::run_error::exit_code_of;
 use agentsh_base::paragraph;
 use agentsh_base::types::{ServerId, SessionId};
 use agentsh_store::{EventFilter, PinStore, Reader, state_dir};
+use agentsh_terminal::output::terminal_width;
 
-use self::facts::{CLOCK, FACTS_FILE, Facts, HOSTILE, Report, VARIABLE};
-use self::setup::DemoProject;
+use self::facts::{CLOCK, HOSTILE, Report, VARIABLE};
+use self::project::DemoProject;
 use self::table::{Observed, Row};
-use super::{exit, fail, on_one_thread};
 
 pub const SERVER_VERB: &str = "__demo-server";
 pub const AGENT_VERB: &str = "__demo-agent";
@@ -43,106 +35,34 @@ const DEMO_TIMEOUT: Duration = Duration::from_secs(20);
 /// Events of one run; far more than there are.
 const MAX_EVENTS: u64 = 10_000;
 
-#[derive(Debug, Args)]
-pub struct DemoArgs {
-    /// The rows as JSON
-    #[arg(long)]
-    json: bool,
-}
-
 /// How the run ended, from the process that ran it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Ended {
-    session: SessionId,
-    exit_code: u8,
+pub struct Ended {
+    pub session: SessionId,
+    pub exit_code: u8,
 }
 
 /// What there is to show.
-struct Done {
+pub struct Done {
     /// None, and why, when the run did not come to its end.
     session: Result<SessionId, String>,
     rows: Vec<Row>,
     not_enforced: Vec<String>,
 }
 
-pub async fn run(args: DemoArgs) -> u8 {
-    match perform().await {
-        Ok(done) => {
-            let text = match show(&args, &done) {
-                Ok(text) => text,
-                Err(error) => return fail(&error.to_string()),
-            };
-            // A closed standard output is nobody's fault here.
-            let _ = anstream::stdout().write_all(text.as_bytes());
-            if done.session.is_ok() && done.rows.iter().all(|row| row.outcome.is_good()) {
-                0
-            } else {
-                exit::NO
-            }
-        }
-        Err(message) => fail(&message),
+impl Done {
+    /// The run came to its end, and every row is as it must be.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.session.is_ok() && self.rows.iter().all(|row| row.outcome.is_good())
     }
 }
 
-/// One of the bundled servers.
-#[must_use]
-pub fn server() -> u8 {
-    let hostile = std::env::args().nth(2).is_some_and(|name| name == HOSTILE);
-    told(server::serve(hostile))
-}
-
-/// The scripted agent.
-#[must_use]
-pub fn agent() -> u8 {
-    told(agent::run())
-}
-
-/// An ordinary run, in the environment and the directory that the demo prepared.
-#[must_use]
-pub fn session() -> u8 {
-    on_one_thread(async {
-        let root = std::env::args_os().nth(2).map(PathBuf::from).unwrap_or_default();
-        match run_prepared(&root).await {
-            Ok(code) => code,
-            Err((code, message)) => {
-                fail(&message);
-                code
-            }
-        }
-    })
-}
-
-async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
-    let io = |error: io::Error| (exit::FAILED, error.to_string());
-    let project = std::env::current_dir().map_err(io)?;
-    let mut facts = Facts::read(&project).map_err(io)?;
-    facts.supervisor = std::process::id().cast_signed();
-    let text = serde_json::to_vec(&facts).map_err(|error| io(error.into()))?;
-    std::fs::write(project.join(FACTS_FILE), text).map_err(io)?;
-    let executable = std::env::current_exe().map_err(io)?;
-    let request = Request {
-        flags: agentsh_policy::Flags::default(),
-        policy: Some(root.join("policy.yaml").display().to_string()),
-        allow_degraded: true,
-        tier: agentsh_sandbox::Tier::default(),
-        backend: agentsh_host::Backend::Auto,
-        agent: CommandLine::take(vec![executable.into_os_string(), AGENT_VERB.into()]),
-        publish: Vec::new(),
-        agree: false,
-        learns: false,
-        tells_files: false,
-        summarised: false,
-        review: false,
-        verb: "demo",
-    };
-    let outcome = run_session(request).await.map_err(|error| (exit_code_of(&error), error.to_string()))?;
-    let ended = Ended { session: outcome.session.facts.id, exit_code: outcome.exit_code };
-    let text = serde_json::to_vec(&ended).map_err(|error| io(error.into()))?;
-    std::fs::write(root.join("ended.json"), text).map_err(io)?;
-    Ok(outcome.exit_code)
-}
-
-async fn perform() -> Result<Done, String> {
+/// Plants, runs [`SESSION_VERB`], and judges what became of the attacks.
+///
+/// # Errors
+/// Why there is nothing to show.
+pub async fn perform() -> Result<Done, String> {
     let executable =
         std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
     let state = state_dir().map_err(|error| error.to_string())?;
@@ -231,16 +151,20 @@ async fn forget_pins(state: &Path, project: &Path) {
     }
 }
 
-fn show(args: &DemoArgs, done: &Done) -> serde_json::Result<String> {
+/// The rows for people, or as JSON.
+///
+/// # Errors
+/// When they cannot be written as JSON.
+pub fn show(done: &Done, as_json: bool) -> serde_json::Result<String> {
     let Done { session, rows, not_enforced } = done;
-    if args.json {
+    if as_json {
         let unfinished = session.as_ref().err();
         let session = session.as_ref().ok();
         let whole =
             json!({"session": session, "unfinished": unfinished, "rows": rows, "not_enforced": not_enforced});
         return Ok(serde_json::to_string_pretty(&whole)? + "\n");
     }
-    let mut text = table::render(rows, super::output::terminal_width());
+    let mut text = table::render(rows, terminal_width());
     if !not_enforced.is_empty() {
         text.push_str(&format!(
             "not fully enforced here: {}; `agentsh report latest` says why\n",
@@ -251,15 +175,8 @@ fn show(args: &DemoArgs, done: &Done) -> serde_json::Result<String> {
         Ok(session) => format!("the record: `agentsh report latest`, or `agentsh report {session}`\n"),
         Err(unfinished) => format!("{unfinished}\n"),
     });
-    Ok(match super::output::terminal_width() {
+    Ok(match terminal_width() {
         Some(width) => paragraph::fold(&text, usize::from(width)).into_owned(),
         None => text,
     })
-}
-
-fn told(result: io::Result<()>) -> u8 {
-    match result {
-        Ok(()) => 0,
-        Err(error) => fail(&error.to_string()),
-    }
 }

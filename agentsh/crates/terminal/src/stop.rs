@@ -4,7 +4,7 @@ use std::future::Future;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::output::Failure;
+use crate::output::Failure;
 
 /// Ends with SIGINT or SIGTERM, which are heard from this call on and end the process no longer.
 ///

@@ -8,11 +8,11 @@ use clap::builder::Styles;
 
 use agentsh_base::paragraph::{self, Folding};
 
-pub(super) const HEADING: Style = Style::new().bold();
-pub(super) const QUIET: Style = Style::new().dimmed();
-pub(super) const GOOD: Style = AnsiColor::Green.on_default();
-pub(super) const LESS: Style = AnsiColor::Yellow.on_default();
-pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
+pub const HEADING: Style = Style::new().bold();
+pub const QUIET: Style = Style::new().dimmed();
+pub const GOOD: Style = AnsiColor::Green.on_default();
+pub const LESS: Style = AnsiColor::Yellow.on_default();
+pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Where everything goes that is not a data: in a terminal no line is wider than it.
 pub fn stderr() -> Folding<anstream::Stderr> {
@@ -20,7 +20,7 @@ pub fn stderr() -> Folding<anstream::Stderr> {
 }
 
 /// Sentences that are what a verb answers.
-pub(super) fn prose(out: &mut dyn Write) -> Folding<&mut dyn Write> {
+pub fn prose(out: &mut dyn Write) -> Folding<&mut dyn Write> {
     Folding::new(out, paragraph::columns(&std::io::stdout()))
 }
 
@@ -38,7 +38,7 @@ pub const HELP: Styles = Styles::styled()
     .invalid(LESS);
 
 /// `text` in that style. Give it what is escaped already.
-pub(super) fn paint(style: Style, text: &str) -> String {
+pub fn paint(style: Style, text: &str) -> String {
     if text.is_empty() || style == Style::new() {
         return text.to_owned();
     }
@@ -46,7 +46,7 @@ pub(super) fn paint(style: Style, text: &str) -> String {
 }
 
 /// How a cell of that column looks.
-pub(super) fn of_cell(title: &str, cell: &str) -> Style {
+pub fn of_cell(title: &str, cell: &str) -> Style {
     if !STATES.contains(&title) {
         return Style::new();
     }
@@ -59,7 +59,7 @@ pub(super) fn of_cell(title: &str, cell: &str) -> Style {
 }
 
 /// The lines of a report: titles stand at the margin, and what was refused or is weaker than requested stands out.
-pub(super) fn report(text: &str) -> String {
+pub fn report(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut painted = String::with_capacity(text.len() + 256);
     for (line, next) in lines.iter().zip(lines.iter().skip(1).chain([&""])) {
@@ -77,7 +77,7 @@ pub(super) fn report(text: &str) -> String {
 }
 
 /// The short summary after a run: its first words, up to the colon, say what a line is about.
-pub(super) fn summary(text: &str) -> String {
+pub fn summary(text: &str) -> String {
     let mut painted = String::with_capacity(text.len() + 256);
     for line in text.lines() {
         let words = line.trim_start();

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::attempt::Try;
-use crate::session::probe::{Ended, Probed};
+use crate::attempt::Try;
 use agentsh_sandbox::{Enforcement, State as Got};
 
 use super::layer::{Layer, State};
 use super::probe::{Answer, CPU_PERCENT, MEMORY_LIMIT, NAMESPACES, PIDS_LIMIT};
+use super::{Ended, Probed};
 
 /// Answers by the name of their probe.
 pub type Answers = BTreeMap<String, Answer>;

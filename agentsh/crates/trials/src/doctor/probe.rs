@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::attempt::{self, Try, errno};
-use crate::session::probe::LANDLOCK_ONLY;
+use crate::attempt::{self, Try, errno};
 
 /// Each of three processes takes this much of a limit of [`MEMORY_LIMIT`].
 const MEMORY_PIECE: usize = 48 << 20;
@@ -28,6 +27,9 @@ const SPIN_CPU: Duration = Duration::from_millis(15);
 const SPIN_WALL: Duration = Duration::from_millis(1200);
 /// The namespaces whose identity is compared with the host's.
 pub const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+
+/// Shown writable to one probe, and opened by no Landlock rule: whatever is refused there is refused by Landlock.
+pub const LANDLOCK_ONLY: &str = "/run/landlock-only";
 
 /// What the inside has to know about the outside.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

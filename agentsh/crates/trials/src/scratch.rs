@@ -4,7 +4,22 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::session::RemoveOnDrop;
+/// Removes the directory when dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing is to be done about what stays.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
 
 /// Makes `$TMPDIR/agentsh-NAME-…`, for this user alone. Links on the way are resolved.
 ///
@@ -14,12 +29,12 @@ use crate::session::RemoveOnDrop;
     clippy::disallowed_methods,
     reason = "the directory made in it has mode 0700 and an unguessable name"
 )]
-pub fn make(name: &str) -> io::Result<RemoveOnDrop> {
+pub fn make(name: &str) -> io::Result<Scratch> {
     let base = std::env::temp_dir().canonicalize()?;
     let unique = uuid::Uuid::now_v7().simple().to_string();
     let directory = base.join(format!("agentsh-{name}-{unique}"));
     std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
-    Ok(RemoveOnDrop(directory))
+    Ok(Scratch(directory))
 }
 
 /// Writes a file and the directories above it.

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use super::facts::{ENV_FILE, Facts, HOOK, KEY, PIDS, Report, VARIABLE};
-use crate::cli::attempt::{self, Try, errno};
+use crate::attempt::{self, Try, errno};
 
 /// Bounded, should the limit not hold.
 const MAX_FORKS: usize = 300;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::attacks;
 use super::facts::{Facts, HOSTILE, LINE_BYTES, POISON, RUG, Report, SHADOW, SPLIT, TWICE};
-use crate::cli::attempt::{self, Try};
+use crate::attempt::{self, Try};
 
 /// Answers until its input ends.
 ///

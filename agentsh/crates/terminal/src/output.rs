@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::exit::FAILED;
-pub use super::exit::OK;
-pub(super) use super::exit::{NO, USAGE};
-use super::style::{BAD, paint};
+use crate::exit::FAILED;
+pub use crate::exit::{NO, OK, USAGE};
+use crate::style::{BAD, paint};
+use agentsh_base::escape;
 use agentsh_base::types::RuleRef;
-use agentsh_store::{StoreError, escape, state_dir};
+use agentsh_store::{StoreError, state_dir};
 
 /// Longest cell of a table, in characters.
 const CELL: usize = 120;
@@ -49,12 +49,12 @@ impl Context {
     }
 
     /// A point in time, always in UTC: as people read it in a terminal; elsewhere as it stands on record.
-    pub(super) fn time(&self, recorded: &str) -> String {
+    pub fn time(&self, recorded: &str) -> String {
         if self.width.is_some() { agentsh_store::shown_time(recorded) } else { recorded.to_owned() }
     }
 
     /// A rule in a terminal: its file by its name alone. Elsewhere as it stands on record.
-    pub(super) fn rule(&self, rule: &RuleRef) -> String {
+    pub fn rule(&self, rule: &RuleRef) -> String {
         let name = rule.file.rsplit('/').next().unwrap_or_default();
         match self.width {
             Some(_) if rule.line > 0 => format!("{name}:{} ({})", rule.line, rule.id),
@@ -63,7 +63,7 @@ impl Context {
     }
 
     /// The beginning of a hash in a terminal, which is enough to tell two apart; elsewhere all of it.
-    pub(super) fn hash(&self, recorded: Option<&str>) -> String {
+    pub fn hash(&self, recorded: Option<&str>) -> String {
         let recorded = recorded.unwrap_or_default();
         match recorded.strip_prefix("sha256:") {
             Some(digits) if self.width.is_some() => escape::shorten(digits, HASH_DIGITS).into_owned(),
@@ -96,7 +96,7 @@ pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
 
 /// Untrusted text in `rows` is escaped here, and long cells are cut. Gives the number of rows; none of them is no table
 /// in a terminal.
-pub(super) fn table(
+pub fn table(
     out: &mut dyn Write,
     context: &Context,
     head: &[&str],
@@ -112,7 +112,7 @@ pub(super) fn table(
 }
 
 /// As [`table`], with long cells in full.
-pub(super) fn whole_table(
+pub fn whole_table(
     out: &mut dyn Write,
     context: &Context,
     head: &[&str],
@@ -120,19 +120,19 @@ pub(super) fn whole_table(
 ) -> Result<usize, Failure> {
     let count = rows.len();
     if count > 0 || context.width.is_none() {
-        out.write_all(super::table::render(head, rows, context.width).as_bytes())?;
+        out.write_all(crate::table::render(head, rows, context.width).as_bytes())?;
     }
     Ok(count)
 }
 
 /// As [`whole_table`], for lists that have no head away from a terminal.
-pub(super) fn list(
+pub fn list(
     out: &mut dyn Write,
     width: Option<u16>,
     head: &[&str],
     rows: Vec<Vec<String>>,
 ) -> Result<(), Failure> {
-    let text = super::table::render(head, rows, width);
+    let text = crate::table::render(head, rows, width);
     let text = match width {
         Some(_) => text.as_str(),
         None => text.split_once('\n').map_or("", |(_, rows)| rows),
@@ -142,7 +142,7 @@ pub(super) fn list(
 }
 
 /// For the end of a sentence that begins with "there".
-pub(super) fn named(ids: &[String]) -> String {
+pub fn named(ids: &[String]) -> String {
     const SHOWN: usize = 20;
     let more = if ids.len() > SHOWN { ", …" } else { "" };
     match ids {
@@ -156,21 +156,21 @@ pub(super) fn named(ids: &[String]) -> String {
 }
 
 /// Columns of the terminal that standard output is; None when it is none.
-pub(super) fn terminal_width() -> Option<u16> {
+pub fn terminal_width() -> Option<u16> {
     let stdout = io::stdout();
     let size = rustix::termios::isatty(&stdout).then(|| rustix::termios::tcgetwinsize(&stdout));
     size.map(|size| size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(80))
 }
 
 /// Pretty-printed, with nothing in it that a terminal would obey.
-pub(super) fn json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
+pub fn json(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
     writeln!(out, "{}", escape::json(&text))?;
     Ok(())
 }
 
 /// What is left of a text where nobody wants colour.
-#[cfg(test)]
-pub(super) fn without_colour(text: Vec<u8>) -> String {
+#[must_use]
+pub fn without_colour(text: Vec<u8>) -> String {
     String::from_utf8_lossy(&anstream::adapter::strip_bytes(&text).into_vec()).into_owned()
 }

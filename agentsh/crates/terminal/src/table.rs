@@ -3,8 +3,8 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::style::{HEADING, QUIET, of_cell, paint};
-use agentsh_store::escape;
+use crate::style::{HEADING, QUIET, of_cell, paint};
+use agentsh_base::escape;
 
 /// Between two columns, and between two facts of a card.
 const GAP: &str = "  ";
@@ -20,7 +20,7 @@ struct Column<'a> {
 
 /// The rows, escaped, for a terminal of `width` columns or for none.
 #[must_use]
-pub(super) fn render(head: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
+pub fn render(head: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
     let escaped = |row: Vec<String>| -> Vec<String> {
         row.iter().map(|cell| escape::line(cell).into_owned()).collect()
     };
@@ -133,7 +133,7 @@ const JOINTS: [char; 5] = ['/', ',', ':', ';', '='];
 /// Pieces of at most `first` columns, then of at most `room`. Only a word that has no room at all is broken, behind one
 /// of [`JOINTS`] where there is one.
 #[must_use]
-pub(super) fn wrap(text: &str, first: usize, room: usize) -> Vec<String> {
+pub fn wrap(text: &str, first: usize, room: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut left = first.max(1);
     for word in text.split(' ') {

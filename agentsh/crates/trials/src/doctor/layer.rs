@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::cli::style::{BAD, GOOD, HEADING, LESS, QUIET, paint};
-use crate::cli::table;
 use agentsh_base::paragraph;
 use agentsh_store::escape;
+use agentsh_terminal::style::{BAD, GOOD, HEADING, LESS, QUIET, paint};
+use agentsh_terminal::table;
 
 /// Before the name of an agent, in the name of its row.
 pub const AGENT: &str = "agent-";

@@ -12,7 +12,7 @@ use super::facts::{
     BURST, CLOCK, CLOCK_FILE, Facts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW, SPLIT, TWICE,
     UNLISTED,
 };
-use crate::cli::attempt::{self, Try};
+use crate::attempt::{self, Try};
 
 const AGENT: &str = "agent";
 /// More than the policy's burst.

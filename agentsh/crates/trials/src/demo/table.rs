@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::style::{BAD, GOOD, paint};
-use crate::cli::table;
+use agentsh_terminal::style::{BAD, GOOD, paint};
+use agentsh_terminal::table;
 use serde::Serialize;
 
 use super::facts::{CLOCK, HOSTILE, POISON, RUG, Report, SHADOW, SPLIT, TWICE, UNLISTED, VARIABLE};
-use crate::cli::attempt::Try;
+use crate::attempt::Try;
 use agentsh_sandbox::seccomp::{Call, RULES, Verdict};
 use agentsh_store::Event;
 use agentsh_store::words::{Action, LayerState, Sender};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cli::attempt::Try;
+use crate::attempt::Try;
 
 pub const HOSTILE: &str = "demo-hostile";
 pub const CLOCK: &str = "demo-clock";

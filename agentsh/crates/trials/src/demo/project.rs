@@ -13,13 +13,12 @@ use serde_json::json;
 use super::facts::{
     BURST, CLOCK, CLOCK_FILE, ENV_FILE, FACTS_FILE, Facts, HOOK, HOSTILE, KEY, LINE_BYTES, PIDS, SERVERS_FILE,
 };
-use crate::cli::scratch;
-use crate::session::RemoveOnDrop;
+use crate::scratch::{self, Scratch};
 
 const HOOK_TEXT: &str = "#!/bin/sh\nexit 0\n";
 
 pub struct DemoProject {
-    directory: RemoveOnDrop,
+    directory: Scratch,
     /// Planted; must turn up nowhere.
     pub secret: String,
     loopback: TcpListener,
