@@ -11,14 +11,12 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-pub(super) use sources::get;
-
-use super::policy::Surroundings;
 use crate::session::advisories::known::{self, Places, ServerPackages};
 use crate::session::advisories::package_of;
 use agentsh_advisories::archive::is_zip;
 use agentsh_advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
 use agentsh_advisories::{Database, DatabaseError, Found, Package, deny};
+use agentsh_authoring::Surroundings;
 use agentsh_base::types::ServerId;
 use agentsh_policy::AdvisoryPolicy;
 use agentsh_store::escape;

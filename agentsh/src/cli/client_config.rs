@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::edit;
 use super::profile::{self, Profile};
 use agentsh_agents::clients::{CLIENTS, Changed, Client};
 use agentsh_agents::dialect::Start;
+use agentsh_authoring::edit;
 use agentsh_store::escape;
 use agentsh_terminal::output::{Failure, OK, finish};
 

@@ -7,7 +7,6 @@ mod call;
 mod client_config;
 mod demo;
 mod doctor;
-mod edit;
 pub mod events;
 mod examples;
 mod flags;
@@ -20,7 +19,7 @@ mod man;
 pub mod mcp;
 mod mcp_query;
 mod pins;
-pub mod policy;
+mod policy;
 mod profile;
 pub mod proxy;
 mod receipt;
@@ -290,7 +289,7 @@ fn bridge(id: &str) -> u8 {
 }
 
 async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
-    match policy::Surroundings::here() {
+    match agentsh_authoring::Surroundings::here() {
         Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut style::stderr()).await,
         Err(error) => fail(&format!("cannot find the current directory: {error}")),
     }

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 
 use super::client_config::{from_anywhere, homes, own_path};
-use super::edit;
 use super::receipt;
+use agentsh_authoring::edit;
 use agentsh_policy::PolicyError;
 use agentsh_policy::profile::{self, ServerProfile};
 use agentsh_receipt::{open_profile, sign_profile};

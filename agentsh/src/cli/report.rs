@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::fleet::Fleet;
-use super::policy::Surroundings;
 use super::sessions::{self, SessionsArgs};
 use super::ui;
+use agentsh_authoring::Surroundings;
 use agentsh_store::verify::SessionState;
 use agentsh_store::{Reader, StoreError, Summary, running};
 use agentsh_terminal::output::{Context, Failure, OK, finish, json};

@@ -20,8 +20,8 @@ use agentsh_sandbox::Tier;
 use agentsh_store::Reader;
 
 use super::flags::FlagArgs;
-use super::policy::generate;
 use super::{fail, told};
+use agentsh_authoring::generate;
 use agentsh_terminal::style;
 use agentsh_trials::doctor::host::explain_spawn;
 

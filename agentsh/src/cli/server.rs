@@ -10,7 +10,6 @@ pub use super::fleet::approvals::{answer as answer_question, waiting};
 pub use super::fleet::people::TokenArgs;
 pub use super::fleet::serve::{OidcArgs, Place, Registers, ServeArgs as FleetArgs};
 pub use super::on_one_thread;
-pub use super::policy::Surroundings;
 pub use super::registry::serve::ServeArgs as RegistryArgs;
 pub use super::ui::approvals::question;
 pub use super::ui::rows::Making;

@@ -9,8 +9,8 @@ use std::process::Command;
 use clap::Args;
 
 use super::client_config::{homes, own_path};
-use super::edit;
 use agentsh_agents::Kind;
+use agentsh_authoring::edit;
 use agentsh_host::context::SHIMS;
 use agentsh_host::copies::write_anew;
 use agentsh_sandbox::layout::OWN_DIRECTORY;

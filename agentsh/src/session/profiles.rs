@@ -45,11 +45,10 @@ pub fn apply(
     let id = &declaration.id;
     let mcp = &session.facts.policy.mcp;
     let (package, found) = find(&session.facts, &session.record, declaration, resolved)?;
-    session
-        .live
-        .labels
-        .borrow_mut()
-        .insert(id.clone(), labels(vouched(&session.facts, declaration), package.as_ref(), found.as_ref()));
+    session.live.labels.borrow_mut().insert(
+        id.clone(),
+        Labels::of_server(vouched(&session.facts, declaration), package.as_ref(), found.as_ref()),
+    );
     let process = if declaration.has_grants_by_name() {
         mcp.process_of(id, found.as_ref())
     } else {
@@ -153,20 +152,6 @@ fn find(
         return Ok((None, None));
     }
     Ok(((!inside && !added).then_some(package), found))
-}
-
-/// What a server is for data: what the policy says, else its profile, else what is known of its package, else the
-/// strictest.
-pub fn labels(
-    entry: Option<&ServerPolicy>,
-    package: Option<&Package>,
-    profile: Option<&ServerProfile>,
-) -> Labels {
-    let source = entry.and_then(|entry| entry.source.as_ref());
-    let source = source.or(profile.and_then(|profile| profile.source.as_ref())).map(|source| source.value);
-    let sink = entry.and_then(|entry| entry.sink.as_ref());
-    let sink = sink.or(profile.and_then(|profile| profile.sink.as_ref())).map(|sink| sink.value);
-    Labels::resolve(source, sink, package.map(|package| package.name.as_str()))
 }
 
 /// What stands at a place of the server's configuration.

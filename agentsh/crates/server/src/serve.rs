@@ -6,7 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentsh::cli::server::{FleetArgs, Place, RegistryArgs, Surroundings, TokenArgs};
+use agentsh::cli::server::{FleetArgs, Place, RegistryArgs, TokenArgs};
+use agentsh_authoring::Surroundings;
 use agentsh_database::Database;
 use agentsh_registrar::Operators;
 use agentsh_terminal::output::{Context, Failure, OK};

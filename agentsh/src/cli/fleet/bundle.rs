@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::super::policy::{Surroundings, bundle};
+use agentsh_authoring::{Surroundings, bundle};
 use agentsh_fleet::place;
 use agentsh_terminal::output::{Context, Failure};
 

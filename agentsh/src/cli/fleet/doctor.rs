@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::super::policy::{Surroundings, bundle};
 use super::host::enrolled;
 use super::people::{At, http};
+use agentsh_authoring::{Surroundings, bundle};
 use agentsh_fleet::place::{self, HostFile};
 use agentsh_fleet::wire::{Host, Look, Position};
 use agentsh_fleet::{Client, ClientError};

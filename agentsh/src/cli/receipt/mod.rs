@@ -250,7 +250,7 @@ pub(in crate::cli) fn signing_key(state: &Path, file: Option<&Path>) -> Result<S
     let file = file.unwrap_or(&own);
     let text = text_of(file, MAX_KEYS_BYTES)?;
     if text.starts_with(MINISIGN) {
-        let secret = super::policy::bundle::secret_key(&text).map_err(|error| failed(file, &error))?;
+        let secret = agentsh_authoring::bundle::secret_key(&text).map_err(|error| failed(file, &error))?;
         // Behind its kinds, how its password was hashed, and its number.
         let pair = secret.to_bytes().get(62..126).and_then(SigningKey::of_pair);
         return pair.ok_or_else(|| failed(file, &KeyError::Minisign));

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use crate::cli::edit;
+use agentsh_authoring::edit;
 use agentsh_host::copies::write_anew;
 use agentsh_store::escape;
 use agentsh_terminal::exit::{NO, OK};

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 
 use self::app::App;
 use self::gate::Gate;
-use super::policy::Surroundings;
+use agentsh_authoring::Surroundings;
 use agentsh_base::random;
 use agentsh_host::host_programs;
 use agentsh_terminal::output::{Context, Failure, OK, finish};

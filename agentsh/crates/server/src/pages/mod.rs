@@ -19,7 +19,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::fleet::{Gate, Role};
-use agentsh::cli::server::{Fleet, Surroundings};
+use agentsh::cli::server::Fleet;
+use agentsh_authoring::Surroundings;
 use agentsh_base::site;
 use agentsh_fleet::wire::Who;
 use agentsh_fleet::{Client, ClientError, keys};

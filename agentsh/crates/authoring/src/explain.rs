@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::package::ServerFacts;
-use super::{OfServer, QuestionArgs, Surroundings, Which};
-use crate::session::specify::of_endpoints;
+use clap::Args;
+
+use crate::package::ServerFacts;
+use crate::{Surroundings, Which};
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::{Guard, Outcome, SubjectKind};
+use agentsh_model::places::of_endpoints;
 use agentsh_policy::{Answer, PathContext, Policy, Question, Ruled};
 use agentsh_store::escape;
 use agentsh_terminal::exit::{FAILED, NO};
@@ -26,8 +28,47 @@ const TRACERS: [&str; 7] = ["gdb", "gdbserver", "lldb", "strace", "ltrace", "per
 const TRACING: &str =
     "it reaches only processes of its own sandbox, not those of this machine, other servers or the agent";
 
+#[derive(Debug, Args)]
+pub struct OfServer {
+    /// Ask for this MCP server instead of the agent
+    #[arg(long, value_name = "ID")]
+    server: Option<String>,
+    /// Arguments of the tool call
+    #[arg(long, value_name = "JSON", requires = "tool")]
+    arguments: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct QuestionArgs {
+    /// Open a connection
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Option<String>,
+    /// Read a file
+    #[arg(long, value_name = "PATH")]
+    read: Option<String>,
+    /// Write or create a file
+    #[arg(long, value_name = "PATH")]
+    write: Option<String>,
+    /// Execute a program
+    #[arg(long, value_name = "PATH")]
+    exec: Option<String>,
+    /// See an environment variable
+    #[arg(long, value_name = "NAME")]
+    env: Option<String>,
+    /// Call a tool
+    #[arg(long, value_name = "SERVER/TOOL")]
+    tool: Option<String>,
+    /// Data from the first server in a call to the second
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"])]
+    pub flow: Vec<String>,
+    /// Say what each check finds in a text; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub content: Option<PathBuf>,
+}
+
 /// An answer, and whose it is.
-pub(in crate::cli) struct Explained {
+pub struct Explained {
     pub answer: Answer,
     /// Which policy answers.
     pub source: String,
@@ -116,7 +157,7 @@ impl Explained {
 }
 
 /// Exit code 0: allowed; 1: denied; 125: not a question.
-pub(super) async fn explain(
+pub async fn explain(
     which: &Which,
     of: &OfServer,
     args: &QuestionArgs,

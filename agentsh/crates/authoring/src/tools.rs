@@ -5,15 +5,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::Surroundings;
-use super::listing::Listing;
+use crate::Surroundings;
+use crate::listing::Listing;
 use agentsh_host::facts::lists_programs;
 use agentsh_host::toolchains::{self, SearchContext, Toolchains};
 use agentsh_policy::Policy;
 use agentsh_store::escape;
 
 /// As `run` finds them. None where the policy lists what may run.
-pub(super) fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
+pub fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
     if lists_programs(&policy.agent) {
         return Toolchains::default();
     }
@@ -23,7 +23,7 @@ pub(super) fn find(policy: &Policy, place: &Surroundings) -> Toolchains {
     toolchains::find(SearchContext { home: &place.home, project: &place.project, env: &place.env, own })
 }
 
-pub(super) fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result<()> {
+pub fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result<()> {
     let shown = |path: &Path| escape::line(&path.display().to_string()).into_owned();
     // Their paths are as long as they are: what is said of them stands right behind.
     let aligned = std::mem::take(&mut listing.aligned);
@@ -47,7 +47,7 @@ pub(super) fn print(tools: &Toolchains, listing: &mut Listing<'_>) -> io::Result
     Ok(())
 }
 
-pub(super) fn json(tools: &Toolchains) -> Value {
+pub fn json(tools: &Toolchains) -> Value {
     let shown: Vec<_> = tools.grants.iter().map(|grant| grant.path.display().to_string()).collect();
     let paths = |paths: &mut dyn Iterator<Item = &std::path::PathBuf>| -> Vec<String> {
         paths.map(|path| path.display().to_string()).collect()

@@ -10,7 +10,7 @@ use agentsh_policy::top_keys;
 const HEAD: &str = include_str!("reference.md");
 
 /// The reference as Markdown.
-pub(super) fn markdown() -> String {
+pub fn markdown() -> String {
     let mut text = HEAD.to_owned();
     for key in top_keys() {
         section(&mut text, key, &[]);
@@ -79,7 +79,7 @@ fn example(path: &[&str], value: &str) -> String {
 }
 
 /// A JSON schema of a policy, for editors.
-pub(super) fn schema() -> Value {
+pub fn schema() -> Value {
     let mut whole = map(&top_keys());
     if let Some(fields) = whole.as_object_mut() {
         fields.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));

@@ -5,7 +5,7 @@ use agentsh_policy::{Answer, PathContext, Policy, Question};
 use agentsh_store::SessionTally;
 
 /// Types of the events that [`of`] goes by.
-pub(in crate::cli) const KINDS: [&str; 5] = [
+pub const KINDS: [&str; 5] = [
     "session_started",
     "mcp_tool_called",
     "mcp_tool_call_intercepted",
@@ -15,7 +15,7 @@ pub(in crate::cli) const KINDS: [&str; 5] = [
 
 /// One kind of thing that a session did, or tried.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Tried {
+pub struct Tried {
     /// None: the agent.
     pub server: Option<ServerId>,
     /// In words.
@@ -29,7 +29,7 @@ pub(in crate::cli) struct Tried {
 }
 
 /// Every tool and host of a session, with what became of them.
-pub(in crate::cli) fn of(tally: &SessionTally) -> Vec<Tried> {
+pub fn of(tally: &SessionTally) -> Vec<Tried> {
     let mut list = Vec::new();
     let mut add = |server: Option<ServerId>, what: String, times: u64, passed: bool, question: Question| {
         list.push(Tried { server, what, question, times, passed, by: None });

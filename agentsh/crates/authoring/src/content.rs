@@ -10,7 +10,7 @@ use agentsh_content::content_scan::ContentScan;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{Surroundings, Which, failed};
+use crate::{Surroundings, Which, failed};
 use agentsh_base::json::{self as strict, Json};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::taint::Leaves;
@@ -24,7 +24,7 @@ use agentsh_terminal::exit::{FAILED, NO, OK};
 const MAX_LENGTH: u64 = 64 << 20;
 
 #[derive(Debug, Args)]
-pub(super) struct ContentArgs {
+pub struct ContentArgs {
     /// With --content: what the text is
     #[arg(long, value_enum, default_value_t = Of::Results, requires = "content")]
     subject: Of,
@@ -81,7 +81,7 @@ struct ContentFinding {
 }
 
 /// Exit status 0: it passes, if with an alert or changed; 1: a person is asked, or it is refused; 125: there is no answer.
-pub(super) fn explain(
+pub fn explain(
     which: &Which,
     file: &Path,
     args: &ContentArgs,

@@ -10,11 +10,11 @@ use agentsh_policy::profile::{self, Package, Registry, ServerProfile};
 use agentsh_policy::{Policy, PolicyError, ServerPolicy};
 use agentsh_store::{Pin, PinStore, StoreError};
 
-use super::Surroundings;
+use crate::Surroundings;
 
 /// What a question about a server is answered with.
 #[derive(Debug, Default)]
-pub(super) struct ServerFacts {
+pub struct ServerFacts {
     pub profile: Option<ServerProfile>,
     /// `npm:name@1.2.3`; None where the profile was named.
     pub package: Option<String>,
@@ -25,7 +25,7 @@ pub(super) struct ServerFacts {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unknown {
+pub enum Unknown {
     #[error("{}", .0.render().trim_end().trim_start_matches("error: "))]
     Profile(#[from] PolicyError),
     #[error("cannot read the pins: {0}")]

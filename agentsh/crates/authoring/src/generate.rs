@@ -56,7 +56,7 @@ struct Observed {
 }
 
 /// Prints the policy, or writes it into a new file.
-pub(super) async fn generate(which: &str, file: Option<&Path>, out: &mut dyn Write) -> Result<u8, Failure> {
+pub async fn generate(which: &str, file: Option<&Path>, out: &mut dyn Write) -> Result<u8, Failure> {
     let text = of_session(&Context::of_process()?.state_dir, which).await?;
     match file {
         None => write!(out, "{text}")?,

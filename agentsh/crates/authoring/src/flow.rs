@@ -5,9 +5,8 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::package::ServerFacts;
-use super::{Surroundings, Which, failed};
-use crate::session::profiles;
+use crate::package::ServerFacts;
+use crate::{Surroundings, Which, failed};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::flow::{Labels, Sink, Source};
 use agentsh_policy::profile::Package;
@@ -24,7 +23,7 @@ struct End {
 }
 
 /// Exit status 0: it goes on, if with an alert; 1: a person is asked, or it is refused.
-pub(super) async fn explain(
+pub async fn explain(
     which: &Which,
     ends: &[String],
     as_json: bool,
@@ -88,14 +87,14 @@ pub(super) async fn explain(
 }
 
 /// A label of a server that no line of a policy gives, and who does.
-pub(super) struct Label {
+pub struct Label {
     pub key: String,
     pub value: &'static str,
     pub by: String,
 }
 
 /// Labels that hold without a line of the policy, of the servers that it names and of those that are pinned here.
-pub(super) async fn labels(policy: &Policy, place: &Surroundings) -> Result<Vec<Label>, String> {
+pub async fn labels(policy: &Policy, place: &Surroundings) -> Result<Vec<Label>, String> {
     let mut ids: BTreeSet<ServerId> = policy.mcp.servers.keys().cloned().collect();
     // Asking makes no store.
     if agentsh_store::exists(&place.state) {
@@ -173,7 +172,7 @@ impl End {
         let known = ServerFacts::of_server(&id, policy, place).await.map_err(|error| error.to_string())?;
         let entry = policy.mcp.servers.get(&id);
         let package = known.package.as_deref().and_then(Package::of_identity);
-        let labels = profiles::labels(entry, package.as_ref(), known.profile.as_ref());
+        let labels = Labels::of_server(entry, package.as_ref(), known.profile.as_ref());
         let written = entry.and_then(|entry| match is_source {
             true => entry.source.as_ref().map(|source| &source.rule),
             false => entry.sink.as_ref().map(|sink| &sink.rule),

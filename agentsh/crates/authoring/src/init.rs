@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::Surroundings;
+use crate::Surroundings;
 use agentsh_terminal::exit::FAILED;
 
 const STARTER: &str = include_str!("starter.yaml");
 
 /// Writes the file; one that is there stays as it is.
-pub(super) fn init(
+pub fn init(
     file: Option<&Path>,
     place: &Surroundings,
     out: &mut dyn Write,

@@ -8,15 +8,10 @@ use serde_json::{Value, json};
 use agentsh_policy::profile::{self, ServerProfile};
 
 /// One line for each profile: the user's own first.
-pub(super) fn list(
-    config_home: &Path,
-    json: bool,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> io::Result<u8> {
+pub fn list(config_home: &Path, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let profiles = match profile::all(config_home) {
         Ok(profiles) => profiles,
-        Err(error) => return super::failed(&error, err),
+        Err(error) => return crate::failed(&error, err),
     };
     if json {
         let listed: Vec<Value> = profiles
@@ -46,7 +41,7 @@ pub(super) fn list(
 }
 
 /// The file as it is written.
-pub(super) fn print(profile: &ServerProfile, json: bool, out: &mut dyn Write) -> io::Result<u8> {
+pub fn print(profile: &ServerProfile, json: bool, out: &mut dyn Write) -> io::Result<u8> {
     if json {
         let whole = json!({"name": profile.name, "source": profile.file, "packages": packages(profile),
             "hosts": hosts(profile), "why": profile.why, "text": profile.text()});

@@ -13,7 +13,7 @@ use agentsh_terminal::table::wrap;
 /// What goes on in the next line stands under the one it belongs to.
 const INDENT: &str = "    ";
 
-pub(super) struct Listing<'a> {
+pub struct Listing<'a> {
     pub out: &'a mut dyn Write,
     /// Columns of the terminal; None where there is none.
     pub columns: Option<usize>,
@@ -24,7 +24,7 @@ pub(super) struct Listing<'a> {
 
 impl Listing<'_> {
     /// A line about the whole.
-    pub(super) fn head(&mut self, text: &str) -> io::Result<()> {
+    pub fn head(&mut self, text: &str) -> io::Result<()> {
         let Some(columns) = self.columns else { return writeln!(self.out, "# {text}") };
         let room = columns.saturating_sub(2);
         for piece in wrap(&self.short(text), room, room) {
@@ -33,7 +33,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    pub(super) fn line(&mut self, part: &str, comment: &str) -> io::Result<()> {
+    pub fn line(&mut self, part: &str, comment: &str) -> io::Result<()> {
         let aligned = self.aligned;
         let Some(columns) = self.columns else {
             return writeln!(self.out, "{part:<aligned$}  # {comment}");
@@ -56,7 +56,7 @@ impl Listing<'_> {
     }
 
     /// The place of a rule, for a line about `key`.
-    pub(super) fn rule(&self, rule: &RuleRef, key: &str) -> String {
+    pub fn rule(&self, rule: &RuleRef, key: &str) -> String {
         let id = rule.id.strip_prefix("sandbox.").unwrap_or(&rule.id);
         let id = id.split_once('[').map_or(id, |(list, _)| list);
         // A key that switches a section on stands for all of it.

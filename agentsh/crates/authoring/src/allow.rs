@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::Surroundings;
-use super::package::ServerFacts;
-use crate::cli::edit;
+use crate::Surroundings;
+use crate::edit;
+use crate::package::ServerFacts;
 use agentsh_base::types::ServerId;
 use agentsh_policy::builtin_paths::OWN_DIRECTORIES;
 use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
@@ -59,7 +59,7 @@ struct Want {
 }
 
 /// Exit status 0: it is allowed now; 1: it stays denied, and nothing is written.
-pub(super) async fn allow(
+pub async fn allow(
     args: &AllowArgs,
     place: &Surroundings,
     out: &mut dyn Write,

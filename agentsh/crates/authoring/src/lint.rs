@@ -7,7 +7,7 @@ use agentsh_host::grants;
 use agentsh_policy::{PathContext, Policy, ProcessPolicy, Question, Ruled, place};
 
 /// One line for each entry of the user that does not do what it says, here. `path` is where programs are looked for.
-pub(super) fn lint(policy: &Policy, context: &PathContext, path: Option<&String>) -> Vec<Ruled<String>> {
+pub fn lint(policy: &Policy, context: &PathContext, path: Option<&String>) -> Vec<Ruled<String>> {
     let mut found = Vec::new();
     process(policy, None, &policy.agent, context, &mut found);
     for (id, server) in &policy.mcp.servers {

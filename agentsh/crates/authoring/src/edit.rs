@@ -13,7 +13,7 @@ use agentsh_terminal::style::{BAD, GOOD, paint};
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The text of a file; empty when there is none.
-pub(super) fn read(path: &Path) -> Result<String, Failure> {
+pub fn read(path: &Path) -> Result<String, Failure> {
     use std::io::Read;
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot read {}: {error}", path.display()));
     let file = match std::fs::File::open(path) {
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
 }
 
 /// What would change, as `diff -u` shows it.
-pub(super) fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) -> Result<(), Failure> {
+pub fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) -> Result<(), Failure> {
     let name = path.display().to_string();
     let diff = similar::TextDiff::from_lines(before, after);
     for line in diff.unified_diff().context_radius(2).header(&name, &name).to_string().lines() {
@@ -42,7 +42,7 @@ pub(super) fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) 
 }
 
 /// Writes the file, with what it was beside it. Gives the name of that copy, if there was something.
-pub(super) fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option<PathBuf>, Failure> {
+pub fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option<PathBuf>, Failure> {
     let FileLocation { real, mode } = place(path, mode)?;
     let backup = (!before.is_empty()).then(|| backup_of(&real));
     if let Some(backup) = &backup {
@@ -53,7 +53,7 @@ pub(super) fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result
 }
 
 /// Writes the file in one step, where it still says what it said before. Links are followed, and its mode is kept.
-pub(super) fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), Failure> {
+pub fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), Failure> {
     let FileLocation { real, mode } = place(path, mode)?;
     // Somebody else may have written it since it was read.
     if read(&real)? != before {
