@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::fleet::Fleet;
 use agentsh_base::types::SessionId;
 use agentsh_store::{EventFilter, Reader, Record};
-use agentsh_terminal::output::{Context, Failure, OK, finish, json, table, whole_table};
+use agentsh_terminal::output::{Context, Failure, OK, json, table, whole_table};
 
 mod documented;
 mod filter;
@@ -33,15 +33,7 @@ pub enum Query {
 }
 
 /// Prints the answer; gives the exit status.
-pub async fn run(query: Query, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) => answer(&query, &context, out, err).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
-}
-
-async fn answer(
+pub async fn answer(
     query: &Query,
     context: &Context,
     out: &mut dyn Write,
@@ -260,6 +252,7 @@ mod tests {
 
     use super::*;
     use agentsh_store::testing::{START, called, one_session, session, verdict, write};
+    use agentsh_terminal::output::finish;
     use std::path::Path;
 
     fn context(state_dir: &Path, width: Option<u16>) -> Context {

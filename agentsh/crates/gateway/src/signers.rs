@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use hyper::header::{ACCEPT, HeaderMap, HeaderValue};
 use hyper::StatusCode;
+use hyper::header::{ACCEPT, HeaderMap, HeaderValue};
 use jsonwebtoken::jwk::JwkSet;
 use serde_json::Value;
 use tokio::sync::Mutex;

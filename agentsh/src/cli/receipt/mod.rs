@@ -20,7 +20,7 @@ use agentsh_receipt::keys::MINISIGN;
 use agentsh_receipt::statement::{Binding, Predicate, Statement};
 use agentsh_receipt::{KeyError, MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
 use agentsh_store::{Reader, StoreError, escape};
-use agentsh_terminal::output::{Context, Failure, NO, OK, finish};
+use agentsh_terminal::output::{Context, Failure, NO, OK};
 use repository::{Commit, NOTES, Repository};
 
 /// Of a file with a key, or with allowed signers.
@@ -98,15 +98,7 @@ enum Verb {
 }
 
 /// Gives the exit status.
-pub async fn run(args: ReceiptArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) => answer(&args, &context, out, err).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
-}
-
-async fn answer(
+pub async fn answer(
     args: &ReceiptArgs,
     context: &Context,
     out: &mut dyn Write,
