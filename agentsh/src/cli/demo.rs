@@ -77,19 +77,11 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
     std::fs::write(project.join(FACTS_FILE), text).map_err(io)?;
     let executable = std::env::current_exe().map_err(io)?;
     let request = Request {
-        flags: agentsh_policy::Flags::default(),
         policy: Some(root.join("policy.yaml").display().to_string()),
         allow_degraded: true,
-        tier: agentsh_sandbox::Tier::default(),
-        backend: agentsh_host::Backend::Auto,
         agent: CommandLine::take(vec![executable.into_os_string(), AGENT_VERB.into()]),
-        publish: Vec::new(),
-        agree: false,
-        learns: false,
-        tells_files: false,
-        summarised: false,
-        review: false,
         verb: "demo",
+        ..Request::default()
     };
     let outcome = run_session(request).await.map_err(|error| (exit_code_of(&error), error.to_string()))?;
     let ended = Ended { session: outcome.session.facts.id, exit_code: outcome.exit_code };

@@ -138,8 +138,9 @@ fn find(
     let own = resolved.trees.iter().map(|tree| tree.root.as_path());
     let files = resolved.files.iter().map(|file| file.path.as_path());
     let inside = own.chain(files).any(of_project);
-    let found = profile::of_package(&package, &context.config)
-        .map_err(|error| refuse(error.render().trim_end().trim_start_matches("error: ").to_owned()))?;
+    let found = profile::of_package(&package, &context.config).map_err(|error| {
+        StartError::permanent(error.render().trim_end().trim_start_matches("error: ").to_owned())
+    })?;
     // As good as a program out of the project: what it adds may do anything in the package's name.
     let added = resolved.has_additions && !declaration.users_word;
     if (inside || added)
@@ -254,17 +255,7 @@ fn state_directory(facts: &Facts, declaration: &Declaration) -> Result<PathBuf, 
     }
     let directory = facts.context.state.join("servers").join(name);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        refuse(format!("cannot create the state directory {}: {error}", directory.display()))
+        StartError::permanent(format!("cannot create the state directory {}: {error}", directory.display()))
     })?;
     Ok(directory)
-}
-
-fn refuse(message: String) -> StartError {
-    StartError {
-        message,
-        permanent: true,
-        recorded: false,
-        status: StartError::FAILED,
-        reason: StartError::NOT_STARTED,
-    }
 }

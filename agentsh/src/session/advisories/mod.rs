@@ -69,13 +69,7 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
             let is_needed = AdvisoryKind::ALL.iter().any(|kind| policy.on(*kind).value == OnAdvisory::Block);
             if is_needed {
                 let message = format!("server '{id}' is not started: cannot read the advisories: {why}");
-                return Err(StartError {
-                    message,
-                    permanent: true,
-                    recorded: false,
-                    status: StartError::FAILED,
-                    reason: StartError::NOT_STARTED,
-                });
+                return Err(StartError::permanent(message));
             }
             session.record.note(&format!("cannot read the advisories about server '{id}': {why}"));
             return Ok(());
@@ -124,13 +118,7 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
         rule,
     };
     let recorded = session.record.journal.commit(event).await.is_ok();
-    Err(StartError {
-        message,
-        permanent: true,
-        recorded,
-        status: StartError::FAILED,
-        reason: StartError::NOT_STARTED,
-    })
+    Err(StartError { recorded, ..StartError::permanent(message) })
 }
 
 /// What happens to a server by one advisory.
