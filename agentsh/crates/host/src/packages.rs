@@ -16,11 +16,17 @@ const MAX_MANIFEST: u64 = 1 << 20;
 /// The packages of a program, itself included.
 #[must_use]
 pub fn of(resolved: &Resolved) -> BTreeSet<Package> {
-    let mut packages = super::package_of(&resolved.identity);
+    let mut packages = of_identity(&resolved.identity);
     for tree in &resolved.trees {
         of_tree(tree, &mut packages);
     }
     packages
+}
+
+/// The package that an identity of a pin names, alone.
+#[must_use]
+pub fn of_identity(identity: &str) -> BTreeSet<Package> {
+    Package::parse(identity).into_iter().collect()
 }
 
 fn of_tree(tree: &PinnedTree, packages: &mut BTreeSet<Package>) {

@@ -1,15 +1,12 @@
 //! What others warn about a server, looked up when it is started: on record, told, and refused where the policy says so.
 
-pub mod inventory;
-pub mod known;
-
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use serde_json::json;
 use url::Url;
 
-use agentsh_advisories::{Found, Package};
+use agentsh_advisories::Found;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_mcp::StartError;
 use agentsh_pin::Resolved;
@@ -18,7 +15,8 @@ use agentsh_store::Event;
 use agentsh_store::words::{Action, AdvisorySource, Severity};
 
 use super::Session;
-use known::ServerPackages;
+use agentsh_host::known_advisories::{self, ServerPackages};
+use agentsh_host::packages;
 
 /// Ids that stand in the results of a server, at most.
 const MAX_IDS: usize = 20;
@@ -46,7 +44,7 @@ pub async fn check(
         return Ok(());
     }
     let (packages, host) = match what {
-        Launch::Command(resolved) => (inventory::of(resolved), None),
+        Launch::Command(resolved) => (packages::of(resolved), None),
         Launch::Url(url) => {
             (BTreeSet::new(), Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)))
         }
@@ -63,7 +61,7 @@ pub async fn check(
 async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), StartError> {
     let id = asked.server.clone();
     let policy = &session.facts.policy.mcp.advisories;
-    let found = match known::about(&session.facts.context, policy, asked).await {
+    let found = match known_advisories::about(&session.facts.context, policy, asked).await {
         Ok(found) => found,
         Err(why) => {
             let is_needed = AdvisoryKind::ALL.iter().any(|kind| policy.on(*kind).value == OnAdvisory::Block);
@@ -152,10 +150,4 @@ fn severity(level: Level) -> Severity {
         Level::High => Severity::High,
         Level::Critical => Severity::Critical,
     }
-}
-
-/// The package that an identity of a pin names, alone.
-#[must_use]
-pub fn package_of(identity: &str) -> BTreeSet<Package> {
-    Package::parse(identity).into_iter().collect()
 }

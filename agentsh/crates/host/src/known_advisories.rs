@@ -11,6 +11,8 @@ use agentsh_base::types::ServerId;
 use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
 use agentsh_store::Reader;
 
+use crate::Context;
+
 /// Failures count that are not older.
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Calls without which a rate says nothing.
@@ -40,7 +42,7 @@ pub struct Places {
 /// # Errors
 /// When what is known cannot be read.
 pub async fn about(
-    context: &super::super::Context,
+    context: &Context,
     policy: &AdvisoryPolicy,
     asked: ServerPackages,
 ) -> Result<Vec<Found>, String> {
