@@ -2,7 +2,7 @@
 
 mod bundle;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -11,8 +11,7 @@ use agentsh_authoring::explain::{OfServer, QuestionArgs};
 use agentsh_authoring::{
     Surroundings, Which, allow, check, content, explain, flow, generate, init, profiles, reference, show,
 };
-use agentsh_terminal::exit::FAILED;
-use agentsh_terminal::output::finish;
+use agentsh_terminal::output::{Failure, OK, finish};
 use agentsh_terminal::style::prose;
 
 #[derive(Debug, Args)]
@@ -127,32 +126,15 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
         Verb::Explain { which, of, question, json, .. } => {
             explain::explain(which, of, question, *json, place, out, err).await
         }
-        Verb::Allow(args) => {
-            let done = allow::allow(args, place, out, err).await;
-            return finish(done, err);
-        }
+        Verb::Allow(args) => allow::allow(args, place, out, err).await,
         Verb::Init { file } => init::init(file.as_deref(), place, out, err),
-        Verb::Generate { session, output } => {
-            let generated = generate::generate(session, output.as_deref(), out).await;
-            return finish(generated, err);
-        }
-        Verb::Bundle(args) => {
-            let done = bundle::run(args, place, out).await;
-            return finish(done, err);
-        }
-        Verb::Reference => write!(out, "{}", reference::markdown()).map(|()| 0),
-        Verb::Schema => writeln!(out, "{:#}", reference::schema()).map(|()| 0),
+        Verb::Generate { session, output } => generate::generate(session, output.as_deref(), out).await,
+        Verb::Bundle(args) => bundle::run(args, place, out).await,
+        Verb::Reference => write!(out, "{}", reference::markdown()).map(|()| OK).map_err(Failure::from),
+        Verb::Schema => writeln!(out, "{:#}", reference::schema()).map(|()| OK).map_err(Failure::from),
         Verb::Test { name, json } => check::test(name.as_deref(), *json, place, out, err),
     };
-    match done {
-        Ok(code) => code,
-        // A reader that went away has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
-        Err(error) => {
-            let _ = writeln!(err, "error: cannot write the answer: {error}");
-            FAILED
-        }
-    }
+    finish(done, err)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `agentsh policy check|test`: whether a policy can be read, holds what its tests expect, and does something here.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use agentsh_policy::{
     Answer, Diagnostic, Named, PolicyError, PolicyTest, Ruled, ServerProfile, find, find_named, tests,
 };
 use agentsh_terminal::exit::NO;
+use agentsh_terminal::output::Failure;
 
 pub fn check(
     names: &[String],
@@ -17,7 +18,7 @@ pub fn check(
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> Result<u8, Failure> {
     let found: Vec<(&str, Result<Named, PolicyError>)> = if names.is_empty() {
         let in_force = find(&place.search(None, "default")).map(|loaded| Named::Policy(Box::new(loaded)));
         vec![("the policy in force", in_force)]
@@ -91,7 +92,7 @@ pub fn test(
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> Result<u8, Failure> {
     let found = match name {
         Some(name) => find_named(name, &place.config_home),
         None => find(&place.search(None, "default")).map(|loaded| Named::Policy(Box::new(loaded))),
@@ -116,7 +117,7 @@ fn print_tests(
     answers: &[(PolicyTest, Answer)],
     json: bool,
     out: &mut dyn Write,
-) -> io::Result<u8> {
+) -> Result<u8, Failure> {
     let mut failed = 0;
     let mut reports = Vec::new();
     for (test, answer) in answers {

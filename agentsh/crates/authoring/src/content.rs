@@ -19,6 +19,7 @@ use agentsh_guard::{Decision, Guard, Outcome, Reason, SubjectKind};
 use agentsh_policy::{Inspected, OnModelSecret, PERSONAL, Policy, kind_word};
 use agentsh_store::escape;
 use agentsh_terminal::exit::{FAILED, NO, OK};
+use agentsh_terminal::output::Failure;
 
 /// Longest text, in bytes.
 const MAX_LENGTH: u64 = 64 << 20;
@@ -89,7 +90,7 @@ pub fn explain(
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> Result<u8, Failure> {
     let policy = match agentsh_policy::load(&place.search(which.policy.clone(), &which.agent)) {
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),

@@ -1,7 +1,7 @@
 //! `agentsh policy explain`: one question, its answer, and whose it is.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use agentsh_model::places::of_endpoints;
 use agentsh_policy::{Answer, PathContext, Policy, Question, Ruled};
 use agentsh_store::escape;
 use agentsh_terminal::exit::{FAILED, NO};
+use agentsh_terminal::output::Failure;
 
 /// What no policy says, and what is therefore not in the answer.
 const FROM_COMMAND: &str = "paths on the server's command line are granted when it starts, for writing too, and \
@@ -165,7 +166,7 @@ pub async fn explain(
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> Result<u8, Failure> {
     let server = of.server.as_deref();
     let (from, question) = match asked(server, args) {
         Ok(asked) => asked,

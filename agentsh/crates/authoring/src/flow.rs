@@ -1,7 +1,7 @@
 //! `agentsh policy explain --flow FROM TO`: may what one server said go to another one?
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde_json::json;
 
@@ -13,6 +13,7 @@ use agentsh_policy::profile::Package;
 use agentsh_policy::{OnFlow, Policy};
 use agentsh_store::{PinStore, escape};
 use agentsh_terminal::exit::{FAILED, NO, OK};
+use agentsh_terminal::output::Failure;
 
 /// A server of the question, with what is known of it.
 struct End {
@@ -30,7 +31,7 @@ pub async fn explain(
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> Result<u8, Failure> {
     let policy = match agentsh_policy::load(&place.search(which.policy.clone(), &which.agent)) {
         Ok(policy) => policy,
         Err(error) => return failed(&error, err),

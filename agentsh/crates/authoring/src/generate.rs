@@ -72,16 +72,7 @@ pub async fn generate(which: &str, file: Option<&Path>, out: &mut dyn Write) -> 
 pub async fn of_session(state: &Path, which: &str) -> Result<String, StoreError> {
     let mut reader = Reader::open(state).await?.ok_or(StoreError::NoSession)?;
     let session = reader.session(which).await?;
-    let filter = EventFilter {
-        session: Some(session),
-        server: None,
-        tool: None,
-        kind: None,
-        action: None,
-        severity: None,
-        since: None,
-        limit: MAX_EVENTS,
-    };
+    let filter = EventFilter { session: Some(session), limit: MAX_EVENTS, ..EventFilter::default() };
     let records = reader.events(&filter).await?;
     let mut observed = Observed::default();
     records.iter().for_each(|record| observed.add(record));

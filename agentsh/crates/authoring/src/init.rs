@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Surroundings;
 use agentsh_terminal::exit::FAILED;
+use agentsh_terminal::output::Failure;
 
 const STARTER: &str = include_str!("starter.yaml");
 
@@ -16,7 +17,7 @@ pub fn init(
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> Result<u8, Failure> {
     let path = file.map_or_else(|| place.config_home.join("agentsh").join("policy.yaml"), PathBuf::from);
     match write(&path) {
         Ok(()) => {

@@ -26,6 +26,7 @@ use clap::Args;
 
 use agentsh_policy::{PathContext, Policy, PolicyError, Search};
 use agentsh_terminal::exit::FAILED;
+use agentsh_terminal::output::Failure;
 
 #[derive(Debug, Args)]
 pub struct Which {
@@ -114,7 +115,7 @@ impl Surroundings {
     }
 }
 
-fn failed(error: &PolicyError, err: &mut dyn Write) -> io::Result<u8> {
+fn failed(error: &PolicyError, err: &mut dyn Write) -> Result<u8, Failure> {
     write!(err, "{}", error.render())?;
     Ok(FAILED)
 }

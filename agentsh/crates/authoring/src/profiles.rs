@@ -1,14 +1,15 @@
 //! The profiles of servers, listed and printed.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use agentsh_policy::profile::{self, ServerProfile};
+use agentsh_terminal::output::Failure;
 
 /// One line for each profile: the user's own first.
-pub fn list(config_home: &Path, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+pub fn list(config_home: &Path, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
     let profiles = match profile::all(config_home) {
         Ok(profiles) => profiles,
         Err(error) => return crate::failed(&error, err),
@@ -41,7 +42,7 @@ pub fn list(config_home: &Path, json: bool, out: &mut dyn Write, err: &mut dyn W
 }
 
 /// The file as it is written.
-pub fn print(profile: &ServerProfile, json: bool, out: &mut dyn Write) -> io::Result<u8> {
+pub fn print(profile: &ServerProfile, json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
     if json {
         let whole = json!({"name": profile.name, "source": profile.file, "packages": packages(profile),
             "hosts": hosts(profile), "why": profile.why, "text": profile.text()});

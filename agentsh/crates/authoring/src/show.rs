@@ -1,6 +1,6 @@
 //! `agentsh policy show`: what is in force here, and where each part comes from.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use agentsh_host::toolchains::Toolchains;
 use agentsh_policy::{Named, Policy, find_named, profile};
 use agentsh_store::escape;
 use agentsh_terminal::exit::FAILED;
-use agentsh_terminal::output::terminal_width;
+use agentsh_terminal::output::{Failure, terminal_width};
 
 pub async fn show(
     name: Option<&str>,
@@ -19,7 +19,7 @@ pub async fn show(
     place: &Surroundings,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> io::Result<u8> {
+) -> Result<u8, Failure> {
     let is_in_force = name.is_none() && which.profile.is_none();
     let named = match (name, &which.profile) {
         (Some(name), _) => Some(find_named(name, &place.config_home)),
