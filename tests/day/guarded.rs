@@ -162,7 +162,7 @@ fn repositories_too_deep_for_a_path_are_disarmed() {
         sh(&place, SETUP);
         std::fs::write(place.project.join("deep.py"), deep).unwrap();
         let outcome = inside(&place, &[], "python3 deep.py").expect_code(0);
-        assert!(outcome.stderr.contains("it has got another name"), "{mode:?}: {outcome}");
+        assert!(outcome.stderr.contains("it was renamed so that"), "{mode:?}: {outcome}");
         let found = Outcome::of(place.command("python3").args(["-c", look]).current_dir(&place.project));
         assert_eq!(found.stdout, "['.git'] False\n", "{mode:?}: {found}");
     }

@@ -93,7 +93,7 @@ fn files_are_told_with_rule_and_remedy_where_that_was_asked_for() {
         for said in [
             "/.envrc (write_file: `.envrc` stays read-only: ",
             "to allow it: `agentsh policy allow --write .envrc`",
-            ".mcp.json was made during the run and set aside (names programs that agents start)",
+            ".mcp.json was created during the run and set aside (names programs that agents start)",
             "/data/a (read_file: nothing grants it",
             ", 2 files refused",
             "agentsh policy allow ~/data/a\n",

@@ -49,7 +49,7 @@ fn otherwise_it_is_set_aside_at_once_and_cannot_be_made_again() {
         for file in [".Rprofile", ".agentsh.yaml", ".husky", "x.code-workspace"] {
             assert!(!place.project.join(file).exists(), "{mode:?} {file}");
             assert!(
-                outcome.stderr.contains(&format!("{file} was made during the run and set aside")),
+                outcome.stderr.contains(&format!("{file} was created during the run and set aside")),
                 "{outcome}"
             );
         }

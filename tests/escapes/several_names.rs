@@ -48,8 +48,8 @@ fn what_has_several_names_is_not_written() {
         if several.code == 99 {
             return skip("no drive can be mounted here");
         }
-        assert!(several.stderr.contains("answer to several names"), "{mode:?} {several}");
-        assert!(several.stderr.contains("it may only be read"), "{mode:?} {several}");
+        assert!(several.stderr.contains("can be reached by several names"), "{mode:?} {several}");
+        assert!(several.stderr.contains("it is read-only inside"), "{mode:?} {several}");
         let left = on_a_drive(&place, "ignore_case", "cat .git/hooks/pre-commit; ls");
         assert!(left.stdout.contains("once") && !left.stdout.contains("twice"), "{mode:?} {left}");
         assert!(!left.stdout.contains("new"), "{mode:?} {left}");
@@ -60,7 +60,10 @@ fn what_has_several_names_is_not_written() {
         assert!(hidden.stderr.contains("it is empty inside"), "{mode:?} {hidden}");
         assert!(!hidden.stdout.contains("TOPSECRET"), "{mode:?} {hidden}");
         let review = on_a_drive(&place, "ignore_case", "exec \"$AGENTSH\" run --review -- true");
-        assert!(review.code != 0 && review.stderr.contains("answer to several names"), "{mode:?} {review}");
+        assert!(
+            review.code != 0 && review.stderr.contains("can be reached by several names"),
+            "{mode:?} {review}"
+        );
 
         // The twin: the same drive, on which letters count.
         let one = on_a_drive(&place, "rw", run);

@@ -195,7 +195,7 @@ fn a_deny_list_counts_when_enough_people_signed_it() {
     assert_eq!(answers.text(1), "ok");
     // Neither an older list nor one that somebody changed takes its place.
     let older = update(&place, "list.json").expect_code(125);
-    assert!(older.stdout.contains("version 1, and version 2 was taken before"), "{older}");
+    assert!(older.stdout.contains("version 1, but version 2 is already stored"), "{older}");
     place.write("list.json", list(3).replace("1.0.0", "9.9.9"));
     let changed = update(&place, "list.json").expect_code(125);
     assert!(changed.stdout.contains("not signed by a key in"), "{changed}");

@@ -38,7 +38,7 @@ fn a_receipt_of_a_record_that_was_rewritten_does_not_fit_what_the_server_keeps()
     std::fs::remove_file(&file).unwrap();
     Outcome::of(&mut host.agentsh(&["receipt", "--output", file.to_str().unwrap()])).expect_code(0);
     for verified in [verify(), there()] {
-        refused(verified, "the fleet server keeps another record of its session");
+        refused(verified, "the fleet server has a different record of its session");
     }
     drop(server);
     let silent = there().expect_code(0);

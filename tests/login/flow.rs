@@ -76,7 +76,7 @@ fn a_name_that_is_unknown_begins_no_session() {
         Outcome::of(place.agentsh(&add).stdin(std::process::Stdio::null())).expect_code(0);
         let said = told(&["login", "fra"]);
         assert!(said.contains("configured: 'far', 'kept'; a URL works too"), "{said}");
-        assert!(told(&["login", "https://"]).contains("'https://' is no URL"));
+        assert!(told(&["login", "https://"]).contains("'https://' is not a URL"));
         let secret = ["login", "far", "--client-id", "c", "--client-secret-env", "NOT_THERE"];
         assert!(told(&secret).contains("the variable NOT_THERE is not set"));
         assert!(told(&["logout", "far"]).contains("no login to 'far' is stored; stored: none is;"));

@@ -222,7 +222,7 @@ fn after_a_private_read_a_person_is_asked_once_for_the_pair() {
     );
     let item = question(&place);
     assert_eq!((item["from"].as_str(), &item["is_copy"]), (Some("fixture"), &json!(false)), "{item}");
-    assert!(item["why"].as_str().unwrap().contains("gave something private"), "{item}");
+    assert!(item["why"].as_str().unwrap().contains("returned private data"), "{item}");
     say(&place, &["approve", item["id"].as_str().unwrap()]).expect_code(0);
     let (out, err) = ended(child);
     assert!(out.ends_with("42\nof my own\nand more\nend\n"), "{out}\n{err}");

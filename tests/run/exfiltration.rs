@@ -157,7 +157,7 @@ fn a_private_read_decides_without_a_copy_and_small_answers_pass() {
     let answers = script(&place, &steps);
     assert_eq!(answers.text(0), "before anything was read");
     assert!(
-        answers.error(2).contains("'read_file' of server 'files' gave something private")
+        answers.error(2).contains("'read_file' of server 'files' returned private data")
             && answers.error(2).contains("on_private_to_external"),
         "{}",
         answers.error(2)

@@ -98,7 +98,7 @@ fn a_key_reaches_its_own_provider_alone() {
     let outcome = Outcome::of(place.agentsh(&["run", "--quiet", "--"]).arg(agent));
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert!(lines.len() == 3 && lines[0] == "{} 200" && lines[2] == "{} 200", "{outcome}");
-    let says = format!("ANTHROPIC_API_KEY is for 127.0.0.1:{}, and not for", own.port);
+    let says = format!("ANTHROPIC_API_KEY may go to 127.0.0.1:{}, not to", own.port);
     assert!(lines[1].ends_with(" 403") && lines[1].contains(&says), "{outcome}");
     assert_eq!(own.asked()[0].header("x-api-key"), Some("sk-ant-real-key"));
     let asked = other.asked();

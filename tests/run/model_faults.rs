@@ -135,7 +135,7 @@ fn a_stream_that_stalls_is_reset_or_ends_in_the_middle_ends_with_an_error() {
     let place = place();
     let half = format!("{PING}event: message_start\ndata: {{\"type\":");
     for (text, end, why) in [
-        (half.clone(), End::Stalls, "said nothing for 1000 ms"),
+        (half.clone(), End::Stalls, "sent nothing for 1000 ms"),
         (half.clone(), End::Resets, "broke off"),
         (half, End::Closes, "not strict JSON"),
     ] {
@@ -163,7 +163,7 @@ fn a_model_that_never_answers_is_given_up() {
         let said = move || vec![(said.clone(), 1)];
         let (seen, _) = ask(&place, faulty(said, End::Stalls), false, POST);
         assert!(seen.ends_with(" 504") || seen.ends_with(" 502"), "{seen}");
-        is_withheld(&place, &seen, "said nothing for 1000 ms");
+        is_withheld(&place, &seen, "sent nothing for 1000 ms");
     }
 }
 

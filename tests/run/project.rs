@@ -21,7 +21,7 @@ fn the_home_itself_may_not() {
         place.policy(&format!("agent: {{filesystem: {{write: [\".\", {:?}]}}}}\n", place.home));
         let outcome = run_in(&place, &place.project);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (125, ""), "{outcome}");
-        assert!(outcome.stderr.contains("holds the whole home directory"), "{outcome}");
+        assert!(outcome.stderr.contains("contains the whole home directory"), "{outcome}");
     }
 }
 

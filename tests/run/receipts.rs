@@ -214,9 +214,9 @@ fn what_is_not_the_receipt_of_this_commit_is_refused() {
     let edited = text.replace(&STANDARD.encode(payload(&text)), &STANDARD.encode(edited));
     assert_ne!(edited, text);
     for (text, why) in [
-        (edited.as_str(), "its signature does not hold"),
-        (&text[..text.len() / 2], "it is not whole"),
-        (&text.replace("SHA256:", "SHA256:x"), "is not among those that were given"),
+        (edited.as_str(), "does not match its content"),
+        (&text[..text.len() / 2], "it is malformed"),
+        (&text.replace("SHA256:", "SHA256:x"), "is not one of the given keys"),
     ] {
         place.write(&file, text);
         refused(check(&[]), why);
@@ -280,10 +280,7 @@ fn what_a_review_applied_is_bound_by_its_receipt() {
         assert_eq!((&facts["removed"], &facts["binding"]), (&serde_json::json!(["gone"]), &"record".into()));
         let check = |more: &[&str]| verify(&place, &place.home, &file, more);
         let good = check(&[]).expect_code(0);
-        assert!(
-            good.stdout.contains("4 files stand in ") && good.stdout.contains("its record is here"),
-            "{good}"
-        );
+        assert!(good.stdout.contains("4 files in ") && good.stdout.contains("its record is here"), "{good}");
         for (change, why, back) in [
             ("echo 2 > file", "file 'file' in ", "echo two > file"),
             ("echo x > gone", "file 'gone' was removed, and is in ", "rm gone"),
@@ -300,7 +297,7 @@ fn what_a_review_applied_is_bound_by_its_receipt() {
             place.write(place.home.join(".gitconfig"), "[user]\n\tname = Ada\n\temail = ada@example.org\n");
             outside(&place, "git init -q -b main . && git add . && git commit -qm one");
             let there = check(&["--commit", "HEAD"]).expect_code(0);
-            assert!(there.stdout.contains("4 files stand in commit "), "{there}");
+            assert!(there.stdout.contains("4 files in commit "), "{there}");
             outside(&place, "echo 2 > file && git commit -qam two");
             refused(check(&["--commit", "HEAD"]), "is not what was applied");
             outside(
@@ -394,10 +391,7 @@ fn a_key_of_minisign_signs() {
     let good = verify(&place, &place.home, &file, &["--key", public]).expect_code(0);
     assert!(good.stdout.starts_with("good: signed by SHA256:"), "{good}");
     // Forged: whoever signed it is somebody else, whatever name the envelope has.
-    refused(
-        verify(&place, &place.home, &file, &["--key", other]),
-        "which is not among those that were given",
-    );
+    refused(verify(&place, &place.home, &file, &["--key", other]), "which is not one of the given keys");
     let name = |key: &str| {
         let line = agentsh(&place, &["receipt", "key", "--key", key]).expect_code(0).stdout;
         let list = place.write(place.path("allowed"), format!("bob {line}"));
@@ -410,7 +404,7 @@ fn a_key_of_minisign_signs() {
     let envelope: Value = serde_json::from_str(&text).unwrap();
     let id = envelope["signatures"][0]["keyid"].as_str().unwrap();
     place.write(&forged, text.replace(id, &ada));
-    refused(verify(&place, &place.home, &forged, &["--key", public]), "its signature does not hold");
+    refused(verify(&place, &place.home, &forged, &["--key", public]), "does not match its content");
     place.write(place.path("ada"), "untrusted comment: x\nRWQ=\n");
     agentsh(&place, &["receipt", "--key", secret]).expect_code(125);
 }
@@ -437,7 +431,7 @@ fn a_signed_profile_is_taken_over_and_named_by_receipts() {
     import().expect_code(0);
     place.write(&own, format!("{profile}# of my own\n"));
     let kept = import().expect_code(1);
-    assert!(kept.stderr.contains("says something else; remove it first"), "{kept}");
+    assert!(kept.stderr.contains("exists with other content; remove it first"), "{kept}");
     std::fs::remove_file(&own).unwrap();
     let done = import().expect_code(0);
     assert!(
@@ -449,9 +443,9 @@ fn a_signed_profile_is_taken_over_and_named_by_receipts() {
     let signed = std::fs::read_to_string(&file).unwrap();
     let edited = profile.replace("why: \"A", "why: \"Not a");
     for (text, why) in [
-        (signed.replace(&STANDARD.encode(profile), &STANDARD.encode(edited)), "its signature does not hold"),
-        (signed[..signed.len() / 2].to_owned(), "it is not whole"),
-        (signed.replace("SHA256:", "SHA256:x"), "is not among those that were given"),
+        (signed.replace(&STANDARD.encode(profile), &STANDARD.encode(edited)), "does not match its content"),
+        (signed[..signed.len() / 2].to_owned(), "it is malformed"),
+        (signed.replace("SHA256:", "SHA256:x"), "is not one of the given keys"),
     ] {
         place.write(&file, text);
         let outcome = import().expect_code(1);

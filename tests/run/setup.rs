@@ -42,7 +42,7 @@ fn setup_gives_agentsh_a_profile_and_takes_it_away() {
     // Without the restriction nothing is touched.
     fs::write(root.join("proc/sys/kernel/apparmor_restrict_unprivileged_userns"), "0\n").unwrap();
     let nothing = setup(&[]);
-    assert!(nothing.stdout.contains("nothing is needed") && !profile.exists(), "{nothing}");
+    assert!(nothing.stdout.contains("nothing to do") && !profile.exists(), "{nothing}");
 }
 
 #[test]

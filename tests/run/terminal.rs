@@ -242,6 +242,34 @@ fn in_the_background_it_goes_on_and_comes_to_the_front() {
     }
 }
 
+/// Whose the terminal is, a job that was never in front does not touch: the shell would be told that its input is at an end.
+#[test]
+fn in_the_background_it_leaves_the_terminal_to_the_shell() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = login(&place);
+        terminal.write("agentsh run --quiet -- sleep 0.3 & wait; echo al''ive; exit 3\n");
+        terminal.expect("alive");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_caller_that_ignores_its_children_gets_the_status() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = login(&place);
+        terminal
+            .write("sh -c \"trap '' CHLD; exec agentsh run --quiet -- sh -c 'exit 6'\"; echo st''atus $?\n");
+        terminal.expect("status 6");
+        terminal.write("agentsh run --quiet -- sh -c \"trap 'echo he''ard; exit 5' USR1; echo rea''dy; sleep 9 & wait\" & sleep 1; kill -USR1 $!; wait $!; echo st''atus $?\n");
+        terminal.expect("heard");
+        terminal.expect("status 5");
+        terminal.write("exit 3\n");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}
+
 /// Raw mode, the other screen, mouse, paste: whatever ends the run, they are switched off.
 #[test]
 #[ignore = "takes long"]

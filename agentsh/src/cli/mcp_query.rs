@@ -99,7 +99,7 @@ fn say_nothing(query: &Query, filter: &Filter, err: &mut dyn Write) -> Result<()
     let nothing = match query {
         // Nothing found where nobody searched is not a good sign.
         Query::Detections(_) => {
-            "no detections recorded; agentsh scans what servers say, and what leaves,\n\
+            "no detections recorded; agentsh scans results of servers and outgoing data,\n\
              unless `sandbox.mcp.exfiltration` is switched off"
         }
         _ if filter.json => return Ok(()),

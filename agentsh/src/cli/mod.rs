@@ -162,6 +162,8 @@ pub fn main() -> ExitCode {
         Some(AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
+    // Without it, the ends of sandboxes are reported as failures: nothing worse.
+    let _ = agentsh_sandbox::init::hear_of_children();
     let matches =
         help::on_one_screen(examples::add(Arguments::command())).try_get_matches_from(command_line());
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {

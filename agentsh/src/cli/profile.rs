@@ -155,7 +155,7 @@ fn import(file: &Path, key: Option<&Path>, out: &mut dyn Write) -> Result<u8, Fa
     let read = read.ok_or_else(|| refused("it has no `package:`".to_owned()))?;
     let before = edit::read(&place)?;
     if !before.is_empty() && before != text {
-        return Err(Failure::No(format!("{shown} is there and says something else; remove it first")));
+        return Err(Failure::No(format!("{shown} exists with other content; remove it first")));
     }
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot write {shown}: {error}"));
     place.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;

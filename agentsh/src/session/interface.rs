@@ -91,7 +91,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
             let read = (&mut self.stream).take(self.left).read_until(b'\n', &mut line).await;
             self.left -= read.map_err(|error| error.to_string())? as u64;
             if line.last() != Some(&b'\n') {
-                let reason = if self.left == 0 { "it says too much" } else { "it exited before it answered" };
+                let reason =
+                    if self.left == 0 { "its answer is too long" } else { "it exited before it answered" };
                 return Err(reason.to_owned());
             }
             let value =

@@ -70,7 +70,7 @@ fn find(context: &Context, request: &Request) -> Result<(ServerId, String), RunE
     }
     if name.contains("://") {
         let host = Url::parse(name).ok().and_then(|url| Some(url.host_str()?.to_owned()));
-        let host = host.ok_or_else(|| RunError::Usage(format!("'{}' is no URL", escape::line(name))))?;
+        let host = host.ok_or_else(|| RunError::Usage(format!("'{}' is not a URL", escape::line(name))))?;
         return Ok((ServerId(host), name.clone()));
     }
     let search = search(context, request.policy.clone(), AGENT, agentsh_policy::Flags::default());

@@ -325,6 +325,7 @@ async fn until_exit(
     let (mut cause, mut asked) = (ExitCause::Exited, 0);
     let mut suspended = Suspended::default();
     let [stop_key, read_behind, write_behind] = &mut signals.stop;
+    let [user1, user2] = &mut signals.user;
     let code = loop {
         tokio::select! {
             code = child.exit() => break code,
@@ -351,6 +352,8 @@ async fn until_exit(
             _ = read_behind.recv() => {}
             _ = write_behind.recv() => {}
             _ = signals.hang_up.recv() => child.signal(Signal::HUP),
+            _ = user1.recv() => child.signal(Signal::USR1),
+            _ = user2.recv() => child.signal(Signal::USR2),
         }
     };
     if take_terminal_back() {

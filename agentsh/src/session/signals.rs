@@ -16,6 +16,8 @@ pub(super) struct Signals {
     /// The terminal's way to stop a job. Listened for, so that it stops the agent alone: agentsh follows the agent.
     pub stop: [Signal; 3],
     pub resumed: Signal,
+    /// What a program makes of them is its own business (`dd`, Node's inspector).
+    pub user: [Signal; 2],
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, SignalSetupError> {
@@ -81,6 +83,7 @@ impl Signals {
             hang_up: listen(SignalKind::hangup())?,
             stop: [listen(raw(libc::SIGTSTP))?, listen(raw(libc::SIGTTIN))?, listen(raw(libc::SIGTTOU))?],
             resumed: listen(raw(libc::SIGCONT))?,
+            user: [listen(SignalKind::user_defined1())?, listen(SignalKind::user_defined2())?],
         })
     }
 }
@@ -103,11 +106,16 @@ pub(super) fn pass_on(status: u8) {
     }
 }
 
-/// An agent with a process group of its own leaves it in the foreground. Whether it did.
+/// An agent with a process group of its own leaves it in the foreground. Whether it did. A job in the background leaves the
+/// terminal to whoever has it: the shell would be told that it is at an end.
 pub(super) fn take_terminal_back() -> bool {
-    use nix::sys::signal::{SigSet, Signal as NixSignal};
+    use nix::sys::signal::{SigSet, Signal as NixSignal, kill};
     let (terminal, own) = (std::io::stdin(), nix::unistd::getpgrp());
-    let is_away = nix::unistd::tcgetpgrp(&terminal).is_ok_and(|group| group != own);
+    let Ok(group) = nix::unistd::tcgetpgrp(&terminal) else { return false };
+    let is_gone = || kill(nix::unistd::Pid::from_raw(-group.as_raw()), None) == Err(nix::errno::Errno::ESRCH);
+    if group == own || !(is_gone() || super::suspend::is_ours(group)) {
+        return false;
+    }
     let mut stop = SigSet::empty();
     stop.add(NixSignal::SIGTTOU);
     // Blocked, or the kernel would stop us for touching a terminal that we do not own.
@@ -115,7 +123,7 @@ pub(super) fn take_terminal_back() -> bool {
         let _ = nix::unistd::tcsetpgrp(terminal, own);
         let _ = stop.thread_unblock();
     }
-    is_away
+    true
 }
 
 /// Whether the agent may have the terminal in place of this job: nobody else of it reads there. With a pipe at either end

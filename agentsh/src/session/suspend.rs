@@ -43,7 +43,7 @@ impl Suspended {
 }
 
 /// Whether a process descends from this one.
-fn is_ours(process: Pid) -> bool {
+pub(super) fn is_ours(process: Pid) -> bool {
     let own = nix::unistd::getpid();
     std::iter::successors(Some(process), |process| parent(*process)).take(64).any(|process| process == own)
 }

@@ -115,8 +115,8 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         (None, None) => Encoding::Protobuf,
         (None, Some((other, None))) => {
             return Err(format!(
-                "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}', and agentsh speaks `grpc`, `http/protobuf` and `http/json`; \
-                 say `telemetry: {{otlp: {{endpoint: URL, protocol: grpc}}}}` in the policy"
+                "OTEL_EXPORTER_OTLP_PROTOCOL is '{other}', but agentsh supports only `grpc`, `http/protobuf` \
+                 and `http/json`; write `telemetry: {{otlp: {{endpoint: URL, protocol: grpc}}}}` in the policy"
             ));
         }
     };
@@ -157,7 +157,7 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         Some(text) => {
             let number = text.parse::<u64>().ok().filter(|number| (1..=MAX_TIMEOUT).contains(number));
             let number = number.ok_or_else(|| {
-                format!("OTEL_EXPORTER_OTLP_TIMEOUT is '{text}', and has to be 1 to {MAX_TIMEOUT} (ms)")
+                format!("OTEL_EXPORTER_OTLP_TIMEOUT is '{text}'; it must be from 1 to {MAX_TIMEOUT} ms")
             })?;
             Duration::from_millis(number)
         }
@@ -167,7 +167,7 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         Some("gzip") => true,
         Some(other) => {
             return Err(format!(
-                "OTEL_EXPORTER_OTLP_COMPRESSION is '{other}', and agentsh knows `gzip` and `none`"
+                "OTEL_EXPORTER_OTLP_COMPRESSION is '{other}', but agentsh supports only `gzip` and `none`"
             ));
         }
     };
@@ -202,7 +202,7 @@ fn address(text: &str) -> Result<Url, String> {
 }
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let unusable = || format!("'{}' and its value are no header", agentsh_store::escape::line(name));
+    let unusable = || format!("'{}' and its value are not a valid header", agentsh_store::escape::line(name));
     let mut value = HeaderValue::from_str(value).map_err(|_| unusable())?;
     value.set_sensitive(true);
     Ok((HeaderName::from_bytes(name.as_bytes()).map_err(|_| unusable())?, value))

@@ -94,10 +94,8 @@ async fn leave_out(
         action: words::Action::Alert,
         changed: state.manifest.into_keys().take(MAX_FILES).collect(),
     });
-    let what = format!(
-        "skills and plugins beyond the {} that are compared with their pins, and not looked at",
-        trees::MAX_TREES
-    );
+    let what =
+        format!("more than {} skills and plugins; these are not compared with their pins", trees::MAX_TREES);
     Ok(Some(format!("{what}: {}; {}", named(&names), offered(LEFT_OUT))))
 }
 

@@ -237,7 +237,7 @@ fn as_built(session: &Session, pid: i32, question: &Question, answer: Answer) ->
     if STREAMS.iter().any(|stream| path.starts_with(stream)) {
         let from_root = session.facts.context.identity.from_root;
         let note = if from_root {
-            "; a file or terminal of root can be used as it is open, and not by this name"
+            "; a file or terminal of root works only through a descriptor that is already open"
         } else {
             ""
         };

@@ -28,7 +28,7 @@ pub fn is_zip(bytes: &[u8]) -> bool {
 }
 
 fn damaged() -> String {
-    "it is not a whole zip archive".to_owned()
+    "it is not a valid zip archive".to_owned()
 }
 
 fn unreadable(error: &io::Error) -> String {
@@ -92,7 +92,7 @@ pub fn each_named(
     let mut spend = |size: usize| {
         budget = budget
             .checked_sub(size as u64)
-            .ok_or_else(|| format!("what is in it is larger than {} MiB together", most >> 20))?;
+            .ok_or_else(|| format!("its content is larger than {} MiB", most >> 20))?;
         Ok::<_, String>(())
     };
     let length = source.length().map_err(|error| unreadable(&error))?;
@@ -135,7 +135,7 @@ pub fn each_named(
                 spend(text.len() + name.len())?;
                 take(&name, &text)?;
             }
-            other => return Err(format!("'{name}' in it is packed in a way that is not known ({other})")),
+            other => return Err(format!("'{name}' in it uses an unsupported compression method ({other})")),
         }
     }
     Ok(())

@@ -57,7 +57,7 @@ pub enum DatabaseError {
     Sql { path: PathBuf, source: rusqlite::Error },
     #[error("{path}: {source}", path = path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("deny list '{name}' is version {version}, and version {newest} was taken before")]
+    #[error("deny list '{name}' is version {version}, but version {newest} is already stored")]
     Older { name: String, version: u64, newest: u64 },
     #[error(
         "deny list '{0}' is not signed by a key in sandbox.mcp.advisories.signers; agentsh looks for signatures in FILE.minisig next to it, also inside an archive"

@@ -178,8 +178,8 @@ fn lines(
         }
         if count as u64 == most || !is_line(&line) {
             return Err(format!(
-                "it is larger than {} MiB, and neither an archive, a list nor a record of at most {} MiB a line (line \
-                 {number})",
+                "it is larger than {} MiB and is not an archive, a list or records of at most {} MiB per line \
+                 (line {number})",
                 MAX_DOCUMENT >> 20,
                 MAX_RECORD >> 20
             ));

@@ -79,7 +79,7 @@ pub enum AuditorError {
     NotTwo { rule: String },
     #[error("{rule}: the variable {variable} is not set; it must hold the key of auditor {name}")]
     NoKey { rule: String, variable: String, name: String },
-    #[error("{rule}: the variable {variable} holds no key: a key is one word")]
+    #[error("{rule}: the variable {variable} does not hold a key: a key is one word")]
     BadKey { rule: String, variable: String },
     #[error("{rule}: the address of auditor {name} cannot be used: {why}")]
     Address { rule: String, name: String, why: String },
@@ -133,7 +133,7 @@ impl Auditors {
     async fn ask(&self, asked: &ReadyAuditor, data: &Value) -> Audit {
         let by = asked.who.clone();
         let Some(question) = Question::new(data) else {
-            return Audit::Failed { by, why: "no random numbers can be had".to_owned() };
+            return Audit::Failed { by, why: "the system's random number generator failed".to_owned() };
         };
         let answer = match self.client.post(provider::post(asked, &question)).await {
             Ok(answer) => answer,
@@ -152,9 +152,7 @@ impl Auditors {
             Some(Word::Flagged(why)) => {
                 Audit::Flagged { by, why: agentsh_store::escape::line(&redact::text(why)).into_owned() }
             }
-            None => {
-                Audit::Failed { by, why: "its answer has another form than the one asked for".to_owned() }
-            }
+            None => Audit::Failed { by, why: "its answer does not have the requested format".to_owned() },
         }
     }
 }

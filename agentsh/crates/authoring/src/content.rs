@@ -224,12 +224,12 @@ fn asked(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding> {
 /// Why nothing is said of a finding here. None: it was looked for.
 fn unjudged(subject: Of, finding: &str, policy: &Policy) -> Option<&'static str> {
     match finding {
-        "drift" => Some("not judged here: it is held against what was trusted"),
-        "advisory" => Some("not judged here: it is about servers, see `agentsh advisories check`"),
-        "anomaly" => Some("not judged here: it is held against earlier calls"),
-        "destination" => Some("not judged here: see `agentsh policy explain --flow FROM TO`"),
+        "drift" => Some("not checked here: it is compared with what was trusted"),
+        "advisory" => Some("not checked here: it is about servers, see `agentsh advisories check`"),
+        "anomaly" => Some("not checked here: it is compared with earlier calls"),
+        "destination" => Some("not checked here: see `agentsh policy explain --flow FROM TO`"),
         "copy" if subject == Of::Arguments => {
-            Some("hosts alone are judged here: nothing was read that could be copied")
+            Some("only hosts are checked here: nothing was read that could be copied")
         }
         "classifier" if policy.mcp.classifier.url.is_none() => Some("off: no `url` is written"),
         "classifier" => Some("not judged here: the model is not asked"),

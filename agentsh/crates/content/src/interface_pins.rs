@@ -135,7 +135,7 @@ impl InterfacePins {
     /// Writes down what was seen since; why that cannot be done is told.
     pub async fn keep(&self, store: &PinStore, tell: impl Fn(&str)) {
         if let Err(error) = self.flush(store).await {
-            tell(&format!("what servers offered is not remembered: {error}"));
+            tell(&format!("cannot store what servers offered: {error}"));
         }
     }
 

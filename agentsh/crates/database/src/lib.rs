@@ -104,7 +104,7 @@ impl Database {
             #[cfg(not(feature = "postgres"))]
             Self::Postgres(_) => {
                 let _ = key;
-                return Err(DbError("this program keeps rows in files alone, not in PostgreSQL".to_owned()));
+                return Err(DbError("this program supports only SQLite files, not PostgreSQL".to_owned()));
             }
         })
     }

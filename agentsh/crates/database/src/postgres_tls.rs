@@ -45,7 +45,7 @@ impl TlsOptions {
             None if is_near(before, &rest) => false,
             None => {
                 let why = "the database is on another machine: write `sslmode=verify-full` into its URL, or `sslmode=disable` \
-                           where something else protects the way there";
+                           if the connection is protected in another way";
                 return Err(DbError(why.to_owned()));
             }
             Some("disable") => false,
@@ -64,7 +64,7 @@ impl TlsOptions {
     pub fn maker(&self) -> Result<Maker, DbError> {
         let roots = match &self.roots {
             None => agentsh_egress::tls::machine_roots()
-                .map_err(|why| DbError(format!("no certificate authority is known here: {why}")))?,
+                .map_err(|why| DbError(format!("cannot load certificate authorities: {why}")))?,
             Some(file) => read_roots(file)?,
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -12,7 +12,7 @@ use super::target::Refused;
 pub enum HttpError {
     #[error("no answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    #[error("nothing was heard for {} ms in the middle of an answer", .0.as_millis())]
+    #[error("the server sent nothing for {} ms in the middle of its answer", .0.as_millis())]
     Idle(Duration),
     #[error("{host} is not asked: {why}")]
     Refused { host: String, why: Refused },
@@ -20,7 +20,7 @@ pub enum HttpError {
     Name { name: String, why: ResolveError },
     #[error("cannot connect to {host}: {source}")]
     Connect { host: String, source: Arc<io::Error> },
-    #[error("no certificate authority is known here: {0}")]
+    #[error("cannot load certificate authorities: {0}")]
     Roots(String),
     #[error("the certificate of {host} is not accepted: {source}")]
     Tls { host: String, source: Arc<io::Error> },

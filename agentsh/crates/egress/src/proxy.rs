@@ -57,7 +57,7 @@ impl Proxy {
         let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         let mut url = Url::parse(&whole).map_err(|error| format!("the address of the proxy: {error}"))?;
         if url.scheme() != "http" {
-            return Err(format!("a proxy by '{}:' is not supported, only one by 'http:'", url.scheme()));
+            return Err(format!("a '{}:' proxy is not supported, only an 'http:' proxy", url.scheme()));
         }
         let port = url.port().unwrap_or(80);
         let authorization = (!url.username().is_empty()).then(|| {

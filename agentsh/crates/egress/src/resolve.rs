@@ -42,7 +42,7 @@ pub struct Resolver {
 pub enum ResolveError {
     #[error("no such name, or none with an address")]
     NotFound,
-    #[error("the name leads to {address}, which is not public ({why})")]
+    #[error("the name resolves to {address}, which is not public ({why})")]
     NotPublic { address: IpAddr, why: &'static str },
     #[error("cannot be resolved: {0}")]
     Failed(String),

@@ -40,7 +40,7 @@ fn what_is_not_public_needs_a_block_of_the_policy() {
     let found = addresses(&["169.254.169.254", "10.1.2.3"]);
     let why = vetted(found.clone(), &blocks(&["192.168.0.0/16"])).unwrap_err();
     assert!(
-        why.to_string().starts_with("the name leads to 169.254.169.254, which is not public (cloud"),
+        why.to_string().starts_with("the name resolves to 169.254.169.254, which is not public (cloud"),
         "{why}"
     );
     assert_eq!(vetted(found, &blocks(&["10.0.0.0/8"])).unwrap(), addresses(&["10.1.2.3"]));

@@ -52,7 +52,7 @@ pub struct Target {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("it is no URL: {0}")]
+    #[error("it is not a URL: {0}")]
     NoUrl(String),
     #[error("other programs may read it otherwise: {0}")]
     Ambiguous(&'static str),
@@ -60,7 +60,7 @@ pub enum Refused {
     Credentials,
     #[error("'{0}:' is not https")]
     Scheme(String),
-    #[error("http leads to this machine alone, and '{0}' is not known to be here")]
+    #[error("http is allowed only to this machine, and '{0}' is not known to be this machine")]
     PlainText(String),
     #[error("'{0}' is not a host name")]
     Name(String),
@@ -70,13 +70,13 @@ pub enum Refused {
     SpecialName { name: String, why: &'static str },
     #[error("{address} is not public ({why})")]
     Special { address: IpAddr, why: &'static str },
-    #[error("'{name}' leads to {address}, which is not public ({why})")]
+    #[error("'{name}' resolves to {address}, which is not public ({why})")]
     LeadsTo { name: String, address: IpAddr, why: &'static str },
-    #[error("'{name}' leads to '{alias}', which is not public ({why})")]
+    #[error("'{name}' resolves to '{alias}', which is not public ({why})")]
     Alias { name: String, alias: String, why: &'static str },
     #[error("'{0}' leads to itself")]
     Loop(String),
-    #[error("'{name}' is {count} names away from an address; at most {MAX_CHAIN}")]
+    #[error("'{name}' resolves through {count} aliases; at most {MAX_CHAIN} are followed")]
     Chain { name: String, count: usize },
     #[error("it is redirected more than {MAX_REDIRECTS} times")]
     Redirects,

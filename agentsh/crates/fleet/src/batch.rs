@@ -44,7 +44,7 @@ pub enum Unreadable {
     NotGzip,
     #[error("the batch has more than {MAX_UNPACKED} bytes when it is unpacked")]
     TooLong,
-    #[error("line {0} of the batch is not what it has to be: {1}")]
+    #[error("line {0} of the batch is not valid: {1}")]
     Line(usize, &'static str),
 }
 

@@ -91,9 +91,9 @@ pub enum ClientError {
     /// `kind` is the server's word for it.
     #[error("the fleet server answered {status}: {said}")]
     Status { status: u16, kind: String, said: String, position: Option<Position>, later: Option<Duration> },
-    #[error("the answer of the fleet server is not what was asked for")]
+    #[error("the answer of the fleet server is not valid")]
     Answer,
-    #[error("the credential has characters that no header may have")]
+    #[error("the credential has characters that a header cannot contain")]
     Credential,
     #[error("the key of this host cannot be used: enrol it again")]
     Key,

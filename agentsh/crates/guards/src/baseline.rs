@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::fresh;
 use super::thread::is_guard;
 use agentsh_policy::builtin_paths;
-use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::host::{RealHost, plain};
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::spec::PathRules;
 
@@ -118,7 +118,8 @@ impl Baseline {
     /// To be taken before the program runs.
     #[must_use]
     pub fn of(layout: &Layout, rules: &PathRules, host: &RealHost, path: &str) -> Self {
-        let path = path.split(':').map(PathBuf::from).filter(|directory| directory.is_absolute());
+        // A relative one counts from wherever a shell is: most often the project.
+        let path = path.split(':').map(|directory| plain(&rules.project.join(directory)));
         let is_written =
             |directory: &PathBuf| layout.instructed.iter().any(|root| directory.starts_with(root));
         let (written, path): (Vec<PathBuf>, Vec<PathBuf>) = path.partition(is_written);

@@ -96,11 +96,11 @@ pub fn disarm_all(roots: &[PathBuf], baseline: &Baseline, aside: &Aside) -> Vec<
     for directory in closed.into_iter().filter(|directory| !baseline.is_refused(directory)) {
         let mut renamed = Vec::new();
         let result = deep::rename_repositories(&directory, &|entry| baseline.holds(entry), &mut renamed);
-        let named =
-            |path: PathBuf| (path, vec!["it has got another name, under which nothing runs it".to_owned()]);
+        let named = |path: PathBuf| (path, vec!["it was renamed so that nothing runs it".to_owned()]);
         found.extend(renamed.into_iter().map(named));
         if let Err(error) = result {
-            let what = format!("not looked through to its end ({error}): remove it before you use git in it");
+            let what =
+                format!("could not be searched completely ({error}): remove it before you use git in it");
             found.push((directory, vec![what]));
         }
     }

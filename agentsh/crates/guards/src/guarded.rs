@@ -283,7 +283,8 @@ impl Guarded {
                 self.write(session, &change, &name.to, false)?;
                 let shown = name.to.display();
                 Ok(Decided::Done(Some(format!(
-                    "{shown} was changed inside; the change runs nothing: {said}; `agentsh undo {shown}` restores it"
+                    "{shown} was changed inside; the change starts no program: {said}; `agentsh undo {shown}` \
+                     restores it"
                 ))))
             }
         }

@@ -202,8 +202,10 @@ impl Guards {
             Err(error) => {
                 // What cannot be guarded does not run.
                 child.kill();
-                let why =
-                    format!("{error}: what the host renames over could not be guarded again; it was ended");
+                let why = format!(
+                    "{error}: files that the host replaced could not be guarded again, so the sandbox \
+                    was ended"
+                );
                 session.record().note(&format!("the sandbox was ended: {why}"));
                 let layer = agentsh_sandbox::Enforcement::less(
                     "guards",

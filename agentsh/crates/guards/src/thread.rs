@@ -131,7 +131,10 @@ impl Watch {
 
     /// What cannot be guarded does not run.
     fn end(&mut self, why: &str) {
-        let text = format!("the sandbox was ended: what the host replaced could not be guarded again: {why}");
+        let text = format!(
+            "agentsh ended the sandbox: files that the host replaced could not be guarded again: \
+        {why}"
+        );
         self.say(&self.rules.project.clone(), GuardChange::Ended, text);
         spawn::kill(self.sandbox.as_fd());
         self.freezer.thaw();
@@ -210,7 +213,8 @@ impl Watch {
 
 pub(super) fn set_aside(entry: &Path, done: &[String]) -> String {
     format!(
-        "new repository: {}; what would have run by itself was set aside (`agentsh undo FILE` gives it back): {}",
+        "new repository: {}; files that would run by themselves were set aside (`agentsh undo FILE` restores \
+         them): {}",
         entry.display(),
         done.join("; ")
     )

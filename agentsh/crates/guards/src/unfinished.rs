@@ -114,12 +114,12 @@ fn last_look(state: &Path, left: &UnfinishedWatch) -> Vec<String> {
         fresh::move_away(&path, &copy, &aside, &mut done);
         if !done.is_empty() {
             let text = arrived(&path.display().to_string(), &path);
-            said.push(format!("a session that was killed left this: {text}"));
+            said.push(format!("left by a killed session: {text}"));
         }
     }
     let found = fresh::disarm_all(&directories, &left.baseline, &aside);
     for (entry, done) in found.iter().filter(|(_, done)| !done.is_empty()) {
-        said.push(format!("a session that was killed left this: {}", set_aside(entry, done)));
+        said.push(format!("left by a killed session: {}", set_aside(entry, done)));
     }
     said
 }

@@ -34,7 +34,8 @@ pub fn contribution(policy: &FilesystemPolicy, context: &PathContext) -> Result<
     let written = each(&policy.write)?;
     if let Some(Ruled { value: path, rule }) = written.iter().find(|path| holds_home(&path.value, context)) {
         return Err(format!(
-            "{} ({rule}) holds the whole home directory, which is never writable; name the directories in it that may \
+            "{} ({rule}) contains the whole home directory, which is never writable; name the directories in it \
+             that may \
              change",
             path.display()
         ));

@@ -60,11 +60,11 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
         .take(MAX_TOLD)
         .map(|(kind, source)| {
             let source = agentsh_store::escape::line(source);
-            format!("{kind} '{source}' is new in this project and not opened; to agree to it: `agentsh run --agree`")
+            format!("{kind} '{source}' is new in this project and stays blocked; to allow it: `agentsh run --agree`")
         })
         .collect();
     if new.len() > MAX_TOLD {
-        lines.push(format!("{} more sources of the project are new and not opened", new.len() - MAX_TOLD));
+        lines.push(format!("{} more sources of the project are new and stay blocked", new.len() - MAX_TOLD));
     }
     Ok(lines)
 }

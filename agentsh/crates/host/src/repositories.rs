@@ -40,11 +40,13 @@ pub fn contribution(context: &Context, agree: bool, review: bool) -> std::io::Re
         let is_part = matches!(what, SHARED_PART | SHARED_OBJECTS);
         if agree && !known.contains(&key) {
             agreements::add(&context.state, &key)?;
-            part.notices.push(format!("{shown} ({what}) is shown, from now on whenever this is the project"));
+            part.notices
+                .push(format!("{shown} ({what}) is visible inside, in this and later runs in this project"));
         } else if !known.contains(&key) {
             if !is_part {
                 part.notices.push(format!(
-                    "{shown} ({what}) is not shown, so git cannot use it; `agentsh run --agree` shows it, from then on"
+                    "{shown} ({what}) is not visible inside, so git cannot use it; `agentsh run --agree` makes \
+                     it visible, also in later runs"
                 ));
             }
             continue;

@@ -1,4 +1,4 @@
-//! Whether a model gives away its instructions: the first telling sentence of the system prompt, looked for in what it
+//! Whether a model gives away its instructions: the first distinctive sentence of the system prompt, looked for in what it
 //! says. Both sides are folded alike (lower case, runs of white space as one space), so line wrapping and capitals do not
 //! matter. A copy in other words is not found: this is a substring search, linear in what is said. What an answer decodes to
 //! is looked through where that is asked for, which takes the whole of it.
@@ -138,7 +138,7 @@ impl Needle {
     }
 }
 
-/// The telling sentences of a prompt, in their order.
+/// The distinctive sentences of a prompt, in their order.
 fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
     let lines = prompt.lines().filter(|line| !is_wrapper(line.trim()));
     let text = lines.collect::<Vec<_>>().join("\n");

@@ -104,12 +104,16 @@ async fn answer(
     match &judged {
         None => {
             note("ignored an answer in the browser that does not belong to this login");
-            reply(&mut stream, "400 Bad Request", "This is not the answer to the login that agentsh began.")
-                .await;
+            reply(
+                &mut stream,
+                "400 Bad Request",
+                "This answer does not belong to the login that agentsh started.",
+            )
+            .await;
         }
         Some(Ok(_)) => reply(&mut stream, "200 OK", "Logged in. You can close this page.").await,
         Some(Err(_)) => {
-            reply(&mut stream, "400 Bad Request", "This login did not succeed: the terminal says why.").await;
+            reply(&mut stream, "400 Bad Request", "The login failed. The terminal shows the reason.").await;
         }
     }
     judged

@@ -45,7 +45,8 @@ impl Model {
         }
         let refuse = |why: &str| {
             let why = format!(
-                "`GET {path}` may hold answers of a model: {why}; to let it pass unread: `llm: {{allow: [\"GET {path}\"]}}`"
+                "`GET {path}` may contain answers of a model: {why}; to let it pass unread: `llm: {{allow: \
+                 [\"GET {path}\"]}}`"
             );
             self.withheld(provider, StatusCode::BAD_GATEWAY, &why)
         };
@@ -106,9 +107,9 @@ impl Model {
         let because = match (routed.provider(), policy.bound()) {
             _ if policy.passes(method, target).is_some() => None,
             (None, _) => Some("is not a route of a model that agentsh knows".to_owned()),
-            (Some(_), Some(rule)) => {
-                Some(format!("leaves what is neither counted nor searched, against {rule}"))
-            }
+            (Some(_), Some(rule)) => Some(format!(
+                "leaves data with the provider that is neither counted nor searched, against {rule}"
+            )),
             (Some(_), None) => None,
         };
         let Some(because) = because else {

@@ -106,7 +106,7 @@ impl Body for Judged {
 
 /// Why an answer does not go on when nothing came for this time.
 pub(super) fn silent(timeout: Duration) -> String {
-    format!("the model said nothing for {} ms (llm.timeout)", timeout.as_millis())
+    format!("the model sent nothing for {} ms (llm.timeout)", timeout.as_millis())
 }
 
 /// An error as the provider's clients read it.

@@ -34,7 +34,7 @@ fn undo(encoding: &str, body: &[u8], most: usize) -> Result<Bytes, String> {
         "zstd" => ruzstd::decoding::StreamingDecoder::new(body)
             .map_err(io::Error::other)
             .and_then(|decoder| whole(decoder, most)),
-        _ => return Err(format!("nobody here reads the encoding `{}`", encoding.escape_default())),
+        _ => return Err(format!("the encoding `{}` is not supported", encoding.escape_default())),
     };
     read.map_err(|error| format!("its {encoding} cannot be read: {error}"))
 }

@@ -136,7 +136,7 @@ impl Model {
             )
         };
         let Some((host, text, port, target)) = place(url) else {
-            let why = "this is no URL that everybody reads in the same way";
+            let why = "programs read this URL in different ways";
             return refuse(default_rule(), why, remedy_by_name(&one.tool));
         };
         let Some(Reachable { allow, ask }) = self.reachable.get() else {

@@ -157,19 +157,21 @@ impl Keys {
 impl Key {
     fn check(&self, to: To<'_>) -> Result<(), String> {
         let (variable, here) = (self.variable, format!("{}:{}", to.host, to.port));
-        let host = domain::normalise(to.host).map_err(|_| format!("nobody knows what '{here}' is"))?;
+        let host =
+            domain::normalise(to.host).map_err(|_| format!("agentsh does not know what '{here}' is"))?;
         if !self.places.iter().any(|place| is_at(place, &host, to.port)) {
             let places: Vec<String> =
                 self.places.iter().map(|(host, port)| format!("{}:{port}", text(host))).collect();
             let places = if places.is_empty() { "no model here".to_owned() } else { places.join(", ") };
             return Err(format!(
-                "the key of {variable} is for {places}, and not for {here}; its provider's base URL in the environment says \
-                 where else it may go"
+                "the key in {variable} may go to {places}, not to {here}; to allow another host, set the \
+                 provider's base URL in the environment"
             ));
         }
         if !to.is_tls && !is_local(&host) {
             return Err(format!(
-                "the key of {variable} goes to {here} with TLS alone; `llm: {{credentials: pass}}` gives it to the agent"
+                "the key in {variable} goes to {here} only over TLS; `llm: {{credentials: pass}}` gives it to \
+                 the agent"
             ));
         }
         Ok(())
@@ -292,7 +294,7 @@ mod tests {
             assert!(why.contains("OPENAI_API_KEY is for api.openai.com:443"), "{why}");
         }
         for to in [To { is_tls: false, ..PLACE }, To { host: "gate.lan", port: 80, is_tls: false, ..PLACE }] {
-            assert!(put(to).unwrap_err().contains("with TLS alone"));
+            assert!(put(to).unwrap_err().contains("only over TLS"));
         }
     }
 }

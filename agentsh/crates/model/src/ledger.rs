@@ -99,10 +99,7 @@ impl Used {
         }
         if let Some(most) = budget.max_cost {
             if !has_price {
-                return never(
-                    "a budget in dollars holds for this model, and `llm.prices` has no price for it"
-                        .to_owned(),
-                );
+                return never("this model has a budget in dollars, but no price in `llm.prices`".to_owned());
             }
             if self.cost >= most {
                 return never(format!("this session has used {} of {}", dollars(self.cost), dollars(most)));

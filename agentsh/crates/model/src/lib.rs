@@ -176,7 +176,8 @@ impl Model {
     async fn serve(&self, mut request: Request<Incoming>, upstream: &Upstream) -> Reply {
         if wants_socket(request.headers()) {
             // Nothing reads what goes through one. Clients that hear this go on without.
-            let why = "[agentsh] no web socket leads to the model: what it says could not be judged";
+            let why =
+                "[agentsh] web sockets to the model are not allowed: agentsh could not inspect the answers";
             let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
             return answered(StatusCode::UPGRADE_REQUIRED, body);
         }

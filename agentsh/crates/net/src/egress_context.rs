@@ -172,7 +172,7 @@ pub struct EgressContext<R> {
 /// Host, port and reason; the reason is none for all that are not told apart any more.
 type Key = (String, u16, Option<Reason>);
 
-pub(super) const ONLY_RESOLVER: &str = "UDP goes to the resolver of the sandbox alone";
+pub(super) const ONLY_RESOLVER: &str = "UDP is allowed only to the sandbox's own resolver";
 
 struct Counted {
     total: u64,

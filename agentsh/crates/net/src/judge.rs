@@ -87,7 +87,7 @@ pub(super) fn by_address<R: Recorder + 'static>(
         return Ok(permit);
     }
     let (detail, change) = match egress.network.shut_by(&permit.host, port) {
-        Some(_) => ("it is shut to sandboxes whatever rules say, and cannot be allowed", (None, None)),
+        Some(_) => ("it is closed to every sandbox, and no rule can allow it", (None, None)),
         None => ("", egress.change(&permit.shown, port)),
     };
     Err(Box::new(refusal(&permit, permit.decision.reason, detail.to_owned(), change)))

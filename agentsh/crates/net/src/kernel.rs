@@ -319,9 +319,7 @@ fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -
         }
         KernelReason::Protocol => plain(host, port, Reason::ProtocolNotAllowed, "neither TCP nor UDP"),
         KernelReason::Listener => *judge::not_redirected(),
-        KernelReason::Unknown => {
-            plain(host, port, Reason::SandboxUnknown, "a control group that nobody described")
-        }
+        KernelReason::Unknown => plain(host, port, Reason::SandboxUnknown, "an unknown control group"),
         KernelReason::NoListener => {
             plain(host, port, Reason::NoListener, "no listener of that address family")
         }

@@ -36,7 +36,8 @@ pub(super) async fn behind<R>(
             }
             Err(error) => {
                 let why = format!(
-                    "a proxy looks it up, and whether it leads to a place that is shut to sandboxes is not known: {error}"
+                    "a proxy resolves it, so agentsh cannot tell whether it leads to an address that is closed \
+                     to sandboxes: {error}"
                 );
                 return Some(ShutPlace { rule: first.rule.clone(), why });
             }
@@ -50,12 +51,13 @@ pub(super) async fn behind<R>(
         };
         let why = match places {
             Ok(places) if meet(addresses, &places, is_own) => {
-                format!("it leads to '{shown}', which is shut to sandboxes whatever rules say")
+                format!("it leads to '{shown}', which is closed to every sandbox, and no rule can allow it")
             }
             Ok(_) | Err(ResolveError::NotFound) => continue,
             Err(error) => {
                 format!(
-                    "it may lead to '{shown}', which is shut to sandboxes and whose addresses are not known: {error}"
+                    "it may lead to '{shown}', which is closed to sandboxes and whose addresses are not known: \
+                     {error}"
                 )
             }
         };

@@ -46,13 +46,13 @@ pub enum BundleError {
     Form(&'static str),
     #[error("its signature is not one of {0}")]
     Signature(String),
-    #[error("it is the bundle '{found}', and '{wanted}' was asked for")]
+    #[error("it is the bundle '{found}', not the requested '{wanted}'")]
     Name { found: String, wanted: String },
     #[error("it expired at {0}")]
     Expired(Timestamp),
-    #[error("it is version {found}, and version {kept} is in force: an older one is not taken")]
+    #[error("it is version {found}, but version {kept} is in force: an older version is refused")]
     Older { found: u64, kept: u64 },
-    #[error("it is another version {0} than the one in force: a version is published once")]
+    #[error("it differs from the version {0} that is in force: each version is published only once")]
     Changed(u64),
     #[error("it opens {0}, which the version in force locks; the signer has to list it under `widens`")]
     Widens(String),
@@ -134,7 +134,7 @@ impl Manifest {
         let wrong = |error: PolicyError| BundleError::Policy(error.to_string());
         let tree = yaml::parse(source).map_err(|problem| wrong(PolicyError::Invalid(vec![*problem])))?;
         let mut reader = Reader::new(source);
-        let missing = BundleError::Form("its manifest has not all of format, name, version and expires");
+        let missing = BundleError::Form("its manifest lacks one of format, name, version and expires");
         let Some(fields) = reader.map(&Here::root(&tree), MANIFEST) else { return Err(missing) };
         let format = reader.word(fields.find("format"), &[(FORMAT, ())]);
         let name = fields.find("name").and_then(|here| {

@@ -220,7 +220,7 @@ fn connect(network: &NetworkPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
         }
     };
     if let Some(rule) = network.shut_by(&normal, port) {
-        let text = "it is shut to sandboxes whatever rules say, and cannot be allowed".to_owned();
+        let text = "it is closed to every sandbox, and no rule can allow it".to_owned();
         return Answer { allow: false, rule: rule.clone(), text, change: None };
     }
     if normal.is_local() {
@@ -478,5 +478,5 @@ pub fn beware(question: &Question, context: &PathContext) -> Option<String> {
     }
     let is_root = wanted.len() == 1;
     let holds_home = home.strip_prefix(wanted.as_slice()).is_some();
-    (is_root || holds_home).then(|| "this holds the whole home directory".to_owned())
+    (is_root || holds_home).then(|| "this contains the whole home directory".to_owned())
 }

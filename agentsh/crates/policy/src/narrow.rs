@@ -58,8 +58,8 @@ pub fn merge_narrowed(
     source: Source<'_>,
 ) -> Result<(), Vec<Diagnostic>> {
     let mut narrowing = Narrowing::new(source, limits_for_agent());
-    narrowing.help = "your organisation locks this section: it can be narrowed here, and only the organisation can open \
-                      it; `agentsh policy bundle status` says who that is";
+    narrowing.help = "your organisation locks this section: you can narrow it, and only the organisation can \
+    widen it; `agentsh policy bundle status` names the organisation";
     if let Extends::Nothing(rule) | Extends::BuiltIn(_, rule) = &raw.extends {
         narrowing.refuse(rule, "`extends` would leave out what your organisation locks");
     }

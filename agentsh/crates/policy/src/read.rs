@@ -66,9 +66,9 @@ const TOP: &[Key] = &[
     Key {
         name: "inspect",
         kind: Kind::Map(INSPECT),
-        about: "What is done about each finding in each kind of text, on one scale. A line of it stands for the key that decides: \
-            within one file that key counts more where both are written, and a file above counts more than one below. \
-            `agentsh policy show` has the keys with the line that decided.",
+        about: "What happens to each finding in each kind of text, on one scale. Each line sets another key of \
+        the policy. Within one file that other key wins if both are written; a higher file wins over a lower \
+        one. `agentsh policy show` prints the keys with the line that decided.",
         ..KEY
     },
     Key { name: "sandbox", kind: Kind::Map(SANDBOX), about: "What agentsh documents for MCP.", ..KEY },
@@ -180,7 +180,7 @@ fn contradictions(reader: &mut Reader<'_>, first: &Here<'_>, second: &Here<'_>) 
         if is_map(node) && is_map(&other.node) {
             contradictions(reader, &there, &here);
         } else if scalar(node).is_some_and(|value| scalar(&other.node).is_some_and(|other| other != value)) {
-            let help = format!("`{}` in line {} says something else; keep one", there.path, there.line);
+            let help = format!("`{}` in line {} has another value; keep one", there.path, there.line);
             let message = format!("`{}` contradicts an earlier key", here.path);
             let rule = reader.rule(&here);
             reader.problem_of_rule(&rule, message, Some(help));

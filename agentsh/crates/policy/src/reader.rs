@@ -167,7 +167,7 @@ impl<'t> Reader<'t> {
         let fields = self.fields(&here, &["replace"])?;
         let Some(replacing) = fields.find("replace") else {
             let help = "write a list, or `{replace: [...]}`".to_owned();
-            self.problem(&here, "this map says nothing", Some(help));
+            self.problem(&here, "this map is empty", Some(help));
             return None;
         };
         self.list(Some(replacing), item).map(|list| Listed { replaces: true, ..list })

@@ -34,11 +34,11 @@ struct Signature {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("it is not whole: {0}")]
+    #[error("it is malformed: {0}")]
     Form(String),
-    #[error("it is signed by the key {0}, which is not among those that were given")]
+    #[error("it is signed by the key {0}, which is not one of the given keys")]
     Stranger(String),
-    #[error("its signature does not hold: it is not what {0} signed")]
+    #[error("its signature by {0} does not match its content")]
     Edited(String),
     #[error("the key of {0} is not valid before {1}")]
     Early(String, Timestamp),
@@ -129,7 +129,7 @@ fn opened<'s, T>(
     let envelope: Envelope = serde_json::from_str(text).map_err(|error| Refused::Form(error.to_string()))?;
     let odd = |what: &str| Refused::Form(what.to_owned());
     if spelled(&envelope).map_err(Refused::Form)? != text {
-        return Err(odd("its envelope is not spelled as agentsh spells it"));
+        return Err(odd("its envelope is not in agentsh's canonical form"));
     }
     let [signature] = envelope.signatures.as_slice() else { return Err(odd("it has not one signature")) };
     if envelope.payload_type != kind {
@@ -146,7 +146,7 @@ fn opened<'s, T>(
     }
     let (read, issued) = read(payload)?;
     // One key may stand on several lines, each with its time.
-    let mut refused = odd("nobody signed it");
+    let mut refused = odd("it has no signature");
     for signer in own {
         match signer.valid_at(issued).and_then(|()| signer.valid_at(now)) {
             Ok(()) => return Ok((read, signer)),

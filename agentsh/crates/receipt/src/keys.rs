@@ -22,7 +22,7 @@ const NAMESPACE: &str = "agentsh";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("it is no private key of OpenSSH")]
+    #[error("it is not an OpenSSH private key")]
     NotPrivate,
     #[error("it has a passphrase; give a key without one")]
     Passphrase,
@@ -30,7 +30,7 @@ pub enum KeyError {
     Kind,
     #[error("line {0} is not `PRINCIPALS [OPTIONS] {KIND} KEY`, as in a file of allowed signers: {1}")]
     Line(usize, String),
-    #[error("it is no key of minisign")]
+    #[error("it is not a minisign key")]
     Minisign,
     #[error("it names no key of the kind {KIND} that may sign receipts")]
     Nobody,
@@ -231,8 +231,8 @@ fn signer(line: &str) -> Result<Option<Signer>, &'static str> {
         match name.to_ascii_lowercase().as_str() {
             "namespaces" if value.split(',').any(|name| matches!(name, NAMESPACE | "*")) => {}
             "namespaces" => return Ok(None),
-            "valid-after" => signer.after = Some(time(value).ok_or("valid-after is no time")?),
-            "valid-before" => signer.before = Some(time(value).ok_or("valid-before is no time")?),
+            "valid-after" => signer.after = Some(time(value).ok_or("valid-after is not a time")?),
+            "valid-before" => signer.before = Some(time(value).ok_or("valid-before is not a time")?),
             _ => return Err("it has an option that is not known here"),
         }
     }

@@ -243,7 +243,7 @@ impl Statement {
     pub fn read(text: &str) -> Result<Self, String> {
         let read: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if read.text()? != text {
-            return Err("it is not spelled as agentsh spells it".to_owned());
+            return Err("it is not in agentsh's canonical form".to_owned());
         }
         Ok(read)
     }

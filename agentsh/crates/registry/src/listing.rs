@@ -23,11 +23,11 @@ pub struct Captured {
 pub enum InterfaceError {
     #[error("{0}: {1}")]
     Json(&'static str, JsonError),
-    #[error("{0}: a text holds half of a surrogate pair, which readers take in different ways")]
+    #[error("{0}: a text contains half of a surrogate pair, which programs read in different ways")]
     LoneSurrogate(&'static str),
     #[error("{0}: the server answered with an error")]
     Refused(&'static str),
-    #[error("{0}: not the answer that the protocol asks for")]
+    #[error("{0}: not a valid answer of the protocol")]
     Shape(&'static str),
     #[error("the member '{0}' is missing or has the wrong type")]
     Type(&'static str),

@@ -44,19 +44,19 @@ impl std::fmt::Display for Failure {
                 write!(f, "it answered HTTP {status}")?;
                 if matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
                     f.write_str(
-                        ": it wants credentials, or others; --header 'Authorization: Bearer ${NAME}' sends what the \
-                         variable NAME holds",
+                        ": it requires other credentials; --header 'Authorization: Bearer ${NAME}' sends the \
+                         value of the variable NAME",
                     )?;
                 }
                 if said.is_empty() { Ok(()) } else { write!(f, "; it says: '{said}'") }
             }
             Self::Login(why) => f.write_str(why),
-            Self::Echo => {
-                f.write_str("its answer holds the credential that it was sent, and was not passed on")
-            }
+            Self::Echo => f.write_str(
+                "its answer contains the credential that it received, so agentsh withheld the answer",
+            ),
             Self::SessionLost => f.write_str("it ended the session"),
             Self::Kind(kind) => write!(f, "its answer is neither JSON nor a stream of events, but '{kind}'"),
-            Self::Packed(how) => write!(f, "its answer is compressed ({how}), which was not asked for"),
+            Self::Packed(how) => write!(f, "its answer is compressed ({how}), which agentsh did not request"),
             Self::Unreadable(JsonError { kind: JsonErrorKind::InvalidJson, .. }) => {
                 f.write_str("its answer is not JSON")
             }
@@ -64,7 +64,7 @@ impl std::fmt::Display for Failure {
             Self::TooLong(limit) => write!(f, "its message has more than {limit} bytes"),
             Self::NoAnswer => f.write_str("it ended the answer before the response"),
             Self::TooMany => f.write_str("too many of its answers are waited for"),
-            Self::Elsewhere => f.write_str("it wants messages to be sent to another origin"),
+            Self::Elsewhere => f.write_str("it asks for messages to be sent to another origin"),
             Self::Closed => f.write_str("the connection is closed"),
         }
     }

@@ -48,9 +48,9 @@ pub(super) fn descend(
             "namespaces, an empty root and a network of its own",
             "container: Landlock, a system call filter and connections made by agentsh",
             State::Degraded,
-            "`--tier container` was asked for: processes and files that Landlock does not name can be seen in /proc, hook \
-             files are put back at the end and not guarded meanwhile, pinned files are checked before the start and not \
-             held, and limits of processes count all of this user's",
+            "because of `--tier container`: /proc shows other processes and files outside the Landlock rules, \
+             hook files are restored at the end but not guarded during the run, pinned files are checked before \
+             the start but can change later, and process limits count all processes of this user",
         ),
         landlock,
         Enforcement::enforced("seccomp", "default deny; connect is made by agentsh"),

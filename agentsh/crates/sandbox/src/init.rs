@@ -243,23 +243,29 @@ fn lead_a_group() -> nix::Result<()> {
 
 /// The runtime ignores SIGPIPE, and a program that inherits that never hears that nobody reads it any more; the C library
 /// ignores two of its own in what it spawns. What whoever started agentsh has ignored (`nohup`) stays so.
-#[expect(unsafe_code, reason = "the C library's sigaction refuses its own signals")]
 fn as_programs_start() -> io::Result<()> {
     const OF_THREADS: [libc::c_int; 2] = [32, 33];
+    [libc::SIGPIPE].into_iter().chain(OF_THREADS).try_for_each(reset_signal)
+}
+
+/// Whoever started agentsh may have ignored SIGCHLD, as daemons do: the kernel would throw away how our children ended.
+///
+/// # Errors
+/// Those of the kernel.
+pub fn hear_of_children() -> io::Result<()> {
+    reset_signal(libc::SIGCHLD)
+}
+
+/// What a signal does by default.
+#[expect(unsafe_code, reason = "the C library's sigaction refuses its own signals")]
+fn reset_signal(signal: libc::c_int) -> io::Result<()> {
     const SET_BYTES: usize = 8;
     // The kernel's `sigaction`: all zeroes is the default, with no flags.
     let default = [0_u64; 4];
-    for signal in [libc::SIGPIPE].into_iter().chain(OF_THREADS) {
-        let none = std::ptr::null_mut::<u64>();
-        // SAFETY: the kernel reads one `sigaction`, which is no larger than this and outlives the call. No handler is
-        // installed, and nothing in this process counts on these signals: it is about to be replaced.
-        let set =
-            unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, none, SET_BYTES) };
-        if set != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
+    let none = std::ptr::null_mut::<u64>();
+    // SAFETY: the kernel reads one `sigaction`, which is no larger than this and outlives the call. No handler is installed.
+    let set = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &raw const default, none, SET_BYTES) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What the plan gives the program beside its standard streams, out of the way of the numbers it will have.

@@ -288,7 +288,7 @@ impl Builder<'_> {
                 self.refuse(path, "not a file or a directory");
             }
             Some(PathKind::Closed) => {
-                self.refuse(path, "it cannot be looked at: a directory above it is closed")
+                self.refuse(path, "it cannot be checked: a directory above it is not accessible")
             }
             None => self.refuse(path, "does not exist"),
         }

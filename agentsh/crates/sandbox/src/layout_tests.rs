@@ -209,7 +209,7 @@ fn a_directory_in_which_nothing_can_be_made_is_read_only() {
     host.unwritable.insert(PROJECT.into());
     let layout = layout(&bare(), &host);
     is_bound(&layout, PROJECT, Access::ReadOnly);
-    assert!(why(&layout, PROJECT).contains("may only be read"), "{:?}", layout.refused);
+    assert!(why(&layout, PROJECT).contains("read-only inside"), "{:?}", layout.refused);
 }
 
 /// A mount over one name of a file does not lie over the others.
@@ -219,7 +219,7 @@ fn where_a_file_has_several_names_nothing_is_written_and_nothing_has_to_be_hidde
     host.ambiguous.insert(PROJECT.into());
     let open = layout(&bare(), &host);
     is_bound(&open, PROJECT, Access::ReadOnly);
-    assert!(why(&open, PROJECT).contains("may only be read"), "{:?}", open.refused);
+    assert!(why(&open, PROJECT).contains("read-only inside"), "{:?}", open.refused);
     // Nothing of what is guarded needs a place to be kept.
     assert!(open.placeholders.is_empty(), "{:?}", open.placeholders);
     let mut spec = bare();

@@ -282,7 +282,8 @@ pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
     }
     transaction.commit().map_err(failed)?;
     // SQLite is built without syncs of the directory (`.cargo/config.toml`): the names of the new files are made safe here.
-    let synced = path.parent().map_or(Ok(()), |directory| std::fs::File::open(directory)?.sync_all());
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let synced = directory.map_or(Ok(()), |directory| std::fs::File::open(directory)?.sync_all());
     synced.map_err(|error| StoreError::Sql { doing: "syncing the directory", message: error.to_string() })
 }
 

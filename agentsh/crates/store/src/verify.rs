@@ -235,7 +235,7 @@ impl Walk {
             let whole = progress
                 .is_some_and(|progress| progress.seq > seq || (progress.seq == seq && progress.hash == hash));
             if !whole {
-                let detail = format!("the session ended with event {seq}, which is not there");
+                let detail = format!("the session ended with event {seq}, which is missing");
                 self.problem(ProblemKind::Truncated, Some(&session), Some(seq), detail);
             }
         }

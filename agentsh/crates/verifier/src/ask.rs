@@ -149,7 +149,8 @@ impl Inner {
             && mode != RegistryMode::Register
         {
             let what = format!(
-                "it calls itself '{name}' and was registered as '{}'; `interface: {{names: {{{server}: NAME}}}}` says which of the two it is",
+                "it calls itself '{name}' and was registered as '{}'; `interface: {{names: {{{server}: \
+                 NAME}}}}` decides which name counts",
                 escape::line(&expected)
             );
             return Ok(Next::Stands(InterfaceWord::Changed, what));

@@ -224,12 +224,12 @@ pub(super) async fn credentials(
     };
     let head = ["name", "role", "known as", "made", "ends", "revoked"];
     if output::table(out, context, &head, people.iter().map(row).collect())? == 0 {
-        writeln!(out, "nobody has a credential")?;
+        writeln!(out, "no person has a credential")?;
     }
     Ok(OK)
 }
 
-/// Exit status 1 where nobody has a credential or a token of this name.
+/// Exit status 1 where no person has a credential or a token of this name.
 pub(super) async fn revoke(
     at: &At,
     context: &Context,

@@ -118,7 +118,7 @@ pub async fn answer(
             if let Some(file) = args.output.as_deref().filter(|_| args.note) {
                 let here = Repository::at(Path::new("."))?;
                 if receipt.statement.commits().next().is_none() {
-                    return Err(Failure::No("it is about files: there is no commit for a note".to_owned()));
+                    return Err(Failure::No("it is about files, and a note needs a commit".to_owned()));
                 }
                 receipt.statement.commits().try_for_each(|commit| here.add_note(commit, file))?;
             }
@@ -304,12 +304,12 @@ async fn verify(
         _ if is_about_files && rev.is_none() => {
             let (said, place) = (statement.files(), here.top().display().to_string());
             refused.extend(said.filter_map(|(name, said)| other(name, said, here.hash_here(name), &place)));
-            format!("{} files stand in {place} as they were applied", statement.files().count())
+            format!("{} files in {place} are as they were applied", statement.files().count())
         }
         Ok(Commit { id, .. }) if is_about_files => {
             let there = |name: &str| here.hash_in(&id, name);
             refused.extend(statement.files().filter_map(|(name, said)| other(name, said, there(name), &id)));
-            format!("{} files stand in commit {id} as they were applied", statement.files().count())
+            format!("{} files in commit {id} are as they were applied", statement.files().count())
         }
         Ok(commit) => {
             refused.extend(statement.about(&commit.id, &commit.tree).err());
@@ -402,7 +402,8 @@ async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Optio
             Ok(Some("the fleet server keeps the same head of its record".to_owned()))
         }
         Ok(Head { hash }) => Err(format!(
-            "the fleet server keeps another record of its session: event {} ends in sha256:{hash} there, and the receipt says {}",
+            "the fleet server has a different record of its session: event {} ends in sha256:{hash} there, and \
+             the receipt says {}",
             record.events, record.head
         )),
         Err(ClientError::Status { status: 404, .. }) => {

@@ -82,7 +82,7 @@ impl At {
         let known: Option<LoginFile> = place::read(&place::login_file(&context.state_dir))
             .map_err(|error| Failure::Usage(error.to_string()))?;
         let known = known.ok_or_else(|| {
-            let why = "nobody is logged in at a fleet: `agentsh fleet login --url URL --token TOKEN`";
+            let why = "not logged in to a fleet: `agentsh fleet login --url URL --token TOKEN`";
             Failure::Usage(why.to_owned())
         })?;
         Ok((known.url.trim_end_matches('/').to_owned(), known.credential))

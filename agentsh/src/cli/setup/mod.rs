@@ -72,17 +72,17 @@ struct Machine {
 impl Machine {
     fn install(&self, out: &mut dyn Write) -> Result<u8, Failure> {
         if !self.is_restricted() {
-            writeln!(out, "nothing is needed: AppArmor does not keep user namespaces from programs here")?;
+            writeln!(out, "nothing to do: AppArmor does not restrict user namespaces here")?;
             return Ok(OK);
         }
         let place = self.place();
         let (before, wanted) = (self.profile_there()?, profile(&self.executable)?);
         if before == wanted && self.probed()? == Some(true) {
-            writeln!(out, "nothing is needed: {} is in force", place.display())?;
+            writeln!(out, "nothing to do: {} is in force", place.display())?;
             return Ok(OK);
         }
         if before.is_empty() && self.probed()? == Some(true) {
-            writeln!(out, "nothing is needed: {} may make user namespaces already", self.executable())?;
+            writeln!(out, "nothing to do: {} may already create user namespaces", self.executable())?;
             return Ok(OK);
         }
         let Some(parser) = self.parser() else {
@@ -100,11 +100,12 @@ impl Machine {
             })?;
         }
         load(&parser, "--replace", &place)?;
-        writeln!(out, "{} is loaded: {} may make user namespaces", place.display(), self.executable())?;
+        writeln!(out, "{} is loaded: {} may create user namespaces", place.display(), self.executable())?;
         if self.is_open_to_others() {
             writeln!(
                 out,
-                "warning: not only root can write {}: who replaces it gets user namespaces too; better install it in \
+                "warning: users other than root can write {}, and whoever replaces it gets user namespaces too; \
+                 install it in \
                  /usr/local/bin and run `agentsh setup` there",
                 self.executable()
             )?;
@@ -113,7 +114,7 @@ impl Machine {
             Some(false) => {
                 writeln!(
                     out,
-                    "user namespaces are still refused: `agentsh doctor` says what else is in the way"
+                    "user namespaces are still refused: `agentsh doctor` shows what else blocks them"
                 )?;
                 Ok(NO)
             }
@@ -127,7 +128,7 @@ impl Machine {
 
     fn print(&self, out: &mut dyn Write) -> Result<u8, Failure> {
         if !self.is_restricted() {
-            writeln!(out, "# nothing is needed here: AppArmor does not keep user namespaces from programs")?;
+            writeln!(out, "# nothing to do: AppArmor does not restrict user namespaces here")?;
         }
         let place = self.place();
         writeln!(out, "# {}", place.display())?;

@@ -38,7 +38,7 @@ pub(super) fn own(context: &Context<'_>, sources: &Sources, launch: &mut Launch)
         path: directory,
         kind: StateKind::Dir,
         access: Access::Answers,
-        why: "what Claude Code asked once in this project",
+        why: "answers to Claude Code's questions in this project",
     });
     launch.remembered.push(Remembered { path: file, format: Format::Json, keys: keys() });
 }

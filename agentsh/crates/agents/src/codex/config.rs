@@ -219,7 +219,8 @@ pub(super) fn codex_name_problem(name: &str) -> Option<String> {
         let other = !name.chars().all(plain);
         other.then(|| {
             format!(
-                "its name {name:?} holds more than letters, digits, `-` and `_`, which Codex does not start"
+                "its name {name:?} has characters other than letters, digits, `-` and `_`; Codex does not start \
+                 such a server"
             )
         })
     })

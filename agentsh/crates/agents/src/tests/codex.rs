@@ -81,10 +81,12 @@ fn overrides_of_servers_are_understood_and_taken_out() {
     let launch = adapt(&world, &["codex", "exec", "-c", "mcp_servers.fs.enabled=false", "hi"]);
     assert!(launch.servers.is_empty());
     // What stands in its place ends the list of images.
-    let launch = adapt(&world, &["codex", "-i", "a.png", "-c", "mcp_servers.fs.enabled=false", "prompt"]);
-    assert_eq!(launch.argv[3..], ["-i", "a.png", "-c", "mcp_servers={}", "prompt"]);
-    let launch = adapt(&world, &["codex", "-c", "model=\"o3\"", "--", "-c", "mcp_servers.fs.command=x"]);
-    assert_eq!(launch.argv[3..], ["-c", "model=\"o3\"", "--", "-c", "mcp_servers.fs.command=x"]);
+    let launch =
+        adapt(&world, &["codex", "exec", "-i", "a.png", "-c", "mcp_servers.fs.enabled=false", "prompt"]);
+    assert_eq!(launch.argv[4..], ["-i", "a.png", "-c", "mcp_servers={}", "prompt"]);
+    let launch =
+        adapt(&world, &["codex", "exec", "-c", "model=\"o3\"", "--", "-c", "mcp_servers.fs.command=x"]);
+    assert_eq!(launch.argv[4..], ["-c", "model=\"o3\"", "--", "-c", "mcp_servers.fs.command=x"]);
     assert_eq!(command(&launch, "fs"), "npx");
 }
 
@@ -217,10 +219,10 @@ fn named_variables_are_taken_from_the_users_environment() {
 fn the_inner_sandbox_is_off_unless_chosen() {
     let world = World::new();
     for argv in [
-        &["codex", "-s", "read-only"][..],
-        &["codex", "--sandbox=workspace-write"],
+        &["codex", "exec", "-s", "read-only"][..],
+        &["codex", "exec", "--sandbox=workspace-write"],
         &["codex", "exec", "-c", "sandbox_mode='read-only'", "hi"],
-        &["codex", "--approve-for-me"],
+        &["codex", "exec", "--approve-for-me"],
     ] {
         let launch = adapt(&world, argv);
         assert_eq!(launch.argv, argv);

@@ -21,7 +21,7 @@ pub(super) fn json(body: &[u8], labels: &[String]) -> Result<f64, String> {
     }
 }
 
-const FORM: &str = "its answer has another form than the one asked for";
+const FORM: &str = "its answer does not have the requested format";
 
 /// Scores of labels: those that mean an attack are added up.
 fn labelled(items: &[Value], labels: &[String]) -> Result<f64, String> {

@@ -66,7 +66,7 @@ pub(super) async fn ask(classifier: &Classifier, text: &str) -> Result<f64, NoSc
 /// A question between boundaries that nobody can know beforehand, and the code that its answer has to carry.
 fn chat(model: &str, text: &str) -> Result<(serde_json::Value, String), String> {
     let random = |bytes: &mut [u8]| {
-        getrandom::fill(bytes).map_err(|_| "no random numbers can be had".to_owned())?;
+        getrandom::fill(bytes).map_err(|_| "the system's random number generator failed".to_owned())?;
         Ok::<_, String>(agentsh_base::hex(&*bytes))
     };
     let (boundary, code) = (random(&mut [0; 16])?, random(&mut [0; 4])?);

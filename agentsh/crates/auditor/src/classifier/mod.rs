@@ -197,7 +197,7 @@ impl Classifier {
         match self.breaker.borrow().closed_for(Instant::now()) {
             None => Ok(()),
             Some(left) => {
-                Err(format!("it did not answer before, and is left alone for {} s", left.as_secs() + 1))
+                Err(format!("it did not answer; agentsh asks it again in {} s", left.as_secs() + 1))
             }
         }
     }

@@ -53,7 +53,7 @@ pub async fn read(facts: &Facts, record: &Record) -> Brokered {
     }
     let mut brokered = Brokered::default();
     let Ok(random) = agentsh_base::random::bytes::<8>() else {
-        record.note("no credential is used: no random numbers from the system");
+        record.note("no credential is used: the system's random number generator failed");
         return brokered;
     };
     let mark = format!("agentsh_{}_", agentsh_base::hex(&random));

@@ -73,7 +73,7 @@ fn checked(found: Secret) -> Result<Secret, String> {
         0 => Err("the secret is empty".to_owned()),
         MAX_LENGTH.. => Err("the secret is longer than 8 KiB".to_owned()),
         _ if !is_word(&found.secret) || !is_word(user) || user.contains(':') => {
-            Err("the secret, or its user, is not one word of ASCII".to_owned())
+            Err("the secret or its user name contains spaces or non-ASCII characters".to_owned())
         }
         _ => Ok(found),
     }

@@ -116,7 +116,7 @@ pub fn judge(key: &Key, data: &[u8], flags: u32, bound: Option<&Bound>) -> Resul
         return refuse("malformed-request", "the login is for another key");
     }
     let Some(bound) = bound else {
-        let detail = "the program does not tell the server it talks to (OpenSSH 8.9 and later do)";
+        let detail = "the program does not say which server it talks to (OpenSSH 8.9 and later do)";
         return refuse("server-not-proven", detail);
     };
     let is_same_host = login.host_key.is_none_or(|host| host == bound.host_key);

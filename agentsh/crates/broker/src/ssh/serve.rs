@@ -118,7 +118,7 @@ async fn converse(keys: &Keys, mut stream: UnixStream) -> std::io::Result<()> {
             other => {
                 let kind = other.copied().unwrap_or_default();
                 let detail =
-                    format!("message {kind} of the protocol: keys are listed and sign, and nothing else");
+                    format!("message {kind} is not supported: this ssh agent only lists keys and signs");
                 keys.refuse(None, Refusal::of_agent("request-not-allowed", detail)).await;
                 vec![wire::FAILURE]
             }
@@ -154,7 +154,7 @@ async fn extension(keys: &Keys, message: &[u8], server: &mut Server) -> u8 {
         Err(reason) => reason,
     };
     server.is_spoilt = true;
-    let detail = "the server that a program says it speaks with is not proven".to_owned();
+    let detail = "the program did not prove which server it talks to".to_owned();
     keys.refuse(None, Refusal::of_agent(reason, detail)).await;
     wire::FAILURE
 }
@@ -218,7 +218,7 @@ impl Keys {
         } else if number == MAX_TOLD + 1 {
             let more = match about {
                 About::Key => "the ssh agent refuses more uses of keys",
-                About::Other => "the ssh agent refuses more requests that name no key of the policy",
+                About::Other => "the ssh agent refused more requests for keys that the policy does not list",
             };
             self.record.note(&format!("{more}; `agentsh mcp events --type ssh_key_refused` lists them"));
         }

@@ -46,7 +46,7 @@ impl Content {
         let rule = rule.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_opaque"));
         let source = &flowed.origin.server;
         let what = format!(
-            "'{}' would send server '{server}' {}, after '{}' of server '{source}' gave something private",
+            "'{}' would send server '{server}' {}, after '{}' of server '{source}' returned private data",
             escape::line(tool),
             flowed.finding.amount,
             escape::line(&flowed.origin.tool),

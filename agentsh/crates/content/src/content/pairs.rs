@@ -173,8 +173,8 @@ impl Content {
         let (source, tool, _) =
             self.open_reads(server, now).find(|(source, ..)| count(source) >= close_after)?;
         let what = format!(
-            "{} calls to '{server}' with something out of '{source}' were refused: nothing goes from one to the other any \
-             more in this session, unless the user says so",
+            "{} calls to '{server}' with data of '{source}' were refused: nothing from '{source}' may reach \
+             '{server}' any more in this session, unless the user allows it",
             count(source),
         );
         let rule = policy.close_after.as_ref().map(|count| count.rule.clone());
@@ -201,7 +201,8 @@ fn flow_finding(
     let (told, values) = match is_used_up {
         true => (
             format!(
-                " and was told as much in small answers (yes, no, numbers of its own) as may go there in one session, {OF_ANSWERS} bits"
+                " and already received {OF_ANSWERS} bits in small answers (yes, no, numbers), the limit of one \
+                 session"
             ),
             format!(
                 ", `exfiltration: {{pairs: [{{from: {from}, to: {server}, values: [WORD, WORD]}}]}}` lets these words go"
@@ -210,7 +211,8 @@ fn flow_finding(
         false => (String::new(), String::new()),
     };
     let what = format!(
-        "'{}' of server '{from}' gave something private {} s ago, and '{}' would send {length} bytes to server '{server}', \
+        "'{}' of server '{from}' returned private data {} s ago, and '{}' would send {length} bytes to server \
+         '{server}', \
          which leaves this machine{told}",
         escape::line(tool),
         now.saturating_sub(*when).as_secs(),

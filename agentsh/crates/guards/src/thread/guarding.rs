@@ -47,7 +47,7 @@ impl Watch {
             return Ok(());
         }
         if self.mounted.is_none() {
-            return Err("what is mounted in it cannot be looked at".to_owned());
+            return Err("cannot check what is mounted in it".to_owned());
         }
         if self.lost()?.is_empty() && !in_any_case {
             self.accept_from_outside();
@@ -146,7 +146,7 @@ impl Watch {
         let text = match done.is_empty() {
             false => arrived(&shown, path),
             true => {
-                format!("{shown} was made inside and could not be set aside: look at it before you use it")
+                format!("{shown} was created inside and could not be set aside: check it before you use it")
             }
         };
         self.say(path, GuardChange::SetAside, text);
@@ -221,8 +221,8 @@ impl Watch {
             Some((
                 GuardChange::PutBack,
                 format!(
-                    "{} was changed while it was not guarded for a moment; it is as before, and `agentsh undo {}` \
-                     gives what was found",
+                    "{} was changed in a moment without a guard; the original is back, and `agentsh undo {}` \
+                     restores the changed version",
                     path.display(),
                     path.display()
                 ),
@@ -245,7 +245,7 @@ pub fn arrived(shown: &str, path: &Path) -> String {
     let allow = Allow { write: true, words: vec![path.display().to_string()], ..Allow::default() };
     let allow = allow.line().map(|line| format!("; to let the agent make it: `{line}`")).unwrap_or_default();
     format!(
-        "{shown} was made during the run and set aside ({why}); `agentsh undo {}` gives it back{allow}",
+        "{shown} was created during the run and set aside ({why}); `agentsh undo {}` restores it{allow}",
         path.display()
     )
 }

@@ -81,7 +81,7 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
     for (path, was, now) in walk.found {
         let state = match &now {
             Some(stamp) if stamp.kind == Kind::Closed => {
-                State::Refused("it is closed to its own owner: what is in it cannot be read")
+                State::Refused("its permissions keep even its owner out: its content cannot be read")
             }
             Some(stamp) if stamp.kind == Kind::Special => {
                 State::Refused("a socket, pipe or device is never applied")
@@ -227,8 +227,8 @@ impl Walk<'_> {
     fn directory(&mut self, directory: &Path, opaque: bool) -> io::Result<()> {
         if directory.components().count() > MAX_LEVELS {
             return Err(io::Error::other(format!(
-                "directories in it lie more than {MAX_LEVELS} levels deep, so that nothing of it can be shown or applied; \
-                 `--discard` throws it away"
+                "it has directories more than {MAX_LEVELS} levels deep, so its changes cannot be shown or \
+                 applied; `--discard` deletes it"
             )));
         }
         let names = self.trees.upper.names(directory)?;
@@ -288,7 +288,7 @@ impl Walk<'_> {
         for name in FOREIGN {
             if self.has(path, name)? {
                 return Err(io::Error::other(format!(
-                    "{} has the mark {name}: not a layer of ours",
+                    "{} has the attribute {name}: it is not a layer of agentsh",
                     path.display()
                 )));
             }

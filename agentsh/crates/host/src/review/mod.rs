@@ -124,8 +124,9 @@ fn begin_in(
     holds_no_mount(&project)?;
     if spelling::is_ambiguous(&project) {
         return Err(ReviewError::Refused(format!(
-            "files in {} answer to several names (other letters, short names of Windows), so that nobody can say what a \
-             change would be a change of; work in a directory of Linux instead, such as one in your home",
+            "files in {} can be reached by several names (other letter case, short names of Windows), so \
+             agentsh cannot tell which file a change belongs to; work in a Linux directory instead, such as one \
+             in your home",
             project.display()
         )));
     }
@@ -230,7 +231,7 @@ pub fn find(state: &Path, named: Option<&str>, here: &Path) -> Result<Review> {
             match newest.or_else(|| found.iter().position(is_here)) {
                 Some(at) => Ok(found.swap_remove(at)),
                 None => none(
-                    "no session has a layer over this project; `agentsh review --list` names those that there are"
+                    "no session has a layer over this project; `agentsh review --list` lists all layers"
                         .to_owned(),
                 ),
             }
@@ -241,10 +242,10 @@ pub fn find(state: &Path, named: Option<&str>, here: &Path) -> Result<Review> {
             match (found.pop(), found.is_empty()) {
                 (Some(review), true) => Ok(review),
                 (Some(_), false) => Err(ReviewError::Refused(format!(
-                    "'{name}' begins the names of several sessions; write more of it"
+                    "several sessions begin with '{name}'; type more characters"
                 ))),
                 (None, _) => none(format!(
-                    "session '{name}' has no layer; `agentsh review --list` names those that have one"
+                    "session '{name}' has no layer; `agentsh review --list` lists those that have one"
                 )),
             }
         }
@@ -349,7 +350,7 @@ impl Review {
         let running = lock(&self.directory, RUNNING)?;
         if running.is_none() {
             return Err(ReviewError::Refused(format!(
-                "session {} is still running; end it before its layer is thrown away",
+                "session {} is still running; end it before you discard its layer",
                 self.session
             )));
         }

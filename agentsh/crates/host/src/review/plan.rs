@@ -43,7 +43,7 @@ pub struct Applied {
 impl Review {
     fn lock_for_apply(&self) -> Result<std::fs::File> {
         lock(&self.directory, APPLYING)?
-            .ok_or_else(|| ReviewError::Refused("somebody else is applying this layer just now".to_owned()))
+            .ok_or_else(|| ReviewError::Refused("another process is applying this layer".to_owned()))
     }
 
     /// After a kill: makes every file whole. Gives what a person has to look at.

@@ -102,7 +102,7 @@ impl Applier<'_> {
 
 fn kept_beside(name: &OsStr) -> io::Error {
     io::Error::other(format!(
-        "two versions of it were made outside meanwhile; the other one is {}",
+        "it was changed twice outside meanwhile; the other version is {}",
         name.display()
     ))
 }

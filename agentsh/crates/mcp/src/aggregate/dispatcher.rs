@@ -175,7 +175,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         let Connection { to_server, held, audits, .. } = &host.connection;
         if to_server.waiting() + held.len() + audits.bytes() + parked > MAX_BACKLOG {
             let message =
-                format!("server '{}' does not take its requests; try again later", seat.board.id_of(server));
+                format!("server '{}' does not accept requests; try again later", seat.board.id_of(server));
             let error = ErrorReply {
                 code: reply::TOO_MANY_REQUESTS,
                 message,

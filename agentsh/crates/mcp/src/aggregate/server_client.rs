@@ -82,7 +82,7 @@ impl Client for ServerClient<'_> {
                     && !board.owners.note_task(server, &task)
                 {
                     let message = format!(
-                        "server '{}' started a task under a name that a task of another server has",
+                        "server '{}' started a task with an id that a task of another server has",
                         board.id_of(server)
                     );
                     let error =

@@ -15,9 +15,9 @@ pub enum EbpfError {
     NoCgroup2,
     #[error("the built-in network programs are damaged: {0}")]
     Object(String),
-    #[error("the kernel did not take the types of the network maps (BPF_BTF_LOAD): {0}")]
+    #[error("the kernel rejected the types of the network maps (BPF_BTF_LOAD): {0}")]
     Types(#[source] io::Error),
-    #[error("the kernel did not make the network map {name}: {why}")]
+    #[error("the kernel could not create the network map {name}: {why}")]
     Map { name: String, why: String },
     #[error("the kernel refused the network program {name} (BPF_PROG_LOAD): {source}{log}")]
     Program {
@@ -37,7 +37,7 @@ pub enum EbpfError {
     },
     #[error("the kernel did not {what}: {why}")]
     Table { what: &'static str, why: String },
-    #[error("network events are read by somebody else already")]
+    #[error("another reader already reads the network events")]
     EventsTaken,
     #[error("network events cannot be read: {0}")]
     Events(#[source] io::Error),

@@ -179,7 +179,7 @@ const ADVISORIES: &[Key] = &[
     },
     Key {
         name: "vendor",
-        about: "What happens to it where that vulnerability is on the list of exploited ones (KEV).",
+        about: "What happens to such a server if the vulnerability is on the list of known exploited ones (KEV).",
         ..ACTION
     },
     Key {
@@ -197,7 +197,7 @@ const ADVISORIES: &[Key] = &[
         name: "block_from",
         kind: Kind::Word(&["low", "medium", "high", "critical"]),
         default: "low",
-        about: "How bad it must be for `block`; what is less bad is a warning.",
+        about: "Lowest severity for `block`; anything below it is a warning.",
         example: "high",
         ..KEY
     },
@@ -205,7 +205,7 @@ const ADVISORIES: &[Key] = &[
         name: "ignore",
         kind: Kind::List(&Kind::Text),
         default: "none",
-        about: "Ids of advisories, or other names of them, that are not told.",
+        about: "Ids or aliases of advisories that agentsh ignores.",
         example: "[GHSA-0000-0000-0000]",
         ..KEY
     },
@@ -256,8 +256,8 @@ impl Section<McpPolicy> for Advisories {
     const KEYS: &'static [Key] = &[Key {
         name: "advisories",
         kind: Kind::Map(ADVISORIES),
-        about: "Servers that others warn about. What is known is what `agentsh advisories update` fetched; nothing is asked \
-            of anybody otherwise.",
+        about: "Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and \
+        asks nobody else.",
         ..KEY
     }];
 

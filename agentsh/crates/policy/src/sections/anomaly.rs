@@ -105,8 +105,9 @@ const ANOMALY: &[Key] = &[
         also: &["mode"],
         kind: Kind::Word(&["off", "alert", "graded"]),
         default: "alert",
-        about: "What a call leads to that is much longer or more frequent than usual, or that hardly ever follows the one \
-            before. With `graded` a person is asked from the score `ask_from` on, and from `block_from` on it is refused.",
+        about: "What happens to a call that is much longer or more frequent than usual, or that hardly ever \
+        follows the previous one. With `graded` a person is asked from the score `ask_from` on, and from \
+        `block_from` on it is refused.",
         example: "graded",
         ..KEY
     },
@@ -114,7 +115,8 @@ const ANOMALY: &[Key] = &[
         name: "learning",
         kind: Kind::Duration,
         default: "24h",
-        about: "How long after its first call a server is only learned: nothing is asked or refused. A tool is compared with \
+        about: "Learning time after a server's first call, in which nothing is asked or refused. A tool is \
+        compared with \
             itself after this time or 200 calls, and with all of its server before.",
         example: "72h",
         ..KEY

@@ -167,7 +167,7 @@ const CLASSIFIER: &[Key] = &[
         name: "timeout",
         kind: Kind::Duration,
         default: "1s",
-        about: "How long one message waits for all that is asked about it.",
+        about: "How long one message waits for all answers of the classifier.",
         example: "2s",
         ..KEY
     },
@@ -202,7 +202,7 @@ impl Section<McpPolicy> for Classifier {
     const KEYS: &'static [Key] = &[Key {
         name: "classifier",
         kind: Kind::Map(CLASSIFIER),
-        about: "A classification model that results and definitions are shown to, secrets replaced. Nothing leaves the \
+        about: "A classification model that rates results and definitions, with secrets replaced. Nothing leaves the \
             machine unless `host` says so.",
         ..KEY
     }];

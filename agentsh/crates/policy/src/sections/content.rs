@@ -153,7 +153,7 @@ const CONTENT: &[Key] = &[
         name: "requests",
         kind: Kind::Word(&["block", "alert", "off"]),
         default: "block",
-        about: "What happens to a request of a server (sampling, elicitation) that does.",
+        about: "What happens to a request of a server (sampling, elicitation) that gives orders to the model.",
         example: "alert",
         ..KEY
     },
@@ -189,8 +189,8 @@ impl Section<McpPolicy> for Content {
     const KEYS: &'static [Key] = &[Key {
         name: "content",
         kind: Kind::Map(CONTENT),
-        about: "Texts of servers that try to make a model do something. What is found is a guess, so little is refused by \
-            itself.",
+        about: "Texts of servers that try to give orders to a model. A finding is a guess, so little is refused \
+        by default.",
         ..KEY
     }];
 

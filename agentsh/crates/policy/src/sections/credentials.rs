@@ -148,7 +148,8 @@ impl Section<AgentPolicy> for Credentials {
         name: "credentials",
         kind: Kind::List(&Kind::Map(CREDENTIAL)),
         default: "none",
-        about: "Secrets that the session puts on requests of the agent, in place of a placeholder. They are never inside. See \
+        about: "Secrets that the session adds to the agent's requests in place of placeholders. They are never \
+        visible inside. See \
             docs/credentials.md.",
         example: "[{host: github.com, from: gh, allow: [\"GET /**\", \"POST /*/*/git-upload-pack\"]}]",
         ..KEY

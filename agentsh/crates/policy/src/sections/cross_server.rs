@@ -239,7 +239,7 @@ const CROSS_SERVER: &[Key] = &[
         name: "kinds",
         kind: Kind::Names(&Kind::Word(&["read", "write", "send", "compute"])),
         default: "the verb in a tool's name, and what its annotations add",
-        about: "What tools do, by name or `SERVER/TOOL`; `*` matches any text.",
+        about: "The kind of a tool, by name or `SERVER/TOOL`; `*` matches any text.",
         example: "{\"mail/compose\": send}",
         ..KEY
     },
@@ -255,7 +255,7 @@ impl Section<McpPolicy> for CrossServer {
         name: "cross_server",
         kind: Kind::Map(CROSS_SERVER),
         default: "names that pass for others",
-        about: "What only shows when servers are looked at together.",
+        about: "Checks that look at several servers together.",
         example: "{enabled: true}",
         ..KEY
     }];

@@ -49,8 +49,9 @@ const EXFILTRATION: &[Key] = &[
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "ask where a person can answer, else alert once for each pair of servers",
-        about: "What happens to a call to a server that leaves, after something private was read from another one: with or \
-            without a copy in it. A call that says only a few numbers, yes or no, or words that a public server said passes: \
+        about: "What happens to a call to a server that sends data off this machine, after private data was \
+        read from another server: with or without a copy in it. A call that says only a few numbers, yes or no, \
+        or words that a public server said passes: \
             48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody \
             offered.",
         example: "ask",
@@ -76,8 +77,8 @@ const EXFILTRATION: &[Key] = &[
         name: "close_after",
         kind: Kind::Number(1, u32::MAX as u64),
         default: "3",
-        about: "After so many refused flows from one server to another nothing that leaves goes to it any more in this \
-            session, unless a person says so.",
+        about: "Number of refused flows from one server to another after which nothing from the first may reach \
+        the second in this session, unless a person allows it.",
         example: "3",
         ..KEY
     },
@@ -85,8 +86,9 @@ const EXFILTRATION: &[Key] = &[
         name: "on_opaque",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "what `on_detection` says for what is packed, else alert",
-        about: "What happens to a call to a server that leaves, after something private was read from another one, when it \
-            carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 bytes or more that nobody \
+        about: "What happens to a call to a server that sends data off this machine, after private data was \
+        read from another server, when it carries a compressed file (zip, gzip, PDF and the like), which is not \
+        opened, or 256 bytes or more that nobody \
             can read.",
         example: "ask",
         ..KEY
@@ -102,8 +104,8 @@ const EXFILTRATION: &[Key] = &[
     Key {
         name: "allowed_domains",
         kind: Kind::List(&Kind::Text),
-        default: "every host, as far as the network of the server goes",
-        about: "Hosts that arguments may name; no others are then.",
+        default: "every host that the server's network rules allow",
+        about: "Hosts that arguments may name. With this list they may name no other host.",
         example: "[\"*.example.com\"]",
         ..KEY
     },
@@ -138,7 +140,7 @@ const RULE: &[Key] = &[
         name: "values",
         kind: Kind::List(&Kind::Text),
         default: "none",
-        about: "Texts that may go: a call that says nothing else passes, as one of a few numbers does.",
+        about: "Texts that may be sent: a call with nothing else in it passes, like a call with only a few numbers.",
         ..KEY
     },
 ];
@@ -176,7 +178,7 @@ impl Section<McpPolicy> for Exfiltration {
     const KEYS: &'static [Key] = &[Key {
         name: "exfiltration",
         kind: Kind::Map(EXFILTRATION),
-        about: "What one server said, in calls of another one. See docs/exfiltration.md.",
+        about: "Data of one server in calls of another one. See docs/exfiltration.md.",
         ..KEY
     }];
 

@@ -52,7 +52,7 @@ const FILESYSTEM: &[Key] = &[
         name: "unmask",
         kind: Kind::List(&Kind::Text),
         default: "nothing",
-        about: "Built-in masks (`~/.ssh`) and read-only files (`.envrc`) that are lifted by name.",
+        about: "Built-in masks (`~/.ssh`) and read-only files (`.envrc`) to lift, by name.",
         example: "[.envrc]",
         ..KEY
     },
@@ -201,7 +201,7 @@ pub fn writable_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Stri
     let help = "name the directories in it that may change, such as `~/notes`".to_owned();
     reader.problem(
         here,
-        format!("`{text}` holds the whole home directory, which is never writable"),
+        format!("`{text}` contains the whole home directory, which is never writable"),
         Some(help),
     );
     None

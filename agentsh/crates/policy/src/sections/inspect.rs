@@ -94,7 +94,7 @@ const ARGUMENTS: [Cell; 6] = [
     cell! { "copy": FLOW => ["sandbox.mcp.exfiltration.on_detection"], ["record", "record", "block"],
     "What another server said, packed files, and hosts that `allowed_domains` does not list." },
     cell! { "destination": FLOW => ["sandbox.mcp.exfiltration.on_private_to_external"], ["off", "", "block"],
-    "A call to a server that leaves this machine, after another one gave something private." },
+    "A call to a server that sends data off this machine, after another server returned private data." },
     cell! { "command": FOUND => ["sandbox.mcp.content.arguments"], ["record", "record", "block"],
     "A command that does harm, such as a reverse shell." },
     cell! { "anomaly": UNUSUAL => ["sandbox.mcp.anomaly.on_detection"], ["off", "record", "ask"],
@@ -139,7 +139,8 @@ pub const INSPECT: &[Key] = &[
         name: "preset",
         kind: Kind::Word(&PRESETS),
         default: "none",
-        about: "What holds for the lines that are not written: `quiet` asks and refuses nothing, `standard` is what holds without \
+        about: "The level of the lines that are not written: `quiet` asks and refuses nothing, `standard` is \
+        what holds without \
             any policy, `strict` refuses what it can.",
         example: "standard",
         ..KEY

@@ -100,7 +100,8 @@ const INTERFACE: &[Key] = &[
         name: "mode",
         kind: Kind::Word(&["auto", "verify", "register", "approval", "off"]),
         default: "auto",
-        about: "What is asked for. `auto`: an unknown interface is registered, a changed one fails. `verify`: both fail. \
+        about: "How the registry is used. `auto`: an unknown interface is registered, a changed one fails. \
+        `verify`: both fail. \
             `register`: everything is registered. `approval`: a person decides about both. `off`: nothing is asked.",
         example: "verify",
         ..KEY
@@ -117,8 +118,8 @@ const INTERFACE: &[Key] = &[
         name: "on_unreachable",
         kind: Kind::Word(&["block", "cached", "warn"]),
         default: "block",
-        about: "What a registry that does not answer means: the interface fails; it passes where it is the one that was \
-            last verified; or it passes with an alert.",
+        about: "What happens when the registry does not answer: the interface fails; it passes if it is the one \
+        that was last verified; or it passes with an alert.",
         example: "cached",
         ..KEY
     },

@@ -246,10 +246,10 @@ const LLM: &[Key] = &[
         name: "canary",
         kind: Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]),
         default: "false",
-        about: "What happens to an answer that holds the first telling sentence (30 to 240 bytes) of the system prompt. `replace`, \
-            also written `true`: text is streamed, and from the sentence on the answer is replaced. `hold`: no text is streamed before \
-            the whole of it was looked through, so that the agent never has the beginning of such an answer. `false`: nothing is \
-            looked for.",
+        about: "What happens to an answer that contains the first distinctive sentence (30 to 240 bytes) of the \
+        system prompt. `replace`, also written `true`: text is streamed, and replaced from that sentence on. \
+        `hold`: no text is streamed before the whole answer was searched, so the agent never gets the beginning \
+        of such an answer. `false`: no search.",
         example: "hold",
         ..KEY
     },
@@ -257,7 +257,8 @@ const LLM: &[Key] = &[
         name: "canary_sentences",
         kind: Kind::Word(&["first", "every"]),
         default: "first",
-        about: "Whether only the first telling sentence of the system prompt is looked for, or every one (64 at most).",
+        about: "Whether only the first distinctive sentence of the system prompt is searched for, or all of \
+        them (at most 64).",
         example: "every",
         ..KEY
     },
@@ -265,8 +266,9 @@ const LLM: &[Key] = &[
         name: "canary_word",
         kind: Kind::Flag,
         default: "false",
-        about: "With `canary`: whether a random word, one for each session, is put behind the system prompt of every request \
-            and looked for as well. It finds what copies a prompt from its end, and prompts in which no sentence tells.",
+        about: "With `canary`: whether a random word, one for each session, is appended to the system prompt of \
+        every request and searched for as well. It detects copies of a prompt's end, and prompts without a \
+        distinctive sentence.",
         example: "true",
         ..KEY
     },
@@ -274,8 +276,8 @@ const LLM: &[Key] = &[
         name: "canary_decoded",
         kind: Kind::Flag,
         default: "false",
-        about: "With `canary`: whether what an answer decodes to (base64, hexadecimal digits, reversed words and the like) is \
-            looked through too. An answer waits until it is whole then.",
+        about: "With `canary`: whether decoded forms of an answer (base64, hexadecimal digits, reversed words \
+        and the like) are searched too. An answer then waits until it is complete.",
         example: "true",
         ..KEY
     },
@@ -334,7 +336,7 @@ const LLM: &[Key] = &[
         name: "budgets",
         kind: Kind::List(&Kind::Map(BUDGET)),
         default: "none",
-        about: "What a session may use. Every budget holds whose pattern means the model.",
+        about: "Limits of a session. Every budget whose pattern matches the model applies.",
         example: "[{model: \"*\", max_tokens: 2000000, rpm: 60}]",
         ..KEY
     },
@@ -342,7 +344,7 @@ const LLM: &[Key] = &[
         name: "prices",
         kind: Kind::List(&Kind::Map(PRICE)),
         default: "none",
-        about: "What tokens cost. The first line whose pattern means the model counts.",
+        about: "Prices of tokens. The first line whose pattern matches the model counts.",
         example: "[{model: \"claude-*\", input: \"3.00\", output: \"15.00\"}]",
         ..KEY
     },

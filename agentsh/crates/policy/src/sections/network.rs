@@ -87,7 +87,7 @@ const NETWORK: &[Key] = &[
         name: "proxy",
         default: "environment",
         about: "The HTTP proxy by which allowed connections leave this machine: `environment` (HTTPS_PROXY and NO_PROXY of the \
-            user), `off`, or its URL. Names are judged as always; what they lead to is then the proxy's to know.",
+            user), `off`, or its URL. Names are checked as always; the proxy resolves them.",
         example: "environment",
         ..KEY
     },
@@ -106,7 +106,7 @@ impl Section<ProcessPolicy> for Network {
     const KEYS: &'static [Key] = &[Key {
         name: "network",
         kind: Kind::Map(NETWORK),
-        about: "What may be connected to. There is no list of denied hosts: what nothing allows is refused.",
+        about: "Where connections may go. There is no deny list: what no rule allows is refused.",
         ..KEY
     }];
 

@@ -162,7 +162,7 @@ const RULE: &[Key] = &[
         name: "when",
         kind: Kind::Whole(&Kind::Map(CONDITION)),
         default: "always",
-        about: "What has to hold for the arguments and headers: all of it.",
+        about: "Conditions on arguments and headers; all of them must hold.",
         ..KEY
     },
     Key {
@@ -185,8 +185,8 @@ impl Section<McpPolicy> for Rules {
         name: "rules",
         kind: Kind::List(&Kind::Map(RULE)),
         default: "empty",
-        about: "Calls that are recorded, asked about or refused by what they say. The strictest one that fits decides; none of \
-            them allows what something else refuses.",
+        about: "Rules about the content of calls: a call that matches is recorded, asked about or refused. The \
+        strictest matching rule decides; no rule allows what another check refuses.",
         example: "[{server: \"db*\", when: [{path: /sql, matches: \"(?i)\\\\bdrop\\\\b\"}], action: ask}]",
         ..KEY
     }];

@@ -21,7 +21,7 @@ impl Builder<'_> {
         self.layout.repositories.extend(found.found.iter().chain(&own).cloned());
         let (hidden, fits) = too_many(directory, &found, self.host.most_mounts());
         if !fits {
-            let why = "it holds more files or repositories than can be guarded; it may only be read";
+            let why = "it holds more files or repositories than can be guarded; it is read-only inside";
             self.refuse(directory, why);
             self.granted.insert(directory.to_owned(), Access::ReadOnly);
             return false;

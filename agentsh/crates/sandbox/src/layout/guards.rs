@@ -12,8 +12,9 @@ use crate::policy::builtin_paths::{
 };
 
 /// See [`Host::has_other_names`].
-const SEVERAL_NAMES: &str = "its files answer to several names (other letters, short names of Windows)";
-const ELSEWHERE: &str = "work in a directory of Linux instead, such as one in your home";
+const SEVERAL_NAMES: &str =
+    "its files can be reached by several names (other letter case, short names of Windows)";
+const ELSEWHERE: &str = "work in a Linux directory instead, such as one in your home";
 
 impl Builder<'_> {
     /// The reason for which a path lies in a mask that nobody lifted.
@@ -76,7 +77,7 @@ impl Builder<'_> {
                 Some(grant) => {
                     let shown = path.display();
                     let why = format!(
-                        "{SEVERAL_NAMES}, so that {shown} cannot be hidden; it is empty inside: {ELSEWHERE}"
+                        "{SEVERAL_NAMES}, so {shown} cannot be hidden; it is empty inside: {ELSEWHERE}"
                     );
                     self.refuse(&grant, why);
                     self.hide(&grant);
@@ -168,7 +169,7 @@ impl Builder<'_> {
         for grant in &found {
             if self.granted.insert(grant.clone(), Access::ReadOnly) == Some(Access::ReadWrite) {
                 let why = format!(
-                    "{SEVERAL_NAMES}, so that nothing in it can be guarded; it may only be read: {ELSEWHERE}"
+                    "{SEVERAL_NAMES}, so nothing in it can be guarded; it is read-only inside: {ELSEWHERE}"
                 );
                 self.refuse(grant, why);
             }
@@ -292,7 +293,7 @@ impl Builder<'_> {
         if self.granted.contains_key(directory) {
             self.refuse(
                 directory,
-                "nothing can be made in it, so that it cannot be guarded; it may only be read",
+                "no file can be created in it, so it cannot be guarded; it is read-only inside",
             );
             self.granted.insert(directory.to_owned(), Access::ReadOnly);
         } else {
@@ -314,7 +315,7 @@ impl Builder<'_> {
         if !self.layout.mounts.iter().any(is_hidden) {
             self.refuse(
                 &visible,
-                "it cannot be looked into, or not to its end, so that nothing in it can be guarded; it is empty inside",
+                "it cannot be searched completely, so nothing in it can be guarded; it is empty inside",
             );
             self.hide(&visible);
         }

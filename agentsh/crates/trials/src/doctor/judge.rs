@@ -47,7 +47,7 @@ pub fn ordinary(answers: &Answers, enforcement: &[Enforcement], host: &Host) -> 
         landlock(answers.get("landlock"), enforcement),
         by_tries(
             "seccomp",
-            "system system system calls that no program needs are refused",
+            "system calls that no program needs are refused",
             answers.get("seccomp"),
             &["EPERM", "ENOSYS", "EPROTONOSUPPORT"],
         ),
@@ -251,7 +251,7 @@ fn no_new_privileges(answer: Option<&Answer>) -> Layer {
 #[must_use]
 pub fn memory(probed: &Probed) -> Layer {
     let (layer, asked) =
-        ("memory-limit", format!("{} MiB together (three processes want 48 MiB each)", MEMORY_LIMIT >> 20));
+        ("memory-limit", format!("{} MiB together (three processes need 48 MiB each)", MEMORY_LIMIT >> 20));
     let answers = read(&probed.output);
     let ended = answers
         .get("memory")

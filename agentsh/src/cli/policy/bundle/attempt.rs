@@ -137,7 +137,8 @@ impl Looked {
         let cut = if self.is_cut { "; more was not examined" } else { "" };
         writeln!(
             out,
-            "{host}: of {} calls and connections in {} sessions of {} days, {} kinds would be refused that are not now{cut}",
+            "{host}: of {} calls and connections in {} sessions of {} days, {} kinds that are allowed now would \
+             be refused{cut}",
             self.calls,
             self.sessions,
             args.days,
