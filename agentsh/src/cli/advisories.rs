@@ -11,19 +11,17 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-pub(super) use sources::get;
-
-use super::exit::{FAILED, NO, OK};
-use super::policy::Surroundings;
-use crate::session::advisories::known::{self, Places, ServerPackages};
-use crate::session::advisories::package_of;
 use agentsh_advisories::archive::is_zip;
 use agentsh_advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
 use agentsh_advisories::{Database, DatabaseError, Found, Package, deny};
+use agentsh_authoring::Surroundings;
 use agentsh_base::types::ServerId;
+use agentsh_host::known_advisories::{self, Places, ServerPackages};
+use agentsh_host::packages;
 use agentsh_policy::AdvisoryPolicy;
 use agentsh_store::escape;
 use agentsh_store::pins::PinStore;
+use agentsh_terminal::exit::{FAILED, NO, OK};
 
 #[derive(Debug, Args)]
 pub struct AdvisoriesArgs {
@@ -206,7 +204,7 @@ async fn inventory(places: &Places) -> Result<BTreeMap<(String, String), BTreeSe
     if agentsh_store::Reader::open(&places.state).await.map_err(|error| error.to_string())?.is_some() {
         for pin in PinStore::new(&places.state).list().await.map_err(|error| error.to_string())? {
             let key = (pin.state.server_id.0, pin.state.scope);
-            inventory.entry(key).or_default().extend(package_of(&pin.state.identity));
+            inventory.entry(key).or_default().extend(packages::of_identity(&pin.state.identity));
         }
     }
     Ok(inventory)
@@ -223,7 +221,7 @@ pub(super) async fn of_server(
     let packages = all.into_iter().filter(|((server, _), _)| server == id).flat_map(|(_, packages)| packages);
     let server = ServerId(id.to_owned());
     let asked = ServerPackages { server, scope: String::new(), packages: packages.collect(), host: None };
-    known::of(&places, policy, asked).await
+    known_advisories::of(&places, policy, asked).await
 }
 
 async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Result<u8, String> {
@@ -242,7 +240,7 @@ async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Resul
     for ((server, scope), packages) in inventory(&here.places).await? {
         let asked =
             ServerPackages { server: ServerId(server.clone()), scope: scope.clone(), packages, host: None };
-        let about = known::of(&here.places, &here.policy, asked).await?;
+        let about = known_advisories::of(&here.places, &here.policy, asked).await?;
         found.insert((server, scope), about);
     }
     let is_warned = found.values().any(|list| !list.is_empty());

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::fleet::Asked;
-use super::output::{Context, Failure, OK, finish, json, table};
 use agentsh_approvals::{Asking, Item, SocketReply};
 use agentsh_store::escape;
 use agentsh_store::words::ApprovalScope;
+use agentsh_terminal::output::{Context, Failure, OK, json, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct ApprovalsArgs {
@@ -57,16 +57,17 @@ enum Verb {
 }
 
 /// Exit status 0: done; 1: there is no such question; 125: a session does not answer.
-pub async fn run(args: ApprovalsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+pub async fn run(
+    args: ApprovalsArgs,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
     let verb = args.verb.unwrap_or(Verb::List { json: false });
-    let result = match Context::of_process() {
-        Ok(context) => match args.fleet {
-            None => answer(verb, &context, out, err).await,
-            Some(url) => at_fleet(&url, verb, &context, out, err).await,
-        },
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
+    match args.fleet {
+        None => answer(verb, context, out, err).await,
+        Some(url) => at_fleet(&url, verb, context, out, err).await,
+    }
 }
 
 async fn answer(
@@ -272,7 +273,7 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
 
 /// Writes down what lasts.
 fn lasting(item: &Item, any_arguments: bool) -> Result<String, Failure> {
-    let place = super::policy::Surroundings::here();
+    let place = agentsh_authoring::Surroundings::here();
     let place = place.map_err(|error| Failure::Failed(format!("cannot save it: {error}")))?;
     agentsh_approvals::remember(&place.config_home, item, any_arguments).map_err(Failure::Failed)
 }

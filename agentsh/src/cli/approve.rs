@@ -7,12 +7,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::Value;
 
-use super::output::{Context, Failure, OK, finish};
-use super::style;
 use agentsh_agents::dialect::Dialect;
 use agentsh_agents::{agreement, json};
 use agentsh_host::agreements;
 use agentsh_store::escape;
+use agentsh_terminal::output::{Context, Failure, OK};
 
 /// Longest file that is read, in bytes: what the adapters read.
 const MAX_BYTES: u64 = 1 << 20;
@@ -28,11 +27,7 @@ pub struct ApproveArgs {
 }
 
 /// Does what is asked; gives the exit status.
-pub fn run(args: &ApproveArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(answer(args, &mut style::prose(out)), err)
-}
-
-fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let context = Context::of_process()?;
     for path in &args.files {
         let shown = path.display();

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::exit::{FAILED, NO, OK, USAGE};
 use agentsh_mcp::bridge;
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_store::escape;
+use agentsh_terminal::exit::{FAILED, NO, OK, USAGE};
 
 /// Longest message of a server, in bytes. However many come before the answer, one is held at a time.
 const MAX_ANSWER: u64 = 64 << 20;

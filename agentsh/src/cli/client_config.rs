@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::edit;
-use super::output::{Failure, OK, finish};
 use super::profile::{self, Profile};
 use agentsh_agents::clients::{CLIENTS, Changed, Client};
 use agentsh_agents::dialect::Start;
+use agentsh_authoring::edit;
 use agentsh_store::escape;
+use agentsh_terminal::output::{Failure, OK};
 
 fn client(name: &str) -> Result<&'static Client, String> {
     let known: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
@@ -56,16 +56,7 @@ pub struct ClientConfigArgs {
 }
 
 /// Puts every server of a client behind `agentsh mcp run`, or shows what that would change.
-pub fn wrap(args: &WrapArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(answer_wrap(args, out), err)
-}
-
-/// Prints one server in the form of a client, or puts it into its file.
-pub fn run(args: &ClientConfigArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(answer(args, out), err)
-}
-
-fn answer_wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+pub fn wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let path = file(args.client, args.file.as_ref())?;
     let before = edit::read(&path)?;
     if before.is_empty() {
@@ -87,7 +78,8 @@ fn answer_wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     apply(args.write, &path, &before, &changed, out)
 }
 
-fn answer(args: &ClientConfigArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+/// Prints one server in the form of a client, or puts it into its file.
+pub fn answer(args: &ClientConfigArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let start = start(args)?;
     let failed = |error: agentsh_agents::AgentError| Failure::Failed(error.to_string());
     let path = file(args.client, args.file.as_ref())?;

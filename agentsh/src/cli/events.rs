@@ -5,9 +5,9 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 
 use super::mcp_query::{self, Filter, Query};
-use super::output::{Context, Failure, NO, OK, finish, json};
 use agentsh_store::verify::SessionState;
 use agentsh_store::{Reader, StoreError, Verification, escape};
+use agentsh_terminal::output::{Context, Failure, NO, OK, json};
 
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -29,15 +29,16 @@ pub enum EventsVerb {
 }
 
 /// Prints the result; exit status 1 when the chain is broken or the file damaged.
-pub async fn run(args: EventsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let Some(EventsVerb::Verify { json }) = args.verb else {
-        return mcp_query::run(Query::Events(args.filter), out, err).await;
-    };
-    let result = match Context::of_process() {
-        Ok(context) => verify(&context, json, out).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
+pub async fn run(
+    args: EventsArgs,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    match args.verb {
+        Some(EventsVerb::Verify { json }) => verify(context, json, out).await,
+        None => mcp_query::answer(&Query::Events(args.filter), context, out, err).await,
+    }
 }
 
 async fn verify(context: &Context, as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -88,6 +89,7 @@ mod tests {
 
     use super::*;
     use agentsh_store::testing::{START, one_session, tamper};
+    use agentsh_terminal::output::finish;
     use std::path::Path;
 
     async fn ask(state_dir: &Path, json: bool) -> (u8, String) {
@@ -96,7 +98,7 @@ mod tests {
         let result = verify(&context, json, &mut out).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, super::super::output::without_colour(out))
+        (status, agentsh_terminal::output::without_colour(out))
     }
 
     #[tokio::test]

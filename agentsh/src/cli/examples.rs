@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-use super::style::{HEADING, QUIET, paint};
+use agentsh_terminal::style::{HEADING, QUIET, paint};
 
 /// The words of a verb, and what somebody would type, with a remark behind `#`.
 const EXAMPLES: &[(&str, &[&str])] = &[

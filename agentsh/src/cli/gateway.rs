@@ -12,9 +12,10 @@ use crate::session::run_error::exit_code_of;
 use agentsh_gateway::config::Config;
 use agentsh_gateway::keys::{Key, Keys};
 
-use super::output::{self, Failure, NO, OK, finish};
+use super::fail;
 use super::run::Network;
-use super::{fail, style};
+use agentsh_terminal::output::{self, Failure, NO, OK, finish};
+use agentsh_terminal::style;
 
 #[derive(Debug, Args)]
 pub struct GatewayArgs {

@@ -6,7 +6,7 @@ use clap::Command;
 
 use agentsh_agents::Kind;
 
-use super::style::{HEADING, HELP, QUIET, paint};
+use agentsh_terminal::style::{HEADING, HELP, QUIET, paint};
 
 /// In the order in which somebody meets them.
 const FIRST: [&str; 10] =

@@ -6,12 +6,12 @@ use std::io::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::{self, Context, Failure, OK, finish, table};
 use crate::session::inventory::{InventoryEntry, all};
 use agentsh_base::json;
 use agentsh_guard::anomaly::{ListedTool, Tool};
 use agentsh_policy::risk::{Names, Risk, of_name};
 use agentsh_store::{InterfacePin, Offered, PinStore, WhichInterface};
+use agentsh_terminal::output::{self, Context, Failure, OK, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct InventoryArgs {
@@ -21,15 +21,6 @@ pub struct InventoryArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Prints the answer; gives the exit status.
-pub async fn run(args: &InventoryArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) => answer(args, &context, out, err).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
 }
 
 /// One tool of the inventory, with what the pins say of it.
@@ -42,7 +33,8 @@ struct Row<'a> {
     pinned_hash: Option<&'a str>,
 }
 
-async fn answer(
+/// Prints the answer; gives the exit status.
+pub async fn answer(
     args: &InventoryArgs,
     context: &Context,
     out: &mut dyn Write,

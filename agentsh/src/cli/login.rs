@@ -7,13 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::{self, Context, Failure, OK, finish};
 use super::{fail, profile};
 use crate::session::login;
 use crate::session::run_error::exit_code_of;
 use agentsh_broker::logins::Store;
 use agentsh_broker::logins::flow::Request;
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Context, Failure, OK, finish};
 
 #[derive(Debug, Args)]
 pub struct LoginArgs {

@@ -7,7 +7,7 @@ use clap::{Args, Command};
 use clap_mangen::Man;
 
 use super::examples;
-use super::output::{Failure, OK, finish};
+use agentsh_terminal::output::{Failure, OK, finish};
 
 #[derive(Debug, Args)]
 pub struct ManArgs {

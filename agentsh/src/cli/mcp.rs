@@ -7,7 +7,8 @@ use crate::session::run_error::exit_code_of;
 
 use super::flags::FlagArgs;
 use super::run::{Network, TierName};
-use super::{approve, client_config, fail, inventory, mcp_query, pins, profile, style};
+use super::{answered, approve, client_config, fail, inventory, mcp_query, pins, printed, profile};
+use agentsh_terminal::style;
 
 #[derive(Debug, Args)]
 pub struct McpArgs {
@@ -69,11 +70,15 @@ struct ServerArgs {
 
 pub async fn run(args: McpArgs) -> u8 {
     match args.verb {
-        Verb::Pins(args) => pins::run(args, &mut anstream::stdout(), &mut style::stderr()).await,
-        Verb::Approve(args) => approve::run(&args, &mut anstream::stdout(), &mut style::stderr()),
-        Verb::Inventory(args) => inventory::run(&args, &mut anstream::stdout(), &mut style::stderr()).await,
-        Verb::Query(query) => mcp_query::run(query, &mut anstream::stdout(), &mut style::stderr()).await,
-        Verb::Wrap(args) => client_config::wrap(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Pins(args) => answered(async |c, out, err| pins::answer(&args.verb, c, out, err).await).await,
+        Verb::Approve(args) => printed(|out, _| approve::answer(&args, &mut style::prose(out))),
+        Verb::Inventory(args) => {
+            answered(async |c, out, err| inventory::answer(&args, c, out, err).await).await
+        }
+        Verb::Query(query) => {
+            answered(async |c, out, err| mcp_query::answer(&query, c, out, err).await).await
+        }
+        Verb::Wrap(args) => printed(|out, _| client_config::wrap(&args, out)),
         Verb::Run(args) => {
             let args = match kept(args) {
                 Ok(args) => args,

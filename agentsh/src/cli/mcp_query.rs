@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::fleet::Fleet;
-use super::output::{Context, Failure, OK, finish, json, table, whole_table};
 use agentsh_base::types::SessionId;
 use agentsh_store::{EventFilter, Reader, Record};
+use agentsh_terminal::output::{Context, Failure, OK, json, table, whole_table};
 
 mod documented;
 mod filter;
@@ -33,15 +33,7 @@ pub enum Query {
 }
 
 /// Prints the answer; gives the exit status.
-pub async fn run(query: Query, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) => answer(&query, &context, out, err).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
-}
-
-async fn answer(
+pub async fn answer(
     query: &Query,
     context: &Context,
     out: &mut dyn Write,
@@ -260,6 +252,7 @@ mod tests {
 
     use super::*;
     use agentsh_store::testing::{START, called, one_session, session, verdict, write};
+    use agentsh_terminal::output::finish;
     use std::path::Path;
 
     fn context(state_dir: &Path, width: Option<u16>) -> Context {
@@ -270,7 +263,7 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let result = answer(&query, &context(state_dir, width), &mut out, &mut err).await;
         let status = finish(result, &mut err);
-        (status, String::from_utf8(out).unwrap(), super::super::output::without_colour(err))
+        (status, String::from_utf8(out).unwrap(), agentsh_terminal::output::without_colour(err))
     }
 
     fn as_json() -> Filter {
@@ -371,7 +364,7 @@ mod tests {
             Filter { since: Some("99999999999h".into()), ..as_json() },
         ] {
             let (status, out, err) = ask(Query::Events(filter), dir.path(), None).await;
-            assert_eq!((status, out.as_str()), (super::super::output::USAGE, ""), "{err}");
+            assert_eq!((status, out.as_str()), (agentsh_terminal::output::USAGE, ""), "{err}");
             assert!(err.starts_with("error: "), "{err}");
         }
     }

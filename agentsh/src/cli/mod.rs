@@ -3,15 +3,12 @@
 mod advisories;
 mod approvals;
 mod approve;
-pub mod attempt;
 mod call;
 mod client_config;
-pub mod demo;
-pub mod doctor;
-mod edit;
+mod demo;
+mod doctor;
 pub mod events;
 mod examples;
-pub mod exit;
 mod flags;
 mod fleet;
 pub mod gateway;
@@ -21,9 +18,8 @@ mod login;
 mod man;
 pub mod mcp;
 mod mcp_query;
-mod output;
 mod pins;
-pub mod policy;
+mod policy;
 mod profile;
 pub mod proxy;
 mod receipt;
@@ -32,14 +28,10 @@ pub mod report;
 mod review;
 pub mod run;
 pub mod scan;
-pub mod scratch;
 pub mod server;
 pub mod sessions;
 mod setup;
 mod shim;
-mod stop;
-mod style;
-mod table;
 mod told;
 pub mod ui;
 pub mod undo;
@@ -50,6 +42,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use agentsh_terminal::output::{Context, Failure, finish};
+use agentsh_terminal::{exit, style};
+use agentsh_trials::demo::{AGENT_VERB, SERVER_VERB, SESSION_VERB};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -161,9 +157,9 @@ pub fn main() -> ExitCode {
         }
         Some(setup::PROBE_VERB) => return setup::inside().into(),
         Some(doctor::PROBE_VERB) => return doctor::inside().into(),
-        Some(demo::SESSION_VERB) => return demo::session().into(),
-        Some(demo::SERVER_VERB) => return demo::server().into(),
-        Some(demo::AGENT_VERB) => return demo::agent().into(),
+        Some(SESSION_VERB) => return demo::session().into(),
+        Some(SERVER_VERB) => return demo::server().into(),
+        Some(AGENT_VERB) => return demo::agent().into(),
         _ => {}
     }
     // Without it, the ends of sandboxes are reported as failures: nothing worse.
@@ -190,11 +186,9 @@ pub fn main() -> ExitCode {
         Verb::Man(args) => {
             man::run(&args, Arguments::command(), &mut anstream::stdout(), &mut style::stderr())
         }
-        Verb::Setup(args) => setup::run(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::Setup(args) => printed(|out, _| setup::run(&args, out)),
         Verb::Call(args) => call::run(&args, &mut anstream::stdout(), &mut style::stderr()),
-        Verb::Approvals(args) => {
-            on_one_thread(approvals::run(args, &mut anstream::stdout(), &mut style::stderr()))
-        }
+        Verb::Approvals(args) => recorded(async |c, out, err| approvals::run(args, c, out, err).await),
         Verb::Advisories(args) => {
             on_one_thread(advisories::run(args, &mut anstream::stdout(), &mut style::stderr()))
         }
@@ -202,31 +196,30 @@ pub fn main() -> ExitCode {
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
-        Verb::Enable(args) => shim::enable(&args, &mut anstream::stdout(), &mut style::stderr()),
-        Verb::Disable(args) => shim::disable(&args, &mut anstream::stdout(), &mut style::stderr()),
-        Verb::Status => shim::status(&mut anstream::stdout(), &mut style::stderr()),
+        Verb::Enable(args) => printed(|out, _| shim::enable(&args, &mut style::prose(out))),
+        Verb::Disable(args) => printed(|out, _| shim::disable(&args, &mut style::prose(out))),
+        Verb::Status => printed(|out, _| shim::status(&mut style::prose(out))),
         Verb::Shim { name, args } => shim::run(&name, &args).unwrap_or_else(|error| fail(&error)),
-        Verb::ClientConfig(args) => client_config::run(&args, &mut anstream::stdout(), &mut style::stderr()),
-        Verb::Profile(args) => profile::run(&args, &mut anstream::stdout(), &mut style::stderr()),
+        Verb::ClientConfig(args) => printed(|out, _| client_config::answer(&args, out)),
+        Verb::Profile(args) => printed(|out, err| profile::answer(&args, out, err)),
         Verb::Login(args) => on_one_thread(login::login(args, &mut anstream::stdout(), &mut style::stderr())),
         Verb::Logout(args) => on_one_thread(login::logout(args)),
         Verb::Proxy(args) => on_one_thread(proxy::run(args)),
         Verb::Gateway(args) => on_one_thread(gateway::run(args)),
-        Verb::Report(args) => on_one_thread(report::run(args, &mut anstream::stdout(), &mut style::stderr())),
-        Verb::Sessions(args) => {
-            on_one_thread(sessions::run(args, &mut anstream::stdout(), &mut style::stderr()))
-        }
-        Verb::Receipt(args) => {
-            on_one_thread(receipt::run(args, &mut anstream::stdout(), &mut style::stderr()))
-        }
+        Verb::Report(args) => recorded(async |c, out, err| report::run(args, c, out, err).await),
+        Verb::Sessions(args) => recorded(async |c, out, err| sessions::list(&args, c, out, err).await),
+        Verb::Receipt(args) => recorded(async |c, out, err| receipt::answer(&args, c, out, err).await),
         Verb::Review(args) => review::run(&args, &mut anstream::stdout(), &mut style::stderr()),
         Verb::Undo(args) => undo::run(&args),
-        Verb::Events(args) => on_one_thread(events::run(args, &mut anstream::stdout(), &mut style::stderr())),
-        Verb::Scan(args) => on_one_thread(scan::run(args, &mut anstream::stdout(), &mut style::stderr())),
-        Verb::Registry(args) => {
-            on_one_thread(registry::run(args, &mut anstream::stdout(), &mut style::stderr()))
-        }
-        Verb::Fleet(args) => on_one_thread(fleet::run(args, &mut anstream::stdout(), &mut style::stderr())),
+        Verb::Events(args) => recorded(async |c, out, err| events::run(args, c, out, err).await),
+        Verb::Scan(args) => on_one_thread(async {
+            let done = scan::run(args, &mut anstream::stdout(), &mut style::stderr()).await;
+            finish(done, &mut style::stderr())
+        }),
+        Verb::Registry(args) => on_one_thread(async {
+            finish(registry::run(args, &mut anstream::stdout()).await, &mut style::stderr())
+        }),
+        Verb::Fleet(args) => recorded(async |c, out, err| fleet::run(args, c, out, err).await),
         Verb::Doctor(args) => on_one_thread(doctor::run(args)),
         Verb::VetUrl(args) => {
             on_one_thread(vet_url::run(args, &mut anstream::stdout(), &mut style::stderr()))
@@ -277,6 +270,29 @@ pub fn on_one_thread(verb: impl Future<Output = u8>) -> u8 {
     }
 }
 
+/// What a verb prints, and its exit status.
+fn printed(verb: impl FnOnce(&mut dyn Write, &mut dyn Write) -> Result<u8, Failure>) -> u8 {
+    let mut err = style::stderr();
+    let done = verb(&mut anstream::stdout(), &mut err);
+    finish(done, &mut err)
+}
+
+/// The same of a verb that reads the record, or answers at the width of the terminal.
+async fn answered(
+    verb: impl AsyncFnOnce(&Context, &mut dyn Write, &mut dyn Write) -> Result<u8, Failure>,
+) -> u8 {
+    let mut err = style::stderr();
+    let done = match Context::of_process() {
+        Ok(context) => verb(&context, &mut anstream::stdout(), &mut err).await,
+        Err(failure) => Err(failure),
+    };
+    finish(done, &mut err)
+}
+
+fn recorded(verb: impl AsyncFnOnce(&Context, &mut dyn Write, &mut dyn Write) -> Result<u8, Failure>) -> u8 {
+    on_one_thread(answered(verb))
+}
+
 fn completions(shell: clap_complete::Shell) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "agentsh", &mut script);
@@ -296,7 +312,7 @@ fn bridge(id: &str) -> u8 {
 }
 
 async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
-    match policy::Surroundings::here() {
+    match agentsh_authoring::Surroundings::here() {
         Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut style::stderr()).await,
         Err(error) => fail(&format!("cannot find the current directory: {error}")),
     }

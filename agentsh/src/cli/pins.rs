@@ -9,10 +9,10 @@ mod difference;
 pub(in crate::cli) mod offered;
 
 use self::difference::Difference;
-use super::output::{Context, Failure, OK, finish, json, named, table};
 use agentsh_agents::trees;
 use agentsh_base::types::ServerId;
 use agentsh_store::{Candidate, Pin, PinState, PinStore, TrustedBy, WhichInterface, escape};
+use agentsh_terminal::output::{Context, Failure, OK, json, named, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct PinsArgs {
@@ -79,15 +79,7 @@ struct Listed<'a> {
 }
 
 /// Does what is asked; gives the exit status.
-pub async fn run(args: PinsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) => answer(&args.verb, &context, out, err).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
-}
-
-async fn answer(
+pub async fn answer(
     verb: &PinsVerb,
     context: &Context,
     out: &mut dyn Write,
@@ -328,6 +320,7 @@ mod tests {
 
     use super::*;
     use agentsh_store::testing::START;
+    use agentsh_terminal::output::finish;
     use sha2::{Digest, Sha256};
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -367,7 +360,7 @@ mod tests {
         let result = answer(&verb, &context, &mut out, &mut err).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, super::super::output::without_colour(out))
+        (status, agentsh_terminal::output::without_colour(out))
     }
 
     fn fs() -> Which {

@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 
 use super::client_config::{from_anywhere, homes, own_path};
-use super::edit;
-use super::output::{self, Context, Failure, OK, finish};
 use super::receipt;
+use agentsh_authoring::edit;
 use agentsh_policy::PolicyError;
 use agentsh_policy::profile::{self, ServerProfile};
 use agentsh_receipt::{open_profile, sign_profile};
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Context, Failure, OK};
 
 /// One server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,17 +101,12 @@ struct AddArgs {
 /// How long a server may take to answer; its packages may have to be fetched first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-pub fn run(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = answer(args, out, err);
-    finish(result, err)
-}
-
 /// The profile of this name.
 pub fn find(name: &str) -> Result<Option<Profile>, Failure> {
     Ok(load()?.remove(name))
 }
 
-fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
+pub fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
     match &args.verb {
         Verb::Add(args) => add(args, out, err),
         Verb::List { json } => list(*json, out),

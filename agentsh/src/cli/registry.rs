@@ -11,7 +11,6 @@ mod listing;
 pub(super) mod serve;
 
 use super::fail;
-use super::output::{self, Failure, NO, OK, finish};
 use super::run::Network;
 use super::server;
 use crate::session::mcp_run;
@@ -20,6 +19,7 @@ use agentsh_base::types::ServerId;
 use agentsh_policy::Flags;
 use agentsh_registry::{Interface, Kind, difference};
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Failure, NO, OK};
 
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArgs {
@@ -158,8 +158,8 @@ pub enum Format {
 
 /// Exit status 0: printed, or the same; 1: different, or a server that does not answer; 2: what is asked for cannot be
 /// read; 125: agentsh failed, or cannot start the server.
-pub async fn run(args: RegistryArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match args.verb {
+pub async fn run(args: RegistryArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    match args.verb {
         RegistryVerb::Hash { source, format, show_interface } => {
             hash(&source, format, show_interface, out).await
         }
@@ -178,8 +178,7 @@ pub async fn run(args: RegistryArgs, out: &mut dyn Write, err: &mut dyn Write) -
         RegistryVerb::Diff { before, after, live, at } => {
             diff(before.as_deref(), after.as_deref(), &live, &at, out).await
         }
-    };
-    finish(result, err)
+    }
 }
 
 async fn hash(source: &Source, format: Format, whole: bool, out: &mut dyn Write) -> Result<u8, Failure> {

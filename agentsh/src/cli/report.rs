@@ -6,12 +6,13 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::fleet::Fleet;
-use super::output::{Context, Failure, OK, finish, json};
-use super::policy::Surroundings;
 use super::sessions::{self, SessionsArgs};
-use super::{style, ui};
+use super::ui;
+use agentsh_authoring::Surroundings;
 use agentsh_store::verify::SessionState;
 use agentsh_store::{Reader, StoreError, Summary, running};
+use agentsh_terminal::output::{Context, Failure, OK, json};
+use agentsh_terminal::style;
 
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
@@ -57,17 +58,20 @@ pub struct Chain {
 }
 
 /// Prints the report; gives the exit status.
-pub async fn run(args: ReportArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) if args.session == "list" && args.fleet.is_none() => {
-            let json = args.json || args.format == Format::Json;
-            sessions::list(&SessionsArgs { limit: args.limit, json }, &context, out, err).await
-        }
-        Ok(context) if args.fleet.is_some() => of_fleet(&args, &context, out, err).await,
-        Ok(context) => report(&args, &context, out).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
+pub async fn run(
+    args: ReportArgs,
+    context: &Context,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    if args.fleet.is_some() {
+        return of_fleet(&args, context, out, err).await;
+    }
+    if args.session == "list" {
+        let json = args.json || args.format == Format::Json;
+        return sessions::list(&SessionsArgs { limit: args.limit, json }, context, out, err).await;
+    }
+    report(&args, context, out).await
 }
 
 async fn report(args: &ReportArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -155,6 +159,7 @@ mod tests {
 
     use super::*;
     use agentsh_store::testing::{START, one_session, tamper};
+    use agentsh_terminal::output::finish;
     use std::path::Path;
 
     async fn ask(state_dir: &Path, session: &str, format: Format) -> (u8, String) {
@@ -170,7 +175,7 @@ mod tests {
         let result = report(&args, &context, &mut out).await;
         let status = finish(result, &mut err);
         out.extend(err);
-        (status, super::super::output::without_colour(out))
+        (status, agentsh_terminal::output::without_colour(out))
     }
 
     #[tokio::test]

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{exit, fail, style};
-use crate::session::Context;
+use super::fail;
+use agentsh_host::Context;
 use agentsh_host::review::changes::{Change, State, Trees};
 use agentsh_host::review::{self, Applied, Mark, Review, Selection, Shown, diff};
 use agentsh_store::escape;
+use agentsh_terminal::{exit, style};
 
 #[derive(Debug, Args)]
 pub struct ReviewArgs {

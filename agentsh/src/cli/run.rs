@@ -20,8 +20,10 @@ use agentsh_sandbox::Tier;
 use agentsh_store::Reader;
 
 use super::flags::FlagArgs;
-use super::policy::generate;
-use super::{doctor, fail, style, told};
+use super::{fail, told};
+use agentsh_authoring::generate;
+use agentsh_terminal::style;
+use agentsh_trials::doctor::host::explain_spawn;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -218,7 +220,7 @@ async fn signed(session: &Session, target: Target) {
 /// With what `doctor` would say about a step that the kernel refused.
 fn explained(error: &RunError) -> String {
     match error {
-        RunError::Spawn(spawn) => match doctor::explain_spawn(spawn) {
+        RunError::Spawn(spawn) => match explain_spawn(spawn) {
             Some(why) => format!("{error}; {why}"),
             None => error.to_string(),
         },

@@ -14,10 +14,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use self::characters::Characters;
-use super::output::{Failure, NO, OK, USAGE, finish};
 use agentsh_base::json::{self, Json};
 use agentsh_policy::risk::Names;
 use agentsh_store::escape;
+use agentsh_terminal::output::{Failure, NO, OK, USAGE};
 
 /// Longest line, in bytes.
 const MAX_LENGTH: u64 = 64 << 20;
@@ -59,19 +59,18 @@ pub enum Format {
 }
 
 /// Exit status 0: nothing was found; 1: something was; 2: a line, a server or a project cannot be read.
-pub async fn run(args: ScanArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+pub async fn run(args: ScanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
     let (channel, input) = match args.verb {
         ScanVerb::Definitions(input) => (Channel::Definition, input),
         ScanVerb::Output(input) => (Channel::Output, input),
         ScanVerb::Outbound(input) => (Channel::Outbound, input),
-        ScanVerb::Servers(args) => return finish(servers::run(args, out).await, err),
-        ScanVerb::Project(args) => return finish(project::run(&args, out), err),
+        ScanVerb::Servers(args) => return servers::run(args, out).await,
+        ScanVerb::Project(args) => return project::run(&args, out),
     };
-    let result = match open(&input.file) {
+    match open(&input.file) {
         Ok(lines) => each(lines, channel, input.format, out, err),
         Err(error) => Err(Failure::Usage(format!("cannot open '{}': {error}", input.file.display()))),
-    };
-    finish(result, err)
+    }
 }
 
 fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {

@@ -3,16 +3,14 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
+use agentsh_terminal::output::Failure;
+
 pub use super::fleet::Fleet;
 pub use super::fleet::approvals::{answer as answer_question, waiting};
 pub use super::fleet::people::TokenArgs;
 pub use super::fleet::serve::{OidcArgs, Place, Registers, ServeArgs as FleetArgs};
 pub use super::on_one_thread;
-pub use super::output::{Context, Failure, OK, finish};
-pub use super::policy::Surroundings;
 pub use super::registry::serve::ServeArgs as RegistryArgs;
-pub use super::stop::asked as stop_asked;
-pub use super::style::{HELP as STYLES, stderr};
 pub use super::ui::approvals::question;
 pub use super::ui::rows::Making;
 pub use super::ui::session::of_fleet;

@@ -5,8 +5,8 @@ use std::io::Write;
 use clap::Args;
 
 use super::mcp_query::Listed;
-use super::output::{Context, Failure, OK, finish, json, table};
 use agentsh_store::Reader;
+use agentsh_terminal::output::{Context, Failure, OK, json, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct SessionsArgs {
@@ -19,15 +19,6 @@ pub struct SessionsArgs {
 }
 
 pub(super) const LIMIT: u64 = 20;
-
-/// Prints the list, the newest session first; gives the exit status.
-pub async fn run(args: SessionsArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) => list(&args, &context, out, err).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
-}
 
 pub(super) async fn list(
     args: &SessionsArgs,

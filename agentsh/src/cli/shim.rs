@@ -9,14 +9,13 @@ use std::process::Command;
 use clap::Args;
 
 use super::client_config::{homes, own_path};
-use super::edit;
-use super::output::{self, Failure, NO, OK, finish};
-use super::style::prose;
 use agentsh_agents::Kind;
+use agentsh_authoring::edit;
 use agentsh_host::context::SHIMS;
 use agentsh_host::copies::write_anew;
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Failure, NO, OK};
 
 /// Set to `off`, the agent is started as it is.
 const SWITCH: &str = "AGENTSH_SHIM";
@@ -45,19 +44,7 @@ pub struct DisableArgs {
     all: bool,
 }
 
-pub fn enable(args: &EnableArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(make(args, &mut prose(out)), err)
-}
-
-pub fn disable(args: &DisableArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(remove(args, &mut prose(out)), err)
-}
-
-pub fn status(out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(tell(&mut prose(out)), err)
-}
-
-fn make(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+pub fn enable(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let directory = directory()?;
     let failed =
         |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", directory.display()));
@@ -101,7 +88,7 @@ fn make(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(OK)
 }
 
-fn remove(args: &DisableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+pub fn disable(args: &DisableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let directory = directory()?;
     let names: Vec<String> = if args.all {
         let all = enabled(&directory);
@@ -137,7 +124,7 @@ fn remove(args: &DisableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
 }
 
 /// Exit status 0: every agent that is enabled is found first; 1: none is enabled, or one is not.
-fn tell(out: &mut dyn Write) -> Result<u8, Failure> {
+pub fn status(out: &mut dyn Write) -> Result<u8, Failure> {
     let directory = directory()?;
     let names = enabled(&directory);
     if names.is_empty() {

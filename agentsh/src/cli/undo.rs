@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{exit, fail, style};
-use crate::session::Context;
+use super::fail;
+use agentsh_host::Context;
 use agentsh_host::undo;
+use agentsh_terminal::{exit, style};
 
 #[derive(Debug, Args)]
 pub struct UndoArgs {

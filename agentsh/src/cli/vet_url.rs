@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use agentsh_egress::resolve::{Answer, Lookup, ResolveError, Resolver};
 use agentsh_egress::target::{Refused, Rules, Target};
 
-use super::exit;
+use agentsh_terminal::exit;
 
 /// Longest line of `--json`, in bytes.
 const MAX_LINE: u64 = 1 << 20;

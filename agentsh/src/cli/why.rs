@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::exit::{FAILED, NO};
 use agentsh_mcp::bridge;
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_store::escape;
+use agentsh_terminal::exit::{FAILED, NO};
 
 /// Exit code 0: allowed; 1: denied; 125: nobody answers.
 pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {

@@ -54,15 +54,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             command: &["--config".to_owned(), request.config.display().to_string()],
             agent: "gateway",
             policy: config.policy.clone(),
-            flags: agentsh_policy::Flags::default(),
             backend: request.backend,
             allow_degraded: request.allow_degraded,
             project_shown,
-            hold_messages: false,
-            gathers_events: false,
-            learns: false,
-            is_reviewed: false,
-            tells_files: false,
+            ..Opening::default()
         },
     )
     .await?;

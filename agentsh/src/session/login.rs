@@ -55,15 +55,9 @@ async fn open(
         command: &[shown],
         agent: AGENT,
         policy,
-        flags: agentsh_policy::Flags::default(),
-        allow_degraded: false,
         backend: Backend::Userns,
         project_shown,
-        hold_messages: false,
-        gathers_events: false,
-        learns: false,
-        is_reviewed: false,
-        tells_files: false,
+        ..Opening::default()
     };
     Ok(Rc::new(Session::open(context, opening).await?))
 }

@@ -244,11 +244,7 @@ async fn open_in(
             allow_degraded: request.allow_degraded,
             backend: request.backend,
             project_shown,
-            hold_messages: false,
-            gathers_events: false,
-            learns: false,
-            is_reviewed: false,
-            tells_files: false,
+            ..Opening::default()
         },
     )
     .await?;

@@ -198,6 +198,7 @@ fn most_memory() -> u64 {
 }
 
 /// How a session is opened.
+#[derive(Default)]
 pub struct Opening<'a> {
     pub verb: &'a str,
     pub command: &'a [String],

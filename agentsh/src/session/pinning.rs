@@ -29,8 +29,10 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     let pinning = &session.facts.policy.mcp.pinning;
     let scope = scope(&session.facts, declaration);
     let pins = &session.live.pins;
-    let stored =
-        pins.load(id, &scope).await.map_err(|error| refuse(format!("cannot read the pins: {error}")))?;
+    let stored = pins
+        .load(id, &scope)
+        .await
+        .map_err(|error| StartError::permanent(format!("cannot read the pins: {error}")))?;
     let mut command = command(&session.facts, declaration);
     if stored.is_none() && session.record.agent_runs() {
         // Whatever package lies there now, the agent may have put it there.
@@ -41,13 +43,13 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     let renew = stored.is_none() && pinning.enabled && pinning.pin_binary;
     let pinned =
         resolve_or_fetch(session, declaration, &scope, command, renew).await.map_err(|(error, status)| {
-            StartError { status, ..refuse(format!("cannot start server '{id}': {error}")) }
+            StartError { status, ..StartError::permanent(format!("cannot start server '{id}': {error}")) }
         })?;
     let resolved = &pinned.resolved;
     if !declaration.users_word
         && let Some(path) = installed::out_of_place(resolved, &session.facts.context)
     {
-        return Err(refuse(format!(
+        return Err(StartError::permanent(format!(
             "cannot start server '{id}': its command names {}, which is neither in the project nor an installed program, and the server came with the project; to allow it, declare the server in your own configuration of the agent",
             path.display()
         )));
@@ -65,14 +67,16 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
         (Status::Match, _) | (Status::NotPinned, Action::Proceed) => {}
         (_, Action::PinAndProceed) => {
             if let Some(why) = session.live.unready.borrow().get(id) {
-                return Err(refuse(format!(
+                return Err(StartError::permanent(format!(
                     "cannot pin server '{id}': it was not there before the agent started ({why}), so the agent may have written it; restart the session to use it"
                 )));
             }
             let files = resolved.state().manifest.len() as u64;
             pins.trust(&state(resolved, declaration, &scope), &texts(resolved), TrustedBy::FirstUse)
                 .await
-                .map_err(|error| refuse(format!("cannot store the pin of server '{id}': {error}")))?;
+                .map_err(|error| {
+                    StartError::permanent(format!("cannot store the pin of server '{id}': {error}"))
+                })?;
             session.record.journal.record(Event::McpServerBinaryPinned {
                 server_id: id.clone(),
                 binary_path,
@@ -83,7 +87,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
         (Status::NotPinned, action) => {
             pins.refuse(&state(resolved, declaration, &scope), &texts(resolved))
                 .await
-                .map_err(|error| refuse(error.to_string()))?;
+                .map_err(|error| StartError::permanent(error.to_string()))?;
             let event = Event::McpServerBinaryNotPinned {
                 server_id: id.clone(),
                 binary_path,
@@ -103,7 +107,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
         (Status::Mismatch(change), action) => {
             pins.refuse(&state(resolved, declaration, &scope), &texts(resolved))
                 .await
-                .map_err(|error| refuse(error.to_string()))?;
+                .map_err(|error| StartError::permanent(error.to_string()))?;
             let changed: Vec<String> =
                 change.changed.iter().take(MAX_NAMED).map(|file| file.path.display().to_string()).collect();
             let event = Event::McpServerBinaryMismatch {
@@ -298,20 +302,14 @@ fn on_record(action: Action) -> words::Action {
 }
 
 async fn commit(record: &Record, event: Event) -> Result<(), StartError> {
-    record.journal.commit(event).await.map_err(|error| refuse(format!("cannot record the refusal: {error}")))
-}
-
-fn refuse(message: String) -> StartError {
-    StartError {
-        message,
-        permanent: true,
-        recorded: false,
-        status: StartError::FAILED,
-        reason: StartError::NOT_STARTED,
-    }
+    record
+        .journal
+        .commit(event)
+        .await
+        .map_err(|error| StartError::permanent(format!("cannot record the refusal: {error}")))
 }
 
 /// A refusal that the record holds as an event of its own.
 fn recorded(message: String) -> StartError {
-    StartError { recorded: true, ..refuse(message) }
+    StartError { recorded: true, ..StartError::permanent(message) }
 }

@@ -19,9 +19,10 @@ use agentsh_sandbox::spec::{
 use agentsh_sandbox::testing::{self, FakeHost};
 
 use super::grants;
-use super::specify::{AGENT_SECTION, of_endpoints};
+use super::specify::AGENT_SECTION;
 use agentsh_broker::{credentials, ssh};
 use agentsh_host::toolchains::Toolchains;
+use agentsh_model::places::of_endpoints;
 
 const HOME: &str = "/home/u";
 const PROJECT: &str = "/home/u/project";

@@ -11,11 +11,13 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use agentsh_policy::{Limits, ProcessPolicy};
+use agentsh_sandbox::SpawnError;
 use agentsh_sandbox::plan::Access;
 use agentsh_sandbox::spec::{
     Contribution, Elsewhere, Feature, PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge,
 };
-use agentsh_sandbox::{Enforcement, SpawnError};
+use agentsh_trials::doctor::probe::LANDLOCK_ONLY;
+use agentsh_trials::doctor::{Ended, Probed};
 
 use super::Context;
 use super::launch::{self, Handles, Running};
@@ -26,9 +28,6 @@ use super::{pipes, specify};
 pub const PROBE_TIMEOUT: Duration = Duration::from_millis(2500);
 /// Most output that is read.
 const MAX_OUTPUT: u64 = 256 * 1024;
-
-/// DirectoryHandle no directory that Landlock lets anyone write to.
-pub const LANDLOCK_ONLY: &str = "/run/landlock-only";
 
 /// What is to run, and what is different from an ordinary agent.
 #[derive(Debug, Default)]
@@ -44,29 +43,6 @@ pub struct Probe {
     /// A directory that is shown writable at [`LANDLOCK_ONLY`], which no Landlock rule opens: whatever is refused
     /// there is refused by Landlock.
     pub landlock_only: Option<PathBuf>,
-}
-
-/// What became of it.
-#[derive(Debug)]
-pub struct Probed {
-    pub output: String,
-    /// 128+n for signal n.
-    pub exit_code: u8,
-    pub enforcement: Vec<Enforcement>,
-    /// A cgroup holds memory; otherwise the watchdog and a limit per process.
-    pub memory_in_cgroup: bool,
-    pub cpu_in_cgroup: bool,
-    /// How often the cgroup made its processes wait for a processor; None without one.
-    pub throttled: Option<u64>,
-    pub ended: Ended,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    ByItself,
-    ByTheMemoryWatchdog,
-    /// After [`PROBE_TIMEOUT`].
-    TooSlow,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -45,11 +45,10 @@ pub fn apply(
     let id = &declaration.id;
     let mcp = &session.facts.policy.mcp;
     let (package, found) = find(&session.facts, &session.record, declaration, resolved)?;
-    session
-        .live
-        .labels
-        .borrow_mut()
-        .insert(id.clone(), labels(vouched(&session.facts, declaration), package.as_ref(), found.as_ref()));
+    session.live.labels.borrow_mut().insert(
+        id.clone(),
+        Labels::of_server(vouched(&session.facts, declaration), package.as_ref(), found.as_ref()),
+    );
     let process = if declaration.has_grants_by_name() {
         mcp.process_of(id, found.as_ref())
     } else {
@@ -139,8 +138,9 @@ fn find(
     let own = resolved.trees.iter().map(|tree| tree.root.as_path());
     let files = resolved.files.iter().map(|file| file.path.as_path());
     let inside = own.chain(files).any(of_project);
-    let found = profile::of_package(&package, &context.config)
-        .map_err(|error| refuse(error.render().trim_end().trim_start_matches("error: ").to_owned()))?;
+    let found = profile::of_package(&package, &context.config).map_err(|error| {
+        StartError::permanent(error.render().trim_end().trim_start_matches("error: ").to_owned())
+    })?;
     // As good as a program out of the project: what it adds may do anything in the package's name.
     let added = resolved.has_additions && !declaration.users_word;
     if (inside || added)
@@ -153,20 +153,6 @@ fn find(
         return Ok((None, None));
     }
     Ok(((!inside && !added).then_some(package), found))
-}
-
-/// What a server is for data: what the policy says, else its profile, else what is known of its package, else the
-/// strictest.
-pub fn labels(
-    entry: Option<&ServerPolicy>,
-    package: Option<&Package>,
-    profile: Option<&ServerProfile>,
-) -> Labels {
-    let source = entry.and_then(|entry| entry.source.as_ref());
-    let source = source.or(profile.and_then(|profile| profile.source.as_ref())).map(|source| source.value);
-    let sink = entry.and_then(|entry| entry.sink.as_ref());
-    let sink = sink.or(profile.and_then(|profile| profile.sink.as_ref())).map(|sink| sink.value);
-    Labels::resolve(source, sink, package.map(|package| package.name.as_str()))
 }
 
 /// What stands at a place of the server's configuration.
@@ -269,17 +255,7 @@ fn state_directory(facts: &Facts, declaration: &Declaration) -> Result<PathBuf, 
     }
     let directory = facts.context.state.join("servers").join(name);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        refuse(format!("cannot create the state directory {}: {error}", directory.display()))
+        StartError::permanent(format!("cannot create the state directory {}: {error}", directory.display()))
     })?;
     Ok(directory)
-}
-
-fn refuse(message: String) -> StartError {
-    StartError {
-        message,
-        permanent: true,
-        recorded: false,
-        status: StartError::FAILED,
-        reason: StartError::NOT_STARTED,
-    }
 }

@@ -172,7 +172,7 @@ impl Upstream for Remote {
             });
             self.session.record.note(&escape::line(&message));
             self.session.record.told.borrow_mut().entry(message.clone()).or_default();
-            StartError { message, permanent: true, recorded: true, status: StartError::FAILED, reason }
+            StartError { recorded: true, reason, ..StartError::permanent(message) }
         })
     }
 }

@@ -37,7 +37,7 @@ use super::{
 use agentsh_host::{Facts, Record};
 
 /// The command line of `run`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     pub policy: Option<String>,
     /// What the command line adds to the policy.

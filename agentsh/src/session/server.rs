@@ -118,12 +118,12 @@ impl Server {
             .interfaces
             .expect(&session.live.pins, id, &scope, &basis)
             .await
-            .map_err(|error| permanent(format!("cannot start server '{id}': {error}")))?;
+            .map_err(|error| StartError::permanent(format!("cannot start server '{id}': {error}")))?;
         let given = profiles::apply(&session, &self.declaration, &resolved)?;
         self.process = given.process;
         let context = &session.facts.context;
         let of_policy = grants::contribution(&self.process.filesystem, &session.facts.paths())
-            .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
+            .map_err(|why| StartError::permanent(format!("cannot start server '{id}': {why}")))?;
         let directory = self.declaration.cwd.clone().unwrap_or_else(|| context.directory.clone());
         let own = self.declaration.users_word;
         let (from_arguments, refused) =
@@ -182,7 +182,7 @@ impl Server {
         specify::report(&session.record, Some(id), &spec);
         let egress = network::open(&session, Some(id.clone()), &spec.network, OfAgent::default())
             .await
-            .map_err(|why| permanent(format!("cannot start server '{id}': {why}")))?;
+            .map_err(|why| StartError::permanent(format!("cannot start server '{id}': {why}")))?;
         let handles = Handles {
             descriptors,
             lender: session.live.layered.get(),
@@ -201,8 +201,10 @@ impl Server {
         let granted = grants::on_record(filesystem);
         let started = process::start(&session, Some(id), &spec, handles, &resolved, granted, lacks).await;
         let process = started.map_err(|error| match error {
-            ProcessError::Spawn(error) => permanent(error.to_string()),
-            ProcessError::Changed(error) => permanent(format!("cannot start server '{id}': {error}")),
+            ProcessError::Spawn(error) => StartError::permanent(error.to_string()),
+            ProcessError::Changed(error) => {
+                StartError::permanent(format!("cannot start server '{id}': {error}"))
+            }
             ProcessError::StandIns(error) => failed(id, &error),
         })?;
         self.starts += 1;
@@ -285,24 +287,14 @@ fn covered(resolved: &Resolved, path: &std::path::Path) -> bool {
 fn strings(resolved: &Resolved) -> Result<Vec<String>, StartError> {
     let convert = |argument: &std::ffi::OsString| argument.clone().into_string();
     resolved.argv.iter().map(convert).collect::<Result<_, _>>().map_err(|argument| {
-        permanent(format!(
+        StartError::permanent(format!(
             "argument {} is not UTF-8; agentsh passes only UTF-8 arguments",
             argument.to_string_lossy()
         ))
     })
 }
 
-fn permanent(message: String) -> StartError {
-    StartError {
-        message,
-        permanent: true,
-        recorded: false,
-        status: StartError::FAILED,
-        reason: StartError::NOT_STARTED,
-    }
-}
-
 fn failed(id: &ServerId, error: &std::io::Error) -> StartError {
     let message = format!("cannot start server '{id}': {error}");
-    StartError { permanent: false, ..permanent(message) }
+    StartError { permanent: false, ..StartError::permanent(message) }
 }

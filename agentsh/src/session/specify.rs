@@ -22,7 +22,7 @@ use agentsh_store::Event;
 use super::{Context, Session, environment, fleet, user_git};
 use agentsh_host::{Facts, Record};
 
-pub use agent::{Agent, of_endpoints, project_access, specify};
+pub use agent::{Agent, project_access, specify};
 
 /// The program of a sandbox, as it was found and pinned.
 pub struct Pinning<'a> {

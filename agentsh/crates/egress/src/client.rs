@@ -78,6 +78,15 @@ pub struct Request {
     pub same_method: bool,
 }
 
+impl Request {
+    /// A question without headers.
+    #[must_use]
+    pub fn get(target: Target) -> Self {
+        let (headers, credentials) = (HeaderMap::new(), HeaderMap::new());
+        Self { method: Method::GET, target, headers, credentials, body: Bytes::new(), same_method: true }
+    }
+}
+
 impl Client {
     /// With the certificate authorities of this machine.
     #[must_use]

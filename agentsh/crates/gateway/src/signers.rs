@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use hyper::StatusCode;
 use hyper::header::{ACCEPT, HeaderMap, HeaderValue};
-use hyper::{Method, StatusCode};
 use jsonwebtoken::jwk::JwkSet;
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -165,14 +165,7 @@ impl Source {
 async fn ask(client: &Client, url: &str) -> Result<Vec<u8>, String> {
     let target = client.target(url).map_err(|why| format!("{url}: {why}"))?;
     let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
-    let request = Request {
-        method: Method::GET,
-        target,
-        headers,
-        credentials: HeaderMap::new(),
-        body: hyper::body::Bytes::new(),
-        same_method: true,
-    };
+    let request = Request { headers, ..Request::get(target) };
     let answer = client.follow(request).await.map_err(|error| format!("{url}: {error}"))?;
     if answer.status != StatusCode::OK {
         return Err(format!("{url} answered HTTP {}", answer.status));

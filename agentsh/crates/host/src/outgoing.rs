@@ -1,9 +1,12 @@
 //! Connections that agentsh makes in its own name: the client, the proxy, and which addresses a server behind a URL may have.
 
+use std::time::Duration;
+
 use url::{Host, Url};
 
 use agentsh_base::types::ServerId;
 use agentsh_egress::Client;
+use agentsh_egress::client::{Limits, Request, Response};
 use agentsh_egress::proxy::Proxy;
 use agentsh_egress::resolve::Resolver;
 use agentsh_egress::target::Rules;
@@ -20,6 +23,29 @@ pub fn client() -> Result<Client, String> {
     let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
     let proxy = Proxy::of_environment(|name| std::env::var(name).ok())?;
     Ok(Client::new(lookup, Rules::users_word()).with_proxy(proxy))
+}
+
+/// A document of the web, redirections followed.
+///
+/// # Errors
+/// Why there is none.
+pub async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
+    asked(url, max).await?.whole(max).await.map_err(|error| error.to_string())
+}
+
+/// The same, to be read piece by piece.
+///
+/// # Errors
+/// Why there is none.
+pub async fn asked(url: &str, max: usize) -> Result<Response, String> {
+    let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
+    let client = client()?.with_limits(limits);
+    let target = client.target(url).map_err(|why| why.to_string())?;
+    let answer = client.follow(Request::get(target)).await.map_err(|error| error.to_string())?;
+    if answer.status != 200 {
+        return Err(format!("it answered with status {}", answer.status.as_u16()));
+    }
+    Ok(answer)
 }
 
 /// The proxy by which the connections of a process leave this machine.

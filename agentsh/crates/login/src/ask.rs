@@ -51,14 +51,7 @@ pub(crate) async fn document(
     let (client, target) = place(clients, what, url)?;
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, JSON);
-    let request = Request {
-        method: Method::GET,
-        target,
-        headers,
-        credentials: HeaderMap::new(),
-        body: Default::default(),
-        same_method: true,
-    };
+    let request = Request { headers, ..Request::get(target) };
     let http = |source| LoginError::Http { what, source };
     let answer = client.follow(request).await.map_err(http)?;
     if answer.status == StatusCode::OK {

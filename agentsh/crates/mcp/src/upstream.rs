@@ -63,6 +63,13 @@ impl StartError {
     pub const FAILED: u8 = 125;
     /// The reason of everything that has none of its own.
     pub const NOT_STARTED: &str = "server-not-started";
+
+    /// Trying again cannot help, and nothing of it is on record.
+    #[must_use]
+    pub fn permanent(message: String) -> Self {
+        let (status, reason) = (Self::FAILED, Self::NOT_STARTED);
+        Self { message, permanent: true, recorded: false, status, reason }
+    }
 }
 
 /// How long to wait before a server that ended is started again.

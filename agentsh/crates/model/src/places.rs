@@ -1,9 +1,12 @@
 //! Where the agent's model is, and which way its answers come to be judged there.
 
 use agentsh_agents::{Endpoint, Judged, Scheme};
+use agentsh_base::types::RuleRef;
 use agentsh_egress::authorities;
 use agentsh_host::Facts;
-use agentsh_policy::LlmPolicy;
+use agentsh_host::users_networks::users_networks;
+use agentsh_policy::{LlmPolicy, NetworkRule, RequestRule, Ruled, domain};
+use agentsh_sandbox::spec::{Contribution, Feature, HostRule, Precedence};
 use agentsh_sandbox::{Enforcement, State};
 
 /// How the session gets at what goes to and fro.
@@ -36,6 +39,30 @@ fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bo
 #[must_use]
 pub fn is_everywhere(facts: &Facts) -> bool {
     facts.policy.llm.enabled.as_ref().is_some_and(|enabled| enabled.value)
+}
+
+/// Where the agent's model is. `ends_tls` says whose TLS ends at the session's authority.
+#[must_use]
+pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool) -> Contribution {
+    let mut part = Contribution::new(Feature::Adapter);
+    for endpoint in endpoints {
+        let rule = RuleRef { id: endpoint.why.clone(), file: "agent".to_owned(), line: 0 };
+        let Ok(host) = domain::normalise(&endpoint.host) else { continue };
+        if host.is_local() {
+            part.loopback.push(Ruled { value: endpoint.port, rule });
+            continue;
+        }
+        let Ok(pattern) = domain::parse_pattern(&endpoint.host) else { continue };
+        let mut value = NetworkRule::plain(pattern, vec![endpoint.port]);
+        value.addresses = users_networks(&rule);
+        let requests = endpoint.requests.iter().filter_map(|request| RequestRule::parse(request).ok());
+        value.requests = requests.map(|value| Ruled { value, rule: rule.clone() }).collect();
+        value.inspect = ends_tls(endpoint) || !value.requests.is_empty();
+        // What the user himself says of the place of a login goes before.
+        let precedence = if endpoint.requests.is_empty() { Precedence::First } else { Precedence::Last };
+        part.hosts.push(HostRule { rule: Ruled { value, rule }, precedence });
+    }
+    part
 }
 
 /// Which way was taken, for the report. None: there is no model that agentsh knows of.

@@ -12,7 +12,8 @@ use jiff::SignedDuration;
 
 use crate::fleet::{Gate, Identity, Role};
 use crate::registry::{Caller, May, Mounted};
-use agentsh::cli::server::{Failure, Registers};
+use agentsh::cli::server::Registers;
+use agentsh_terminal::output::Failure;
 
 /// Longest body of a request, in bytes: as the registry has it.
 const MAX_BODY: usize = 8 << 20;

@@ -11,6 +11,7 @@ mod serve;
 use std::process::ExitCode;
 
 use agentsh::cli::server::{self, FleetArgs, RegistryArgs, TokenArgs};
+use agentsh_terminal::{output, style};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -18,7 +19,7 @@ use clap::{Parser, Subcommand};
     name = "agentsh-server",
     version = server::VERSION,
     about = "Servers that many hosts share: fleet records, and a registry of MCP interfaces",
-    styles = server::STYLES
+    styles = style::HELP
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -52,13 +53,13 @@ enum RegistryVerb {
 fn main() -> ExitCode {
     let verb = Arguments::parse().verb;
     let code = server::on_one_thread(async {
-        let (mut out, mut err) = (std::io::stdout(), server::stderr());
+        let (mut out, mut err) = (std::io::stdout(), style::stderr());
         let result = match verb {
             Verb::Fleet(FleetVerb::Serve(args)) => serve::fleet(*args, &mut out).await,
             Verb::Fleet(FleetVerb::Token(args)) => serve::token(args, &mut out, &mut err).await,
             Verb::Registry(RegistryVerb::Serve(args)) => serve::registry(args, &mut out, &mut err).await,
         };
-        server::finish(result, &mut err)
+        output::finish(result, &mut err)
     });
     code.into()
 }

@@ -6,11 +6,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentsh::cli::server::{
-    Context, Failure, FleetArgs, OK, Place, RegistryArgs, Surroundings, TokenArgs, stderr, stop_asked,
-};
+use agentsh::cli::server::{FleetArgs, Place, RegistryArgs, TokenArgs};
+use agentsh_authoring::Surroundings;
 use agentsh_database::Database;
 use agentsh_registrar::Operators;
+use agentsh_terminal::output::{Context, Failure, OK};
+use agentsh_terminal::{stop, style};
 use axum::Router;
 use jiff::SignedDuration;
 
@@ -33,7 +34,7 @@ pub(crate) async fn fleet(args: FleetArgs, out: &mut dyn Write) -> Result<u8, Fa
         bundles: args.bundles,
         tell: Arc::new(|text| {
             // It cannot be told to anybody.
-            let _ = writeln!(stderr(), "agentsh: {text}");
+            let _ = writeln!(style::stderr(), "agentsh: {text}");
         }),
     });
     let server = server.await.map_err(failed)?;
@@ -48,7 +49,7 @@ pub(crate) async fn fleet(args: FleetArgs, out: &mut dyn Write) -> Result<u8, Fa
     let is_secure = server.scheme() == "https" || behind_proxy;
     let answers = server.answers().merge(beside.clone());
     let pages = pages::router(answers, place, is_secure, (identity, server.gate()));
-    server.run(beside.merge(pages), stop_asked()?).await.map_err(failed)?;
+    server.run(beside.merge(pages), stop::asked()?).await.map_err(failed)?;
     Ok(OK)
 }
 
@@ -94,7 +95,7 @@ pub(crate) async fn registry(
     }
     writeln!(out, "listening on http://{}", server.address())?;
     out.flush()?;
-    server.run(stop_asked()?).await.map_err(failed)?;
+    server.run(stop::asked()?).await.map_err(failed)?;
     Ok(OK)
 }
 

@@ -4,14 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
-
-use hyper::Method;
-use hyper::header::HeaderMap;
 
 use super::Here;
 use agentsh_advisories::read::SIGNATURES;
-use agentsh_egress::client::{Client, Limits, Request, Response};
+use agentsh_host::outgoing;
 
 /// Largest source, in bytes: archives say no larger places.
 const MAX_SOURCE: u64 = 4 << 30;
@@ -55,7 +51,7 @@ pub(super) async fn opened(here: &Here, name: &str) -> Result<File, String> {
         let length = file.metadata().map_err(|error| error.to_string())?.len();
         return if length > MAX_SOURCE { Err(too_large()) } else { Ok(file) };
     }
-    let mut answer = asked(name, usize::try_from(MAX_SOURCE).unwrap_or(usize::MAX)).await?;
+    let mut answer = outgoing::asked(name, usize::try_from(MAX_SOURCE).unwrap_or(usize::MAX)).await?;
     let path = here.places.data.join(format!("advisories.fetched-{}", std::process::id()));
     // Of one that was killed, and had this number.
     let _may_be_none = std::fs::remove_file(&path);
@@ -78,7 +74,7 @@ fn too_large() -> String {
 pub(super) async fn signatures_of(here: &Here, name: &str) -> Result<String, String> {
     let beside = format!("{name}{SIGNATURES}");
     let bytes = match is_url(name) {
-        true => get(&beside, MAX_SIGNATURES).await,
+        true => outgoing::get(&beside, MAX_SIGNATURES).await,
         false => {
             let file = File::open(at(here, &beside)).map_err(|error| error.to_string());
             file.and_then(|file| whole(&file, MAX_SIGNATURES as u64))
@@ -104,29 +100,4 @@ pub(super) fn whole(file: &File, max: u64) -> Result<Vec<u8>, String> {
         true => Err(format!("it is larger than {} KiB", max >> 10)),
         false => Ok(bytes),
     }
-}
-
-/// A document of the web, redirections followed.
-pub(in crate::cli) async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
-    let answer = asked(url, max).await?;
-    answer.whole(max).await.map_err(|error| error.to_string())
-}
-
-async fn asked(url: &str, max: usize) -> Result<Response, String> {
-    let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
-    let client: Client = agentsh_host::outgoing::client()?.with_limits(limits);
-    let target = client.target(url).map_err(|why| why.to_string())?;
-    let request = Request {
-        method: Method::GET,
-        target,
-        headers: HeaderMap::new(),
-        credentials: HeaderMap::new(),
-        body: Vec::new().into(),
-        same_method: true,
-    };
-    let answer = client.follow(request).await.map_err(|error| error.to_string())?;
-    if answer.status != 200 {
-        return Err(format!("it answered with status {}", answer.status.as_u16()));
-    }
-    Ok(answer)
 }

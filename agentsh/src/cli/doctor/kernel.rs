@@ -5,9 +5,10 @@ use std::os::fd::AsFd;
 use crate::session::probe::{self, Probe};
 use agentsh_net::ebpf::{self, Loaded};
 
-use super::judge;
-use super::layer::{Layer, State};
-use super::stage::{self, Stage};
+use super::sandboxes;
+use agentsh_trials::doctor::judge;
+use agentsh_trials::doctor::layer::{Layer, State};
+use agentsh_trials::doctor::stage::Stage;
 
 const LAYER: &str = "network-ebpf";
 const ASKED: &str = "connections refused in the kernel, with the process behind them";
@@ -32,14 +33,14 @@ pub async fn examine(stage: &Stage) -> Layer {
 /// How many connections the programs refused to a sandbox that nobody described to them.
 async fn refused(stage: &Stage) -> Result<u64, String> {
     let loaded = Loaded::load().map_err(|error| error.to_string())?;
-    let mut context = stage::context(stage.directory()).map_err(|error| error.to_string())?;
+    let mut context = sandboxes::context(stage.directory()).map_err(|error| error.to_string())?;
     let (below, parent) = context
         .hierarchies
         .below(&format!("agentsh-{}-doctor-net", std::process::id()))
         .map_err(|error| format!("cannot create a cgroup (version 2) here: {error}"))?;
     let attached = loaded.attach(parent.as_fd()).map_err(|error| error.to_string())?;
     context.hierarchies = below;
-    let arguments = stage::arguments(&stage.facts, &["network"]);
+    let arguments = sandboxes::arguments(&stage.facts, &["network"]);
     let probe = Probe { name: "kernel".to_owned(), arguments, ..Probe::default() };
     let probed = probe::run(&context, probe).await.map_err(|error| error.to_string())?;
     let answers = judge::read(&probed.output);

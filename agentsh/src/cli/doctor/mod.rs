@@ -1,24 +1,20 @@
 //! `agentsh doctor`: every layer, by really trying it in throw-away sandboxes that are started as every run starts
 //! them. Nothing is called enforced that was not attempted and refused.
 
-mod host;
-mod judge;
 mod kernel;
-mod layer;
-mod probe;
-mod stage;
+mod sandboxes;
 
 use std::io::Write;
 
 use clap::Args;
 
-use crate::session::probe::{ProbeError, Probed};
-
-pub(super) use self::host::explain_spawn;
-use self::judge::Host;
-use self::layer::{Layer, State};
-use self::stage::Stage;
-use super::{exit, fail};
+use super::fail;
+use crate::session::probe::ProbeError;
+use agentsh_terminal::exit;
+use agentsh_trials::doctor::judge::{self, Host};
+use agentsh_trials::doctor::layer::{self, Layer, State};
+use agentsh_trials::doctor::stage::Stage;
+use agentsh_trials::doctor::{Probed, host, probe};
 
 /// Where standard output is not a terminal: programs read `--json`.
 const COLUMNS: u16 = 100;
@@ -50,7 +46,7 @@ pub async fn run(args: DoctorArgs) -> u8 {
             Err(error) => return fail(&error.to_string()),
         }
     } else {
-        layer::render(&layers, super::output::terminal_width().unwrap_or(COLUMNS))
+        layer::render(&layers, agentsh_terminal::output::terminal_width().unwrap_or(COLUMNS))
     };
     let mut out = anstream::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -69,8 +65,8 @@ pub async fn run(args: DoctorArgs) -> u8 {
 pub fn inside() -> u8 {
     let words: Vec<String> = std::env::args().skip(2).collect();
     match words.as_slice() {
-        [verb, facts] if verb == host::SUPERVISE => match serde_json::from_str(facts) {
-            Ok(facts) => super::on_one_thread(host::supervise(facts)),
+        [verb, facts] if verb == sandboxes::SUPERVISE => match serde_json::from_str(facts) {
+            Ok(facts) => super::on_one_thread(sandboxes::supervise(facts)),
             Err(_) => exit::FAILED,
         },
         [facts, names @ ..] => match serde_json::from_str(facts) {
@@ -83,17 +79,17 @@ pub fn inside() -> u8 {
 
 async fn examine() -> Result<Vec<Layer>, String> {
     let stage = Stage::set().map_err(|error| format!("cannot prepare a place for the attempts: {error}"))?;
-    let context = stage::context(stage.directory()).map_err(|error| error.to_string())?;
+    let context = sandboxes::context(stage.directory()).map_err(|error| error.to_string())?;
     // As a session does; undone at the end.
     let _settled = context.hierarchies.settle(&format!("agentsh-{}", std::process::id()));
     let throw_away = stage.directory().join("state");
     let (ordinary, memory, pids, cpu, tampered, death, store) = tokio::join!(
-        stage.ordinary(&context),
-        stage.limited(&context, "memory"),
-        stage.limited(&context, "pids"),
-        stage.limited(&context, "cpu"),
-        stage.tampered(&context),
-        host::parent_death(&context, &stage.facts),
+        sandboxes::ordinary(&stage, &context),
+        sandboxes::limited(&stage, &context, "memory"),
+        sandboxes::limited(&stage, &context, "pids"),
+        sandboxes::limited(&stage, &context, "cpu"),
+        sandboxes::tampered(&stage, &context),
+        sandboxes::parent_death(&context, &stage.facts),
         host::event_store(&context.state, &throw_away),
     );
     let agents = host::agents(&context).await;

@@ -3,12 +3,12 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::output::{Context, Failure};
 use super::people::{At, failure};
 use agentsh_approvals::Item;
 use agentsh_fleet::wire::{Say, Waiting};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_store::escape;
+use agentsh_terminal::output::{Context, Failure};
 
 /// Fewest letters of an id that say which question is meant.
 const MIN_COUNT: usize = 4;

@@ -7,7 +7,6 @@ use serde_json::Value;
 use url::form_urlencoded::Serializer;
 
 use super::super::mcp_query::{Listed, Query};
-use super::super::output::{Context, Failure};
 use super::people::{At, failure};
 use agentsh_base::types::SessionId;
 use agentsh_fleet::Client;
@@ -16,6 +15,7 @@ use agentsh_fleet::wire::{Host, Row, Rows, ServerRow, SessionRow};
 use agentsh_store::raw::Raw;
 use agentsh_store::verify::SessionState;
 use agentsh_store::{EventFilter, Reader, StoreError};
+use agentsh_terminal::output::{Context, Failure};
 
 /// Rows of one page.
 const PAGE: u64 = 1000;

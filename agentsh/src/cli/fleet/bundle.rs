@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::super::output::{Context, Failure};
-use super::super::policy::{Surroundings, bundle};
+use agentsh_authoring::{Surroundings, bundle};
 use agentsh_fleet::place;
+use agentsh_terminal::output::{Context, Failure};
 
 /// Between two looks, also of forwarders that come and go with sessions.
 const EVERY: Duration = Duration::from_secs(300);

@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::super::output::{self, Context, Failure, NO, OK};
-use super::super::policy::{Surroundings, bundle};
 use super::host::enrolled;
 use super::people::{At, http};
+use agentsh_authoring::{Surroundings, bundle};
 use agentsh_fleet::place::{self, HostFile};
 use agentsh_fleet::wire::{Host, Look, Position};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_store::{Reader, escape};
+use agentsh_terminal::output::{self, Context, Failure, NO, OK};
 
 /// Rows that may wait without anything being wrong.
 const USUAL_LAG: i64 = 10_000;

@@ -5,8 +5,6 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::super::output::{Context, Failure, NO, OK};
-use super::super::stop;
 use super::bundle;
 use super::people::{failure, http};
 use agentsh_fleet::Client;
@@ -14,6 +12,8 @@ use agentsh_fleet::forward::{ForwardError, Until, forward as send};
 use agentsh_fleet::keys::HostKey;
 use agentsh_fleet::place::{self, HostFile, PlaceError};
 use agentsh_fleet::wire::{Enrol, Enrolled};
+use agentsh_terminal::output::{Context, Failure, NO, OK};
+use agentsh_terminal::stop;
 
 #[derive(Debug, Args)]
 pub struct EnrolArgs {

@@ -15,8 +15,8 @@ use clap::{Args, Subcommand};
 pub(super) use approvals::Asked;
 pub use ask::Fleet;
 
-use super::output::{Context, Failure, OK, finish};
 use super::server;
+use agentsh_terminal::output::{Context, Failure, OK};
 
 #[derive(Debug, Args)]
 pub struct FleetArgs {
@@ -74,21 +74,13 @@ enum Verb {
 }
 
 /// Exit status 0: done; 1: refused, or something is not well; 2: cannot be meant; 125: it failed.
-pub async fn run(args: FleetArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) => verb(args.verb, &context, out, err).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
-}
-
-async fn verb(
-    verb: Verb,
+pub async fn run(
+    args: FleetArgs,
     context: &Context,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    match verb {
+    match args.verb {
         Verb::Serve(_) => Err(server::hand_over()),
         Verb::Token(args) => people::token(&args, context, out, err).await,
         Verb::Enrol(args) => host::enrol(&args, context, out).await,

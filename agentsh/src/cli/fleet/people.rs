@@ -4,7 +4,6 @@ use std::io::Write;
 
 use clap::{Args, ValueEnum};
 
-use super::super::output::{self, Context, Failure, NO, OK};
 use super::super::server;
 use super::host::{token as given, unusable};
 use super::serve::Place;
@@ -14,6 +13,7 @@ use agentsh_fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, Rev
 use agentsh_fleet::{Client, ClientError};
 use agentsh_host::outgoing;
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Context, Failure, NO, OK};
 
 /// The credential, where it is not in the file of `agentsh fleet login`.
 const CREDENTIAL: &str = "AGENTSH_FLEET_CREDENTIAL";

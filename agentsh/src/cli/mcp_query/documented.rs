@@ -5,9 +5,9 @@
 use serde_json::{Map, Value, json};
 
 use super::{field, whole};
-use crate::cli::output::Failure;
 use agentsh_guard::checks::likeness;
 use agentsh_store::{EventFilter, Reader};
+use agentsh_terminal::output::Failure;
 
 /// Types of the page that are not types of the journal, and those of the journal that hold them.
 pub const NAMES: [(&str, &[&str]); 4] = [

@@ -4,9 +4,9 @@
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::output::Failure;
 use super::Query;
 use agentsh_store::{Event, EventFilter, Reader};
+use agentsh_terminal::output::Failure;
 
 const SEVERITIES: [&str; 4] = ["low", "medium", "high", "critical"];
 
@@ -151,7 +151,10 @@ fn known(server: &str, ids: &[String]) -> Result<(), Failure> {
     if ids.iter().any(|id| id == server) {
         return Ok(());
     }
-    Err(Failure::No(format!("no server '{server}' on record; there {}", super::super::output::named(ids))))
+    Err(Failure::No(format!(
+        "no server '{server}' on record; there {}",
+        agentsh_terminal::output::named(ids)
+    )))
 }
 
 /// `1h` before `now`, or a point in time.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 use similar::TextDiff;
 
-use crate::cli::output::Failure;
 use agentsh_base::types::ServerId;
 use agentsh_store::{Candidate, PinStore, escape};
+use agentsh_terminal::output::Failure;
 
 /// The comparison of two hostile files must end.
 const DIFF_TIME: Duration = Duration::from_millis(500);

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Which;
 use super::difference::unified;
-use crate::cli::output::{Context, Failure, json, table};
 use agentsh_store::{InterfacePin, PinStore, TrustedBy, escape};
+use agentsh_terminal::output::{Context, Failure, json, table};
 
 #[derive(Serialize)]
 struct Listed<'a> {

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::super::output::Failure;
 use agentsh_base::types::{RuleRef, ServerId, SessionId};
 use agentsh_receipt::statement::{
     Approval, Binding, Chain, Host, Included, Layer, Layered, Model, Organisation, Predicate, Program,
@@ -14,6 +13,7 @@ use agentsh_receipt::statement::{
 use agentsh_store::raw::{NOTHING, Raw};
 use agentsh_store::words::{Action, ConnectionState};
 use agentsh_store::{Event, Reader};
+use agentsh_terminal::output::Failure;
 
 /// Rows read at a time.
 const PAGE: u32 = 256;

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use super::output::{Context, Failure, NO, OK, finish};
 use agentsh_base::small_file;
 use agentsh_fleet::client::{Client, ClientError};
 use agentsh_fleet::wire::Head;
@@ -21,6 +20,7 @@ use agentsh_receipt::keys::MINISIGN;
 use agentsh_receipt::statement::{Binding, Predicate, Statement};
 use agentsh_receipt::{KeyError, MAX_BYTES, Requirements, Signer, SigningKey, open, sign, signers};
 use agentsh_store::{Reader, StoreError, escape};
+use agentsh_terminal::output::{Context, Failure, NO, OK};
 use repository::{Commit, NOTES, Repository};
 
 /// Of a file with a key, or with allowed signers.
@@ -98,15 +98,7 @@ enum Verb {
 }
 
 /// Gives the exit status.
-pub async fn run(args: ReceiptArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let result = match Context::of_process() {
-        Ok(context) => answer(&args, &context, out, err).await,
-        Err(failure) => Err(failure),
-    };
-    finish(result, err)
-}
-
-async fn answer(
+pub async fn answer(
     args: &ReceiptArgs,
     context: &Context,
     out: &mut dyn Write,
@@ -250,7 +242,7 @@ pub(in crate::cli) fn signing_key(state: &Path, file: Option<&Path>) -> Result<S
     let file = file.unwrap_or(&own);
     let text = text_of(file, MAX_KEYS_BYTES)?;
     if text.starts_with(MINISIGN) {
-        let secret = super::policy::bundle::secret_key(&text).map_err(|error| failed(file, &error))?;
+        let secret = agentsh_authoring::bundle::secret_key(&text).map_err(|error| failed(file, &error))?;
         // Behind its kinds, how its password was hashed, and its number.
         let pair = secret.to_bytes().get(62..126).and_then(SigningKey::of_pair);
         return pair.ok_or_else(|| failed(file, &KeyError::Minisign));

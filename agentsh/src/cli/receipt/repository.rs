@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::super::output::Failure;
-use crate::session::Context;
+use agentsh_host::Context;
 use agentsh_host::review;
 use agentsh_host::user_git::Git;
+use agentsh_terminal::output::Failure;
 
 /// Notes of commits that hold their receipts.
 pub const NOTES: &str = "refs/notes/agentsh";

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::super::output::{self, Context, Failure, NO, OK};
 use super::{Format, described};
 use agentsh_egress::HttpError;
 use agentsh_fleet::place::{self, LoginFile};
@@ -16,6 +15,7 @@ use agentsh_policy::FLEET_REGISTRY;
 use agentsh_registrar::{Approval, Client, ClientError, Entry, Verdict};
 use agentsh_registry::{Interface, difference};
 use agentsh_store::escape;
+use agentsh_terminal::output::{self, Context, Failure, NO, OK};
 
 /// Registry and token.
 #[derive(Clone, Debug, Args)]

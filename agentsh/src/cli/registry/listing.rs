@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::super::output::Failure;
 use agentsh_registry::{Captured, Interface};
+use agentsh_terminal::output::Failure;
 
 /// Longest file, in bytes.
 const MAX_LENGTH: u64 = 16 << 20;

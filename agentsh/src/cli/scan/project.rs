@@ -8,10 +8,10 @@ use agentsh_scan::{Action, Scan};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::{Failure, NO, OK};
 use super::Format;
 use agentsh_agents::project::{Brought, look};
 use agentsh_store::escape;
+use agentsh_terminal::output::{Failure, NO, OK};
 
 /// Files and directories that are looked at.
 const MAX_COUNT: usize = 500_000;

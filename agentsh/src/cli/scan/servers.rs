@@ -6,7 +6,6 @@ use agentsh_scan::{Action, Channel, Scan};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::{Failure, NO, OK, USAGE};
 use super::super::run::Network;
 use super::Format;
 use crate::session::mcp_run;
@@ -15,6 +14,7 @@ use agentsh_base::types::ServerId;
 use agentsh_policy::Flags;
 use agentsh_registry::Captured;
 use agentsh_store::escape;
+use agentsh_terminal::output::{Failure, NO, OK, USAGE};
 
 #[derive(Clone, Debug, Args)]
 pub struct ServersArgs {

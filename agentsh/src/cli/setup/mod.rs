@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use super::edit;
-use super::exit::{NO, OK};
-use super::output::{Failure, finish};
+use agentsh_authoring::edit;
 use agentsh_host::copies::write_anew;
 use agentsh_store::escape;
+use agentsh_terminal::exit::{NO, OK};
+use agentsh_terminal::output::Failure;
 
 pub(super) use probe::{VERB as PROBE_VERB, inside};
 
@@ -41,11 +41,7 @@ pub struct SetupArgs {
 }
 
 /// Exit status 0: nothing is needed, or it is done. 1: done, and user namespaces are still refused.
-pub fn run(args: &SetupArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    finish(setup(args, out), err)
-}
-
-fn setup(args: &SetupArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+pub fn run(args: &SetupArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let executable = std::env::current_exe().and_then(|path| path.canonicalize());
     let executable =
         executable.map_err(|error| Failure::Failed(format!("cannot find the agentsh program: {error}")))?;

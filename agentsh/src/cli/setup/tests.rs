@@ -38,7 +38,7 @@ fn asked(root: &Path) -> String {
 fn done(work: impl FnOnce(&mut Vec<u8>) -> Result<u8, Failure>) -> (u8, String) {
     let mut out = Vec::new();
     let code = work(&mut out).unwrap();
-    (code, super::super::output::without_colour(out))
+    (code, agentsh_terminal::output::without_colour(out))
 }
 
 #[test]

@@ -6,10 +6,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::gate::Gate;
-use crate::cli::output::Failure;
-use crate::cli::policy::Surroundings;
 use agentsh_approvals::{Asking, Item, SocketReply};
+use agentsh_authoring::Surroundings;
 use agentsh_store::{PinStore, Reader, StoreError, exists};
+use agentsh_terminal::output::Failure;
 use agentsh_web::{Frame, Href, Message, Pages, Place, Requested, message};
 
 pub(super) struct App {

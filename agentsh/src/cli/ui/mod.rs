@@ -24,11 +24,11 @@ use tokio::net::TcpListener;
 
 use self::app::App;
 use self::gate::Gate;
-use super::output::{Context, Failure, OK, finish};
-use super::policy::Surroundings;
-use super::stop;
+use agentsh_authoring::Surroundings;
 use agentsh_base::random;
 use agentsh_host::host_programs;
+use agentsh_terminal::output::{Context, Failure, OK, finish};
+use agentsh_terminal::stop;
 
 #[derive(Clone, Debug, Args)]
 pub struct UiArgs {

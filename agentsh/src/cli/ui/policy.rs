@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use super::app::{Answer, App, Page};
 use super::rows::refused;
-use crate::cli::policy::{Explained, Surroundings, Which, tried};
+use agentsh_authoring::explain::Explained;
+use agentsh_authoring::{Surroundings, Which, tried};
 use agentsh_base::types::ServerId;
 use agentsh_policy::{Policy, Question};
 use agentsh_store::StoreError;

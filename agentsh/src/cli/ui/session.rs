@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::app::{Answer, App, Page};
 use super::flow;
 use super::rows::{LEFT_OUT, Making, Who, recorded};
-use crate::cli::policy::Surroundings;
+use agentsh_authoring::Surroundings;
 use agentsh_base::types::SessionId;
 use agentsh_policy::Policy;
 use agentsh_store::words::LayerState;

@@ -61,15 +61,10 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             command: &command,
             agent: "generic",
             policy: request.policy,
-            flags: agentsh_policy::Flags::default(),
             backend: request.backend,
             allow_degraded: request.allow_degraded,
             project_shown,
-            hold_messages: false,
-            gathers_events: false,
-            learns: false,
-            is_reviewed: false,
-            tells_files: false,
+            ..Opening::default()
         },
     )
     .await?;

@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use agentsh_agents::{Access as StateAccess, Endpoint, Kind, Launch};
-use agentsh_base::types::RuleRef;
-use agentsh_policy::{NetworkRule, RequestRule, Ruled, domain};
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_sandbox::plan::{Access, Terminal};
 use agentsh_sandbox::spec::{
-    self, Contribution, EnvChange, Feature, File, HostRule, Precedence, ProcessKind, ProjectLayer,
-    SandboxSpec,
+    self, Contribution, EnvChange, Feature, File, ProcessKind, ProjectLayer, SandboxSpec,
 };
 
 use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules};
@@ -26,7 +23,6 @@ use agentsh_host::Facts;
 use agentsh_host::project_sources::ApprovedSources;
 use agentsh_host::registries;
 use agentsh_host::toolchains::{self, Caches, Toolchains};
-use agentsh_host::users_networks::users_networks;
 use agentsh_model::{Model, places};
 
 /// What the specification of an agent is made from.
@@ -143,7 +139,7 @@ pub fn project_access(facts: &Facts) -> Option<Access> {
 pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Contribution> {
     let context = &session.facts.context;
     let mut parts = vec![
-        of_endpoints(endpoints, |endpoint| {
+        places::of_endpoints(endpoints, |endpoint| {
             places::way(&session.facts, endpoint) == Some(places::Interception::EndsTls)
         }),
         closed_hosts(session),
@@ -157,30 +153,6 @@ pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Con
         ]);
     }
     parts
-}
-
-/// Where the agent's model is. `ends_tls` says whose TLS ends at the session's authority.
-#[must_use]
-pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool) -> Contribution {
-    let mut part = Contribution::new(Feature::Adapter);
-    for endpoint in endpoints {
-        let rule = RuleRef { id: endpoint.why.clone(), file: "agent".to_owned(), line: 0 };
-        let Ok(host) = domain::normalise(&endpoint.host) else { continue };
-        if host.is_local() {
-            part.loopback.push(Ruled { value: endpoint.port, rule });
-            continue;
-        }
-        let Ok(pattern) = domain::parse_pattern(&endpoint.host) else { continue };
-        let mut value = NetworkRule::plain(pattern, vec![endpoint.port]);
-        value.addresses = users_networks(&rule);
-        let requests = endpoint.requests.iter().filter_map(|request| RequestRule::parse(request).ok());
-        value.requests = requests.map(|value| Ruled { value, rule: rule.clone() }).collect();
-        value.inspect = ends_tls(endpoint) || !value.requests.is_empty();
-        // What the user himself says of the place of a login goes before.
-        let precedence = if endpoint.requests.is_empty() { Precedence::First } else { Precedence::Last };
-        part.hosts.push(HostRule { rule: Ruled { value, rule }, precedence });
-    }
-    part
 }
 
 /// What makes the agent use agentsh's bridges in place of its own servers.

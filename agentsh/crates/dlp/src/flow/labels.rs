@@ -1,5 +1,8 @@
 //! What a server is, for data: where it comes from, and where it goes.
 
+use agentsh_policy::profile::Package;
+use agentsh_policy::{ServerPolicy, ServerProfile};
+
 pub use crate::policy::{DataSink as Sink, DataSource as Source};
 
 /// What a well-known server is for: some go together.
@@ -48,6 +51,21 @@ impl Labels {
     pub fn resolve(source: Option<Source>, sink: Option<Sink>, package: Option<&str>) -> Self {
         let known = package.and_then(of_package).unwrap_or_default();
         Self { source: source.unwrap_or(known.source), sink: sink.unwrap_or(known.sink), role: known.role }
+    }
+
+    /// The same of what a policy, the package that was pinned, and its profile say.
+    #[must_use]
+    pub fn of_server(
+        entry: Option<&ServerPolicy>,
+        package: Option<&Package>,
+        profile: Option<&ServerProfile>,
+    ) -> Self {
+        let source = entry.and_then(|entry| entry.source.as_ref());
+        let source = source.or(profile.and_then(|profile| profile.source.as_ref()));
+        let sink = entry.and_then(|entry| entry.sink.as_ref());
+        let sink = sink.or(profile.and_then(|profile| profile.sink.as_ref()));
+        let package = package.map(|package| package.name.as_str());
+        Self::resolve(source.map(|source| source.value), sink.map(|sink| sink.value), package)
     }
 
     /// Whether prose and code go from this server to the other one on an ordinary day: a repository and its forge. Secrets

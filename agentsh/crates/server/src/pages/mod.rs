@@ -19,11 +19,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
 use crate::fleet::{Gate, Role};
-use agentsh::cli::server::{Failure, Fleet, Surroundings};
+use agentsh::cli::server::Fleet;
+use agentsh_authoring::Surroundings;
 use agentsh_base::site;
 use agentsh_fleet::wire::Who;
 use agentsh_fleet::{Client, ClientError, keys};
 use agentsh_store::StoreError;
+use agentsh_terminal::output::Failure;
 use agentsh_web::{self as web, Frame, HEADERS, Href, Message, Pages, Place, STYLE, message};
 
 /// Longest body of a form, in bytes.

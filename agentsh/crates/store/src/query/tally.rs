@@ -5,7 +5,6 @@ use rusqlite::Connection;
 use super::super::reader::{records, select};
 use super::super::sql::Query;
 use super::super::{Reader, StoreError, Summary};
-use super::{BLOCKED, CALLS};
 use crate::types::SessionId;
 use crate::words::Action;
 
@@ -101,23 +100,6 @@ impl Reader {
             Ok(known)
         })
         .await
-    }
-
-    /// Calls and refused calls of one server, by tool.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub async fn calls_of_server(&mut self, server: &str) -> Result<Vec<(String, u64, u64)>, StoreError> {
-        let mut query = Query::new("SELECT tool_name, ");
-        query.push(CALLS).push(", ").push(BLOCKED);
-        query.push(
-            " FROM events WHERE type IN ('mcp_tool_called', 'mcp_tool_call_intercepted') AND server_id = ",
-        );
-        query
-            .bind(server.to_owned())
-            .push(" AND tool_name IS NOT NULL GROUP BY tool_name ORDER BY tool_name");
-        self.ask(move |connection| rows(connection, query, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))))
-            .await
     }
 }
 

@@ -8,13 +8,14 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::super::Surroundings;
-use super::super::tried::{self, Tried};
-use super::{Keys, open, organisation};
+use super::Keys;
 use crate::cli::fleet::Fleet;
-use crate::cli::output::{Context, Failure, NO, OK};
+use agentsh_authoring::Surroundings;
+use agentsh_authoring::bundle::{open, organisation};
+use agentsh_authoring::tried::{self, Tried};
 use agentsh_policy::{Answer, Bundle, PathContext, Policy, Question};
 use agentsh_store::{Reader, escape};
+use agentsh_terminal::output::{Context, Failure, NO, OK};
 
 /// Sessions that are looked at, the newest ones.
 const MAX_SESSIONS: u64 = 20_000;
@@ -64,7 +65,7 @@ pub(super) async fn attempt(
     place: &Surroundings,
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let bundle = open(&args.file, &args.keys, place)?;
+    let bundle = open(&args.file, &args.keys.public_key, place)?;
     let since = Timestamp::now().checked_sub(SignedDuration::from_hours(24 * i64::from(args.days)));
     let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
     let against = Against::of(args, &bundle, place)?;
@@ -165,7 +166,9 @@ impl Against {
         }
         match &args.against {
             Some(none) if none.as_os_str() == NONE => return Ok(Self::Fleet(None)),
-            Some(file) => return Ok(Self::Fleet(Some((open(file, &args.keys, place)?, file.clone())))),
+            Some(file) => {
+                return Ok(Self::Fleet(Some((open(file, &args.keys.public_key, place)?, file.clone()))));
+            }
             None => {}
         }
         let unknown = |why: &str| {

@@ -1,0 +1,342 @@
+//! `agentsh policy allow`: adds to a policy file what a host, a path, a tool or a variable needs, and nothing else.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::Surroundings;
+use crate::edit;
+use crate::package::ServerFacts;
+use agentsh_base::types::ServerId;
+use agentsh_policy::builtin_paths::OWN_DIRECTORIES;
+use agentsh_policy::{Answer, HostPattern, PROJECT_FILE, Policy, PolicyError, Question, Search, domain};
+use agentsh_store::escape;
+use agentsh_terminal::output::{Failure, OK};
+use agentsh_terminal::style;
+
+/// Pieces that one question may need: that a server is started, and that its tool is called.
+const MAX_PIECES: usize = 4;
+/// Mode of a policy file that is made.
+const MODE: u32 = 0o600;
+/// In place of what `*` of a host stands for, where the policy is asked about it.
+const ANY_LABEL: &str = "any";
+
+#[derive(Debug, Args)]
+pub struct AllowArgs {
+    /// A host (`example.com`, `example.com:8443`, `*.example.com`, `localhost:5432`), a path that begins with `/`, `~` or
+    /// `.`, or a tool as SERVER/TOOL
+    #[arg(value_name = "HOST|PATH|SERVER/TOOL", required_unless_present_any = ["tool", "env"])]
+    words: Vec<String>,
+    /// The arguments are paths, and may be written too
+    #[arg(long)]
+    write: bool,
+    /// The argument is a tool, even if it looks like a host or path
+    #[arg(long, value_name = "SERVER/TOOL")]
+    tool: Vec<String>,
+    /// An environment variable
+    #[arg(long, value_name = "NAME")]
+    env: Vec<String>,
+    /// For this MCP server instead of for the agent
+    #[arg(long, value_name = "ID")]
+    server: Option<String>,
+    /// The file to change; by default your own: ~/.config/agentsh/policy.yaml
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Show what would change, and write nothing
+    #[arg(long, alias = "dry-run")]
+    print: bool,
+}
+
+/// One thing to allow.
+struct Want {
+    /// In words.
+    what: String,
+    from: Option<ServerId>,
+    question: Question,
+    /// What is added for a pattern, which is asked about by an example.
+    piece: Option<String>,
+}
+
+/// Exit status 0: it is allowed now; 1: it stays denied, and nothing is written.
+pub async fn allow(
+    args: &AllowArgs,
+    place: &Surroundings,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let wants = wants(args, place).map_err(Failure::Failed)?;
+    let file = File::of(args.file.as_deref(), place)?;
+    let before = edit::read(&file.path)?;
+    let mut after = before.clone();
+    let mut lines = Vec::new();
+    for want in &wants {
+        let (text, answer) = file.with(after, want, place).await?;
+        after = text;
+        lines.push((want, answer));
+    }
+    if after == before {
+        let out = &mut style::prose(out);
+        for (want, answer) in lines {
+            writeln!(out, "{} already: {}, by {}", want.what, escape::line(&answer.text), answer.rule)?;
+        }
+        return Ok(OK);
+    }
+    edit::show(out, &file.path, &before, &after)?;
+    for (want, _) in &lines {
+        if let Some(beware) = agentsh_policy::beware(&want.question, &place.context()) {
+            writeln!(err, "beware: {beware}")?;
+        }
+    }
+    if args.print {
+        writeln!(err, "nothing was written")?;
+        return Ok(OK);
+    }
+    edit::replace(&file.path, &before, &after, MODE)?;
+    let out = &mut style::prose(out);
+    let line = first_new_line(&before, &after);
+    for (want, answer) in lines {
+        let is_here = answer.rule.line > 0 && Path::new(&answer.rule.file) == file.path;
+        let line = if is_here { answer.rule.line } else { line };
+        writeln!(out, "{}: {}:{line}", want.what, file.path.display())?;
+    }
+    writeln!(err, "this applies to sessions that start from now on")?;
+    Ok(OK)
+}
+
+/// The line of a file in which it first differs from what it was, from 1.
+fn first_new_line(before: &str, after: &str) -> u64 {
+    let same = before.lines().zip(after.lines()).take_while(|(before, after)| before == after).count();
+    u64::try_from(same).unwrap_or(u64::MAX - 1) + 1
+}
+
+/// The file that is changed.
+struct File {
+    path: PathBuf,
+    /// It is none of those that are read anyway: as `--policy` names it.
+    is_named: bool,
+}
+
+impl File {
+    fn of(named: Option<&Path>, place: &Surroundings) -> Result<Self, Failure> {
+        let own = place.config_home.join("agentsh");
+        let user = own.join("policy.yaml");
+        let Some(named) = named else { return Ok(Self { path: user, is_named: false }) };
+        let path = std::path::absolute(named)
+            .map_err(|error| Failure::Failed(format!("cannot tell where {} is: {error}", named.display())))?;
+        let others = [
+            user,
+            own.join(agentsh_policy::APPROVED_FILE),
+            place.project.join(PROJECT_FILE),
+            place.system.clone(),
+        ];
+        Ok(Self { is_named: !others.contains(&path), path })
+    }
+
+    /// What is in force with this text in the file; empty: as long as there is none.
+    fn policy(&self, text: &str, place: &Surroundings) -> Result<Policy, PolicyError> {
+        let explicit = Some(self.path.display().to_string()).filter(|_| self.is_named && !text.is_empty());
+        let proposed = Some((self.path.clone(), text.to_owned())).filter(|_| !text.is_empty());
+        agentsh_policy::load(&Search { proposed, ..place.search(explicit, "default") })
+    }
+
+    /// The text with what is needed, and the answer that the policy then gives.
+    async fn with(
+        &self,
+        mut text: String,
+        want: &Want,
+        place: &Surroundings,
+    ) -> Result<(String, Answer), Failure> {
+        let unusable = |error: PolicyError| {
+            let text = error.render();
+            Failure::Failed(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+        };
+        let mut policy = self.policy(&text, place).map_err(unusable)?;
+        for _ in 0..MAX_PIECES {
+            let answer = ask(&policy, want, place).await?;
+            if answer.allow {
+                return Ok((text, answer));
+            }
+            let Some(change) = answer.change.as_ref() else {
+                return Err(self.stays_closed(want, &answer, &policy));
+            };
+            let piece = want.piece.as_ref().unwrap_or(change);
+            check(want, piece, place)?;
+            let more = agentsh_policy::edit::merge(&self.path.display().to_string(), &text, piece)
+                .map_err(unusable)?;
+            if more == text {
+                return Err(self.stays_closed(want, &answer, &policy));
+            }
+            // What the other layers make of it: an organisation locks a section, a test expects something else.
+            policy = self.policy(&more, place).map_err(|error| {
+                let why = error.render();
+                let why = why.strip_prefix("error: ").unwrap_or(&why).trim_end().to_owned();
+                Failure::No(format!("nothing was written: {why}"))
+            })?;
+            text = more;
+        }
+        Err(Failure::No(format!("nothing was written: {} even with the new rule", want.what)))
+    }
+
+    fn stays_closed(&self, want: &Want, answer: &Answer, policy: &Policy) -> Failure {
+        let project = policy.layers.iter().find(|(_, layer)| layer.word == "project").map(|(file, _)| file);
+        let other = project.filter(|file| Path::new(file) != self.path);
+        let advice = match (&answer.change, other) {
+            _ if answer.rule.line > 0 => {
+                format!("; remove line {} of {}", answer.rule.line, answer.rule.file)
+            }
+            (Some(_), Some(file)) => format!("; {file} overrides it: add `--file {file}`"),
+            _ => String::new(),
+        };
+        Failure::No(format!(
+            "{} is not possible: {}, by {}{advice}; nothing was written",
+            want.what, answer.text, answer.rule
+        ))
+    }
+}
+
+async fn ask(policy: &Policy, want: &Want, place: &Surroundings) -> Result<Answer, Failure> {
+    let known = match &want.from {
+        Some(id) => ServerFacts::of_server(id, policy, place)
+            .await
+            .map_err(|error| Failure::Failed(error.to_string()))?,
+        None => ServerFacts::default(),
+    };
+    Ok(policy.ask_with(want.from.as_ref(), known.profile.as_ref(), &want.question, &place.context()))
+}
+
+/// Paths whose grant would change nothing.
+fn check(want: &Want, piece: &str, place: &Surroundings) -> Result<(), Failure> {
+    let (Question::Read(text) | Question::Write(text)) = &want.question else { return Ok(()) };
+    let path = agentsh_policy::place::resolve(text, &place.context());
+    let shown = escape::line(text);
+    let own = OWN_DIRECTORIES.iter().map(|own| place.home.join(own));
+    if own.chain([place.state.clone(), place.config_home.join("agentsh")]).any(|own| path.starts_with(own)) {
+        return Err(Failure::No(format!(
+            "{shown} belongs to agentsh: no sandbox ever sees it; nothing was written"
+        )));
+    }
+    let is_pattern = text.contains(['*', '?']);
+    // Who makes a file that runs by itself makes it inside, and it may not be there yet.
+    if !is_pattern && !piece.contains("unmask: [") && path.symlink_metadata().is_err() {
+        return Err(Failure::No(format!("there is no {shown}; nothing was written")));
+    }
+    Ok(())
+}
+
+/// What the command line means.
+fn wants(args: &AllowArgs, place: &Surroundings) -> Result<Vec<Want>, String> {
+    let from = args.server.as_ref().map(|id| ServerId(id.clone()));
+    let mut wants = Vec::new();
+    for word in &args.words {
+        let is_there = || place.directory.join(word).exists();
+        let shown = escape::line(word);
+        wants.push(if args.write || is_path(word) {
+            path(word, args.write, from.clone(), place)
+        } else if is_host(word) {
+            host(word, from.clone())?
+        } else if is_there() {
+            return Err(format!("'{shown}' is a path: write ./{shown}; a tool of that name: --tool {shown}"));
+        } else if word.contains('/') {
+            tool(word, from.as_ref())?
+        } else {
+            return Err(format!(
+                "'{shown}' is not a host, path or SERVER/TOOL; a path begins with `/`, `~` or `.`"
+            ));
+        });
+    }
+    for word in &args.tool {
+        wants.push(tool(word, from.as_ref())?);
+    }
+    for name in &args.env {
+        if name.is_empty() || name.contains(['=', '*', '?']) || name.chars().any(char::is_control) {
+            return Err(format!("'{}' is not a variable name", escape::line(name)));
+        }
+        let what = format!("{} may see {name}", who(from.as_ref()));
+        wants.push(Want { what, from: from.clone(), question: Question::Env(name.clone()), piece: None });
+    }
+    if args.write && args.words.is_empty() {
+        return Err("--write belongs to a path".to_owned());
+    }
+    Ok(wants)
+}
+
+fn who(from: Option<&ServerId>) -> String {
+    from.map_or_else(|| "the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)))
+}
+
+fn is_path(word: &str) -> bool {
+    word.starts_with(['/', '~', '.'])
+}
+
+fn is_host(word: &str) -> bool {
+    let is_block = |text: &str| !text.contains('/') || domain::parse_pattern(text).is_ok();
+    word.contains("://")
+        || word == "localhost"
+        || word.contains(['.', ':']) && domain::split_port(word).map_or(true, |(host, _)| is_block(host))
+}
+
+fn tool(word: &str, from: Option<&ServerId>) -> Result<Want, String> {
+    let shown = escape::line(word);
+    let (server, question) =
+        agentsh_policy::tool(word).ok_or_else(|| format!("'{shown}' is not a tool: write SERVER/TOOL"))?;
+    if word.chars().any(char::is_control) {
+        return Err(format!("'{shown}' is not a tool: its name has a control character"));
+    }
+    if from.is_some_and(|from| *from != server) {
+        return Err(format!("--server names a different server than '{shown}'"));
+    }
+    Ok(Want { what: format!("{shown} may be called"), from: Some(server), question, piece: None })
+}
+
+/// Below the top of a repository a path counts from where it was typed; in the home it is written with `~`.
+fn path(word: &str, write: bool, from: Option<ServerId>, place: &Surroundings) -> Want {
+    let typed = agentsh_policy::PathContext { home: place.home.clone(), project: place.directory.clone() };
+    let whole = agentsh_policy::place::resolve(word, &typed);
+    let below = |root: &Path| whole.strip_prefix(root).ok().map(|rest| rest.display().to_string());
+    let text = match (below(&place.project), below(&place.home)) {
+        (Some(rest), _) if rest.is_empty() => ".".to_owned(),
+        (Some(rest), _) => rest,
+        (None, Some(rest)) if rest.is_empty() => "~".to_owned(),
+        (None, Some(rest)) => format!("~/{rest}"),
+        (None, None) => whole.display().to_string(),
+    };
+    let may = if write { "read and write" } else { "read" };
+    let what = format!("{} may {may} {}", who(from.as_ref()), escape::line(&text));
+    Want {
+        what,
+        from,
+        question: if write { Question::Write(text) } else { Question::Read(text) },
+        piece: None,
+    }
+}
+
+fn host(word: &str, from: Option<ServerId>) -> Result<Want, String> {
+    let shown = escape::line(word);
+    let (bare, default) = match word.split_once("://") {
+        Some((scheme, rest)) => {
+            let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            (authority, if scheme == "http" { 80 } else { 443 })
+        }
+        None => (word, 443),
+    };
+    let no_host = |error: domain::HostError| format!("'{shown}' is not a host, path or SERVER/TOOL: {error}");
+    let (name, port) = domain::split_port(bare).map_err(no_host)?;
+    let local = domain::normalise(name).is_ok_and(|host| host.is_local());
+    if local && port.is_none() {
+        return Err(format!("which port of this machine? write {shown}:PORT"));
+    }
+    let port = port.unwrap_or(default);
+    let what = format!("{} may connect to {shown}", who(from.as_ref()));
+    if local {
+        return Ok(Want { what, from, question: Question::Connect(name.to_owned(), port), piece: None });
+    }
+    let example = match domain::parse_pattern(name).map_err(no_host)? {
+        HostPattern::Exact(name) => name,
+        HostPattern::OneLabel(name) | HostPattern::AnyDepth(name) => format!("{ANY_LABEL}.{name}"),
+        HostPattern::Net(address, _) => address.to_string(),
+    };
+    let entry = agentsh_policy::allow_entry(name, port).unwrap_or_default();
+    let piece = Some(agentsh_policy::allow_line(from.as_ref(), &entry));
+    Ok(Want { what, from, question: Question::Connect(example, port), piece })
+}

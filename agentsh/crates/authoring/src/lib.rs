@@ -1,0 +1,121 @@
+//! A policy as people work with it: asked, explained, changed, generated from a record, signed.
+
+pub mod allow;
+pub mod bundle;
+pub mod check;
+pub mod content;
+pub mod edit;
+pub mod explain;
+pub mod flow;
+pub mod generate;
+pub mod init;
+mod lint;
+mod listing;
+mod package;
+pub mod profiles;
+pub mod reference;
+pub mod show;
+mod tools;
+pub mod tried;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use agentsh_policy::{PathContext, Policy, PolicyError, Search};
+use agentsh_terminal::exit::FAILED;
+use agentsh_terminal::output::Failure;
+
+#[derive(Debug, Args)]
+pub struct Which {
+    /// A policy file, or the name of a built-in policy
+    #[arg(long, value_name = "FILE|NAME")]
+    policy: Option<String>,
+    /// The agent whose built-in policy is used if there is no other
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = agentsh_policy::AGENTS)]
+    agent: String,
+    /// The profile of a server's package; `explain` finds that of a pinned or configured server by itself
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+}
+
+impl Which {
+    /// What is in force here, whatever agent is started.
+    pub fn in_force() -> Self {
+        Self { policy: None, agent: "default".to_owned(), profile: None }
+    }
+}
+
+/// Where the command runs.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    pub project: PathBuf,
+    /// Where it was typed: paths of a question count from here.
+    pub directory: PathBuf,
+    pub home: PathBuf,
+    /// What holds for every user of this machine.
+    pub system: PathBuf,
+    /// `$XDG_CONFIG_HOME`, by default `~/.config`.
+    pub config_home: PathBuf,
+    /// Where the pins are: `$XDG_STATE_HOME/agentsh`, by default `~/.local/state/agentsh`.
+    pub state: PathBuf,
+    /// Tells where toolchains lie.
+    pub env: BTreeMap<String, String>,
+}
+
+impl Surroundings {
+    /// From the environment of this process.
+    ///
+    /// # Errors
+    /// When the working directory is gone.
+    pub fn here() -> io::Result<Self> {
+        let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
+        // The specification of XDG asks to ignore a path that is not absolute.
+        let base = |name: &str, default: &str| {
+            let configured = std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+            configured.unwrap_or_else(|| home.join(default))
+        };
+        let config_home = base("XDG_CONFIG_HOME", ".config");
+        let state = base("XDG_STATE_HOME", ".local/state").join("agentsh");
+        let (directory, system) = (std::env::current_dir()?, agentsh_policy::SYSTEM_FILE.into());
+        let project = agentsh_host::context::project_of(&directory, &home);
+        let variables = std::env::vars_os();
+        let mut env = variables
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        agentsh_host::context::without_shims(&mut env);
+        Ok(Self { project, directory, home, system, config_home, state, env })
+    }
+
+    /// What is in force here, whatever agent is started.
+    ///
+    /// # Errors
+    /// A policy that cannot be read.
+    pub fn in_force(&self) -> Result<Policy, PolicyError> {
+        let Which { policy, agent, .. } = Which::in_force();
+        agentsh_policy::load(&self.search(policy, &agent))
+    }
+
+    pub fn search(&self, explicit: Option<String>, agent: &str) -> Search {
+        Search {
+            explicit,
+            project: self.project.clone(),
+            config_home: self.config_home.clone(),
+            system: self.system.clone(),
+            state: self.state.clone(),
+            agent: agent.to_owned(),
+            ..Search::default()
+        }
+    }
+
+    pub fn context(&self) -> PathContext {
+        PathContext { home: self.home.clone(), project: self.project.clone() }
+    }
+}
+
+fn failed(error: &PolicyError, err: &mut dyn Write) -> Result<u8, Failure> {
+    write!(err, "{}", error.render())?;
+    Ok(FAILED)
+}

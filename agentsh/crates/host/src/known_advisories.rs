@@ -1,0 +1,140 @@
+//! What is known of one server, from the advisories that were fetched and from the record of its own failures. The session,
+//! `agentsh advisories list` and the page ask here.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+
+use agentsh_advisories::{Believed, Database, Found, Package};
+use agentsh_base::types::ServerId;
+use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
+use agentsh_store::Reader;
+
+use crate::Context;
+
+/// Failures count that are not older.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// Calls without which a rate says nothing.
+const MIN_CALLS: u64 = 10;
+
+/// A server, and what it is made of.
+#[derive(Clone, Debug)]
+pub struct ServerPackages {
+    pub server: ServerId,
+    /// The project that configures it; empty for the user's own.
+    pub scope: String,
+    pub packages: BTreeSet<Package>,
+    /// Of a remote server.
+    pub host: Option<String>,
+}
+
+/// Where things are: the user's data and state.
+#[derive(Clone, Debug)]
+pub struct Places {
+    pub data: PathBuf,
+    pub state: PathBuf,
+}
+
+/// Everything that counts by this policy, the worst first. What the server is made of is remembered where anything was ever
+/// fetched.
+///
+/// # Errors
+/// When what is known cannot be read.
+pub async fn about(
+    context: &Context,
+    policy: &AdvisoryPolicy,
+    asked: ServerPackages,
+) -> Result<Vec<Found>, String> {
+    let places = Places { data: context.data.clone(), state: context.state.clone() };
+    let server = asked.server.clone();
+    let mut found = {
+        let (policy, data) = (policy.clone(), places.data.clone());
+        let work = tokio::task::spawn_blocking(move || fetched(&data, &policy, &asked, true));
+        work.await.map_err(|error| error.to_string())??
+    };
+    found.extend(own_failures(&places.state, policy, &server).await?);
+    Ok(counted(policy, found))
+}
+
+/// As [`about`], and nothing is remembered.
+///
+/// # Errors
+/// As [`about`].
+pub async fn of(
+    places: &Places,
+    policy: &AdvisoryPolicy,
+    asked: ServerPackages,
+) -> Result<Vec<Found>, String> {
+    let server = asked.server.clone();
+    let mut found = fetched(&places.data, policy, &asked, false)?;
+    found.extend(own_failures(&places.state, policy, &server).await?);
+    Ok(counted(policy, found))
+}
+
+fn fetched(
+    data: &Path,
+    policy: &AdvisoryPolicy,
+    asked: &ServerPackages,
+    remember: bool,
+) -> Result<Vec<Found>, String> {
+    let text = |error: agentsh_advisories::DatabaseError| error.to_string();
+    let Some(mut database) = Database::open(data).map_err(text)? else { return Ok(Vec::new()) };
+    let now = Timestamp::now();
+    let believed = Believed {
+        signers: policy.signers.iter().map(|key| key.value.clone()).collect(),
+        quorum: policy.quorum(),
+    };
+    let mut found = database.of_packages(&asked.packages, &believed, now).map_err(text)?;
+    if let Some(host) = &asked.host {
+        found.extend(database.of_host(host, &believed, now).map_err(text)?);
+    }
+    for feed in &policy.status {
+        if feed.value.servers.contains(&asked.server.0) {
+            found.extend(database.of_status(&feed.value.source, now).map_err(text)?);
+        }
+    }
+    if remember && !asked.packages.is_empty() {
+        database.remember(&asked.server.0, &asked.scope, &asked.packages).map_err(text)?;
+    }
+    Ok(found)
+}
+
+/// How often the server failed within the last day.
+async fn own_failures(
+    state: &Path,
+    policy: &AdvisoryPolicy,
+    server: &ServerId,
+) -> Result<Option<Found>, String> {
+    if policy.on(AdvisoryKind::Availability).value == OnAdvisory::Off {
+        return Ok(None);
+    }
+    let text = |error: agentsh_store::StoreError| error.to_string();
+    let Some(mut reader) = Reader::open(state).await.map_err(text)? else { return Ok(None) };
+    let since = Timestamp::now().checked_sub(DAY).map_err(|error| error.to_string())?;
+    let sums = reader.availability(&server.0, since).await.map_err(text)?;
+    let is_too_much = sums.failed.saturating_mul(1000) > sums.calls.saturating_mul(policy.max_error_rate());
+    if sums.calls < MIN_CALLS || !is_too_much {
+        return Ok(None);
+    }
+    Ok(Some(Found {
+        kind: AdvisoryKind::Availability,
+        id: "own:error-rate".to_owned(),
+        aliases: Vec::new(),
+        subject: server.0.clone(),
+        severity: Level::Medium,
+        summary: format!("{} of {} calls of the last day failed", sums.failed, sums.calls),
+        fixed: None,
+    }))
+}
+
+fn counted(policy: &AdvisoryPolicy, found: Vec<Found>) -> Vec<Found> {
+    let counts = |one: &Found| {
+        policy.on(one.kind).value != OnAdvisory::Off
+            && !policy.ignores(&one.id)
+            && !one.aliases.iter().any(|alias| policy.ignores(alias))
+    };
+    let mut found: Vec<Found> = found.into_iter().filter(counts).collect();
+    found.sort_by_key(|one| std::cmp::Reverse(one.severity));
+    found
+}

@@ -1,0 +1,23 @@
+//! What ends a verb that serves until it is told to stop.
+
+use std::future::Future;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::output::Failure;
+
+/// Ends with SIGINT or SIGTERM, which are heard from this call on and end the process no longer.
+///
+/// # Errors
+/// When the process cannot wait for signals.
+pub fn asked() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+    let listen =
+        |kind| signal(kind).map_err(|error| Failure::Failed(format!("cannot wait for signals: {error}")));
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
