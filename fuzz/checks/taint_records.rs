@@ -64,7 +64,7 @@ fn signed(mut bytes: &[u8]) {
             Ok(None) | Err(_) => assert_eq!(judge.memory.len(), before),
         }
         // A tag of 8 bytes takes 15, and tables grow by half; a result that alone is too much is kept alone.
-        assert!(judge.memory.size() <= EMPTY + 4 * (BUDGET + 4 * largest), "{}", judge.memory.size());
+        assert!(judge.size() <= EMPTY + 4 * (BUDGET + 4 * largest), "{}", judge.size());
     }
     let text = String::from_utf8_lossy(data_of(bytes, largest)).into_owned();
     for finding in found(&mut judge, &text) {

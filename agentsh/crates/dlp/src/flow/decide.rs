@@ -94,7 +94,7 @@ impl Flow {
         let before = self.repeats.find(&said, now).filter(|id| self.judge.memory.origin(*id).is_some());
         if let Some(id) = before {
             self.note_private(&origin);
-            return Ok(self.judge.memory.remember_repeat(origin, id));
+            return Ok(self.judge.remember_repeat(origin, id));
         }
         // Leaves borrow from the bytes: the tree, which takes as much memory again, goes before the work begins.
         let leaves = Leaves::of(&json::read(result)?);
@@ -126,7 +126,7 @@ impl Flow {
         let leaving = |origin: &Origin| leaves(origin, server, labels, &self.permitted);
         // A byte takes as long to search as so many take to copy.
         const SEARCH: usize = 32;
-        if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.memory.size() {
+        if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.size() {
             return None;
         }
         self.settle();
@@ -139,14 +139,14 @@ impl Flow {
         })
     }
 
-    /// Takes back a copy that has judged a call to `server`, to which nothing was sent since the copy was made.
-    pub fn adopt(&mut self, server: &ServerId, copy: Self) {
-        self.judge.adopt(server, copy.judge);
+    /// Takes back a copy that has judged a call to a server, to which nothing was sent since the copy was made.
+    pub fn adopt(&mut self, copy: Self) {
+        self.judge.adopt(copy.judge);
     }
 
-    /// The call to `server` that was judged last is not sent: what it held has not arrived.
-    pub fn not_sent(&mut self, server: &ServerId) {
-        self.judge.take_back(server);
+    /// The call that was judged last is not sent: what it held has not arrived.
+    pub fn not_sent(&mut self) {
+        self.judge.take_back();
     }
 
     /// The call that was judged last is sent: what of it a later session has to know, as [`Flow::import`] takes it.
@@ -234,7 +234,7 @@ impl Flow {
     /// Results that are remembered, and the bytes they take.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
-        (self.judge.memory.len(), self.judge.memory.size())
+        (self.judge.memory.len(), self.judge.size())
     }
 }
 

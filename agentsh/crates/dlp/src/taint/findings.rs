@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::hits::{Hit, Hits, Leaving, What};
 use super::leaves::Leaves;
 use super::origin::{Origin, OriginId};
 use super::plain_words;
 use super::ranges::Ranges;
-use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
 pub use crate::Severity;
 use crate::text::{Folding, folding};

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::cells;
-use super::memory::{Parts, TaintMemory};
-use super::origin::{Origin, OriginId};
+use super::memory::TaintMemory;
+use super::origin::Origin;
 use super::pieces::is_piece;
-use super::print::{MAX_FOLLOWED, MAX_SYMBOLS, Print};
+use super::print::{MAX_CELLS, MAX_FOLLOWED, MAX_SYMBOLS, PROSE, Print, SHIFTED, SHIFTED_SECRETS};
 use super::repeats;
 use super::slices::Followed;
 use crate::types::ServerId;
@@ -96,12 +95,12 @@ impl TaintMemory {
         if self.mac(body) == mac { Ok(rest) } else { Err(ImportError::WrongMac) }
     }
 
-    /// Remembers a result again. None when its lifetime is over.
-    pub(super) fn import(
-        &mut self,
+    /// What a record says of a result, and until when it is remembered. None when its lifetime is over.
+    pub(super) fn restored(
+        &self,
         record: &[u8],
         now: Duration,
-    ) -> Result<Option<(OriginId, Parts)>, ImportError> {
+    ) -> Result<Option<(Origin, Print, Duration)>, ImportError> {
         let is_before = record.starts_with(BEFORE);
         let mut reader = Reader(self.opened(record, if is_before { BEFORE } else { MAGIC })?);
         let (origin, mut print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
@@ -112,18 +111,12 @@ impl TaintMemory {
             return Err(ImportError::Contradiction);
         }
         // Older records have pairs of words as well.
-        print.tags[5].retain(|(tag, _)| is_piece(*tag));
-        // A time in the future would never end.
-        if origin.time > now {
-            return Ok(None);
-        }
+        print.tags[PROSE].retain(|(tag, _)| is_piece(*tag));
         // Whether it was repeated does not stand in its own record.
         let until = origin.time + self.config.lifetime + repeats::WITHIN;
-        if until <= now {
-            return Ok(None);
-        }
-        let (id, _) = self.insert(origin, &print, until);
-        Ok(Some((id, Parts { followed: print.followed, cells: print.cells })))
+        // A time in the future would never end.
+        let is_live = origin.time <= now && now < until;
+        Ok(is_live.then_some((origin, print, until)))
     }
 
     /// HMAC-SHA-256 with the memory's key, cut to 16 bytes.
@@ -185,11 +178,11 @@ fn is_consistent(print: &Print) -> bool {
     is_possible
         && print.followed.len() <= MAX_FOLLOWED
         && print.followed.iter().all(Followed::is_possible)
-        && print.cells.len() <= cells::MAX_OF_RESULT
+        && print.cells.len() <= MAX_CELLS
         && print.spans.iter().all(|(start, end, _)| start < end && *end <= symbols)
         && print.spans.is_sorted_by_key(|span| span.0)
         && print.tags.iter().enumerate().all(|(index, tags)| {
-            let bound = if index == 2 || index == 3 { print.letters } else { symbols };
+            let bound = if matches!(index, SHIFTED | SHIFTED_SECRETS) { print.letters } else { symbols };
             tags.iter().all(|(_, at)| *at <= bound)
         })
 }

@@ -32,18 +32,17 @@ impl Judge {
         if record.starts_with(MAGIC) {
             return self.restore_sent(record, now).map(|()| None);
         }
-        let Some((id, parts)) = self.memory.import(record, now)? else { return Ok(None) };
-        self.take_in(id, parts);
-        Ok(Some(id))
+        let restored = self.memory.restored(record, now)?;
+        Ok(restored.map(|(origin, print, until)| self.insert(origin, &print, until).0))
     }
 
     /// What the last call brought of what may not leave, for a later session. None: nothing.
     #[must_use]
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
         let sent = Sent {
-            cells: self.cells.export(),
-            pieces: self.memory.pieces.last().to_vec(),
-            secrets: self.coverage.export(),
+            cells: self.all.cells.export(),
+            pieces: self.all.pieces.export(),
+            secrets: self.all.coverage.export(),
         };
         if sent.cells.is_empty() && sent.pieces.is_empty() && sent.secrets.is_empty() {
             return None;
@@ -82,11 +81,10 @@ impl Judge {
         if time > now || time + self.memory.config.lifetime <= now {
             return Ok(());
         }
-        self.cells.import(sent.cells);
-        self.cells.begin();
-        self.coverage.import(sent.secrets);
-        self.memory.restore_pieces(&sent.pieces, OriginId(0));
-        self.memory.pieces.begin();
+        self.all.cells.import(&self.memory, sent.cells);
+        self.all.coverage.import(&self.memory, sent.secrets);
+        self.all.pieces.import(&self.memory, sent.pieces);
+        self.all.begin();
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
     let judged = flow.judge(&server(to), labels, &Leaves::of_value("send", arguments), seconds(1001), &Plain);
     if judged.is_refused() {
-        flow.not_sent(&server(to));
+        flow.not_sent();
     }
     judged
 }

@@ -129,7 +129,7 @@ fn blocks_decoded(flow: &mut Flow, arguments: &Value) -> bool {
     let views = crate::Views::default();
     let is_block = flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).is_refused();
     if is_block {
-        flow.not_sent(&server("mail"));
+        flow.not_sent();
     }
     is_block
 }

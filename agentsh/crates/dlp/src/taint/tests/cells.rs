@@ -24,7 +24,7 @@ fn cells(private: bool, text: &str) -> (Cells, Hasher) {
     let mut cells = Cells::default();
     let value = json!({"content": [{"type": "text", "text": text}]}).to_string();
     let value = json::read(value.as_bytes()).unwrap();
-    cells.remember(OriginId(1), &origin(private), of_result(&hasher, private, &Leaves::of(&value)));
+    cells.add(OriginId(1), private, &of_result(&hasher, private, &Leaves::of(&value)));
     (cells, hasher)
 }
 

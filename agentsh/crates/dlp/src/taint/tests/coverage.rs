@@ -18,7 +18,7 @@ fn hasher() -> Hasher {
 
 fn add(coverage: &mut Coverage, id: u64, by: &str, secret: &str) {
     let followed = Followed::of(&hasher(), Kind::ApiKey, secret).unwrap();
-    coverage.remember(OriginId(id), &origin(by), vec![followed]);
+    coverage.add(OriginId(id), &server(by), &followed);
 }
 
 fn server(name: &str) -> ServerId {
@@ -51,7 +51,7 @@ fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
     let found = judge.judge(&sink, &call, Duration::from_secs(1001), &Plain, &|_| true);
     let is_refused = !found.is_empty();
     if is_refused {
-        judge.take_back(&sink);
+        judge.take_back();
     }
     is_refused
 }
@@ -182,7 +182,7 @@ fn what_was_found_and_sent_all_the_same_counts() {
     assert_eq!(find(&mut judge, &pieces[2]), 1);
     assert_eq!(find(&mut judge, &pieces[2]), 0, "it is there already");
     assert_eq!(find(&mut judge, &pieces[4]), 1);
-    judge.take_back(&server("net"));
+    judge.take_back();
     assert_eq!(find(&mut judge, &pieces[4]), 1, "it was not sent");
 }
 
@@ -202,9 +202,9 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
     for piece in &pieces[..2] {
         assert_eq!(find(&mut judge, "b", piece), 0);
     }
-    let before = judge.coverage.secrets.values().next().unwrap().covered.len();
-    judge.adopt(&server("a"), copy);
-    assert_eq!(judge.coverage.secrets.values().next().unwrap().covered.len(), before);
+    let before = judge.all.coverage.secrets.values().next().unwrap().covered.len();
+    judge.adopt(copy);
+    assert_eq!(judge.all.coverage.secrets.values().next().unwrap().covered.len(), before);
     assert!(before >= 6, "{before}");
     // The third piece goes on where the second one ended, which the copy knows nothing of.
     assert_eq!(find(&mut judge, "b", &pieces[2]), 1);
