@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::labels::{Labels, Sink, Source};
 use crate::json::{self, JsonError};
 use crate::policy::{FlowPair, Ruled};
-use crate::taint::judge::{Decoder, Judge};
+use crate::taint::judge::Judge;
 use crate::taint::repeats::{Repeats, Said};
-use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
+use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, Views, marker};
 use crate::types::ServerId;
 
 #[derive(Clone, Debug, Default)]
@@ -74,9 +74,9 @@ impl Flow {
     }
 
     /// Remembers what a server said.
-    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, views: &Views) -> Stored {
         self.note_private(&origin);
-        self.judge.remember(origin, result, decoder)
+        self.judge.remember(origin, result, views)
     }
 
     /// As [`Flow::remember`], of a result as it came, in JSON. One that the server gave within the last minute is
@@ -88,7 +88,7 @@ impl Flow {
         &mut self,
         origin: Origin,
         result: &[u8],
-        decoder: &dyn Decoder,
+        views: &Views,
     ) -> Result<Stored, JsonError> {
         let (said, now) = (Said::new(&origin, result), origin.time);
         let before = self.repeats.find(&said, now).filter(|id| self.judge.memory.origin(*id).is_some());
@@ -98,7 +98,7 @@ impl Flow {
         }
         // Leaves borrow from the bytes: the tree, which takes as much memory again, goes before the work begins.
         let leaves = Leaves::of(&json::read(result)?);
-        let stored = self.remember(origin, &leaves, decoder);
+        let stored = self.remember(origin, &leaves, views);
         self.repeats.add(said, stored.id, now);
         Ok(stored)
     }
@@ -163,11 +163,11 @@ impl Flow {
         labels: Labels,
         call: &Leaves<'_>,
         now: Duration,
-        decoder: &dyn Decoder,
+        views: &Views,
     ) -> Judged {
         let permitted = Arc::clone(&self.permitted);
         let leaving = |origin: &Origin| leaves(origin, server, labels, &permitted);
-        let found = self.judge.judge(server, call, now, decoder, &leaving);
+        let found = self.judge.judge(server, call, now, views, &leaving);
         let mut findings: Vec<Flowed> = Vec::new();
         for finding in found {
             let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };

@@ -14,8 +14,6 @@ use super::hits::{Hit, What};
 use super::leaves::{Leaves, Role};
 use super::memory::TaintMemory;
 use super::origin::OriginId;
-use super::placed::Placed;
-use super::print::Print;
 use super::symbols::Folded;
 use crate::types::ServerId;
 
@@ -93,8 +91,6 @@ impl Joined {
 
 impl Detector for Calls {
     type Brought = ();
-
-    fn remember(&mut self, _: &Placed<'_>, _: &Print) {}
 
     fn begin(&mut self) {
         self.pushed.clear();

@@ -19,7 +19,7 @@ pub(super) trait Detector: Sized {
     type Brought: Default;
 
     /// Takes of a result that is now remembered what it looks for.
-    fn remember(&mut self, placed: &Placed<'_>, print: &Print);
+    fn remember(&mut self, _: &Placed<'_>, _: &Print) {}
 
     /// Results are counted from another place on.
     fn moved(&mut self, _: &Moved) {}

@@ -19,6 +19,7 @@ use super::reading;
 use super::scan::Detectors;
 use super::shifted::turned;
 use super::symbols::Folded;
+use super::views::{Views, steps};
 use crate::threads::side_by_side;
 use crate::types::ServerId;
 use agentsh_secrets::values;
@@ -31,65 +32,14 @@ const MIN_SECRET_NAME: usize = 12;
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
 
-/// One text that decodes from another.
-pub struct View<'a> {
-    pub text: &'a str,
-    /// The names of the steps, outermost first.
-    pub how: &'a dyn Fn() -> Vec<&'static str>,
-    /// Nearly all of what was decoded is text; otherwise these are readable pieces of something else.
-    pub is_clean: bool,
-}
-
-/// Shows every text that decodes from a text, the text itself not among them.
-pub trait Decoder: Sync {
-    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
-
-    /// What a program that reads a result gets out of it. A disguise is for what is sent, and not looked for there.
-    fn decode_result(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
-
-    /// The same of a text that others decode as well: what one of them finds serves all.
-    fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
-
-    /// Decodes a text for the one who asks next.
-    fn prepare(&self, leaf: &Leaf<'_>);
-
-    /// Bytes in it that nobody reads here, if there are any.
-    fn unread(&self, _: &Leaf<'_>) -> Option<Unread> {
-        None
-    }
-}
-
-/// Why nobody reads bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unread {
-    /// They are a compressed file or stream, which is not opened.
-    Packed,
-    /// They look drawn, as what is encrypted does.
-    Drawn,
-}
-
-/// Decodes nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Plain;
-
-impl Decoder for Plain {
-    fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
-
-    fn decode_result(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
-
-    fn decode_leaf(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
-
-    fn prepare(&self, _: &Leaf<'_>) {}
-}
-
 /// What decodes from the texts of a result.
-fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
+fn decoded(result: &Leaves<'_>, views: &Views) -> Vec<String> {
     let mut decoded = Vec::new();
     let mut room = MAX_DECODED;
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
     for leaf in texts {
-        decoder.decode_result(leaf, &mut |view| {
-            if view.is_clean && view.text.len() <= room {
+        views.decode_result(leaf, &mut |view| {
+            if view.clean && view.text.len() <= room {
                 room -= view.text.len();
                 decoded.push(view.text.to_owned());
             }
@@ -131,13 +81,13 @@ impl Judge {
     }
 
     /// Remembers every text of a result, and every text that decodes from one.
-    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, views: &Views) -> Stored {
         self.settle();
         let TaintMemory { known, hasher, .. } = &mut self.memory;
         known.prepare(hasher);
         let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
         let (mut print, truncated) =
-            reading::read(hasher, known, origin.private, texts, || decoded(result, decoder));
+            reading::read(hasher, known, origin.private, texts, || decoded(result, views));
         print.cells = cells::of_result(hasher, origin.private, result);
         Stored { truncated, ..self.store(origin, &print) }
     }
@@ -209,7 +159,7 @@ impl Judge {
         sink: &ServerId,
         call: &Leaves<'_>,
         now: Duration,
-        decoder: &dyn Decoder,
+        views: &Views,
         leaving: Leaving<'_>,
     ) -> Findings {
         self.settle();
@@ -227,7 +177,13 @@ impl Judge {
             let (hits, ()) = side_by_side(
                 call.length(),
                 || self.stream(&values, &bounds, &mut search),
-                || call.items.iter().filter(is_decoded).for_each(|leaf| decoder.prepare(leaf)),
+                || {
+                    call.items.iter().filter(is_decoded).for_each(|leaf| {
+                        if leaf.looks_encoded() {
+                            let _ = leaf.decoded(&views.limits);
+                        }
+                    })
+                },
             );
             tainted = Some(hits.places());
             self.names(&mut search);
@@ -235,13 +191,13 @@ impl Judge {
                 self.markers.judge(&self.memory, &leaf.text, at, &Vec::<&str>::new, &mut search);
             }
             self.all.values.words(&self.memory, &mut search);
-            self.decoded(decoder, &mut search);
-            self.opaque(decoder, &mut search);
+            self.decoded(views, &mut search);
+            self.opaque(views, &mut search);
             self.all.cells.judge(&self.memory, &self.decoded_views, &mut search);
         }
         let joined = self.all.calls.join(sink, call, now, self.memory.config.lifetime);
         if looks {
-            joined.iter().for_each(|joined| self.earlier_calls(joined, decoder, &mut search));
+            joined.iter().for_each(|joined| self.earlier_calls(joined, views, &mut search));
             self.all.coverage.judge(&self.memory, &self.decoded_views, &mut search);
             self.all.pieces.judge(&self.memory, &self.decoded_views, &mut search);
         }
@@ -273,18 +229,19 @@ impl Judge {
     }
 
     /// Bytes that nobody can read, which may be anything that was read: of the newest result that may not go there.
-    fn opaque(&self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
-        let mut leaves = search.call.items.iter().enumerate().filter(|(_, leaf)| is_decoded(leaf));
-        let Some((at, leaf, why)) = leaves.find_map(|(at, leaf)| Some((at, leaf, decoder.unread(leaf)?)))
-        else {
-            return;
-        };
+    fn opaque(&self, views: &Views, search: &mut Search<'_, '_>) {
+        let mut leaves = search.call.items.iter().enumerate();
+        let found = leaves.find_map(|(at, leaf)| {
+            let is_asked = is_decoded(&leaf) && leaf.looks_encoded();
+            let decoded = is_asked.then(|| leaf.decoded(&views.limits))?;
+            (decoded.is_packed() || decoded.is_opaque()).then_some((at, leaf, decoded.is_packed()))
+        });
         let newest = self.memory.origins().filter(|(_, origin)| (search.leaving)(origin)).last();
-        if let Some((id, origin)) = newest {
+        if let (Some((at, leaf, is_packed)), Some((id, origin))) = (found, newest) {
             let provenance = search.provenance(id, origin);
-            let (category, severity, what) = match why {
-                Unread::Packed => (PACKED, Severity::High, "that are packed"),
-                Unread::Drawn => ("opaque", Severity::Medium, "that nobody can read"),
+            let (category, severity, what) = match is_packed {
+                true => (PACKED, Severity::High, "that are packed"),
+                false => ("opaque", Severity::Medium, "that nobody can read"),
             };
             let amount = format!("{} characters {what}", leaf.text.chars().count());
             let shown = format!("[{amount}]");
@@ -293,15 +250,15 @@ impl Judge {
     }
 
     /// Every text that decodes from a leaf.
-    fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
+    fn decoded(&mut self, views: &Views, search: &mut Search<'_, '_>) {
         let call = search.call;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
                 self.view(&leaf.text, at, &|| vec!["char-codes"], true, search);
             }
             if is_decoded(&leaf) {
-                decoder.decode_leaf(leaf, &mut |view| {
-                    self.view(view.text, at, view.how, view.is_clean, search);
+                views.decode_leaf(leaf, &mut |view| {
+                    self.view(view.text, at, &|| steps(&view), view.clean, search);
                 });
             }
             if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
@@ -313,15 +270,15 @@ impl Judge {
     }
 
     /// What stands at the end of earlier calls together with the beginning of this one.
-    fn earlier_calls(&mut self, joined: &Joined, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
+    fn earlier_calls(&mut self, joined: &Joined, views: &Views, search: &mut Search<'_, '_>) {
         if joined.has_earlier() {
             let hits = self.all.scan(&self.memory, &joined.text, search.leaving).list;
             hits.iter().filter(|hit| joined.is_split(hit)).for_each(|hit| search.split(hit, joined.leaf));
         }
         let Some(raw) = &joined.raw else { return };
-        decoder.decode(raw, &mut |view| {
-            let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
-            self.view(view.text, joined.leaf, &how, view.is_clean, search);
+        views.decode(raw, &mut |view| {
+            let how = || std::iter::once("earlier-calls").chain(steps(&view)).collect();
+            self.view(view.text, joined.leaf, &how, view.clean, search);
         });
     }
 
@@ -343,7 +300,7 @@ impl Judge {
         let hits = self.all.scan(&self.memory, &folded, search.leaving);
         search.count(&hits.list);
         for hit in &hits.list {
-            search.decoded(hit, text, leaf, how(), is_clean);
+            search.decoded(hit, text, leaf, how, is_clean);
         }
         if hits.is_full() || hits.uncounted().is_some() {
             search.crowded(&hits, leaf, how());

@@ -47,6 +47,7 @@ mod sought;
 mod sources;
 pub mod symbols;
 mod values;
+mod views;
 
 pub use findings::{OPAQUE, PACKED};
 pub use judge::{Finding, Findings};
@@ -54,3 +55,4 @@ pub use leaves::Leaves;
 pub use memory::{Config, Evicted, Stored, TaintMemory};
 pub use origin::{Origin, OriginId};
 pub use runs::GUARANTEED_RUN;
+pub use views::Views;

@@ -23,7 +23,6 @@ const BEFORE: &[u8; 8] = b"AGTAINT1";
 const MAC: usize = 16;
 /// Longest name in a record, in bytes.
 const MAX_NAME: usize = 4096;
-const INDICES: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
@@ -55,23 +54,13 @@ impl TaintMemory {
             body.extend(end.to_le_bytes());
             body.push(*kind);
         }
-        for tags in &print.tags {
-            number(&mut body, tags.len());
-            for (tag, at) in tags {
-                body.extend(tag.to_le_bytes());
-                body.extend(at.to_le_bytes());
-            }
-        }
+        print.tags.iter().for_each(|tags| pairs(&mut body, tags));
         number(&mut body, print.followed.len());
         for Followed { kind, length, whole, pieces } in &print.followed {
             body.push(*kind as u8);
             body.extend(length.to_le_bytes());
             body.extend(whole.to_le_bytes());
-            number(&mut body, pieces.len());
-            for (tag, at) in pieces {
-                body.extend(tag.to_le_bytes());
-                body.extend(at.to_le_bytes());
-            }
+            pairs(&mut body, pieces);
         }
         number(&mut body, print.cells.len());
         print.cells.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
@@ -136,10 +125,7 @@ fn read_parts(reader: &mut Reader<'_>, print: &mut Print) -> Option<()> {
     for _ in 0..reader.count(17)? {
         let kind = Kind::from_code(reader.take(1)?[0])?;
         let (length, whole) = (reader.number()?, u64::from_le_bytes(reader.array()?));
-        let mut pieces = Vec::new();
-        for _ in 0..reader.count(8)? {
-            pieces.push((reader.number()?, reader.number()?));
-        }
+        let pieces = reader.pairs()?;
         print.followed.push(Followed { kind, length, whole, pieces });
     }
     for _ in 0..reader.count(8)? {
@@ -162,10 +148,8 @@ fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
     for _ in 0..reader.count(9)? {
         print.spans.push((reader.number()?, reader.number()?, reader.take(1)?[0]));
     }
-    for index in 0..INDICES {
-        for _ in 0..reader.count(8)? {
-            print.tags[index].push((reader.number()?, reader.number()?));
-        }
+    for tags in &mut print.tags {
+        *tags = reader.pairs()?;
     }
     Some((Origin { server, tool, call, time, private }, print))
 }
@@ -196,6 +180,15 @@ pub(super) fn number(body: &mut Vec<u8>, value: usize) {
     body.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
 }
 
+/// A number of pairs, and each of them.
+pub(super) fn pairs(body: &mut Vec<u8>, pairs: &[(u32, u32)]) {
+    number(body, pairs.len());
+    for (one, other) in pairs {
+        body.extend(one.to_le_bytes());
+        body.extend(other.to_le_bytes());
+    }
+}
+
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -211,6 +204,10 @@ impl<'a> Reader<'a> {
 
     pub fn number(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.array()?))
+    }
+
+    pub fn pairs(&mut self) -> Option<Vec<(u32, u32)>> {
+        (0..self.count(8)?).map(|_| Some((self.number()?, self.number()?))).collect()
     }
 
     /// A number of things of so many bytes each, of which there must be as many.

@@ -47,7 +47,7 @@ impl Detectors {
             each!(&mut *self, |one| one.moved(moved));
         }
         let Some(placed) = Placed::of(memory, inserted.id) else { return };
-        let Self { values, runs, pieces, shifted, cells, coverage, calls } = self;
+        let Self { values, runs, pieces, shifted, cells, coverage, .. } = self;
         side_by_side(
             print.shadow.len(),
             || {
@@ -59,7 +59,6 @@ impl Detectors {
         );
         cells.remember(&placed, print);
         coverage.remember(&placed, print);
-        calls.remember(&placed, print);
     }
 
     pub fn size(&self) -> usize {

@@ -8,7 +8,7 @@ use super::coverage::OfSecret;
 use super::detector::Detector;
 use super::judge::Judge;
 use super::origin::OriginId;
-use super::persist::{ImportError, Reader, clip, number};
+use super::persist::{ImportError, Reader, clip, number, pairs};
 use super::ranges::Ranges;
 use crate::types::ServerId;
 
@@ -59,11 +59,7 @@ impl Judge {
             number(&mut body, name.len());
             body.extend(name);
             body.extend(whole.to_le_bytes());
-            number(&mut body, covered.iter().count());
-            for range in covered.iter() {
-                body.extend(range.start.to_le_bytes());
-                body.extend(range.end.to_le_bytes());
-            }
+            pairs(&mut body, &covered.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>());
         }
         Some(self.memory.seal(body))
     }
@@ -102,9 +98,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Sent> {
         let server = ServerId(String::from_utf8(reader.take(length)?.to_vec()).ok()?);
         let whole = u64::from_le_bytes(reader.array()?);
         let mut covered = Ranges::default();
-        for _ in 0..reader.count(8)? {
-            covered.add(reader.number()?..reader.number()?);
-        }
+        reader.pairs()?.into_iter().for_each(|(start, end)| covered.add(start..end));
         sent.secrets.push(OfSecret { server, whole, covered });
     }
     Some(sent)

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::judge::{Judge, Plain};
+use super::super::judge::Judge;
 use super::super::leaves::Leaves;
 use super::super::memory::Config;
+use super::super::views::Views;
 use super::*;
 use crate::json;
 
@@ -38,7 +39,7 @@ fn origin(by: &str) -> Origin {
 fn judge() -> Judge {
     let mut judge = Judge::new(Config::default(), &[7; 32]);
     let said = json!({"text": format!("the deploy secret_key={SECRET} is on the wall")}).to_string();
-    judge.remember(origin("files"), &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain);
+    judge.remember(origin("files"), &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Views::NONE);
     judge
 }
 
@@ -48,7 +49,7 @@ fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
     let tree = json::read(said.as_bytes()).unwrap();
     let call = Leaves::of_call("send", &tree);
     let sink = server(to);
-    let found = judge.judge(&sink, &call, Duration::from_secs(1001), &Plain, &|_| true);
+    let found = judge.judge(&sink, &call, Duration::from_secs(1001), &Views::NONE, &|_| true);
     let is_refused = !found.is_empty();
     if is_refused {
         judge.take_back();
@@ -175,7 +176,7 @@ fn what_was_found_and_sent_all_the_same_counts() {
         let said = json!({ "q": piece }).to_string();
         let tree = json::read(said.as_bytes()).unwrap();
         let call = Leaves::of_call("send", &tree);
-        judge.judge(&server("net"), &call, Duration::from_secs(1001), &Plain, &|_| true).len()
+        judge.judge(&server("net"), &call, Duration::from_secs(1001), &Views::NONE, &|_| true).len()
     };
     let mut judge = judge();
     assert_eq!(find(&mut judge, &pieces[0]), 0);
@@ -194,7 +195,7 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
         let said = json!({ "q": piece }).to_string();
         let tree = json::read(said.as_bytes()).unwrap();
         let call = Leaves::of_call("send", &tree);
-        judge.judge(&server(to), &call, Duration::from_secs(1001), &Plain, &|_| true).len()
+        judge.judge(&server(to), &call, Duration::from_secs(1001), &Views::NONE, &|_| true).len()
     };
     let mut judge = judge();
     let mut copy = judge.clone();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::super::judge::{Judge, Plain};
+use super::super::judge::Judge;
 use super::super::leaves::Leaves;
 use super::super::memory::{Config, Stored};
 use super::super::symbols::Folded;
+use super::super::views::Views;
 use super::*;
 use crate::json;
 use crate::types::ServerId;
@@ -34,7 +35,7 @@ fn store(memory: &mut Judge, server: &str, private: bool, text: &str) -> Stored 
         private,
     };
     let said = serde_json::Value::from(text).to_string();
-    memory.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain)
+    memory.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Views::NONE)
 }
 
 fn remember(memory: &mut Judge, server: &str, private: bool, text: &str) -> Option<Evicted> {

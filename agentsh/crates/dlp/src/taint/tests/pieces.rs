@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::judge::{Judge, Plain};
+use super::super::judge::Judge;
 use super::super::leaves::Leaves;
 use super::super::memory::Config;
 use super::super::origin::Origin;
+use super::super::views::Views;
 use super::*;
 use crate::json;
 use crate::types::ServerId;
@@ -30,7 +31,7 @@ fn remember(judge: &mut Judge, by: &str, private: bool, text: &str) {
         time: Duration::from_secs(1000),
         private,
     };
-    judge.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain);
+    judge.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Views::NONE);
 }
 
 fn judge() -> Judge {
@@ -44,7 +45,8 @@ fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
     let said = json!({ name: value }).to_string();
     let tree = json::read(said.as_bytes()).unwrap();
     let call = Leaves::of_call("send", &tree);
-    let found = judge.judge(&server(to), &call, Duration::from_secs(1001), &Plain, &|origin| origin.private);
+    let found =
+        judge.judge(&server(to), &call, Duration::from_secs(1001), &Views::NONE, &|origin| origin.private);
     let is_refused = !found.is_empty();
     if is_refused {
         judge.take_back();

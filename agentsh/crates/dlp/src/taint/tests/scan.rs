@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::super::hits::What;
-use super::super::judge::{Judge, Plain};
+use super::super::judge::Judge;
 use super::super::leaves::Leaves;
 use super::super::memory::Config;
 use super::super::origin::Origin;
+use super::super::views::Views;
 use super::*;
 use crate::json;
 use crate::types::ServerId;
@@ -34,7 +35,7 @@ fn a_long_text_is_searched_to_its_end_also_shifted() {
     let secret = "nobody outside of this house may hear what the committee decided about the winter garden";
     let result = letters(1, 300_000) + secret + &letters(2, 1000);
     let result = format!("\"{result}\"");
-    judge.remember(origin, &Leaves::of(&json::read(result.as_bytes()).unwrap()), &Plain);
+    judge.remember(origin, &Leaves::of(&json::read(result.as_bytes()).unwrap()), &Views::NONE);
     let Judge { memory, all, .. } = &mut judge;
     let shifted: String = secret
         .bytes()
