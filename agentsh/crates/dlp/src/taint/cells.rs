@@ -275,8 +275,8 @@ fn of_text(text: &str, emit: &mut dyn FnMut(&str)) {
     let columns = |line: &str, mark: char| line.matches(mark).count();
     for mark in ['\t', '|', ';', ','] {
         let count = columns(lines[0], mark);
-        let same = lines.iter().filter(|line| columns(line, mark) == count).count();
-        if count > 0 && same * 10 >= lines.len() * 8 {
+        let same = || lines.iter().filter(|line| columns(line, mark) == count).count();
+        if count > 0 && same() * 10 >= lines.len() * 8 {
             // The first line names the columns.
             lines[1..].iter().flat_map(|line| line.split(mark)).for_each(&mut *emit);
             return;
