@@ -7,6 +7,7 @@ use serde_json::json;
 use super::super::judge::Judge;
 use super::super::leaves::Leaves;
 use super::super::memory::Config;
+use super::super::origin::Origin;
 use super::super::views::Views;
 use super::*;
 use crate::json;
