@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::dlp::taint::judge::{Judge, Plain};
+use super::dlp::taint::judge::Judge;
 use super::dlp::taint::persist::{ImportError, MAGIC};
-use super::dlp::taint::{Config, Findings, Leaves, Origin};
+use super::dlp::taint::{Config, Findings, Leaves, Origin, Views};
 use super::types::ServerId;
 
 const KEY: [u8; 32] = [7; 32];
@@ -64,7 +64,7 @@ fn signed(mut bytes: &[u8]) {
             Ok(None) | Err(_) => assert_eq!(judge.memory.len(), before),
         }
         // A tag of 8 bytes takes 15, and tables grow by half; a result that alone is too much is kept alone.
-        assert!(judge.memory.size() <= EMPTY + 4 * (BUDGET + 4 * largest), "{}", judge.memory.size());
+        assert!(judge.size() <= EMPTY + 4 * (BUDGET + 4 * largest), "{}", judge.size());
     }
     let text = String::from_utf8_lossy(data_of(bytes, largest)).into_owned();
     for finding in found(&mut judge, &text) {
@@ -91,7 +91,7 @@ fn written(text: &str) {
     };
     let result = json!({ "content": [{ "type": "text", "text": text }] });
     let leaves = Leaves::of_value("", &result);
-    let stored = first.remember(origin.clone(), &leaves, &Plain);
+    let stored = first.remember(origin.clone(), &leaves, &Views::NONE);
     let Some(record) = stored.record else { panic!("no record was made") };
     let mut second = judge(KEY);
     assert_eq!(second.import(&record, LATER), Ok(Some(stored.id)));
@@ -114,5 +114,5 @@ fn written(text: &str) {
 fn found(judge: &mut Judge, text: &str) -> Findings {
     let arguments: Value = json!({ "text": text, "list": [text] });
     let call = Leaves::of_value("send", &arguments);
-    judge.judge(&ServerId("mail".to_owned()), &call, LATER, &Plain, &|_| true)
+    judge.judge(&ServerId("mail".to_owned()), &call, LATER, &Views::NONE, &|_| true)
 }

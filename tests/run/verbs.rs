@@ -187,14 +187,14 @@ fn policy_show_fits_the_terminal() {
             listing.lines().filter(|line| line.chars().count() > usize::from(columns)).collect();
         assert!(wide.is_empty(), "{columns}: {wide:#?}");
         assert!(
-            text.contains("mcp.enforce_policy: true") && text.contains("# built-in:default:27\n"),
+            text.contains("mcp.enforce_policy: true") && text.contains("# built-in:default:43\n"),
             "{text}"
         );
         assert!(!text.contains('\t') && !text.contains("(sandbox.mcp.enforce_policy)"), "{text}");
     }
     // Away from a terminal, every line is whole.
     let whole = Outcome::of(&mut place.agentsh(&["policy", "show"])).expect_code(0).stdout;
-    assert!(whole.contains("# built-in:default:27 (sandbox.mcp.enforce_policy)\n"), "{whole}");
+    assert!(whole.contains("# built-in:default:43 (sandbox.mcp.enforce_policy)\n"), "{whole}");
 }
 
 #[test]

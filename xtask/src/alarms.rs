@@ -264,6 +264,69 @@ mod tests {
         assert_eq!(read(file.path()), None);
     }
 
+    /// Of each source one file in so many, by the hash of its name: the same ones for one lock file.
+    fn sample(root: &Path, files: Vec<PathBuf>, share: u8) -> Vec<PathBuf> {
+        let is_drawn = |file: &PathBuf| {
+            let name = file.strip_prefix(root).unwrap_or(file);
+            Sha256::digest(name.as_os_str().as_encoded_bytes())[0] < share
+        };
+        files.into_iter().filter(is_drawn).collect()
+    }
+
+    /// The budget on a sample, of what each machine has that builds this: sources of the packages of the lock file, and
+    /// licences, documents and manual pages of the system where it has them.
+    #[test]
+    fn ordinary_texts_of_this_machine_are_within_the_budget() {
+        let lock = std::fs::read_to_string(run::repository().join("Cargo.lock")).unwrap();
+        let packages: std::collections::BTreeSet<String> = lock
+            .split("[[package]]")
+            .filter_map(|package| {
+                let of = |key: &str| package.split(&format!("{key} = \"")).nth(1)?.split('"').next();
+                Some(format!("{}-{}", of("\nname")?, of("\nversion")?))
+            })
+            .collect();
+        let mut report = Report::default();
+        for (name, roots) in sources() {
+            for root in roots {
+                // Registries have a directory each.
+                let is_crate = name == "crates";
+                let mut roots = vec![root.clone()];
+                if is_crate {
+                    let below = |at: PathBuf| std::fs::read_dir(at).into_iter().flatten().flatten();
+                    let all = below(root).flat_map(|registry| below(registry.path()));
+                    let known = all.filter(|found| packages.contains(&*found.file_name().to_string_lossy()));
+                    roots = known.map(|found| found.path()).collect();
+                }
+                for root in roots {
+                    let mut files = Vec::new();
+                    collect(&root, &mut files);
+                    let from = if is_crate { root.parent().unwrap() } else { &root };
+                    for file in sample(from, files, if is_crate { SHARE } else { SHARE / 2 }) {
+                        if let Some(mut text) = read(&file) {
+                            text.truncate(text.floor_char_boundary(SHORT));
+                            let scan = scan_text(&text, Channel::Output);
+                            report.add(name, &file.display().to_string(), &scan);
+                        }
+                    }
+                }
+            }
+        }
+        let [(_, results, _), _] = report.totals();
+        // Where crates are vendored there is nothing to judge.
+        if results.texts < MIN_SAMPLE {
+            return;
+        }
+        let found = format!("{results}\n{:#}", report.to_json());
+        assert_eq!(results.blocks, 0, "nothing is blocked that no user forbade: {found}");
+        assert!(report.is_within(), "{found}");
+    }
+
+    /// Of 256 files so many are judged, and so many bytes of each: the code of a test is slow.
+    const SHARE: u8 = 12;
+    const SHORT: usize = 16_000;
+    /// Fewer texts say nothing about one in a thousand.
+    const MIN_SAMPLE: usize = 500;
+
     #[test]
     fn the_budget_counts_results_and_definitions_apart() {
         let mut report = Report::default();

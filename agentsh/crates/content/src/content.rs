@@ -77,8 +77,8 @@ pub struct Content {
     listed: BTreeSet<(ServerId, String)>,
     /// How often was judged what goes to each server.
     judged: BTreeMap<ServerId, u64>,
-    /// To whom what was judged last goes, when nothing here refuses it.
-    undecided: Option<ServerId>,
+    /// Nothing here refuses what was judged last, and it is not known yet whether it goes.
+    undecided: bool,
 }
 
 impl Content {
@@ -151,7 +151,7 @@ impl Content {
             little: Little::default(),
             listed: BTreeSet::new(),
             judged: BTreeMap::new(),
-            undecided: None,
+            undecided: false,
         }
     }
 

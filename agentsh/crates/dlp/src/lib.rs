@@ -13,8 +13,7 @@ pub mod threads;
 
 mod places;
 mod severity;
-mod views;
 
 pub use places::{Forbidden, forbidden};
 pub use severity::Severity;
-pub use views::Views;
+pub use taint::Views;

@@ -334,7 +334,7 @@ impl Entry {
             "core" => match key {
                 "hookspath" => is(&["/dev/null"]),
                 "fsmonitor" => is_bool(),
-                "excludesfile" | "attributesfile" | "notesref" => true,
+                "excludesfile" | "notesref" => true,
                 _ => CORE.contains(&key) && (is_bool() || value.split(',').all(is_word)),
             },
             "remote" => match key {

@@ -30,6 +30,8 @@ const HIDDEN_CHARACTER_IN_OUTPUT: u32 = 15;
 /// Enough for an alert.
 const HIDDEN_IN_INSTRUCTIONS: u32 = 30;
 const HIDDEN_ORDER: u32 = 35;
+/// Different bytes of a private key at least, of which the shortest has 64.
+const MIN_OF_KEY: usize = 8;
 const PRIVATE_KEY: u32 = 35;
 const SHARE_LINK: u32 = 40;
 const OUT_OF_SIGHT: u32 = 20;
@@ -339,7 +341,12 @@ fn own_signs(part: &Part<'_>, start: usize, channel: Channel, secrets: &[Secret]
     for place in share::links(text) {
         push(Own::ShareLink, place, SHARE_LINK);
     }
-    for secret in secrets.iter().filter(|secret| secret.kind == "PRIVATE KEY") {
+    // `XXXX` between its two lines is no key.
+    let is_key = |secret: &&Secret| {
+        let key = text[secret.place.clone()].split("-----").nth(2).unwrap_or_default();
+        key.bytes().collect::<BTreeSet<u8>>().len() >= MIN_OF_KEY
+    };
+    for secret in secrets.iter().filter(|secret| secret.kind == "PRIVATE KEY").filter(is_key) {
         push(Own::PrivateKey, secret.place.clone(), PRIVATE_KEY);
     }
     if let Some(place) = out_of_sight(text) {

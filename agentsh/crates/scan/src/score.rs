@@ -164,10 +164,13 @@ fn judge_rules(text: &str, signs: &mut Vec<Sign>, channel: Channel) -> Outcome {
     Outcome { verdict, score: score.min(MAX_POINTS) }
 }
 
-/// Whether without the deeds that the text forbids there would be too little to block it.
+/// Whether without the deeds that the text forbids, or says that its writers do, there would be too little to block it.
 fn is_forbidden_in(text: &str, signs: &[Sign]) -> bool {
-    let is_forbidden =
-        |sign: &Sign| sign.is_plain && is_deed(sign.rule) && forbidden::is_forbidden(text, &sign.place);
+    let is_forbidden = |sign: &Sign| {
+        sign.is_plain
+            && (is_deed(sign.rule) && forbidden::is_forbidden(text, &sign.place)
+                || forbidden::is_told(text, &sign.place))
+    };
     heaviest(signs.iter().filter(|sign| !is_forbidden(sign))).0 < BLOCK
 }
 

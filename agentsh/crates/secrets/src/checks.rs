@@ -95,6 +95,10 @@ pub fn entropy(text: &[u8]) -> f64 {
 /// or name that people write.
 #[must_use]
 pub fn looks_random(word: &[u8]) -> bool {
+    // Nine different bytes have 3.17 bits each.
+    if word.len() < 10 {
+        return false;
+    }
     let class = |byte: u8| match byte {
         b'a'..=b'z' => 1,
         b'A'..=b'Z' => 2,

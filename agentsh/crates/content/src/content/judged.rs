@@ -126,7 +126,7 @@ impl Content {
         let (searched, place) = seen.map_or((None, None), |seen| (seen.flow, Some(seen.place)));
         let (judged, place) = match (searched, place) {
             (Some((judged, flow)), Some(place)) => {
-                self.flow.adopt(server, flow);
+                self.flow.adopt(flow);
                 (judged, place)
             }
             (_, place) => {
@@ -163,7 +163,7 @@ impl Content {
             let mut clean = carried.clone();
             Rewrite::apply(&markers, &mut clean);
             // What was judged is not what is going to be sent.
-            self.flow.not_sent(server);
+            self.flow.not_sent();
             let cleaned = self.carried_out(server, name, &clean, true, None);
             found = if cleaned.is_empty() { found } else { cleaned };
         }
@@ -171,7 +171,7 @@ impl Content {
         // A copy that was found says more than that something was read.
         let by_label = self.judge_pair(server, name, carried).filter(|label| label.verdict.outcome > outcome);
         found.extend(by_label);
-        self.note_sent(server, &found);
+        self.note_sent(&found);
         for found in found {
             self.note_refused(&found, server);
             self.keep(&found, server, name);
@@ -182,30 +182,30 @@ impl Content {
 
     /// What was judged last is not sent when it is refused, or a person is asked about the copy in it. Whoever agreed to a
     /// pair of servers is asked no more, so that what goes is counted; what other checks say is known when it passed.
-    pub(super) fn note_sent(&mut self, server: &ServerId, found: &[Finding]) {
+    pub(super) fn note_sent(&mut self, found: &[Finding]) {
         let is_kept = |found: &Finding| match found.verdict.outcome {
             Outcome::Block => true,
             Outcome::Ask => found.verdict.reason == Reason::Tainted,
             _ => false,
         };
         if found.iter().any(is_kept) {
-            self.flow.not_sent(server);
+            self.flow.not_sent();
         } else {
-            self.undecided = Some(server.clone());
+            self.undecided = true;
         }
     }
 
     /// What was judged last did not pass.
     pub(super) fn settle_sent(&mut self) {
-        if let Some(server) = self.undecided.take() {
-            self.flow.not_sent(&server);
+        if std::mem::take(&mut self.undecided) {
+            self.flow.not_sent();
         }
     }
 
     /// What was judged last is sent.
     pub(super) fn sent(&mut self) {
         let now = since_1970();
-        if self.undecided.take().is_some()
+        if std::mem::take(&mut self.undecided)
             && let Some((store, record)) = self.store.as_ref().zip(self.flow.sent(now))
         {
             store.remember(record, now + self.settings.lifetime);
@@ -234,7 +234,7 @@ impl Content {
         report: &mut Report,
     ) {
         let found = self.carried_out(subject.server, name, said, false, subject.seen.take());
-        self.note_sent(subject.server, &found);
+        self.note_sent(&found);
         for found in found {
             self.note_refused(&found, subject.server);
             self.keep(&found, subject.server, name);

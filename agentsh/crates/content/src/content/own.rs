@@ -45,7 +45,7 @@ impl Content {
         let judged = self.flow.judge(&target.server, labels, &call, since_1970(), &self.views);
         // Asking sends nothing, and what is refused is not going to be sent.
         if judged.is_refused() {
-            self.flow.not_sent(&target.server);
+            self.flow.not_sent();
         }
         let mut found: Vec<(OriginId, Finding)> = Vec::new();
         for flowed in judged.findings {

@@ -3,56 +3,19 @@
 use std::sync::LazyLock;
 
 use super::host::{Authority, read};
-use super::key::{Key, Trust};
+use super::key::{Key, Trust, has};
 use super::{Destination, Form, Sink, Target};
 
 /// Ends of names that nobody uses for anything else.
-const CERTAIN: [&str; 44] = [
-    "com",
-    "net",
-    "org",
-    "edu",
-    "gov",
-    "mil",
-    "int",
-    "info",
-    "biz",
-    "xyz",
-    "online",
-    "site",
-    "top",
-    "club",
-    "shop",
-    "store",
-    "cloud",
-    "tech",
-    "space",
-    "website",
-    "live",
-    "click",
-    "link",
-    "host",
-    "press",
-    "agency",
-    "digital",
-    "solutions",
-    "systems",
-    "network",
-    "email",
-    "example",
-    "test",
-    "invalid",
-    "onion",
-    "internal",
-    "corp",
-    "lan",
-    "local",
-    "localdomain",
-    "arpa",
-    "dev",
-    "page",
-    "icu",
-];
+const OLDEST: &str = "com net org edu gov mil int info";
+const CERTAIN: &str = "biz xyz online site top club shop store cloud tech space website \
+     live click link host press agency digital solutions systems network email example test invalid onion \
+     internal corp lan local localdomain arpa dev page icu";
+/// Whether nobody uses this end of a name for anything else.
+fn ends_host(end: &str) -> bool {
+    has(OLDEST, end) || has(CERTAIN, end)
+}
+
 /// Countries whose two letters end no common file name, module or abbreviation.
 const COUNTRIES: &str = "ac ad ae af ag al am ao aq ar at au aw az ba bb bd be bf bg bh bi bj bm bn bo br bs bt bw by bz ca \
      cd cf cg ch ci ck cl cm cn cr cu cv cw cx cy cz de dj dk dm do dz ec ee eg er es et eu fi fj fk fm \
@@ -174,7 +137,7 @@ fn ends_as_host(name: &str) -> bool {
     // Letters beyond ASCII may become dots and letters of it.
     !name.is_ascii()
         || last.starts_with("xn--")
-        || CERTAIN.contains(&last)
+        || ends_host(last)
         || TOP_LEVEL_DOMAINS.binary_search(&last).is_ok()
 }
 
@@ -218,7 +181,7 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
     let strong = last.len() > 2 || labels.len() >= 3 && !indexed;
     let addressed = port(after) > 0 || after.first() == Some(&b'/');
     // The two letters of some countries end source files and modules as well.
-    addressed || www || strong && (alone || CERTAIN[..8].contains(&last.as_str()) && labels.len() >= 3)
+    addressed || www || strong && (alone || has(OLDEST, &last) && labels.len() >= 3)
 }
 
 pub(super) fn is_certain(last: &str) -> bool {
@@ -227,7 +190,7 @@ pub(super) fn is_certain(last: &str) -> bool {
     }
     let last = last.to_ascii_lowercase();
     last.starts_with("xn--")
-        || CERTAIN.contains(&last.as_str())
+        || ends_host(&last)
         || last.len() == 2
             && COUNTRIES.as_bytes().windows(2).step_by(3).any(|country| country == last.as_bytes())
 }

@@ -27,68 +27,17 @@ pub(super) struct Key {
     pub names_part: bool,
 }
 
-const HOST: [&str; 9] =
-    ["host", "hostname", "fqdn", "proxy", "nameserver", "dns", "ip", "hosts", "hostnames"];
-const LIKELY: [&str; 22] = [
-    "url",
-    "urls",
-    "uri",
-    "uris",
-    "href",
-    "link",
-    "links",
-    "remote",
-    "origin",
-    "target",
-    "site",
-    "website",
-    "base",
-    "destination",
-    "dest",
-    "registry",
-    "repo",
-    "repository",
-    "mirror",
-    "redirect",
-    "baseurl",
-    "connection",
-];
-const ADDRESS: [&str; 15] = [
-    "endpoint",
-    "endpoints",
-    "domain",
-    "domains",
-    "server",
-    "servers",
-    "address",
-    "addr",
-    "webhook",
-    "webhooks",
-    "callback",
-    "gateway",
-    "upstream",
-    "peer",
-    "broker",
-];
-const CONTINUES: [&str; 8] = ["path", "route", "suffix", "query", "endpoint", "resource", "pathname", "uri"];
-const RUNS: [&str; 11] =
-    ["command", "cmd", "commands", "script", "shell", "bash", "sh", "exec", "run", "cmdline", "entrypoint"];
+const HOST: &str = "host hostname fqdn proxy nameserver dns ip hosts hostnames";
+const LIKELY: &str = "url urls uri uris href link links remote origin target site website base destination dest registry \
+     repo repository mirror redirect baseurl connection";
+const ADDRESS: &str = "endpoint endpoints domain domains server servers address addr webhook webhooks callback gateway \
+     upstream peer broker";
+const CONTINUES: &str = "path route suffix query endpoint resource pathname uri";
+const RUNS: &str = "command cmd commands script shell bash sh exec run cmdline entrypoint";
 
-const COUNTS: [&str; 6] = ["version", "versions", "release", "semver", "build", "revision"];
-const PARTS: [&str; 12] = [
-    "field",
-    "fields",
-    "expr",
-    "expression",
-    "property",
-    "selector",
-    "attribute",
-    "jsonpath",
-    "jq",
-    "column",
-    "columns",
-    "identifier",
-];
+const COUNTS: &str = "version versions release semver build revision";
+const PARTS: &str =
+    "field fields expr expression property selector attribute jsonpath jq column columns identifier";
 
 impl Key {
     pub(super) fn of(key: Option<&str>) -> Self {
@@ -96,20 +45,25 @@ impl Key {
             Self { trust: Trust::Nothing, continues: false, runs: false, counts: false, names_part: false };
         for word in words(key.unwrap_or("")) {
             let word = word.as_str();
-            if HOST.contains(&word) {
+            if has(HOST, word) {
                 found.trust = Trust::Host;
-            } else if ADDRESS.contains(&word) {
+            } else if has(ADDRESS, word) {
                 found.trust = found.trust.max(Trust::Address);
-            } else if LIKELY.contains(&word) {
+            } else if has(LIKELY, word) {
                 found.trust = found.trust.max(Trust::Likely);
             }
-            found.continues |= CONTINUES.contains(&word);
-            found.runs |= RUNS.contains(&word);
-            found.counts |= COUNTS.contains(&word);
-            found.names_part |= PARTS.contains(&word);
+            found.continues |= has(CONTINUES, word);
+            found.runs |= has(RUNS, word);
+            found.counts |= has(COUNTS, word);
+            found.names_part |= has(PARTS, word);
         }
         found
     }
+}
+
+/// Whether a list of words has this one.
+pub(super) fn has(words: &str, word: &str) -> bool {
+    words.split_ascii_whitespace().any(|one| one == word)
 }
 
 /// `baseUrl`, `base_url` and `base-url` are `base` and `url`. The first 128 bytes count.

@@ -1,25 +1,10 @@
 //! Options of the commands that open connections: which of them have a host as their value, and which another value.
 
+use super::key::has;
+
 /// Options whose value is a host, whatever the tool.
-const HOST_OPTIONS: [&str; 17] = [
-    "--proxy",
-    "--preproxy",
-    "--socks4",
-    "--socks4a",
-    "--socks5",
-    "--socks5-hostname",
-    "--doh-url",
-    "--url",
-    "--host",
-    "--server",
-    "--hostname",
-    "--proxy-host",
-    "-connect",
-    "-proxy",
-    "-uri",
-    "--dns-servers",
-    "--interface-host",
-];
+const HOST_OPTIONS: &str = "--proxy --preproxy --socks4 --socks4a --socks5 --socks5-hostname --doh-url --url --host --server \
+     --hostname --proxy-host -connect -proxy -uri --dns-servers --interface-host";
 /// Options of one letter whose value is a host: of curl and nc, of ssh, of databases, of `dig` and `ldapsearch`.
 const HOST_LETTERS: [(&[&str], &str); 5] = [
     (&["curl", "nc", "ncat", "netcat"], "x"),
@@ -38,59 +23,14 @@ const VALUE_LETTERS: [(&[&str], &str); 5] = [
 ];
 
 /// Long options of curl and of wget whose next word is not an address.
-const LONG_VALUES: [(&str, &[&str]); 2] = [
-    (
-        "curl",
-        &[
-            "--max-time",
-            "--connect-timeout",
-            "--cacert",
-            "--capath",
-            "--cert",
-            "--key",
-            "--retry",
-            "--retry-delay",
-            "--retry-max-time",
-            "--limit-rate",
-            "--user-agent",
-            "--referer",
-            "--cookie",
-            "--cookie-jar",
-            "--range",
-            "--write-out",
-            "--output-dir",
-            "--data-raw",
-            "--data-binary",
-            "--data-urlencode",
-            "--form-string",
-            "--json",
-            "--max-redirs",
-            "--dump-header",
-            "--ciphers",
-            "--tls-max",
-            "--oauth2-bearer",
-            "--speed-limit",
-            "--speed-time",
-            "--help",
-        ],
-    ),
-    (
-        "wget",
-        &[
-            "--timeout",
-            "--tries",
-            "--wait",
-            "--level",
-            "--output-document",
-            "--directory-prefix",
-            "--user-agent",
-            "--limit-rate",
-            "--ca-certificate",
-            "--post-data",
-            "--post-file",
-        ],
-    ),
-];
+const LONG_CURL: &str = "--max-time --connect-timeout --cacert --capath --cert --key --retry --retry-delay --retry-max-time \
+     --limit-rate --user-agent --referer --cookie --cookie-jar --range --write-out --output-dir \
+     --data-raw --data-binary --data-urlencode --form-string --json --max-redirs --dump-header --ciphers \
+     --tls-max --oauth2-bearer --speed-limit --speed-time --help";
+const LONG_WGET: &str = "--timeout --tries --wait --level --output-document --directory-prefix --user-agent --limit-rate \
+     --ca-certificate --post-data --post-file";
+/// The same of any tool.
+const LONG_OF_ALL: &str = "--output --data --header --form --user --request --upload-file -in -out";
 
 pub(super) enum Given<'w> {
     Nothing,
@@ -108,31 +48,20 @@ pub(super) fn option<'w>(tool: &str, text: &'w str) -> Given<'w> {
     if matches!(name, "--connect-to" | "--resolve") {
         return Given::Third;
     }
-    if HOST_OPTIONS.contains(&name.to_ascii_lowercase().as_str()) {
+    if has(HOST_OPTIONS, &name.to_ascii_lowercase()) {
         return value.map_or(Given::Next, Given::Here);
     }
     let letters_of = |table: &[(&[&str], &'static str)]| {
         table.iter().find(|(tools, _)| tools.contains(&tool)).map_or("", |(_, letters)| *letters)
     };
     if text.starts_with("--") || tool == "openssl" {
-        let valued = [
-            "--output",
-            "--data",
-            "--header",
-            "--form",
-            "--user",
-            "--request",
-            "--upload-file",
-            "-in",
-            "-out",
-        ];
-        let own =
-            LONG_VALUES.iter().find(|(known, _)| *known == tool).map_or(&[][..], |(_, options)| options);
-        return if value.is_none() && (valued.contains(&name) || own.contains(&name)) {
-            Given::Skip
-        } else {
-            Given::Nothing
+        let own = match tool {
+            "curl" => LONG_CURL,
+            "wget" => LONG_WGET,
+            _ => "",
         };
+        let is_valued = value.is_none() && (has(LONG_OF_ALL, name) || has(own, name));
+        return if is_valued { Given::Skip } else { Given::Nothing };
     }
     let (hosts, values) = (letters_of(&HOST_LETTERS), letters_of(&VALUE_LETTERS));
     for (position, letter) in text.char_indices().skip(1) {

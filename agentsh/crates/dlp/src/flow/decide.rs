@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::labels::{Labels, Sink, Source};
 use crate::json::{self, JsonError};
 use crate::policy::{FlowPair, Ruled};
-use crate::taint::judge::{Decoder, Judge};
+use crate::taint::judge::Judge;
 use crate::taint::repeats::{Repeats, Said};
-use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, marker};
+use crate::taint::{self, Finding, Leaves, Origin, OriginId, Stored, Views, marker};
 use crate::types::ServerId;
 
 #[derive(Clone, Debug, Default)]
@@ -74,9 +74,9 @@ impl Flow {
     }
 
     /// Remembers what a server said.
-    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, views: &Views) -> Stored {
         self.note_private(&origin);
-        self.judge.remember(origin, result, decoder)
+        self.judge.remember(origin, result, views)
     }
 
     /// As [`Flow::remember`], of a result as it came, in JSON. One that the server gave within the last minute is
@@ -88,17 +88,17 @@ impl Flow {
         &mut self,
         origin: Origin,
         result: &[u8],
-        decoder: &dyn Decoder,
+        views: &Views,
     ) -> Result<Stored, JsonError> {
         let (said, now) = (Said::new(&origin, result), origin.time);
         let before = self.repeats.find(&said, now).filter(|id| self.judge.memory.origin(*id).is_some());
         if let Some(id) = before {
             self.note_private(&origin);
-            return Ok(self.judge.memory.remember_repeat(origin, id));
+            return Ok(self.judge.remember_repeat(origin, id));
         }
         // Leaves borrow from the bytes: the tree, which takes as much memory again, goes before the work begins.
         let leaves = Leaves::of(&json::read(result)?);
-        let stored = self.remember(origin, &leaves, decoder);
+        let stored = self.remember(origin, &leaves, views);
         self.repeats.add(said, stored.id, now);
         Ok(stored)
     }
@@ -126,7 +126,7 @@ impl Flow {
         let leaving = |origin: &Origin| leaves(origin, server, labels, &self.permitted);
         // A byte takes as long to search as so many take to copy.
         const SEARCH: usize = 32;
-        if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.memory.size() {
+        if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.size() {
             return None;
         }
         self.settle();
@@ -139,14 +139,14 @@ impl Flow {
         })
     }
 
-    /// Takes back a copy that has judged a call to `server`, to which nothing was sent since the copy was made.
-    pub fn adopt(&mut self, server: &ServerId, copy: Self) {
-        self.judge.adopt(server, copy.judge);
+    /// Takes back a copy that has judged a call to a server, to which nothing was sent since the copy was made.
+    pub fn adopt(&mut self, copy: Self) {
+        self.judge.adopt(copy.judge);
     }
 
-    /// The call to `server` that was judged last is not sent: what it held has not arrived.
-    pub fn not_sent(&mut self, server: &ServerId) {
-        self.judge.take_back(server);
+    /// The call that was judged last is not sent: what it held has not arrived.
+    pub fn not_sent(&mut self) {
+        self.judge.take_back();
     }
 
     /// The call that was judged last is sent: what of it a later session has to know, as [`Flow::import`] takes it.
@@ -163,11 +163,11 @@ impl Flow {
         labels: Labels,
         call: &Leaves<'_>,
         now: Duration,
-        decoder: &dyn Decoder,
+        views: &Views,
     ) -> Judged {
         let permitted = Arc::clone(&self.permitted);
         let leaving = |origin: &Origin| leaves(origin, server, labels, &permitted);
-        let found = self.judge.judge(server, call, now, decoder, &leaving);
+        let found = self.judge.judge(server, call, now, views, &leaving);
         let mut findings: Vec<Flowed> = Vec::new();
         for finding in found {
             let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
@@ -234,7 +234,7 @@ impl Flow {
     /// Results that are remembered, and the bytes they take.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
-        (self.judge.memory.len(), self.judge.memory.size())
+        (self.judge.memory.len(), self.judge.size())
     }
 }
 

@@ -1,16 +1,19 @@
-//! A text that is cut into calls: the end of what was sent before, together with the beginning of what is sent now.
+//! Ends of calls: a text that is cut into calls. The end of what was sent to a server before under a name, together with
+//! the beginning of what is sent under it now, is searched as one text, and decoded as one.
 //!
-//! It keeps 256 symbols and 2 KiB of 64 names of 256 servers, and finds 2 of 207 attempts alone. It misses one code of a
-//! character for each call.
+//! Numbers: 256 symbols of the end and 128 of the beginning, more than four of the runs that are looked for; 2 KiB of what
+//! has no spaces, a long token; 64 names of 256 servers bound its memory, the longest unused goes first. Cost: one more
+//! search of 384 symbols for each argument. Alone it finds 2 of 207 attempts. It missed one code of a character for each
+//! call.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::detector::Detector;
-use super::findings::Search;
-use super::judge::{Decoder, Judge};
-use super::leaves::Role;
-use super::scan::What;
-use super::sinks::HEAD;
+use super::hits::{Hit, What};
+use super::leaves::{Leaves, Role};
+use super::memory::TaintMemory;
+use super::origin::OriginId;
 use super::symbols::Folded;
 use crate::types::ServerId;
 
@@ -18,90 +21,227 @@ use crate::types::ServerId;
 const MIN_SHARE: usize = 4;
 /// Leaves of one call that are joined to earlier calls.
 const MAX_TAILED: usize = 32;
+/// Symbols and letters that are kept of one path.
+const TAIL: usize = 256;
+/// Symbols of a new text that are joined to them.
+const HEAD: usize = 128;
+/// Bytes of encoded text that are kept of one path.
+const RAW_TAIL: usize = 2048;
+/// Fewer of them are decoded by themselves.
+const MIN_RAW: usize = 16;
+/// So often in a row, one character may be a piece of something.
+const SAME_CHARACTER: u32 = 4;
+const MAX_PATHS: usize = 64;
+const MAX_SINKS: usize = 256;
 
-impl Judge {
-    /// What stands at the end of earlier calls together with the beginning of this one. Without a decoder it is only
-    /// put together, for a later call.
-    pub(super) fn earlier_calls(
+/// What was last sent under one path of the arguments.
+#[derive(Clone, Debug, Default)]
+struct Tail {
+    text: Folded,
+    /// Text without spaces, as it stood: pieces of something encoded.
+    raw: String,
+    /// The text that came last, when it is short, and how often in a row.
+    last: String,
+    times: u32,
+    time: Duration,
+}
+
+/// How much of a text was appended to a [`Tail`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Pushed {
+    symbols: usize,
+    letters: usize,
+    raw: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Calls {
+    sinks: BTreeMap<ServerId, BTreeMap<u64, Tail>>,
+    /// Where the last call went, and what it added to each path there.
+    last: Option<ServerId>,
+    pushed: Vec<(u64, Pushed)>,
+    single: Folded,
+}
+
+/// What was sent before together with what is sent now.
+pub(super) struct Joined {
+    /// The leaf that is sent now.
+    pub leaf: usize,
+    pub text: Folded,
+    /// Symbols and letters of what was sent before.
+    border: (usize, usize),
+    /// What may be encoded, as it stood.
+    pub raw: Option<String>,
+}
+
+impl Joined {
+    /// Whether a hit goes on from an earlier call into this one. One letter that goes on by chance is not a next piece,
+    /// unless it is all that was sent.
+    pub fn is_split(&self, hit: &Hit) -> bool {
+        let border = if matches!(hit.what, What::Shifted(_)) { self.border.1 } else { self.border.0 };
+        let piece = self.text.symbols.len().saturating_sub(self.border.0).min(MIN_SHARE);
+        hit.start + MIN_SHARE <= border && border + piece <= hit.end
+    }
+
+    /// Whether anything was sent before.
+    pub fn has_earlier(&self) -> bool {
+        self.border.0 > 0
+    }
+}
+
+impl Detector for Calls {
+    type Brought = ();
+
+    fn begin(&mut self) {
+        self.pushed.clear();
+    }
+
+    fn forget(&mut self) {
+        let pushed = std::mem::take(&mut self.pushed);
+        let Some(paths) = self.last.as_ref().and_then(|sink| self.sinks.get_mut(sink)) else { return };
+        // Two leaves may have one path.
+        for (path, pushed) in pushed.iter().rev() {
+            if let Some(tail) = paths.get_mut(path) {
+                tail.take_back(*pushed);
+            }
+        }
+    }
+
+    /// What was sent to one server is what the copy saw of it.
+    fn adopt(&mut self, mut copy: Self, _: &TaintMemory, _: OriginId) {
+        if let Some((sink, paths)) = copy.last.as_ref().and_then(|sink| copy.sinks.remove_entry(sink)) {
+            self.paths(&sink);
+            self.sinks.insert(sink, paths);
+        }
+        (self.last, self.pushed) = (copy.last, copy.pushed);
+    }
+}
+
+impl Calls {
+    /// Notes what a call sends, and gives it together with the end of earlier ones. What is older than `lifetime` is
+    /// forgotten.
+    pub fn join(
         &mut self,
         sink: &ServerId,
+        call: &Leaves<'_>,
         now: Duration,
-        decoder: Option<&dyn Decoder>,
-        search: &mut Search<'_, '_>,
-    ) {
-        let call = search.call;
-        let lifetime = self.memory.config.lifetime;
-        let mut joined = Folded::default();
-        self.pushed.clear();
+        lifetime: Duration,
+    ) -> Vec<Joined> {
+        self.last = Some(sink.clone());
+        let mut all = Vec::new();
         for (at, leaf) in call.items.iter().enumerate().take(MAX_TAILED) {
             // Names come again with every call; only one that changes can carry something on.
             if leaf.role == Role::Codes {
                 continue;
             }
             let path = call.path(at) ^ u64::from(leaf.role == Role::Name);
-            let head = clip(&leaf.text, HEAD * 4);
-            self.single.clear();
-            self.single.push(head);
-            let tail = self.sinks.tail(sink, path, now, lifetime);
+            let head = &leaf.text[..leaf.text.floor_char_boundary(HEAD * 4)];
+            let mut single = std::mem::take(&mut self.single);
+            single.clear();
+            single.push(head);
+            let tail = self.tail(sink, path, now, lifetime);
             if tail.is_repeated(&leaf.text) {
+                self.single = single;
                 continue;
             }
-            joined.clear();
-            joined.symbols.extend_from_slice(&tail.text.symbols);
-            joined.letters.extend_from_slice(&tail.text.letters);
-            let border = (joined.symbols.len(), joined.letters.len());
-            let joined_border = border.0;
-            joined.symbols.extend(self.single.symbols.iter().take(HEAD));
-            joined.letters.extend(self.single.letters.iter().take(HEAD));
-            let hits = if border.0 > 0 && decoder.is_some() {
-                self.scanner.scan(&self.memory, &joined, search.leaving).list
-            } else {
-                Vec::new()
-            };
-            for hit in hits {
-                let border = if matches!(hit.what, What::Shifted(_)) { border.1 } else { border.0 };
-                // One letter that goes on by chance is not a next piece, unless it is all that was sent.
-                let piece = joined.symbols.len().saturating_sub(joined_border).min(MIN_SHARE);
-                if hit.start + MIN_SHARE <= border && border + piece <= hit.end {
-                    search.split(&hit, at);
-                }
+            let mut text = tail.text.clone();
+            let border = (text.symbols.len(), text.letters.len());
+            text.symbols.extend(single.symbols.iter().take(HEAD));
+            text.letters.extend(single.letters.iter().take(HEAD));
+            let mut end = head;
+            if head.len() < leaf.text.len() {
+                end = &leaf.text[leaf.text.ceil_char_boundary(leaf.text.len() - HEAD * 4)..];
+                single.clear();
+                single.push(end);
             }
-            let pushed = if head.len() == leaf.text.len() {
-                tail.push(head, &self.single)
-            } else {
-                let end = &leaf.text[leaf.text.len() - clip_back(&leaf.text, HEAD * 4)..];
-                self.single.clear();
-                self.single.push(end);
-                tail.push(end, &self.single)
-            };
-            self.pushed.push((path, pushed));
+            let pushed = tail.push(end, &single);
             // Numbers that count up make a long row of digits, which always decodes to something.
-            let raw = (leaf.role != Role::Number && tail.raw.len() > leaf.text.len() && tail.raw.len() >= 16)
-                .then(|| tail.raw.clone());
-            if let (Some(raw), Some(decoder)) = (raw, decoder) {
-                decoder.decode(&raw, &mut |view| {
-                    let how = || std::iter::once("earlier-calls").chain((view.how)()).collect();
-                    self.view_as(view.text, at, &how, view.is_clean, search);
-                });
-            }
+            let is_raw =
+                leaf.role != Role::Number && tail.raw.len() > leaf.text.len() && tail.raw.len() >= MIN_RAW;
+            let raw = is_raw.then(|| tail.raw.clone());
+            self.pushed.push((path, pushed));
+            self.single = single;
+            all.push(Joined { leaf: at, text, border, raw });
         }
+        all
     }
 
-    /// The last call is not sent: what it held is not a part of what comes next.
-    pub fn take_back(&mut self, sink: &ServerId) {
-        self.cells.forget();
-        self.coverage.forget();
-        self.memory.pieces.take_back();
-        self.sinks.take_back(sink, &std::mem::take(&mut self.pushed));
+    fn paths(&mut self, sink: &ServerId) -> &mut BTreeMap<u64, Tail> {
+        if !self.sinks.contains_key(sink) && self.sinks.len() >= MAX_SINKS {
+            self.sinks.pop_first();
+        }
+        self.sinks.entry(sink.clone()).or_default()
+    }
+
+    /// The tail of a path; one that is older than `lifetime` is empty again.
+    fn tail(&mut self, sink: &ServerId, path: u64, now: Duration, lifetime: Duration) -> &mut Tail {
+        let paths = self.paths(sink);
+        if !paths.contains_key(&path)
+            && paths.len() >= MAX_PATHS
+            && let Some(oldest) = paths.iter().min_by_key(|(_, tail)| tail.time).map(|(path, _)| *path)
+        {
+            paths.remove(&oldest);
+        }
+        let tail = paths.entry(path).or_default();
+        if tail.time + lifetime <= now {
+            *tail = Tail::default();
+        }
+        tail.time = now;
+        tail
     }
 }
 
-fn clip(text: &str, length: usize) -> &str {
-    let end = (0..=length.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    &text[..end]
+impl Tail {
+    /// Whether `text` is what came last: a name or a setting that stands in every call, and no next piece. One
+    /// character may well come a few times.
+    fn is_repeated(&mut self, text: &str) -> bool {
+        if text == self.last {
+            self.times = self.times.saturating_add(1);
+            return text.len() > 1 || self.times > SAME_CHARACTER;
+        }
+        self.times = 1;
+        self.last.clear();
+        if text.len() <= RAW_TAIL {
+            self.last.push_str(text);
+        }
+        false
+    }
+
+    /// Appends what is sent now.
+    fn push(&mut self, text: &str, folded: &Folded) -> Pushed {
+        let mut pushed = Pushed {
+            symbols: push_end(&mut self.text.symbols, &folded.symbols),
+            letters: push_end(&mut self.text.letters, &folded.letters),
+            raw: 0,
+        };
+        if text.len() <= RAW_TAIL && !text.contains(char::is_whitespace) {
+            self.raw.push_str(text);
+            pushed.raw = text.len();
+            if self.raw.len() > 2 * RAW_TAIL {
+                let cut =
+                    (self.raw.len() - RAW_TAIL..).find(|at| self.raw.is_char_boundary(*at)).unwrap_or(0);
+                self.raw.drain(..cut);
+            }
+        } else {
+            self.raw.clear();
+        }
+        pushed
+    }
+
+    /// What was pushed last was not sent after all.
+    fn take_back(&mut self, pushed: Pushed) {
+        self.text.symbols.truncate(self.text.symbols.len().saturating_sub(pushed.symbols));
+        self.text.letters.truncate(self.text.letters.len().saturating_sub(pushed.letters));
+        self.raw.truncate(self.raw.len().saturating_sub(pushed.raw));
+    }
 }
 
-/// At most `length` bytes from the end, on a boundary.
-fn clip_back(text: &str, length: usize) -> usize {
-    (0..=length.min(text.len())).rev().find(|back| text.is_char_boundary(text.len() - back)).unwrap_or(0)
+/// Gives how much of it is there now.
+fn push_end(tail: &mut Vec<u8>, new: &[u8]) -> usize {
+    let new = &new[new.len().saturating_sub(TAIL)..];
+    tail.extend_from_slice(new);
+    if tail.len() > 2 * TAIL {
+        tail.drain(..tail.len() - TAIL);
+    }
+    new.len()
 }

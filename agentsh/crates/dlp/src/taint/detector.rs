@@ -1,37 +1,58 @@
-//! What is the same of every detector that counts over several calls. Each has its state for itself; what a call is and
-//! what decodes from it is handed in.
+//! What all detectors have in common. Each is a file with state of its own, and its head says what it finds, what its
+//! numbers are and where they come from, what it costs and what it missed of 207 attempts (docs/exfiltration.md).
 //!
-//! Exact runs, values, shifted letters and prose in pieces are no such detectors: they share one pass over the grams of a
-//! text and one memory with one eviction (`memory`, `scan`), and apart they would read every text four times.
+//! What results said and where (`memory`), the grams of a text (`scan`) and what decodes from a call (`decoded_views`)
+//! are made once and handed in: detectors that read every text by themselves would read it five times.
 
+use super::blocks::Grams;
 use super::decoded_views::DecodedViews;
 use super::findings::Search;
+use super::hits::{Hits, Text};
 use super::memory::TaintMemory;
-use super::origin::{Origin, OriginId};
+use super::moved::Moved;
+use super::origin::OriginId;
+use super::placed::Placed;
+use super::print::Print;
 
 pub(super) trait Detector: Sized {
-    /// What is kept of one result.
-    type Kept;
     /// What one call brought of what may not leave.
-    type Brought;
+    type Brought: Default;
 
-    fn remember(&mut self, id: OriginId, origin: &Origin, kept: Self::Kept);
+    /// Takes of a result that is now remembered what it looks for.
+    fn remember(&mut self, _: &Placed<'_>, _: &Print) {}
+
+    /// Results are counted from another place on.
+    fn moved(&mut self, _: &Moved) {}
+
+    /// Bytes that its indices take.
+    fn size(&self) -> usize {
+        0
+    }
 
     /// Before the next call.
-    fn begin(&mut self);
+    fn begin(&mut self) {}
 
-    /// Looks into a call, and counts as sent what it brings. `views` decode from it.
-    fn judge(&mut self, memory: &TaintMemory, views: &DecodedViews, search: &mut Search<'_, '_>);
+    /// Is shown the grams of a text, block by block.
+    fn see(&mut self, _: &Grams<'_>) {}
+
+    /// Looks at the text of which it saw the grams: a call as it stands, names of its members, or what decodes from it.
+    fn look(&mut self, _: &Text<'_>, _: &mut Hits) {}
+
+    /// Looks at a whole call, and counts as sent what it brings. `views` decode from it.
+    fn judge(&mut self, _: &TaintMemory, _: &DecodedViews, _: &mut Search<'_, '_>) {}
 
     /// The last call was not sent: what it brought has not arrived.
-    fn forget(&mut self);
+    fn forget(&mut self) {}
 
     /// What the last call brought, for a later session.
-    fn export(&self) -> Self::Brought;
+    fn export(&self) -> Self::Brought {
+        Self::Brought::default()
+    }
 
     /// Counts again what [`Detector::export`] gave.
-    fn import(&mut self, brought: Self::Brought);
+    fn import(&mut self, _: &TaintMemory, _: Self::Brought) {}
 
-    /// Takes in what a copy noted of the one call that it judged. What others noted meanwhile stays.
-    fn adopt(&mut self, copy: Self);
+    /// Takes in what a copy noted of the one call that it judged. What others noted meanwhile stays; results from `new` on
+    /// were remembered meanwhile.
+    fn adopt(&mut self, _: Self, _: &TaintMemory, _new: OriginId) {}
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::entry::{Entry, Keeps, packed, ranges, size_of_secrets};
 use super::memory::{Evicted, TaintMemory};
+use super::moved::{Moved, Was};
 use super::origin::{Origin, OriginId};
 
 /// Of the memory, what forgotten results between others may take until their room is used again.
@@ -11,7 +12,7 @@ const MAX_WASTE: usize = 2;
 
 impl TaintMemory {
     /// Forgets until `needed` bytes of `origin` have room, or nothing more may go for them.
-    pub(super) fn make_room(&mut self, origin: &Origin, needed: usize) -> Option<Evicted> {
+    pub(super) fn make_room(&mut self, origin: &Origin, needed: usize) -> (Option<Evicted>, Option<Moved>) {
         let mut evicted = Evicted::default();
         while self.room.used + needed > self.config.memory
             && let Some(id) = self.room.next(origin, needed, self.config.memory)
@@ -38,10 +39,8 @@ impl TaintMemory {
                 self.forget(id);
             }
         }
-        if self.room.waste > self.config.memory / MAX_WASTE {
-            self.compact();
-        }
-        (evicted.results > 0).then_some(evicted)
+        let moved = (self.room.waste > self.config.memory / MAX_WASTE).then(|| self.compact());
+        ((evicted.results > 0).then_some(evicted), moved)
     }
 
     /// Forgets one result, wherever it stands.
@@ -60,61 +59,29 @@ impl TaintMemory {
     }
 
     /// Moves together what is still remembered: once for so many bytes that were forgotten between others.
-    fn compact(&mut self) {
+    fn compact(&mut self) -> Moved {
         let old = std::mem::take(&mut self.entries);
-        let mut shadow = VecDeque::new();
-        let mut moved: Vec<Option<u32>> = Vec::with_capacity(old.len());
-        for entry in &old {
-            let start = shadow.len() as u32;
+        let (mut shadow, mut was) = (VecDeque::new(), Vec::with_capacity(old.len()));
+        for entry in old {
+            let (start, spans) = (shadow.len() as u32, entry.spans.clone());
             let first = (entry.start - self.shadow_start) as usize;
+            let mut keep = |from: u32, to: u32| {
+                shadow.extend(self.shadow.range(first + from as usize..first + to as usize));
+            };
             match entry.keeps {
-                Keeps::Nothing => {
-                    moved.push(None);
-                    continue;
-                }
-                Keeps::All => {
-                    shadow.extend(self.shadow.range(first..first + (entry.end - entry.start) as usize));
-                }
-                Keeps::Secrets => {
-                    for range in ranges(&entry.spans) {
-                        shadow.extend(self.shadow.range(first + range.0 as usize..first + range.1 as usize));
-                    }
-                }
+                Keeps::Nothing => {}
+                Keeps::All => keep(0, entry.end - entry.start),
+                Keeps::Secrets => ranges(&spans).for_each(|(from, to)| keep(from, to)),
             }
-            moved.push(Some(start));
+            let Entry { start: before, letters_start, keeps, .. } = entry;
+            let now = (keeps != Keeps::Nothing).then_some(start);
+            was.push(Was { start: before, letters_start, keeps, spans, now });
+            self.entries.extend(now.map(|start| packed_entry(entry, start)));
         }
-        let place = |at: u32, is_text: bool| {
-            let index = old.partition_point(|entry| entry.start <= at).checked_sub(1)?;
-            let (entry, start) = (old.get(index)?, (*moved.get(index)?)?);
-            match entry.keeps {
-                Keeps::All => Some(start + (at - entry.start)),
-                Keeps::Secrets if is_text => None,
-                _ => packed(&entry.spans, at - entry.start).map(|at| start + at),
-            }
-        };
-        let letter = |at: u32, is_text: bool| {
-            let index = old.partition_point(|entry| entry.letters_start <= at).checked_sub(1)?;
-            let keeps = old.get(index)?.keeps;
-            (keeps == Keeps::All || keeps == Keeps::Secrets && !is_text).then_some(at)
-        };
-        for (index, is_text) in [
-            (&mut self.long, true),
-            (&mut self.prose, true),
-            (&mut self.short, false),
-            (&mut self.values, false),
-        ] {
-            index.remap(|at| place(at, is_text));
-        }
-        self.steps.remap(|at| letter(at, true));
-        self.secret_steps.remap(|at| letter(at, false));
-        self.entries = old
-            .into_iter()
-            .zip(moved)
-            .filter_map(|(entry, start)| start.map(|start| packed_entry(entry, start)))
-            .collect();
         self.shadow = shadow;
         self.shadow_start = 0;
         self.room.waste = 0;
+        Moved::Together(was)
     }
 }
 

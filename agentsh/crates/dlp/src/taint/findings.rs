@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::hits::{Hit, Hits, Leaving, What};
 use super::leaves::Leaves;
 use super::origin::{Origin, OriginId};
 use super::plain_words;
 use super::ranges::Ranges;
-use super::scan::{Hit, Hits, Leaving, What};
 use super::symbols::Folded;
 pub use crate::Severity;
 use crate::text::{Folding, folding};
@@ -160,24 +160,62 @@ impl<'c, 'a> Search<'c, 'a> {
             bounds.get(after.wrapping_sub(1)).copied().unwrap_or_default()
         };
         let (first, last) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
-        let rule = if first.2 == last.2 { named(hit.what).0 } else { SPLIT };
-        // One look at the text for each finding, not for each hit.
-        if !self.is_new(rule, named(hit.what).1, hit.provenance(), first.2) {
+        let is_whole = first.2 == last.2;
+        let rule = if is_whole { named(hit.what).0 } else { SPLIT };
+        let text = &*self.call.items[first.2].text;
+        let chain = || if letters { vec!["shifted"] } else { Vec::new() };
+        self.passage(hit, rule, (text, first.2), (hit.start - begin(&first), is_whole), None, chain);
+    }
+
+    /// A hit in a text that decodes from a leaf.
+    pub fn decoded(
+        &mut self,
+        hit: &Hit,
+        text: &str,
+        leaf: usize,
+        how: impl FnOnce() -> Vec<&'static str>,
+        is_clean: bool,
+    ) {
+        // Readable pieces of something else: a passage in them is chance, a secret is not.
+        if !is_clean && matches!(hit.what, What::Run | What::Shifted(_)) {
             return;
         }
-        let text = &self.call.items[first.2].text;
-        let range = byte_range(text, hit.start - begin(&first), hit.end - hit.start, letters);
-        if first.2 == last.2 && may_be_of_link(hit.what) && self.is_in_link(first.2, &range, hit.origin) {
-            return;
-        }
-        let passage = if first.2 == last.2 { text.get(range.clone()).unwrap_or_default() } else { "" };
-        if matches!(hit.what, What::Run | What::Shifted(None)) && first.2 == last.2 && says_nothing(passage) {
-            return;
-        }
+        let shifted = matches!(hit.what, What::Shifted(_)).then_some("shifted");
+        // The link itself with its escapes taken out, say.
+        let whole = 0..self.call.items[leaf].text.len();
+        let chain = || how().into_iter().chain(shifted).collect();
+        self.passage(hit, DECODED, (text, leaf), (hit.start, true), Some(whole), chain);
+    }
+
+    /// A hit in a text of a leaf, from this symbol or letter on, `is_whole` when it ends there too. `link`: what of the leaf
+    /// must be a link for it to be part of one, when that is not the passage itself.
+    fn passage(
+        &mut self,
+        hit: &Hit,
+        rule: &'static str,
+        (text, leaf): (&str, usize),
+        (start, is_whole): (usize, bool),
+        link: Option<Range<usize>>,
+        chain: impl FnOnce() -> Vec<&'static str>,
+    ) {
         let (_, category, severity) = named(hit.what);
-        let chain = if letters { vec!["shifted"] } else { Vec::new() };
-        let context = context(text, range);
-        self.push(rule, category, severity, first.2, context, hit.provenance(), chain, String::new());
+        let provenance = Provenance { origin: hit.origin, leaves: hit.leaves };
+        // One look at the text for each finding, not for each hit.
+        if !self.is_new(rule, category, provenance, leaf) {
+            return;
+        }
+        let letters = matches!(hit.what, What::Shifted(_));
+        let range = byte_range(text, start, hit.end - hit.start, letters);
+        let link = link.as_ref().unwrap_or(&range);
+        let is_of_link = || may_be_of_link(hit.what) && self.is_in_link(leaf, link, hit.origin);
+        let is_empty = || {
+            let passage = text.get(range.clone()).unwrap_or_default();
+            matches!(hit.what, What::Run | What::Shifted(None)) && says_nothing(passage)
+        };
+        if !(is_whole && (is_of_link() || is_empty())) {
+            let context = context(text, range);
+            self.push(rule, category, severity, leaf, context, provenance, chain(), String::new());
+        }
     }
 
     fn is_new(
@@ -193,40 +231,6 @@ impl<'c, 'a> Search<'c, 'a> {
 
     fn has_room(&self, class: Class) -> bool {
         self.counts.get(&class).is_none_or(|count| *count < MAX_FINDINGS)
-    }
-
-    pub fn decoded(
-        &mut self,
-        hit: &Hit,
-        text: &str,
-        leaf: usize,
-        mut chain: Vec<&'static str>,
-        is_clean: bool,
-    ) {
-        // Readable pieces of something else: a passage in them is chance, a secret is not.
-        if !is_clean && matches!(hit.what, What::Run | What::Shifted(_)) {
-            return;
-        }
-        if !self.is_new(DECODED, named(hit.what).1, hit.provenance(), leaf) {
-            return;
-        }
-        let letters = matches!(hit.what, What::Shifted(_));
-        let range = byte_range(text, hit.start, hit.end - hit.start, letters);
-        // The link itself with its escapes taken out, say.
-        let whole = 0..self.call.items[leaf].text.len();
-        if may_be_of_link(hit.what) && self.is_in_link(leaf, &whole, hit.origin) {
-            return;
-        }
-        let passage = text.get(range.clone()).unwrap_or_default();
-        if matches!(hit.what, What::Run | What::Shifted(None)) && says_nothing(passage) {
-            return;
-        }
-        if letters {
-            chain.push("shifted");
-        }
-        let (_, category, severity) = named(hit.what);
-        let context = context(text, range);
-        self.push(DECODED, category, severity, leaf, context, hit.provenance(), chain, String::new());
     }
 
     pub fn split(&mut self, hit: &Hit, leaf: usize) {

@@ -150,12 +150,12 @@ impl Index {
         }
     }
 
-    /// As [`Index::find`], for many tags; `visit` is also given what stands with the tag.
-    pub fn find_all(&self, tags: &[(usize, u32)], floor: u32, mut visit: impl FnMut(usize, u32)) {
+    /// As [`Index::find`], for many tags; `visit` is also given what stands with the tag, and the tag.
+    pub fn find_all(&self, tags: &[(usize, u32)], floor: u32, mut visit: impl FnMut(usize, u32, u32)) {
         let mut seen = 0;
         for (index, &(at, tag)) in tags.iter().enumerate() {
             seen ^= tags.get(index + AHEAD).map_or(EMPTY, |(_, tag)| self.first_slot(*tag));
-            self.find(tag, floor, |place| visit(at, place));
+            self.find(tag, floor, |place| visit(at, tag, place));
         }
         std::hint::black_box(seen);
     }

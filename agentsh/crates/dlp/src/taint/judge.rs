@@ -3,19 +3,23 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::cells::{self, Cells};
-use super::coverage::Coverage;
+use super::calls::Joined;
+use super::cells;
 use super::decoded_views::DecodedViews;
 use super::detector::Detector;
 use super::findings::{Bounds, OPAQUE, PACKED, Search};
+use super::hits::{Hits, Leaving};
 use super::known::MAX_SAID;
 use super::leaves::{Leaf, Leaves, Role};
 use super::markers::Markers;
-use super::memory::{Config, Parts, Stored, TaintMemory};
+use super::memory::{Config, Evicted, Inserted, Stored, TaintMemory};
 use super::origin::{Origin, OriginId};
-use super::scan::{Hits, Leaving, Scanner};
-use super::sinks::{Pushed, Sinks};
+use super::print::Print;
+use super::reading;
+use super::scan::Detectors;
+use super::shifted::turned;
 use super::symbols::Folded;
+use super::views::{Views, steps};
 use crate::threads::side_by_side;
 use crate::types::ServerId;
 use agentsh_secrets::values;
@@ -28,65 +32,14 @@ const MIN_SECRET_NAME: usize = 12;
 /// Bytes of decoded text that one result may add to the memory.
 const MAX_DECODED: usize = 2 << 20;
 
-/// One text that decodes from another.
-pub struct View<'a> {
-    pub text: &'a str,
-    /// The names of the steps, outermost first.
-    pub how: &'a dyn Fn() -> Vec<&'static str>,
-    /// Nearly all of what was decoded is text; otherwise these are readable pieces of something else.
-    pub is_clean: bool,
-}
-
-/// Shows every text that decodes from a text, the text itself not among them.
-pub trait Decoder: Sync {
-    fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>));
-
-    /// What a program that reads a result gets out of it. A disguise is for what is sent, and not looked for there.
-    fn decode_result(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
-
-    /// The same of a text that others decode as well: what one of them finds serves all.
-    fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>));
-
-    /// Decodes a text for the one who asks next.
-    fn prepare(&self, leaf: &Leaf<'_>);
-
-    /// Bytes in it that nobody reads here, if there are any.
-    fn unread(&self, _: &Leaf<'_>) -> Option<Unread> {
-        None
-    }
-}
-
-/// Why nobody reads bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unread {
-    /// They are a compressed file or stream, which is not opened.
-    Packed,
-    /// They look drawn, as what is encrypted does.
-    Drawn,
-}
-
-/// Decodes nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Plain;
-
-impl Decoder for Plain {
-    fn decode(&self, _: &str, _: &mut dyn FnMut(View<'_>)) {}
-
-    fn decode_result(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
-
-    fn decode_leaf(&self, _: &Leaf<'_>, _: &mut dyn FnMut(View<'_>)) {}
-
-    fn prepare(&self, _: &Leaf<'_>) {}
-}
-
 /// What decodes from the texts of a result.
-fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
+fn decoded(result: &Leaves<'_>, views: &Views) -> Vec<String> {
     let mut decoded = Vec::new();
     let mut room = MAX_DECODED;
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
     for leaf in texts {
-        decoder.decode_result(leaf, &mut |view| {
-            if view.is_clean && view.text.len() <= room {
+        views.decode_result(leaf, &mut |view| {
+            if view.clean && view.text.len() <= room {
                 room -= view.text.len();
                 decoded.push(view.text.to_owned());
             }
@@ -99,19 +52,14 @@ fn decoded(result: &Leaves<'_>, decoder: &dyn Decoder) -> Vec<String> {
 #[derive(Clone, Debug)]
 pub struct Judge {
     pub memory: TaintMemory,
-    pub(super) sinks: Sinks,
-    pub(super) cells: Cells,
-    pub(super) coverage: Coverage,
+    pub(super) all: Detectors,
     /// Texts that decode from the call.
-    pub(super) decoded_views: DecodedViews,
-    /// What the last call added to them.
-    pub(super) pushed: Vec<(u64, Pushed)>,
-    pub(super) scanner: Scanner,
+    decoded_views: DecodedViews,
     pub markers: Markers,
     /// What the last call sent as its values.
     values: Folded,
     unsaid: Option<Unsaid>,
-    pub(super) single: Folded,
+    single: Folded,
 }
 
 /// What of the last call is not the agent's own, in symbols; None when nobody looked. The rest is not yet known as its own.
@@ -123,12 +71,8 @@ impl Judge {
     pub fn new(config: Config, key: &[u8; 32]) -> Self {
         Self {
             memory: TaintMemory::new(config, key),
-            sinks: Sinks::default(),
-            cells: Cells::default(),
-            coverage: Coverage::default(),
+            all: Detectors::default(),
             decoded_views: DecodedViews::default(),
-            pushed: Vec::new(),
-            scanner: Scanner::default(),
             markers: Markers::default(),
             values: Folded::default(),
             unsaid: None,
@@ -137,39 +81,66 @@ impl Judge {
     }
 
     /// Remembers every text of a result, and every text that decodes from one.
-    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, decoder: &dyn Decoder) -> Stored {
+    pub fn remember(&mut self, origin: Origin, result: &Leaves<'_>, views: &Views) -> Stored {
         self.settle();
+        let TaintMemory { known, hasher, .. } = &mut self.memory;
+        known.prepare(hasher);
         let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
-        let cells = cells::of_result(&self.memory.hasher, origin.private, result);
-        let (stored, parts) = self.memory.remember(origin, texts, || decoded(result, decoder), cells);
-        self.take_in(stored.id, parts);
-        stored
+        let (mut print, truncated) =
+            reading::read(hasher, known, origin.private, texts, || decoded(result, views));
+        print.cells = cells::of_result(hasher, origin.private, result);
+        Stored { truncated, ..self.store(origin, &print) }
     }
 
-    /// Takes in what of a result is in no index.
-    pub(super) fn take_in(&mut self, id: OriginId, parts: Parts) {
-        let Some(origin) = self.memory.origin(id) else { return };
-        self.cells.remember(id, origin, parts.cells);
-        self.coverage.remember(id, origin, parts.followed);
+    /// Remembers that a result came again which is remembered already, and has its time once more.
+    pub fn remember_repeat(&mut self, origin: Origin, of: OriginId) -> Stored {
+        self.memory.prolong(of, origin.time + self.memory.config.lifetime);
+        Stored { repeated: true, ..self.store(origin, &Print::default()) }
+    }
+
+    fn store(&mut self, origin: Origin, print: &Print) -> Stored {
+        let record = self.memory.config.record.then(|| self.memory.export(&origin, print));
+        let until = origin.time + self.memory.config.lifetime;
+        let (id, evicted) = self.insert(origin, print, until);
+        Stored { id, evicted, repeated: false, truncated: false, record }
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        origin: Origin,
+        print: &Print,
+        until: Duration,
+    ) -> (OriginId, Option<Evicted>) {
+        let inserted = self.memory.insert(origin, print, until);
+        self.all.remember(&self.memory, &inserted, print);
+        let Inserted { id, evicted, .. } = inserted;
+        (id, evicted)
+    }
+
+    /// Bytes that what is remembered takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.memory.size() + self.all.size()
     }
 
     /// Does what the last call left to be done when nobody waits.
     pub fn settle(&mut self) {
         let Some(Unsaid(tainted)) = self.unsaid.take() else { return };
-        let tainted = tainted.unwrap_or_else(|| places(&self.scanner.copies(&self.memory, &self.values)));
+        let tainted = tainted.unwrap_or_else(|| self.all.copies(&self.memory, &self.values).places());
         let TaintMemory { known, hasher, .. } = &mut self.memory;
         known.say(hasher, &self.values, &tainted);
         self.values.clear();
     }
 
-    /// Takes in what a copy of this judge noted of the one call to `sink` that it judged since it was made.
-    pub fn adopt(&mut self, sink: &ServerId, copy: Self) {
+    /// The last call is not sent: what it held is not a part of what comes next.
+    pub fn take_back(&mut self) {
+        self.all.forget();
+    }
+
+    /// Takes in what a copy of this judge noted of the one call that it judged since it was made.
+    pub fn adopt(&mut self, copy: Self) {
         self.settle();
-        self.sinks.adopt(sink, copy.sinks);
-        self.cells.adopt(copy.cells);
-        self.coverage.adopt(copy.coverage);
-        self.memory.adopt_pieces(copy.memory);
-        self.pushed = copy.pushed;
+        self.all.adopt(copy.all, &self.memory, copy.memory.next_id(0));
         self.values = copy.values;
         self.unsaid = copy.unsaid;
     }
@@ -188,7 +159,7 @@ impl Judge {
         sink: &ServerId,
         call: &Leaves<'_>,
         now: Duration,
-        decoder: &dyn Decoder,
+        views: &Views,
         leaving: Leaving<'_>,
     ) -> Findings {
         self.settle();
@@ -200,30 +171,35 @@ impl Judge {
         let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let mut tainted = None;
         self.decoded_views.clear();
-        self.cells.begin();
-        self.coverage.begin();
-        self.memory.pieces.begin();
+        self.all.begin();
         if looks {
-            search.links = self.links(call);
+            search.links = self.all.values.links(&self.memory, call);
             let (hits, ()) = side_by_side(
                 call.length(),
                 || self.stream(&values, &bounds, &mut search),
-                || call.items.iter().filter(is_decoded).for_each(|leaf| decoder.prepare(leaf)),
+                || {
+                    call.items.iter().filter(is_decoded).for_each(|leaf| {
+                        if leaf.looks_encoded() {
+                            let _ = leaf.decoded(&views.limits);
+                        }
+                    })
+                },
             );
-            tainted = Some(places(&hits));
+            tainted = Some(hits.places());
             self.names(&mut search);
             for (at, leaf) in call.items.iter().enumerate() {
                 self.markers.judge(&self.memory, &leaf.text, at, &Vec::<&str>::new, &mut search);
             }
-            self.words(&mut search);
-            self.decoded(decoder, &mut search);
-            self.opaque(decoder, &mut search);
-            self.cells.judge(&self.memory, &self.decoded_views, &mut search);
+            self.all.values.words(&self.memory, &mut search);
+            self.decoded(views, &mut search);
+            self.opaque(views, &mut search);
+            self.all.cells.judge(&self.memory, &self.decoded_views, &mut search);
         }
-        self.earlier_calls(sink, now, looks.then_some(decoder), &mut search);
+        let joined = self.all.calls.join(sink, call, now, self.memory.config.lifetime);
         if looks {
-            self.coverage.judge(&self.memory, &self.decoded_views, &mut search);
-            self.arrived(&mut search);
+            joined.iter().for_each(|joined| self.earlier_calls(joined, views, &mut search));
+            self.all.coverage.judge(&self.memory, &self.decoded_views, &mut search);
+            self.all.pieces.judge(&self.memory, &self.decoded_views, &mut search);
         }
         self.values = values;
         self.unsaid = Some(Unsaid(tainted));
@@ -232,13 +208,13 @@ impl Judge {
     }
 
     fn stream(&mut self, text: &Folded, bounds: &Bounds, search: &mut Search<'_, '_>) -> Hits {
-        let hits = self.scanner.scan(&self.memory, text, search.leaving);
+        let hits = self.all.scan(&self.memory, text, search.leaving);
         search.count(&hits.list);
         for hit in &hits.list {
             search.hit(hit, bounds);
         }
         search.crowded(&hits, bounds.last().map_or(0, |bound| bound.2), Vec::new());
-        hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
+        self.all.pieces.add(&hits);
         hits
     }
 
@@ -253,18 +229,19 @@ impl Judge {
     }
 
     /// Bytes that nobody can read, which may be anything that was read: of the newest result that may not go there.
-    fn opaque(&self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
-        let mut leaves = search.call.items.iter().enumerate().filter(|(_, leaf)| is_decoded(leaf));
-        let Some((at, leaf, why)) = leaves.find_map(|(at, leaf)| Some((at, leaf, decoder.unread(leaf)?)))
-        else {
-            return;
-        };
+    fn opaque(&self, views: &Views, search: &mut Search<'_, '_>) {
+        let mut leaves = search.call.items.iter().enumerate();
+        let found = leaves.find_map(|(at, leaf)| {
+            let is_asked = is_decoded(&leaf) && leaf.looks_encoded();
+            let decoded = is_asked.then(|| leaf.decoded(&views.limits))?;
+            (decoded.is_packed() || decoded.is_opaque()).then_some((at, leaf, decoded.is_packed()))
+        });
         let newest = self.memory.origins().filter(|(_, origin)| (search.leaving)(origin)).last();
-        if let Some((id, origin)) = newest {
+        if let (Some((at, leaf, is_packed)), Some((id, origin))) = (found, newest) {
             let provenance = search.provenance(id, origin);
-            let (category, severity, what) = match why {
-                Unread::Packed => (PACKED, Severity::High, "that are packed"),
-                Unread::Drawn => ("opaque", Severity::Medium, "that nobody can read"),
+            let (category, severity, what) = match is_packed {
+                true => (PACKED, Severity::High, "that are packed"),
+                false => ("opaque", Severity::Medium, "that nobody can read"),
             };
             let amount = format!("{} characters {what}", leaf.text.chars().count());
             let shown = format!("[{amount}]");
@@ -273,35 +250,40 @@ impl Judge {
     }
 
     /// Every text that decodes from a leaf.
-    fn decoded(&mut self, decoder: &dyn Decoder, search: &mut Search<'_, '_>) {
+    fn decoded(&mut self, views: &Views, search: &mut Search<'_, '_>) {
         let call = search.call;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
-                self.view(&leaf.text, at, &|| vec!["char-codes"], search);
+                self.view(&leaf.text, at, &|| vec!["char-codes"], true, search);
             }
             if is_decoded(&leaf) {
-                decoder.decode_leaf(leaf, &mut |view| {
-                    self.view_as(view.text, at, view.how, view.is_clean, search);
+                views.decode_leaf(leaf, &mut |view| {
+                    self.view(view.text, at, &|| steps(&view), view.clean, search);
                 });
             }
             if leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED {
-                self.shifted(&leaf.text, at, search);
+                for (text, how) in turned(&leaf.text) {
+                    self.view(&text, at, &|| vec![how], true, search);
+                }
             }
         }
     }
 
-    pub(super) fn view(
-        &mut self,
-        text: &str,
-        leaf: usize,
-        how: &dyn Fn() -> Vec<&'static str>,
-        search: &mut Search<'_, '_>,
-    ) {
-        self.view_as(text, leaf, how, true, search);
+    /// What stands at the end of earlier calls together with the beginning of this one.
+    fn earlier_calls(&mut self, joined: &Joined, views: &Views, search: &mut Search<'_, '_>) {
+        if joined.has_earlier() {
+            let hits = self.all.scan(&self.memory, &joined.text, search.leaving).list;
+            hits.iter().filter(|hit| joined.is_split(hit)).for_each(|hit| search.split(hit, joined.leaf));
+        }
+        let Some(raw) = &joined.raw else { return };
+        views.decode(raw, &mut |view| {
+            let how = || std::iter::once("earlier-calls").chain(steps(&view)).collect();
+            self.view(view.text, joined.leaf, &how, view.clean, search);
+        });
     }
 
-    /// As [`Judge::view`], of a text that may be a guess.
-    pub(super) fn view_as(
+    /// One text that decodes from a leaf; `is_clean`: it is no guess.
+    fn view(
         &mut self,
         text: &str,
         leaf: usize,
@@ -309,26 +291,26 @@ impl Judge {
         is_clean: bool,
         search: &mut Search<'_, '_>,
     ) {
-        if !self.coverage.is_empty() || !self.cells.is_empty() {
+        if !self.all.coverage.is_empty() || !self.all.cells.is_empty() {
             self.decoded_views.add(text, leaf, is_clean);
         }
         let mut folded = std::mem::take(&mut self.single);
         folded.clear();
         folded.push(text);
-        let hits = self.scanner.scan(&self.memory, &folded, search.leaving);
+        let hits = self.all.scan(&self.memory, &folded, search.leaving);
         search.count(&hits.list);
         for hit in &hits.list {
-            search.decoded(hit, text, leaf, how(), is_clean);
+            search.decoded(hit, text, leaf, how, is_clean);
         }
         if hits.is_full() || hits.uncounted().is_some() {
             search.crowded(&hits, leaf, how());
         }
         if is_clean {
-            hits.pieces.iter().for_each(|piece| self.memory.pieces.add(piece));
+            self.all.pieces.add(&hits);
         }
-        self.markers.judge(&self.memory, text, leaf, how, search);
-        self.short_values(text, leaf, &mut folded, search);
         self.single = folded;
+        self.markers.judge(&self.memory, text, leaf, how, search);
+        self.all.values.alone(&self.memory, text, leaf, search);
     }
 }
 
@@ -360,10 +342,4 @@ fn is_said(leaf: &Leaf<'_>) -> bool {
 /// What is shorter is only a part of the whole.
 fn is_decoded(leaf: &&Leaf<'_>) -> bool {
     leaf.role != Role::Number && leaf.text.len() >= MIN_DECODED
-}
-
-/// Where it is somebody else's, in symbols.
-fn places(hits: &Hits) -> Vec<Range<usize>> {
-    let copies = hits.list.iter().map(|hit| hit.start..hit.end);
-    copies.chain(hits.of_pieces.iter().cloned()).collect()
 }

@@ -5,16 +5,12 @@ use std::time::Duration;
 
 use super::entry::{Entry, Keeps, Span, entry_size, live_size};
 use super::hash::{self, Hasher};
-use super::index::Index;
 use super::known::Known;
+use super::moved::Moved;
 use super::origin::{Origin, OriginId};
-use super::pieces::Pieces;
-use super::positions::Positions;
-use super::print::{self, Print};
+use super::print::{PROSE, Print};
 use super::room::Room;
-use super::slices::Followed;
 use super::sources::Sources;
-use crate::threads::side_by_side;
 use crate::types::ServerId;
 use agentsh_secrets::values::Kind;
 
@@ -72,11 +68,13 @@ pub struct Stored {
     pub record: Option<Vec<u8>>,
 }
 
-/// What of a result is not in the indices: its secrets in pieces, and its cells.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Parts {
-    pub followed: Vec<Followed>,
-    pub cells: Vec<u64>,
+/// What putting a result into the memory did.
+#[derive(Debug)]
+pub(super) struct Inserted {
+    pub id: OriginId,
+    pub evicted: Option<Evicted>,
+    /// What others have to do with their places before they take those of this result.
+    pub moved: Vec<Moved>,
 }
 
 #[derive(Clone, Debug)]
@@ -94,14 +92,6 @@ pub struct TaintMemory {
     pub(super) shadow: VecDeque<u8>,
     pub(super) shadow_start: u32,
     next_letter: u32,
-    pub(super) long: Index,
-    pub(super) short: Index,
-    pub(super) steps: Index,
-    pub(super) secret_steps: Index,
-    pub(super) values: Index,
-    pub(super) prose: Index,
-    /// What has arrived of the prose.
-    pub(super) pieces: Pieces,
     pub(super) known: Known,
 }
 
@@ -120,13 +110,6 @@ impl TaintMemory {
             shadow: VecDeque::new(),
             shadow_start: 0,
             next_letter: 0,
-            long: Index::default(),
-            short: Index::default(),
-            steps: Index::default(),
-            secret_steps: Index::default(),
-            values: Index::default(),
-            prose: Index::default(),
-            pieces: Pieces::default(),
             known: Known::default(),
         }
     }
@@ -142,13 +125,9 @@ impl TaintMemory {
         self.live == 0
     }
 
-    /// Bytes that what is remembered takes.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        let indices = [&self.long, &self.short, &self.steps, &self.secret_steps, &self.values, &self.prose];
-        indices.iter().map(|index| index.size()).sum::<usize>()
-            + self.shadow.capacity()
-            + self.entries.iter().map(entry_size).sum::<usize>()
+    /// Bytes that results take, without the indices of detectors.
+    pub(super) fn size(&self) -> usize {
+        self.shadow.capacity() + self.entries.iter().map(entry_size).sum::<usize>()
     }
 
     #[must_use]
@@ -172,41 +151,11 @@ impl TaintMemory {
         live.map(|entry| (entry.id, &entry.origin))
     }
 
-    /// Remembers the texts of one result, and further ones that `more` makes of it, beside it on a processor of its own
-    /// when the result is a long one.
-    pub(super) fn remember<'a>(
-        &mut self,
-        origin: Origin,
-        texts: impl Iterator<Item = &'a str> + Clone + Send,
-        more: impl FnOnce() -> Vec<String> + Send,
-        cells: Vec<u64>,
-    ) -> (Stored, Parts) {
-        self.known.prepare(&self.hasher);
-        let (mut print, truncated) = print::print(&self.hasher, &self.known, texts, more);
-        // What a public source says is nobody's secret.
-        if !origin.private {
-            print.followed.clear();
-            print.tags[5].clear();
-        }
-        print.cells = cells;
-        let stored = Stored { truncated, ..self.store(origin, &print) };
-        (stored, Parts { followed: print.followed, cells: print.cells })
-    }
-
-    /// Remembers that a result came again which is remembered already, and has its time once more.
-    pub fn remember_repeat(&mut self, origin: Origin, of: OriginId) -> Stored {
-        let until = origin.time + self.config.lifetime;
-        if let Some(entry) = self.place(of).and_then(|at| self.entries.get_mut(at)) {
+    /// A result has its time once more: it came again.
+    pub(super) fn prolong(&mut self, id: OriginId, until: Duration) {
+        if let Some(entry) = self.place(id).and_then(|at| self.entries.get_mut(at)) {
             entry.until = entry.until.max(until);
         }
-        Stored { repeated: true, ..self.store(origin, &Print::default()) }
-    }
-
-    fn store(&mut self, origin: Origin, print: &Print) -> Stored {
-        let record = self.config.record.then(|| self.export(&origin, print));
-        let until = origin.time + self.config.lifetime;
-        let (id, evicted) = self.insert(origin, print, until);
-        Stored { id, evicted, repeated: false, truncated: false, record }
     }
 
     /// Forgets what is older than its lifetime.
@@ -245,6 +194,11 @@ impl TaintMemory {
         self.shadow.get(position.checked_sub(self.shadow_start)? as usize).copied()
     }
 
+    /// Where the next result begins.
+    pub(super) fn end(&self) -> u32 {
+        self.shadow_start + self.shadow.len() as u32
+    }
+
     pub(super) fn floor(&self) -> u32 {
         self.entries.front().map_or(u32::MAX, |entry| entry.start)
     }
@@ -253,51 +207,21 @@ impl TaintMemory {
         self.entries.front().map_or(u32::MAX, |entry| entry.letters_start)
     }
 
-    /// Puts a print into the indices, until its time is over, and makes room for it.
-    pub(super) fn insert(
-        &mut self,
-        origin: Origin,
-        print: &Print,
-        until: Duration,
-    ) -> (OriginId, Option<Evicted>) {
+    /// Remembers a result until its time is over, and makes room for it.
+    pub(super) fn insert(&mut self, origin: Origin, print: &Print, until: Duration) -> Inserted {
         self.expire(origin.time);
-        let evicted = self.make_room(&origin, print_size(print));
+        let (evicted, moved) = self.make_room(&origin, print_size(print));
+        let mut moved: Vec<Moved> = moved.into_iter().collect();
         if self.shadow_start.max(self.next_letter) > REBASE {
-            self.rebase();
+            moved.push(self.rebase());
         }
-        let start = self.shadow_start + self.shadow.len() as u32;
-        let letters_start = self.next_letter;
+        let start = self.end();
         self.shadow.reserve_exact(if self.shadow.capacity() - self.shadow.len() < print.shadow.len() {
             print.shadow.len() + self.shadow.len() / 4
         } else {
             0
         });
         self.shadow.extend(print.shadow.iter().copied());
-        self.carry(self.next_id(0), start, &print.tags[5]);
-        let (floor, letter_floor) = (self.floor().min(start), self.letter_floor().min(letters_start));
-        let [long, short, steps, secret_steps, values, prose] = &print.tags;
-        let by_symbol = Positions { base: start, floor, entries: &self.entries, starts: |entry| entry.start };
-        let by_letter = Positions {
-            base: letters_start,
-            floor: letter_floor,
-            entries: &self.entries,
-            starts: |entry| entry.letters_start,
-        };
-        let server = &origin.server;
-        side_by_side(
-            long.len() * 8,
-            || {
-                by_symbol.insert(&mut self.long, long, server);
-                by_symbol.insert(&mut self.short, short, server);
-                by_symbol.insert(&mut self.values, values, server);
-                by_symbol.insert(&mut self.prose, prose, server);
-            },
-            || {
-                by_letter.insert(&mut self.steps, steps, server);
-                by_letter.insert(&mut self.secret_steps, secret_steps, server);
-            },
-        );
-        self.next_letter += print.letters;
         let kind = |code: u8| Kind::from_code(code).unwrap_or(Kind::HighEntropy);
         let id = self.next_id(0);
         let mut entry = Entry {
@@ -307,24 +231,25 @@ impl TaintMemory {
             until,
             start,
             // A result without a symbol still is a result.
-            end: start + print.shadow.len() as u32,
-            letters_start,
+            end: self.end(),
+            letters_start: self.next_letter,
             spans: print
                 .spans
                 .iter()
                 .map(|&(start, end, code)| Span { start, end, kind: kind(code) })
                 .collect(),
-            kept_of_prose: print.tags[5].len() as u32,
+            kept_of_prose: print.tags[PROSE].len() as u32,
             tags: print.tags.iter().map(Vec::len).sum::<usize>() as u32,
             size: 0,
         };
         entry.size = live_size(&entry);
+        self.next_letter += print.letters;
         self.room.add(id, &entry);
         self.next_id += 1;
         self.live += 1;
         self.sources.add(&entry.origin);
         self.entries.push_back(entry);
-        (id, evicted)
+        Inserted { id, evicted, moved }
     }
 
     /// Gives back the room of what is forgotten at the old end.
@@ -336,14 +261,8 @@ impl TaintMemory {
         }
     }
 
-    fn rebase(&mut self) {
+    fn rebase(&mut self) -> Moved {
         let (by, letters) = (self.shadow_start, self.letter_floor().min(self.next_letter));
-        for index in [&mut self.long, &mut self.short, &mut self.values, &mut self.prose] {
-            index.rebase(by);
-        }
-        for index in [&mut self.steps, &mut self.secret_steps] {
-            index.rebase(letters);
-        }
         for entry in &mut self.entries {
             entry.start -= by;
             entry.end -= by;
@@ -351,6 +270,7 @@ impl TaintMemory {
         }
         self.shadow_start = 0;
         self.next_letter -= letters;
+        Moved::Down(by, letters)
     }
 }
 

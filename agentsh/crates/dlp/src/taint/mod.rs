@@ -1,9 +1,10 @@
 //! What came from where: results are remembered, arguments are searched for copies of them.
 //!
 //! Text is folded to symbols ([`symbols`]), symbols to keyed hashes ([`hash`]), and the hashes of results stand in
-//! indices ([`index`]) that answer in one probe. A copied run of [`GUARANTEED_RUN`] symbols is always found.
+//! indices ([`index`]) that answer in one probe. What is looked for is one file for each detector ([`detector`]): exact
+//! [`runs`], [`values`], [`shifted`] letters, prose in [`pieces`], secrets in pieces ([`coverage`]), values of tables
+//! ([`cells`]), ends of [`calls`] and [`markers`]. A copied run of [`GUARANTEED_RUN`] symbols is always found.
 
-mod arrived;
 mod blocks;
 mod boilerplate;
 mod calls;
@@ -17,6 +18,7 @@ mod filter;
 mod findings;
 mod grams;
 pub mod hash;
+mod hits;
 mod index;
 pub mod judge;
 mod known;
@@ -24,28 +26,33 @@ pub mod leaves;
 pub mod marker;
 mod markers;
 pub mod memory;
+mod moved;
 mod origin;
 mod passages;
 pub mod persist;
 mod pieces;
+mod placed;
 mod plain_words;
-mod positions;
 mod print;
 mod ranges;
+mod reading;
 pub mod repeats;
 mod room;
+mod runs;
 mod scan;
 pub mod sent;
-mod sinks;
+mod shifted;
 mod slices;
+mod sought;
 mod sources;
 pub mod symbols;
-mod turned;
 mod values;
+mod views;
 
 pub use findings::{OPAQUE, PACKED};
 pub use judge::{Finding, Findings};
 pub use leaves::Leaves;
 pub use memory::{Config, Evicted, Stored, TaintMemory};
 pub use origin::{Origin, OriginId};
-pub use scan::GUARANTEED_RUN;
+pub use runs::GUARANTEED_RUN;
+pub use views::Views;

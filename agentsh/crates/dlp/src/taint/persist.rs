@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::cells;
-use super::memory::{Parts, TaintMemory};
-use super::origin::{Origin, OriginId};
+use super::memory::TaintMemory;
+use super::origin::Origin;
 use super::pieces::is_piece;
-use super::print::{MAX_FOLLOWED, MAX_SYMBOLS, Print};
+use super::print::{MAX_CELLS, MAX_FOLLOWED, MAX_SYMBOLS, PROSE, Print, SHIFTED, SHIFTED_SECRETS};
 use super::repeats;
 use super::slices::Followed;
 use crate::types::ServerId;
@@ -24,7 +23,6 @@ const BEFORE: &[u8; 8] = b"AGTAINT1";
 const MAC: usize = 16;
 /// Longest name in a record, in bytes.
 const MAX_NAME: usize = 4096;
-const INDICES: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
@@ -56,23 +54,13 @@ impl TaintMemory {
             body.extend(end.to_le_bytes());
             body.push(*kind);
         }
-        for tags in &print.tags {
-            number(&mut body, tags.len());
-            for (tag, at) in tags {
-                body.extend(tag.to_le_bytes());
-                body.extend(at.to_le_bytes());
-            }
-        }
+        print.tags.iter().for_each(|tags| pairs(&mut body, tags));
         number(&mut body, print.followed.len());
         for Followed { kind, length, whole, pieces } in &print.followed {
             body.push(*kind as u8);
             body.extend(length.to_le_bytes());
             body.extend(whole.to_le_bytes());
-            number(&mut body, pieces.len());
-            for (tag, at) in pieces {
-                body.extend(tag.to_le_bytes());
-                body.extend(at.to_le_bytes());
-            }
+            pairs(&mut body, pieces);
         }
         number(&mut body, print.cells.len());
         print.cells.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
@@ -96,12 +84,12 @@ impl TaintMemory {
         if self.mac(body) == mac { Ok(rest) } else { Err(ImportError::WrongMac) }
     }
 
-    /// Remembers a result again. None when its lifetime is over.
-    pub(super) fn import(
-        &mut self,
+    /// What a record says of a result, and until when it is remembered. None when its lifetime is over.
+    pub(super) fn restored(
+        &self,
         record: &[u8],
         now: Duration,
-    ) -> Result<Option<(OriginId, Parts)>, ImportError> {
+    ) -> Result<Option<(Origin, Print, Duration)>, ImportError> {
         let is_before = record.starts_with(BEFORE);
         let mut reader = Reader(self.opened(record, if is_before { BEFORE } else { MAGIC })?);
         let (origin, mut print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
@@ -112,18 +100,12 @@ impl TaintMemory {
             return Err(ImportError::Contradiction);
         }
         // Older records have pairs of words as well.
-        print.tags[5].retain(|(tag, _)| is_piece(*tag));
-        // A time in the future would never end.
-        if origin.time > now {
-            return Ok(None);
-        }
+        print.tags[PROSE].retain(|(tag, _)| is_piece(*tag));
         // Whether it was repeated does not stand in its own record.
         let until = origin.time + self.config.lifetime + repeats::WITHIN;
-        if until <= now {
-            return Ok(None);
-        }
-        let (id, _) = self.insert(origin, &print, until);
-        Ok(Some((id, Parts { followed: print.followed, cells: print.cells })))
+        // A time in the future would never end.
+        let is_live = origin.time <= now && now < until;
+        Ok(is_live.then_some((origin, print, until)))
     }
 
     /// HMAC-SHA-256 with the memory's key, cut to 16 bytes.
@@ -143,10 +125,7 @@ fn read_parts(reader: &mut Reader<'_>, print: &mut Print) -> Option<()> {
     for _ in 0..reader.count(17)? {
         let kind = Kind::from_code(reader.take(1)?[0])?;
         let (length, whole) = (reader.number()?, u64::from_le_bytes(reader.array()?));
-        let mut pieces = Vec::new();
-        for _ in 0..reader.count(8)? {
-            pieces.push((reader.number()?, reader.number()?));
-        }
+        let pieces = reader.pairs()?;
         print.followed.push(Followed { kind, length, whole, pieces });
     }
     for _ in 0..reader.count(8)? {
@@ -169,10 +148,8 @@ fn read(reader: &mut Reader<'_>) -> Option<(Origin, Print)> {
     for _ in 0..reader.count(9)? {
         print.spans.push((reader.number()?, reader.number()?, reader.take(1)?[0]));
     }
-    for index in 0..INDICES {
-        for _ in 0..reader.count(8)? {
-            print.tags[index].push((reader.number()?, reader.number()?));
-        }
+    for tags in &mut print.tags {
+        *tags = reader.pairs()?;
     }
     Some((Origin { server, tool, call, time, private }, print))
 }
@@ -185,11 +162,11 @@ fn is_consistent(print: &Print) -> bool {
     is_possible
         && print.followed.len() <= MAX_FOLLOWED
         && print.followed.iter().all(Followed::is_possible)
-        && print.cells.len() <= cells::MAX_OF_RESULT
+        && print.cells.len() <= MAX_CELLS
         && print.spans.iter().all(|(start, end, _)| start < end && *end <= symbols)
         && print.spans.is_sorted_by_key(|span| span.0)
         && print.tags.iter().enumerate().all(|(index, tags)| {
-            let bound = if index == 2 || index == 3 { print.letters } else { symbols };
+            let bound = if matches!(index, SHIFTED | SHIFTED_SECRETS) { print.letters } else { symbols };
             tags.iter().all(|(_, at)| *at <= bound)
         })
 }
@@ -201,6 +178,15 @@ pub(super) fn clip(name: &str) -> &[u8] {
 
 pub(super) fn number(body: &mut Vec<u8>, value: usize) {
     body.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+/// A number of pairs, and each of them.
+pub(super) fn pairs(body: &mut Vec<u8>, pairs: &[(u32, u32)]) {
+    number(body, pairs.len());
+    for (one, other) in pairs {
+        body.extend(one.to_le_bytes());
+        body.extend(other.to_le_bytes());
+    }
 }
 
 pub(super) struct Reader<'a>(pub &'a [u8]);
@@ -218,6 +204,10 @@ impl<'a> Reader<'a> {
 
     pub fn number(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.array()?))
+    }
+
+    pub fn pairs(&mut self) -> Option<Vec<(u32, u32)>> {
+        (0..self.count(8)?).map(|_| Some((self.number()?, self.number()?))).collect()
     }
 
     /// A number of things of so many bytes each, of which there must be as many.

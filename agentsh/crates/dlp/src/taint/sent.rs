@@ -8,7 +8,7 @@ use super::coverage::OfSecret;
 use super::detector::Detector;
 use super::judge::Judge;
 use super::origin::OriginId;
-use super::persist::{ImportError, Reader, clip, number};
+use super::persist::{ImportError, Reader, clip, number, pairs};
 use super::ranges::Ranges;
 use crate::types::ServerId;
 
@@ -32,18 +32,17 @@ impl Judge {
         if record.starts_with(MAGIC) {
             return self.restore_sent(record, now).map(|()| None);
         }
-        let Some((id, parts)) = self.memory.import(record, now)? else { return Ok(None) };
-        self.take_in(id, parts);
-        Ok(Some(id))
+        let restored = self.memory.restored(record, now)?;
+        Ok(restored.map(|(origin, print, until)| self.insert(origin, &print, until).0))
     }
 
     /// What the last call brought of what may not leave, for a later session. None: nothing.
     #[must_use]
     pub fn sent(&self, now: Duration) -> Option<Vec<u8>> {
         let sent = Sent {
-            cells: self.cells.export(),
-            pieces: self.memory.pieces.last().to_vec(),
-            secrets: self.coverage.export(),
+            cells: self.all.cells.export(),
+            pieces: self.all.pieces.export(),
+            secrets: self.all.coverage.export(),
         };
         if sent.cells.is_empty() && sent.pieces.is_empty() && sent.secrets.is_empty() {
             return None;
@@ -60,11 +59,7 @@ impl Judge {
             number(&mut body, name.len());
             body.extend(name);
             body.extend(whole.to_le_bytes());
-            number(&mut body, covered.iter().count());
-            for range in covered.iter() {
-                body.extend(range.start.to_le_bytes());
-                body.extend(range.end.to_le_bytes());
-            }
+            pairs(&mut body, &covered.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>());
         }
         Some(self.memory.seal(body))
     }
@@ -82,11 +77,10 @@ impl Judge {
         if time > now || time + self.memory.config.lifetime <= now {
             return Ok(());
         }
-        self.cells.import(sent.cells);
-        self.cells.begin();
-        self.coverage.import(sent.secrets);
-        self.memory.restore_pieces(&sent.pieces, OriginId(0));
-        self.memory.pieces.begin();
+        self.all.cells.import(&self.memory, sent.cells);
+        self.all.coverage.import(&self.memory, sent.secrets);
+        self.all.pieces.import(&self.memory, sent.pieces);
+        self.all.begin();
         Ok(())
     }
 }
@@ -104,9 +98,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Sent> {
         let server = ServerId(String::from_utf8(reader.take(length)?.to_vec()).ok()?);
         let whole = u64::from_le_bytes(reader.array()?);
         let mut covered = Ranges::default();
-        for _ in 0..reader.count(8)? {
-            covered.add(reader.number()?..reader.number()?);
-        }
+        reader.pairs()?.into_iter().for_each(|(start, end)| covered.add(start..end));
         sent.secrets.push(OfSecret { server, whole, covered });
     }
     Some(sent)

@@ -1,25 +1,133 @@
-//! Whole values in arguments: links, and secrets and personal values that are too short for a fingerprint.
+//! Named secrets and personal values: keys, passwords, cards, accounts, telephone numbers, by themselves.
+//!
+//! Numbers: the whole of a personal value; 12 symbols of a secret, which are as bad as all of it, since a quarter of a key
+//! may not leave (`slices`); a short value from five symbols on, and only as a whole, since shorter ones stand everywhere.
+//! Of a secret every third gram is kept, so that each piece of 12 has one. Values are looked for by name in 64 KiB of a
+//! call and word by word in 256 KiB, bounds on its time. Cost: one look for each word, and one for each symbol where
+//! secrets are known. Alone they find 6 of 207 attempts. They missed the last four digits of a number, and hashes of keys.
 
 use std::ops::Range;
 
+use super::blocks::Grams;
+use super::detector::Detector;
+use super::entry::Span;
 use super::findings::{ENTITY, Link, Search, characters, context};
-use super::judge::Judge;
+use super::hash::{self, Hasher};
+use super::hits::{Hit, Hits, Text, What};
 use super::leaves::Leaves;
-use super::print::value_tag;
+use super::memory::TaintMemory;
+use super::moved::Moved;
+use super::placed::Placed;
+use super::print::{Print, SECRETS, VALUES};
+use super::sought::Sought;
 use super::symbols::{self, Folded};
 use crate::Severity;
 use agentsh_secrets::values::{self, Kind};
 
+/// So much of a secret is as bad as all of it.
+const MIN_PIECE: usize = 12;
+/// Of the grams of a secret one in so many is kept.
+const SECRET_STEP: usize = 3;
+/// A shorter value is none.
+const MIN_VALUE: usize = 5;
 /// Bytes of the arguments in which values are named, and in which single words are looked up.
 const MAX_NAMED: usize = 64 * 1024;
 const MAX_WORDS: usize = 256 * 1024;
+/// Longest text that is a value by itself.
+const MAX_ALONE: usize = 256;
 
-impl Judge {
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values {
+    /// Grams of long values.
+    long: Sought,
+    /// Short values, and links, each as a whole.
+    short: Sought,
+    single: Folded,
+}
+
+/// The tag of a whole value. None: it is too short to be one.
+pub(super) fn tag_of(hasher: &Hasher, kind: Kind, symbols: &[u8]) -> Option<u32> {
+    // What stands for a person or a secret is compared without regard to what it was taken for.
+    let family = if kind.is_reference() { kind as u8 } else { 0 };
+    let mixed = || hasher.whole(symbols).wrapping_add(u64::from(family).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    (symbols.len() >= MIN_VALUE).then(|| hash::tag(mixed()))
+}
+
+/// The tags that are kept of a value that is long enough for grams.
+pub(super) fn of_span(hasher: &Hasher, symbols: &[u8], span: &Span, into: &mut Vec<(u32, u32)>) {
+    let symbols = &symbols[span.start as usize..span.end as usize];
+    let is_secret = span.kind.is_secret();
+    let mut least: Option<(u32, u32)> = None;
+    hasher.each_short_gram(symbols, |at, gram| {
+        let (tag, place) = (hash::tag(gram), span.start + at as u32);
+        if is_secret && at.is_multiple_of(SECRET_STEP) {
+            into.push((tag, place));
+        }
+        if least.is_none_or(|(least, _)| tag <= least) {
+            least = Some((tag, place));
+        }
+    });
+    // Of what is no secret only the whole counts, so that one tag is enough.
+    into.extend(least.filter(|_| !is_secret));
+}
+
+impl Detector for Values {
+    type Brought = ();
+
+    fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
+        placed.symbols(&mut self.long.index, &print.tags[SECRETS]);
+        placed.symbols(&mut self.short.index, &print.tags[VALUES]);
+    }
+
+    fn moved(&mut self, moved: &Moved) {
+        moved.symbols(&mut self.long.index, false);
+        moved.symbols(&mut self.short.index, false);
+    }
+
+    fn size(&self) -> usize {
+        self.long.index.size() + self.short.index.size()
+    }
+
+    #[inline]
+    fn see(&mut self, grams: &Grams<'_>) {
+        if !self.long.index.is_empty() {
+            self.long.see(grams.at, grams.own().iter().map(|gram| hash::tag(*gram)));
+        }
+    }
+
+    fn look(&mut self, text: &Text<'_>, hits: &mut Hits) {
+        self.long.each(text.memory.floor(), |at, _, place| {
+            let Some((origin, entry)) = text.memory.entry_at(place) else { return };
+            let leaves = (text.leaving)(&entry.origin);
+            if !hits.has_room(leaves, |hit| hit.origin == origin && hit.start <= at && at < hit.end) {
+                return;
+            }
+            let Some((start, end)) = text.extend(at, place, entry, usize::MAX) else { return };
+            let relative = place - entry.start;
+            let Some(span) = span_at(&entry.spans, relative) else { return };
+            let before = (at - start).min((relative - span.start) as usize);
+            let after = (end - at).min((span.end - relative) as usize);
+            let whole = (span.end - span.start) as usize;
+            let needed = if span.kind.is_secret() { whole.min(MIN_PIECE) } else { whole };
+            if before + after >= needed {
+                let (start, end, what) = (at - before, at + after, What::Value(span.kind));
+                hits.push(Hit { start, end, origin, leaves, what });
+            }
+        });
+    }
+}
+
+/// The span that a gram lies in, the innermost one.
+fn span_at(spans: &[Span], at: u32) -> Option<&Span> {
+    let after = spans.partition_point(|span| span.start <= at);
+    spans[..after].iter().rev().take(16).find(|span| at < span.end)
+}
+
+impl Values {
     /// Links of a call that stood whole in a result.
-    pub(super) fn links(&self, call: &Leaves<'_>) -> Vec<Link> {
+    pub fn links(&mut self, memory: &TaintMemory, call: &Leaves<'_>) -> Vec<Link> {
         let mut links = Vec::new();
         let mut named = MAX_NAMED;
-        let mut folded = Folded::default();
         for (leaf, item) in call.items.iter().enumerate() {
             if !item.text.contains("://") || item.text.len() > named {
                 continue;
@@ -28,11 +136,11 @@ impl Judge {
             for entity in values::find(&item.text, 256).into_iter().filter(|entity| entity.kind == Kind::Url)
             {
                 let at = entity.start..entity.end;
-                folded.clear();
-                folded.push(item.text.get(at.clone()).unwrap_or_default());
-                let tag = value_tag(&self.memory.hasher, Kind::Url, &folded.symbols);
-                self.memory.values.find(tag, self.memory.floor(), |place| {
-                    if let Some((origin, _)) = self.memory.entry_at(place) {
+                self.single.clear();
+                self.single.push(item.text.get(at.clone()).unwrap_or_default());
+                let Some(tag) = tag_of(&memory.hasher, Kind::Url, &self.single.symbols) else { continue };
+                self.short.index.find(tag, memory.floor(), |place| {
+                    if let Some((origin, _)) = memory.entry_at(place) {
                         links.push(Link { leaf, at: at.clone(), origin });
                     }
                 });
@@ -41,51 +149,49 @@ impl Judge {
         links
     }
 
-    /// Looks up every value and every short word.
-    pub(super) fn words(&mut self, search: &mut Search<'_, '_>) {
+    /// Looks up every value and every short word of a call.
+    pub fn words(&mut self, memory: &TaintMemory, search: &mut Search<'_, '_>) {
         let call = search.call;
         let (mut named, mut split) = (MAX_NAMED, MAX_WORDS);
-        let mut folded = std::mem::take(&mut self.single);
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.text.len() <= named {
                 named -= leaf.text.len();
                 for entity in values::find_sought(&leaf.text, 256) {
-                    self.value(entity.kind, entity.start..entity.end, at, &leaf.text, &mut folded, search);
+                    self.value(memory, entity.kind, entity.start..entity.end, at, &leaf.text, search);
                 }
             }
             if leaf.text.len() <= split {
                 split -= leaf.text.len();
-                for word in leaf.text.split(|character: char| {
-                    character.is_whitespace()
-                        || matches!(
-                            character,
-                            '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '<' | '>' | '=' | ':'
-                        )
-                }) {
-                    if (6..=20).contains(&word.len()) {
-                        let start = word.as_ptr() as usize - leaf.text.as_ptr() as usize;
-                        self.value(
-                            Kind::HighEntropy,
-                            start..start + word.len(),
-                            at,
-                            &leaf.text,
-                            &mut folded,
-                            search,
-                        );
-                    }
+                let is_between = |one: char| {
+                    one.is_whitespace()
+                        || matches!(one, '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '<' | '>' | '=' | ':')
+                };
+                for word in leaf.text.split(is_between).filter(|word| (6..=20).contains(&word.len())) {
+                    let start = word.as_ptr() as usize - leaf.text.as_ptr() as usize;
+                    let range = start..start + word.len();
+                    self.value(memory, Kind::HighEntropy, range, at, &leaf.text, search);
                 }
             }
         }
-        self.single = folded;
     }
 
-    pub(super) fn value(
-        &self,
+    /// Values of a text that is little more than one of them.
+    pub fn alone(&mut self, memory: &TaintMemory, text: &str, leaf: usize, search: &mut Search<'_, '_>) {
+        if text.len() <= MAX_ALONE {
+            for entity in values::find_sought(text, 16) {
+                self.value(memory, entity.kind, entity.start..entity.end, leaf, text, search);
+            }
+            self.value(memory, Kind::HighEntropy, 0..text.len(), leaf, text, search);
+        }
+    }
+
+    fn value(
+        &mut self,
+        memory: &TaintMemory,
         kind: Kind,
         range: Range<usize>,
         leaf: usize,
         text: &str,
-        folded: &mut Folded,
         search: &mut Search<'_, '_>,
     ) {
         // A link, an address or an id is there to be used.
@@ -95,43 +201,22 @@ impl Judge {
         let value = text.get(range.clone()).unwrap_or_default();
         let mut buffer = [0; symbols::MAX_WORD];
         let symbols = symbols::of_word(value, &mut buffer).unwrap_or_else(|| {
-            folded.clear();
-            folded.push(value);
-            &folded.symbols
+            self.single.clear();
+            self.single.push(value);
+            &self.single.symbols
         });
-        if symbols.len() < 5 {
-            return;
-        }
-        let tag = value_tag(&self.memory.hasher, kind, symbols);
-        let count = symbols.len();
-        self.found(kind, tag, count, range, leaf, text, search);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "they are a value and where it stands")]
-    fn found(
-        &self,
-        kind: Kind,
-        tag: u32,
-        count: usize,
-        range: Range<usize>,
-        leaf: usize,
-        text: &str,
-        search: &mut Search<'_, '_>,
-    ) {
-        if !self.memory.values.may_have(tag) {
-            return;
-        }
-        self.memory.values.find(tag, self.memory.floor(), |place| {
-            if let Some((id, entry)) = self.memory.entry_at(place) {
-                if kind == Kind::HighEntropy && search.is_in_link(leaf, &range, id) {
-                    return;
-                }
-                let provenance = search.provenance(id, &entry.origin);
-                let category = if kind == Kind::HighEntropy { "short-value" } else { kind.as_str() };
-                let context = context(text, range.clone());
-                let amount = characters(count as u32);
-                search.push(ENTITY, category, Severity::High, leaf, context, provenance, Vec::new(), amount);
+        let index = &self.short.index;
+        let tag = tag_of(&memory.hasher, kind, symbols).filter(|tag| index.may_have(*tag));
+        let (Some(tag), count) = (tag, symbols.len()) else { return };
+        index.find(tag, memory.floor(), |place| {
+            let Some((id, entry)) = memory.entry_at(place) else { return };
+            if kind == Kind::HighEntropy && search.is_in_link(leaf, &range, id) {
+                return;
             }
+            let provenance = search.provenance(id, &entry.origin);
+            let category = if kind == Kind::HighEntropy { "short-value" } else { kind.as_str() };
+            let (context, amount) = (context(text, range.clone()), characters(count as u32));
+            search.push(ENTITY, category, Severity::High, leaf, context, provenance, Vec::new(), amount);
         });
     }
 }

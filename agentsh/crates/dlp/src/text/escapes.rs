@@ -143,40 +143,20 @@ fn braced(out: &[u8]) -> Option<(usize, Unit)> {
 
 /// `&#115;`, `&#x73;`, `&amp;`
 fn entity(out: &[u8]) -> Option<(usize, Unit)> {
-    const NAMES: [(&[u8], char); 26] = [
-        (b"amp", '&'),
-        (b"lt", '<'),
-        (b"gt", '>'),
-        (b"quot", '"'),
-        (b"apos", '\''),
-        (b"nbsp", ' '),
-        (b"colon", ':'),
-        (b"sol", '/'),
-        (b"bsol", '\\'),
-        (b"period", '.'),
-        (b"comma", ','),
-        (b"commat", '@'),
-        (b"num", '#'),
-        (b"equals", '='),
-        (b"plus", '+'),
-        (b"lowbar", '_'),
-        (b"hyphen", '-'),
-        (b"dash", '-'),
-        (b"semi", ';'),
-        (b"quest", '?'),
-        (b"percnt", '%'),
-        (b"dollar", '$'),
-        (b"excl", '!'),
-        (b"lpar", '('),
-        (b"rpar", ')'),
-        (b"NewLine", '\n'),
-    ];
+    // Each with the character behind its name.
+    const NAMES: &str = "amp& lt< gt> quot\" apos' colon: sol/ bsol\\ period. comma, commat@ num# equals= plus+ lowbar_ hyphen- \
+         dash- semi; quest? percnt% dollar$ excl! lpar( rpar)";
     let start = last_of(out, b'&', 12)?;
     let inside = &out[start + 1..out.len() - 1];
     let character = match inside {
         [b'#', b'x' | b'X', digits @ ..] => char::from_u32(hex(digits)?)?,
         [b'#', digits @ ..] => char::from_u32(decimal(digits)?)?,
-        name => NAMES.iter().find(|(known, _)| *known == name)?.1,
+        b"nbsp" => ' ',
+        b"NewLine" => '\n',
+        name => {
+            let mut known = NAMES.split(' ').map(|known| known.split_at(known.len() - 1));
+            known.find(|(known, _)| known.as_bytes() == name)?.1.chars().next()?
+        }
     };
     let length = out.len() - start;
     (character.len_utf8() < length).then_some((length, Unit::Character(character)))

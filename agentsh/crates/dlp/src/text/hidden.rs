@@ -1,5 +1,4 @@
-//! Text in characters that show nothing (tags, variation selectors, zero-width bits), and encoded text in wide or
-//! styled letters.
+//! Text in characters that show nothing (tags, variation selectors), and encoded text in wide or styled letters.
 
 use unicode_normalization::UnicodeNormalization;
 
@@ -16,7 +15,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         return;
     }
     walk.work(text.len());
-    let (mut tags, mut selectors, mut zero_width) = (String::new(), Vec::new(), Vec::new());
+    let (mut tags, mut selectors) = (String::new(), Vec::new());
     let (mut plain, mut styled) = (String::new(), 0_usize);
     let mut place: Option<std::ops::Range<usize>> = None;
     for (position, character) in text.char_indices() {
@@ -29,9 +28,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
             '\u{e0020}'..='\u{e007e}' => tags.extend(char::from_u32(character as u32 - 0xe0000)),
             '\u{fe00}'..='\u{fe0f}' => selectors.extend(u8::try_from(character as u32 - 0xfe00)),
             '\u{e0100}'..='\u{e01ef}' => selectors.extend(u8::try_from(character as u32 - 0xe0100 + 16)),
-            '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{180e}' => {
-                zero_width.push(character)
-            }
+            '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{180e}' => {}
             '\u{ff01}'..='\u{ff5e}' | '\u{1d400}'..='\u{1d7ff}' | '\u{2460}'..='\u{24ff}' => {
                 plain.extend(std::iter::once(character).nfkc());
                 styled += 1;
@@ -48,30 +45,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let Some(at) = place else { return };
     walk.found_text(Step::Invisible, &tags, at.clone());
     walk.found_bytes(Step::Invisible, &selectors, at.clone());
-    bits(&zero_width, &at, walk);
     if styled >= 8 {
         walk.found_text(Step::Invisible, &plain, at);
-    }
-}
-
-/// Two zero-width characters as 0 and 1, either way round.
-fn bits(characters: &[char], at: &std::ops::Range<usize>, walk: &mut Walk<'_>) {
-    if characters.len() < 48 {
-        return;
-    }
-    let one = characters[0];
-    for flip in [0, 1] {
-        let mut values = characters
-            .iter()
-            .filter(|c| **c != '\u{200d}' || one == '\u{200d}')
-            .map(|c| u8::from(*c == one) ^ flip);
-        for offset in 0..8 {
-            let symbols: Vec<u8> = values.clone().skip(offset).collect();
-            let mut out = Vec::new();
-            super::runs::pack::<1, 8>(&symbols, &mut out);
-            walk.work(symbols.len());
-            walk.found_bytes(Step::Invisible, &out, at.clone());
-        }
-        let _ = values.next();
     }
 }

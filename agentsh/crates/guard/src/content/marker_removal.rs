@@ -95,7 +95,7 @@ mod tests {
             private: true,
         };
         let result = answer.member("result").unwrap();
-        let id = flow.remember(origin, &Leaves::of(result), &agentsh_dlp::taint::judge::Plain).id;
+        let id = flow.remember(origin, &Leaves::of(result), &agentsh_dlp::Views::NONE).id;
         let mark = |(item, text): (usize, std::borrow::Cow<'_, str>)| {
             mark_of(&answer, item, &flow.mark(id, &text, position, random)?)
         };

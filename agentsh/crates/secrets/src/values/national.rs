@@ -319,8 +319,11 @@ fn is_labelled(text: &str, at: &Range<usize>, labels: &[&str]) -> bool {
     labels.iter().any(says)
 }
 
+/// A search that is made for each label and each number takes longer than it looks: most labels have no first letter there.
 fn has_label(near: &str, label: &str) -> bool {
-    near.match_indices(label).any(|(at, _)| {
+    let bytes = (near.as_bytes(), label.as_bytes());
+    let begins = memchr::memchr_iter(bytes.1.first().copied().unwrap_or_default(), bytes.0);
+    begins.filter(|at| bytes.0[*at..].starts_with(bytes.1)).any(|at| {
         let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
         label.len() >= WHOLE
             || !label.is_ascii()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::labels::Role;
 use super::*;
 use crate::json;
-use crate::taint::judge::Plain;
+use crate::taint::Views;
 
 #[path = "value.rs"]
 mod values;
@@ -45,7 +45,7 @@ fn said(flow: &mut Flow, by: &str, text: &str, private: bool, at: u64) -> Stored
         time: seconds(at),
         private,
     };
-    flow.remember(origin, &Leaves::of(&tree), &Plain)
+    flow.remember(origin, &Leaves::of(&tree), &Views::NONE)
 }
 
 /// As it comes off the wire.
@@ -58,13 +58,14 @@ fn line(flow: &mut Flow, by: &str, text: &str, at: u64) -> Stored {
         time: seconds(at),
         private: true,
     };
-    flow.remember_json(origin, result.as_bytes(), &Plain).unwrap()
+    flow.remember_json(origin, result.as_bytes(), &Views::NONE).unwrap()
 }
 
 fn send(flow: &mut Flow, to: &str, labels: Labels, arguments: &Value) -> Judged {
-    let judged = flow.judge(&server(to), labels, &Leaves::of_value("send", arguments), seconds(1001), &Plain);
+    let judged =
+        flow.judge(&server(to), labels, &Leaves::of_value("send", arguments), seconds(1001), &Views::NONE);
     if judged.is_refused() {
-        flow.not_sent(&server(to));
+        flow.not_sent();
     }
     judged
 }
@@ -248,7 +249,7 @@ fn results_are_forgotten_in_time() {
         EXTERNAL,
         &Leaves::of_value("send", &json!({"a": MEMO})),
         seconds(1000 + 3600),
-        &Plain,
+        &Views::NONE,
     );
     assert!(!later.is_refused() && !later.private_to_external);
     assert_eq!(flow.load().0, 0);
@@ -379,7 +380,7 @@ fn what_a_server_says_again_takes_no_room_and_lives_as_long() {
         for (now, is_known) in [(1000 + apart + lifetime - 1, true), (1000 + apart + lifetime + 61, false)] {
             let call = json!({"body": MEMO});
             let call = Leaves::of_value("send", &call);
-            let judged = flow.judge(&server("mail"), EXTERNAL, &call, seconds(now), &Plain);
+            let judged = flow.judge(&server("mail"), EXTERNAL, &call, seconds(now), &Views::NONE);
             assert_eq!(
                 rules(&judged).contains(&"taint-fingerprint"),
                 is_known,

@@ -63,7 +63,7 @@ fn a_secret_may_be_the_name_of_a_member() {
         time: seconds(1000),
         private: true,
     };
-    flow.remember(origin, &Leaves::of(&tree), &Plain);
+    flow.remember(origin, &Leaves::of(&tree), &Views::NONE);
     let body = json!({"body": "use ghp_9QzXtw3Lm4Vb7Ny3Kp8Wd6HsZc1Jf5Rr2T for it"});
     assert!(send(&mut flow, "mail", EXTERNAL, &body).is_refused());
     assert!(!send(&mut flow, "mail", EXTERNAL, &json!({"body": "structuredContent tokens"})).is_refused());
@@ -129,7 +129,7 @@ fn blocks_decoded(flow: &mut Flow, arguments: &Value) -> bool {
     let views = crate::Views::default();
     let is_block = flow.judge(&server("mail"), EXTERNAL, &call, seconds(1001), &views).is_refused();
     if is_block {
-        flow.not_sent(&server("mail"));
+        flow.not_sent();
     }
     is_block
 }

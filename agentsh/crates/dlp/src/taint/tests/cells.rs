@@ -3,28 +3,17 @@
 use serde_json::json;
 
 use super::*;
-use crate::types::ServerId;
 
 const SAID: &str = r#"[{"name":"Ilse Marquardt","city":"Wolgast","amount":48211.5,"status":"pending"},
 {"name":"Jonas Pfeil","city":"Anklam","amount":90377.25,"status":"pending"},
 {"name":"Rieke Thoms","city":"Demmin","amount":13902.75,"status":"pending"}]"#;
-
-fn origin(private: bool) -> Origin {
-    Origin {
-        server: ServerId("files".to_owned()),
-        tool: "read".to_owned(),
-        call: "1".to_owned(),
-        time: std::time::Duration::from_secs(1),
-        private,
-    }
-}
 
 fn cells(private: bool, text: &str) -> (Cells, Hasher) {
     let hasher = Hasher::new(&[7; 32]);
     let mut cells = Cells::default();
     let value = json!({"content": [{"type": "text", "text": text}]}).to_string();
     let value = json::read(value.as_bytes()).unwrap();
-    cells.remember(OriginId(1), &origin(private), of_result(&hasher, private, &Leaves::of(&value)));
+    cells.add(OriginId(1), private, &of_result(&hasher, private, &Leaves::of(&value)));
     (cells, hasher)
 }
 
@@ -64,7 +53,7 @@ fn three_cells_categories_and_public_values_are_none() {
     assert!(!send(&mut cells, &hasher, "pending pending: Wolgast, Anklam and Demmin in Pomerania"));
     let value = json!({"text": SAID}).to_string();
     let value = json::read(value.as_bytes()).unwrap();
-    cells.remember(OriginId(2), &origin(false), of_result(&hasher, false, &Leaves::of(&value)));
+    cells.add(OriginId(2), false, &of_result(&hasher, false, &Leaves::of(&value)));
     assert!(!send(&mut cells, &hasher, SAID));
 }
 
@@ -88,7 +77,7 @@ fn what_is_remembered_is_bounded() {
         let rows: Vec<u64> = (0..5000).map(|row| 1_000_000 + result * 5000 + row).collect();
         let value = json!({ "rows": rows }).to_string();
         let value = json::read(value.as_bytes()).unwrap();
-        cells.remember(OriginId(result), &origin(true), of_result(&hasher, true, &Leaves::of(&value)));
+        cells.add(OriginId(result), true, &of_result(&hasher, true, &Leaves::of(&value)));
     }
     assert!(cells.count <= MAX_CELLS && cells.origins.len() <= MAX_CELLS, "{}", cells.count);
 }
@@ -100,7 +89,7 @@ fn a_result_that_is_read_again_has_arrived_as_far_as_it_had() {
     assert!(!send(&mut cells, &hasher, "Jonas Pfeil, Anklam, 90377.25"));
     let value = json!({"content": [{"type": "text", "text": SAID}]}).to_string();
     let value = json::read(value.as_bytes()).unwrap();
-    cells.remember(OriginId(2), &origin(true), of_result(&hasher, true, &Leaves::of(&value)));
+    cells.add(OriginId(2), true, &of_result(&hasher, true, &Leaves::of(&value)));
     assert!(send(&mut cells, &hasher, "Rieke Thoms, Demmin"));
 }
 

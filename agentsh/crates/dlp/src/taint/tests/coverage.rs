@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::judge::{Judge, Plain};
+use super::super::judge::Judge;
 use super::super::leaves::Leaves;
 use super::super::memory::Config;
+use super::super::origin::Origin;
+use super::super::views::Views;
 use super::*;
 use crate::json;
 
@@ -18,7 +20,7 @@ fn hasher() -> Hasher {
 
 fn add(coverage: &mut Coverage, id: u64, by: &str, secret: &str) {
     let followed = Followed::of(&hasher(), Kind::ApiKey, secret).unwrap();
-    coverage.remember(OriginId(id), &origin(by), vec![followed]);
+    coverage.add(OriginId(id), &server(by), &followed);
 }
 
 fn server(name: &str) -> ServerId {
@@ -38,7 +40,7 @@ fn origin(by: &str) -> Origin {
 fn judge() -> Judge {
     let mut judge = Judge::new(Config::default(), &[7; 32]);
     let said = json!({"text": format!("the deploy secret_key={SECRET} is on the wall")}).to_string();
-    judge.remember(origin("files"), &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain);
+    judge.remember(origin("files"), &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Views::NONE);
     judge
 }
 
@@ -48,10 +50,10 @@ fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
     let tree = json::read(said.as_bytes()).unwrap();
     let call = Leaves::of_call("send", &tree);
     let sink = server(to);
-    let found = judge.judge(&sink, &call, Duration::from_secs(1001), &Plain, &|_| true);
+    let found = judge.judge(&sink, &call, Duration::from_secs(1001), &Views::NONE, &|_| true);
     let is_refused = !found.is_empty();
     if is_refused {
-        judge.take_back(&sink);
+        judge.take_back();
     }
     is_refused
 }
@@ -175,14 +177,14 @@ fn what_was_found_and_sent_all_the_same_counts() {
         let said = json!({ "q": piece }).to_string();
         let tree = json::read(said.as_bytes()).unwrap();
         let call = Leaves::of_call("send", &tree);
-        judge.judge(&server("net"), &call, Duration::from_secs(1001), &Plain, &|_| true).len()
+        judge.judge(&server("net"), &call, Duration::from_secs(1001), &Views::NONE, &|_| true).len()
     };
     let mut judge = judge();
     assert_eq!(find(&mut judge, &pieces[0]), 0);
     assert_eq!(find(&mut judge, &pieces[2]), 1);
     assert_eq!(find(&mut judge, &pieces[2]), 0, "it is there already");
     assert_eq!(find(&mut judge, &pieces[4]), 1);
-    judge.take_back(&server("net"));
+    judge.take_back();
     assert_eq!(find(&mut judge, &pieces[4]), 1, "it was not sent");
 }
 
@@ -194,7 +196,7 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
         let said = json!({ "q": piece }).to_string();
         let tree = json::read(said.as_bytes()).unwrap();
         let call = Leaves::of_call("send", &tree);
-        judge.judge(&server(to), &call, Duration::from_secs(1001), &Plain, &|_| true).len()
+        judge.judge(&server(to), &call, Duration::from_secs(1001), &Views::NONE, &|_| true).len()
     };
     let mut judge = judge();
     let mut copy = judge.clone();
@@ -202,9 +204,9 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
     for piece in &pieces[..2] {
         assert_eq!(find(&mut judge, "b", piece), 0);
     }
-    let before = judge.coverage.secrets.values().next().unwrap().covered.len();
-    judge.adopt(&server("a"), copy);
-    assert_eq!(judge.coverage.secrets.values().next().unwrap().covered.len(), before);
+    let before = judge.all.coverage.secrets.values().next().unwrap().covered.len();
+    judge.adopt(copy);
+    assert_eq!(judge.all.coverage.secrets.values().next().unwrap().covered.len(), before);
     assert!(before >= 6, "{before}");
     // The third piece goes on where the second one ended, which the copy knows nothing of.
     assert_eq!(find(&mut judge, "b", &pieces[2]), 1);

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::memory::Config;
-use super::super::scan::Scanner;
+use super::super::judge::Judge;
+use super::super::leaves::Leaves;
+use super::super::memory::{Config, Stored};
 use super::super::symbols::Folded;
+use super::super::views::Views;
 use super::*;
+use crate::json;
 use crate::types::ServerId;
 
 /// Words in an order of their own for each number.
@@ -19,11 +22,11 @@ fn words(number: u64, length: usize) -> String {
     text
 }
 
-fn memory(bytes: usize) -> TaintMemory {
-    TaintMemory::new(Config { memory: bytes, ..Config::default() }, &[7; 32])
+fn memory(bytes: usize) -> Judge {
+    Judge::new(Config { memory: bytes, ..Config::default() }, &[7; 32])
 }
 
-fn remember(memory: &mut TaintMemory, server: &str, private: bool, text: &str) -> Option<Evicted> {
+fn store(memory: &mut Judge, server: &str, private: bool, text: &str) -> Stored {
     let origin = Origin {
         server: ServerId(server.to_owned()),
         tool: "read".to_owned(),
@@ -31,11 +34,17 @@ fn remember(memory: &mut TaintMemory, server: &str, private: bool, text: &str) -
         time: Duration::from_secs(1),
         private,
     };
-    memory.remember(origin, std::iter::once(text), Vec::new, Vec::new()).0.evicted
+    let said = serde_json::Value::from(text).to_string();
+    memory.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Views::NONE)
 }
 
-fn servers_of(memory: &TaintMemory, text: &str) -> Vec<String> {
-    let hits = Scanner::default().scan(memory, &Folded::of(text), &|_| true).list;
+fn remember(memory: &mut Judge, server: &str, private: bool, text: &str) -> Option<Evicted> {
+    store(memory, server, private, text).evicted
+}
+
+fn servers_of(judge: &Judge, text: &str) -> Vec<String> {
+    let memory = &judge.memory;
+    let hits = judge.all.clone().scan(memory, &Folded::of(text), &|_| true).list;
     let mut found: Vec<String> =
         hits.iter().map(|hit| memory.origin(hit.origin).unwrap().server.0.clone()).collect();
     found.dedup();
@@ -77,11 +86,11 @@ fn a_public_server_takes_no_room_of_a_private_one() {
         assert_eq!(servers_of(&memory, &text[..200]), ["notes"]);
     }
     // The other way it does.
-    let before = memory.origins().filter(|(_, origin)| !origin.private).count();
+    let before = memory.memory.origins().filter(|(_, origin)| !origin.private).count();
     for number in 300..305 {
         remember(&mut memory, "mail", true, &words(number, 20_000));
     }
-    assert!(memory.origins().filter(|(_, origin)| !origin.private).count() < before.max(1));
+    assert!(memory.memory.origins().filter(|(_, origin)| !origin.private).count() < before.max(1));
 }
 
 #[test]
@@ -103,23 +112,16 @@ fn secrets_stay_when_the_text_around_them_goes() {
         assert_eq!(servers_of(&memory, &format!("so {secret} it is")), ["notes"], "{secret}");
     }
     // Until their time is over.
-    memory.expire(Duration::from_secs(4000));
-    assert!(memory.is_empty() && memory.entries.is_empty());
-    assert_eq!(memory.room.used, 0);
+    memory.memory.expire(Duration::from_secs(4000));
+    assert!(memory.memory.is_empty() && memory.memory.entries.is_empty());
+    assert_eq!(memory.memory.room.used, 0);
 }
 
 #[test]
 fn a_result_that_is_too_long_is_remembered_as_far_as_it_goes() {
     let mut memory = memory(12 << 20);
     let text = words(3, (8 << 20) + 5000);
-    let origin = Origin {
-        server: ServerId("big".to_owned()),
-        tool: String::new(),
-        call: String::new(),
-        time: Duration::from_secs(1),
-        private: true,
-    };
-    let stored = memory.remember(origin, std::iter::once(text.as_str()), Vec::new, Vec::new()).0;
+    let stored = store(&mut memory, "big", true, &text);
     assert!(stored.truncated);
     assert_eq!(servers_of(&memory, &text[5000..5300]), ["big"]);
 }

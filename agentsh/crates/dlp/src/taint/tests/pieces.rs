@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::judge::Plain;
+use super::super::judge::Judge;
 use super::super::leaves::Leaves;
 use super::super::memory::Config;
 use super::super::origin::Origin;
-use super::super::pieces::{MAX_RESULTS, Piece, Pieces, tag};
+use super::super::views::Views;
 use super::*;
 use crate::json;
 use crate::types::ServerId;
@@ -31,7 +31,7 @@ fn remember(judge: &mut Judge, by: &str, private: bool, text: &str) {
         time: Duration::from_secs(1000),
         private,
     };
-    judge.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Plain);
+    judge.remember(origin, &Leaves::of(&json::read(said.as_bytes()).unwrap()), &Views::NONE);
 }
 
 fn judge() -> Judge {
@@ -45,10 +45,11 @@ fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
     let said = json!({ name: value }).to_string();
     let tree = json::read(said.as_bytes()).unwrap();
     let call = Leaves::of_call("send", &tree);
-    let found = judge.judge(&server(to), &call, Duration::from_secs(1001), &Plain, &|origin| origin.private);
+    let found =
+        judge.judge(&server(to), &call, Duration::from_secs(1001), &Views::NONE, &|origin| origin.private);
     let is_refused = !found.is_empty();
     if is_refused {
-        judge.take_back(&server(to));
+        judge.take_back();
     }
     is_refused
 }
@@ -116,7 +117,7 @@ fn what_is_public_or_no_prose_is_not_followed() {
     for piece in cut(18) {
         refused(&mut judge, "net", "q", &piece);
     }
-    assert!(judge.memory.pieces.covered.is_empty());
+    assert!(judge.all.pieces.covered.is_empty());
 }
 
 #[test]
@@ -126,9 +127,9 @@ fn pieces_that_come_while_a_call_is_judged_elsewhere_stay() {
     let mut copy = judge.clone();
     assert!(!refused(&mut copy, "a", "q", &pieces[0]));
     assert!(!refused(&mut judge, "b", "q", &pieces[1]));
-    let before = judge.memory.pieces.covered.values().next().unwrap().len();
-    judge.adopt(&server("a"), copy);
-    let after = judge.memory.pieces.covered.values().next().unwrap().len();
+    let before = judge.all.pieces.covered.values().next().unwrap().len();
+    judge.adopt(copy);
+    let after = judge.all.pieces.covered.values().next().unwrap().len();
     assert!(before >= 10 && after >= before + 10, "{before} {after}");
 }
 
@@ -160,23 +161,22 @@ fn what_is_read_again_meanwhile_counts_on() {
     let (mut copy, piece) = (judge.clone(), &MEMO[..26]);
     assert!(!refused(&mut copy, "net", "q", piece));
     remember(&mut judge, "files", true, &format!("{MEMO} This is copy 1."));
-    judge.adopt(&server("net"), copy);
+    judge.adopt(copy);
     let newest = judge.memory.entries.back().unwrap().id;
-    assert!(judge.memory.pieces.covered.get(&newest).is_some_and(|covered| covered.len() >= 10));
+    assert!(judge.all.pieces.covered.get(&newest).is_some_and(|covered| covered.len() >= 10));
 }
 
 #[test]
 fn a_call_that_is_refused_takes_no_room() {
     let mut pieces = Pieces::default();
     for number in 0..MAX_RESULTS as u64 {
-        pieces.restore(OriginId(number), 4);
+        pieces.cover(OriginId(number), 4..14);
     }
     pieces.begin();
-    let piece = Piece { origin: OriginId(9999), place: 0..10, tag: tag(1) };
-    pieces.add(&piece);
-    pieces.take_back();
+    pieces.cover(OriginId(9999), 0..10);
+    pieces.forget();
     assert!(pieces.covered.contains_key(&OriginId(0)) && !pieces.covered.contains_key(&OriginId(9999)));
-    pieces.add(&piece);
+    pieces.cover(OriginId(9999), 0..10);
     pieces.begin();
     assert!(!pieces.covered.contains_key(&OriginId(0)) && pieces.covered.contains_key(&OriginId(9999)));
 }
@@ -231,10 +231,10 @@ fn a_text_that_repeats_itself_counts_once() {
     let mut judge = Judge::new(Config::default(), &[7; 32]);
     let said = "orchard meadow ".repeat(900);
     remember(&mut judge, "files", true, &said);
-    judge.scanner.scan(&judge.memory, &super::super::symbols::Folded::of(&said.repeat(8)), &|_| true);
+    judge.all.scan(&judge.memory, &super::super::symbols::Folded::of(&said.repeat(8)), &|_| true);
     for number in 0..2 * MAX_RESULTS as u64 {
-        judge.memory.pieces.restore(OriginId(number), 4);
-        judge.memory.pieces.begin();
+        judge.all.pieces.cover(OriginId(number), 4..14);
+        judge.all.pieces.begin();
     }
-    assert_eq!(judge.memory.pieces.covered.len(), MAX_RESULTS);
+    assert_eq!(judge.all.pieces.covered.len(), MAX_RESULTS);
 }

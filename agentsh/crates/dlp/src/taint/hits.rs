@@ -1,0 +1,139 @@
+//! What detectors found in one text.
+
+use std::ops::Range;
+
+use super::entry::Entry;
+use super::hash::{self, Roll, SHORT};
+use super::memory::TaintMemory;
+use super::origin::{Origin, OriginId};
+use agentsh_secrets::values::Kind;
+
+/// Hits of one scan in what would leave as it stands, as many in what would leave shifted, and as many in what may go
+/// there. Chosen: more is one finding by itself.
+const MAX_HITS: usize = 256;
+/// Hits that are asked whether they cover a place already.
+const RECENT: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A copied passage.
+    Run,
+    /// A secret or personal value, or a piece of a secret.
+    Value(Kind),
+    /// A passage behind a Caesar cipher, a mirrored alphabet or read backwards.
+    Shifted(Option<Kind>),
+}
+
+/// `start..end` are symbols, or letters for [`What::Shifted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub start: usize,
+    pub end: usize,
+    pub origin: OriginId,
+    /// The result may not go where the text goes.
+    pub leaves: bool,
+    pub what: What,
+}
+
+/// A part of the prose of a result in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub origin: OriginId,
+    /// In symbols of the result.
+    pub place: Range<u32>,
+    pub tag: u32,
+}
+
+/// Whether a result may not go where the text goes that is searched.
+pub(super) type Leaving<'l> = &'l (dyn Fn(&Origin) -> bool + Sync);
+
+/// A text that is searched, in symbols.
+#[derive(Clone, Copy)]
+pub(super) struct Text<'t> {
+    pub memory: &'t TaintMemory,
+    pub symbols: &'t [u8],
+    pub leaving: Leaving<'t>,
+}
+
+/// What one scan found. What may go there does not take the room of what may not: nobody can fill it up first.
+#[derive(Default)]
+pub(super) struct Hits {
+    pub list: Vec<Hit>,
+    /// Parts of prose that may not go there, too short to be a copy by themselves: each place of a result once.
+    pub pieces: Vec<Piece>,
+    /// Where they stand in the text, each time that they do: ranges in order.
+    pub of_pieces: Vec<Range<usize>>,
+    /// There are more of them than are counted.
+    pub has_more_pieces: bool,
+    leaving: usize,
+    leaving_shifted: usize,
+    harmless: usize,
+}
+
+impl Hits {
+    /// Whether so much leaves that not all of it was looked at.
+    pub fn is_full(&self) -> bool {
+        self.leaving >= MAX_HITS || self.leaving_shifted >= MAX_HITS
+    }
+
+    /// A result of which pieces were not counted any more.
+    pub fn uncounted(&self) -> Option<OriginId> {
+        self.pieces.last().filter(|_| self.has_more_pieces).map(|piece| piece.origin)
+    }
+
+    /// Whether there is room for another one as it stands, and none of the last ones is one that it is a part of.
+    pub fn has_room(&self, leaves: bool, covers: impl Fn(&Hit) -> bool) -> bool {
+        let count = if leaves { self.leaving } else { self.harmless };
+        count < MAX_HITS && !self.list.iter().rev().take(RECENT).any(covers)
+    }
+
+    pub fn has_room_for_shifted(&self) -> bool {
+        self.leaving_shifted < MAX_HITS
+    }
+
+    pub fn push(&mut self, hit: Hit) {
+        let count = match hit {
+            Hit { leaves: false, .. } => &mut self.harmless,
+            Hit { what: What::Shifted(_), .. } => &mut self.leaving_shifted,
+            Hit { .. } => &mut self.leaving,
+        };
+        *count += 1;
+        self.list.push(hit);
+    }
+
+    /// Where something in the text is somebody else's, in symbols.
+    pub fn places(&self) -> Vec<Range<usize>> {
+        let copies = self.list.iter().map(|hit| hit.start..hit.end);
+        copies.chain(self.of_pieces.iter().cloned()).collect()
+    }
+}
+
+impl Text<'_> {
+    /// Follows a copy to both ends, or so many symbols at most, in symbols of the text that is searched. None when the tag
+    /// was alike by chance.
+    pub fn extend(&self, at: usize, place: u32, entry: &Entry, most: usize) -> Option<(usize, usize)> {
+        let Self { memory, symbols, .. } = self;
+        let hasher = &memory.hasher;
+        let same = |roll: Roll, place: u32| memory.shadow(place) == Some(hash::shadow(roll.gram()));
+        let here = hasher.roll(symbols, at).filter(|roll| same(*roll, place))?;
+        let (mut first, mut first_place, mut roll) = (at, place, here);
+        while first > 0 && first_place > entry.start && at - first < most {
+            roll.back(hasher, symbols[first - 1], symbols[first - 1 + SHORT]);
+            if !same(roll, first_place - 1) {
+                break;
+            }
+            first -= 1;
+            first_place -= 1;
+        }
+        let (mut last, mut last_place, mut roll) = (at, place, here);
+        while last_place + (SHORT as u32) < entry.end && last + SHORT < symbols.len() && last - at < most {
+            roll.forward(hasher, symbols[last], symbols[last + SHORT]);
+            if !same(roll, last_place + 1) {
+                break;
+            }
+            last += 1;
+            last_place += 1;
+        }
+        Some((first, last + SHORT))
+    }
+}

@@ -1,0 +1,31 @@
+//! Tags that one detector looks for, and which of them a text may have.
+
+use super::index::Index;
+
+/// Candidates whose memory is kept for the next text.
+const KEEP: usize = 16 * 1024;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sought {
+    pub index: Index,
+    /// Each with its place in the text.
+    seen: Vec<(usize, u32)>,
+}
+
+impl Sought {
+    /// Notes those of neighbouring tags that may be known; the first stands at `at`.
+    #[inline]
+    pub fn see(&mut self, at: usize, tags: impl Iterator<Item = u32>) {
+        let Self { index, seen } = self;
+        let known = tags.enumerate().filter(|(_, tag)| index.may_have(*tag));
+        seen.extend(known.map(|(inside, tag)| (at + inside, tag)));
+    }
+
+    /// Gives `visit` each that is known: its place in the text, its tag, and a place where it is remembered. The next text
+    /// begins.
+    pub fn each(&mut self, floor: u32, visit: impl FnMut(usize, u32, u32)) {
+        self.index.find_all(&self.seen, floor, visit);
+        self.seen.clear();
+        self.seen.shrink_to(KEEP);
+    }
+}

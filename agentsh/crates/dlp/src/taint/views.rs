@@ -1,0 +1,58 @@
+//! What decodes from the texts of calls and results.
+
+use super::leaves::Leaf;
+use crate::text::{Limits, Step, View, looks_encoded, visit, visit_orders, visit_plainly};
+
+/// Every text that [`visit`] finds, without the text itself. What a bound left out is not seen here; the search of the text
+/// as it stands has no bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Views {
+    pub limits: Limits,
+}
+
+/// Longer texts in which nothing is encoded are not read in another order as well.
+const MAX_ORDERED: usize = 8 * 1024;
+
+impl Views {
+    /// Decodes nothing.
+    pub const NONE: Self = Self { limits: Limits { depth: 1, output_per_byte: 0, output_floor: 0 } };
+
+    pub(super) fn decode(&self, text: &str, sink: &mut dyn FnMut(View<'_>)) {
+        if looks_encoded(text) {
+            let _ = visit(text, &self.limits, &mut |view| {
+                if !view.how.is_empty() {
+                    sink(view);
+                }
+            });
+        } else {
+            self.in_order(text, sink);
+        }
+    }
+
+    /// What a program that reads a result gets out of it. A disguise is for what is sent, and not looked for there.
+    pub(super) fn decode_result(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
+        if leaf.looks_encoded() {
+            visit_plainly(&leaf.text, &self.limits, sink);
+        }
+    }
+
+    /// As [`Views::decode`], of a text that others decode as well: what one of them finds serves all.
+    pub(super) fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
+        if leaf.looks_encoded() {
+            leaf.decoded(&self.limits).views().for_each(sink);
+        } else {
+            self.in_order(&leaf.text, sink);
+        }
+    }
+
+    fn in_order(&self, text: &str, sink: &mut dyn FnMut(View<'_>)) {
+        if text.len() <= MAX_ORDERED {
+            visit_orders(text, &self.limits, sink);
+        }
+    }
+}
+
+/// The steps that led to a view, outermost first.
+pub(super) fn steps(view: &View<'_>) -> Vec<&'static str> {
+    view.how.iter().map(|step| Step::as_str(*step)).collect()
+}
