@@ -1,6 +1,6 @@
 //! What the journal keeps of a value is bounded JSON without the secrets in it, wherever they stand.
 
-use super::store::redact::{Bounds, MAX_BYTES, arguments, redact, text, whole, within};
+use super::store::redact::{RedactionLimits, MAX_BYTES, arguments, redact, text, whole, within};
 
 /// Drawn, and in no word list.
 const TOKEN: &str = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9";
@@ -17,7 +17,7 @@ pub fn check(data: &[u8]) {
         assert!(!shown.contains(PART), "{shown}");
     }
     let value = serde_json::from_slice(bytes).unwrap_or_else(|_| serde_json::Value::String(read.to_string()));
-    let wide = Bounds { bytes: 2 * MAX_BYTES, chars: 1000 };
+    let wide = RedactionLimits { bytes: 2 * MAX_BYTES, chars: 1000 };
     for (shown, most) in [(redact(&value), MAX_BYTES), (within(&value, wide), wide.bytes)] {
         let shown = shown.to_string();
         assert!(shown.len() <= most, "{} bytes are kept", shown.len());

@@ -11,7 +11,7 @@ use agentsh_fleet::batch::{Batch, Place};
 use agentsh_fleet::keys::HostKey;
 use agentsh_fleet::place::HostFile;
 use agentsh_fleet::wire::{Enrol, Enrolled, Position};
-use agentsh_store::raw::{NOTHING, Raw};
+use agentsh_store::raw::{FIRST_LINK, Raw};
 use serde_json::{Value, json};
 
 /// Events of one session.
@@ -48,7 +48,7 @@ impl Host {
     }
 
     fn rows(&mut self, number: u64) -> Vec<Raw> {
-        let mut before = self.place.hash.unwrap_or(NOTHING);
+        let mut before = self.place.hash.unwrap_or(FIRST_LINK);
         let mut rows = Vec::new();
         for id in (self.place.id + 1..).take(usize::try_from(number).unwrap()) {
             if self.seq.is_multiple_of(SESSION) {
@@ -78,7 +78,7 @@ impl Host {
                 seq: self.seq,
                 time: format!("{time:.6}"),
                 body: body.to_string(),
-                hash: NOTHING,
+                hash: FIRST_LINK,
             };
             row.hash = row.hash_behind(&before);
             before = row.hash;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use agentsh_fleet::keys;
-use agentsh_store::raw::{NOTHING, Raw};
+use agentsh_store::raw::{FIRST_LINK, Raw};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ pub fn main(words: &[String]) {
         .map(|number| Host {
             id: keys::digest(format!("bench {number}").as_bytes())[..24].to_owned(),
             place: 0,
-            hash: NOTHING,
+            hash: FIRST_LINK,
             session: String::new(),
             seq: SESSION,
         })
@@ -133,7 +133,7 @@ pub fn main(words: &[String]) {
             seq: host.seq,
             time: time.clone(),
             body: body.to_string(),
-            hash: NOTHING,
+            hash: FIRST_LINK,
         };
         row.hash = row.hash_behind(&host.hash);
         host.hash = row.hash;

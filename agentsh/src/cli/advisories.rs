@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use agentsh_advisories::archive::is_zip;
 use agentsh_advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
-use agentsh_advisories::{Database, DatabaseError, Found, Package, deny};
+use agentsh_advisories::{Advisory, Database, DatabaseError, Package, deny};
 use agentsh_authoring::Surroundings;
 use agentsh_base::types::ServerId;
 use agentsh_host::known_advisories::{self, Places, ServerPackages};
@@ -70,17 +70,17 @@ pub async fn run(args: AdvisoriesArgs, out: &mut dyn Write, err: &mut dyn Write)
 }
 
 /// Where it all is, and what the policy says.
-struct Here {
+struct AdvisoryContext {
     places: Places,
     policy: AdvisoryPolicy,
     home: PathBuf,
 }
 
-fn here() -> Result<Here, String> {
+fn here() -> Result<AdvisoryContext, String> {
     let place =
         Surroundings::here().map_err(|error| format!("cannot find the current directory: {error}"))?;
     let policy = place.in_force().map_err(|error| error.render().trim_start_matches("error: ").to_owned())?;
-    Ok(Here { places: places(&place), policy: policy.mcp.advisories, home: place.home })
+    Ok(AdvisoryContext { places: places(&place), policy: policy.mcp.advisories, home: place.home })
 }
 
 fn places(place: &Surroundings) -> Places {
@@ -120,7 +120,7 @@ async fn update(sources: Vec<String>, out: &mut dyn Write) -> Result<u8, String>
 }
 
 /// Reads one source into the database.
-async fn take(here: &Here, source: &str) -> Result<String, String> {
+async fn take(here: &AdvisoryContext, source: &str) -> Result<String, String> {
     let now = Timestamp::now();
     let mut database = Database::create(&here.places.data).map_err(|error| error.to_string())?;
     let (mut count, mut unread, mut why) = (0, 0, None);
@@ -150,7 +150,7 @@ async fn take(here: &Here, source: &str) -> Result<String, String> {
 /// Reads one file of a source, all of it or nothing. What is large goes by record after record; a signed list is small, and
 /// signed as a whole, also inside an archive.
 async fn take_file(
-    here: &Here,
+    here: &AdvisoryContext,
     database: &mut Database,
     (source, name): (&str, &str),
     file: &File,
@@ -192,7 +192,7 @@ async fn take_file(
 }
 
 /// What is about each server, by server and project.
-type ByServer = BTreeMap<(String, String), Vec<Found>>;
+type ByServer = BTreeMap<(String, String), Vec<Advisory>>;
 
 /// What every server was made of when it was started last; one that was not started since, by its pin alone.
 async fn inventory(places: &Places) -> Result<BTreeMap<(String, String), BTreeSet<Package>>, String> {
@@ -215,7 +215,7 @@ pub(super) async fn of_server(
     place: &Surroundings,
     policy: &AdvisoryPolicy,
     id: &str,
-) -> Result<Vec<Found>, String> {
+) -> Result<Vec<Advisory>, String> {
     let places = places(place);
     let all = inventory(&places).await?;
     let packages = all.into_iter().filter(|((server, _), _)| server == id).flat_map(|(_, packages)| packages);
@@ -266,7 +266,7 @@ fn as_values(found: &ByServer) -> Vec<Value> {
     servers.collect()
 }
 
-fn value_of(one: &Found) -> Value {
+fn value_of(one: &Advisory) -> Value {
     json!({
         "kind": one.kind.as_str(), "id": one.id, "aliases": one.aliases, "subject": one.subject,
         "severity": agentsh_advisories::word(one.severity), "summary": one.summary, "fixed": one.fixed,
@@ -306,7 +306,7 @@ fn print(found: &ByServer, kept: &[agentsh_advisories::Kept], out: &mut dyn Writ
 }
 
 /// One advisory, for people.
-pub(super) fn line(one: &Found) -> String {
+pub(super) fn line(one: &Advisory) -> String {
     let fixed = one.fixed.as_ref().map(|fixed| format!("; fixed in {}", escape::line(fixed)));
     format!(
         "{}: {} {} ({}): {}{}",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::fleet::Asked;
+use super::fleet::FleetApprovals;
 use agentsh_approvals::{Asking, Item, SocketReply};
 use agentsh_store::escape;
 use agentsh_store::words::ApprovalScope;
@@ -127,7 +127,7 @@ async fn at_fleet(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let fleet = Asked::at(url, context)?;
+    let fleet = FleetApprovals::at(url, context)?;
     let waiting = fleet.waiting().await?;
     match verb {
         Verb::List { json: true } => json(out, &waiting)?,
@@ -152,7 +152,7 @@ async fn at_fleet(
             table(out, context, &["id", "host", "call", "why", "left", "rule"], rows.collect())?;
         }
         Verb::Show { id, json: as_json } => {
-            let one = Asked::find(&waiting, &id)?;
+            let one = FleetApprovals::find(&waiting, &id)?;
             if as_json {
                 json(out, one)?;
             } else {
@@ -165,12 +165,12 @@ async fn at_fleet(
             return Err(Failure::Usage(why.to_owned()));
         }
         Verb::Approve { id, session, .. } => {
-            let one = Asked::find(&waiting, &id)?;
+            let one = FleetApprovals::find(&waiting, &id)?;
             fleet.answer(one, true, if session { "session" } else { "once" }).await?;
             writeln!(out, "approved: {} on {}", about(&one.item), escape::line(&one.waiting.host_name))?;
         }
         Verb::Deny { id } => {
-            let one = Asked::find(&waiting, &id)?;
+            let one = FleetApprovals::find(&waiting, &id)?;
             fleet.answer(one, false, "session").await?;
             writeln!(out, "denied: {} on {}", about(&one.item), escape::line(&one.waiting.host_name))?;
         }

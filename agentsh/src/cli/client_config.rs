@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::profile::{self, Profile};
-use agentsh_agents::clients::{CLIENTS, Changed, Client};
+use agentsh_agents::clients::{CLIENTS, ChangedConfiguration, Client};
 use agentsh_agents::dialect::Start;
 use agentsh_authoring::edit;
 use agentsh_store::escape;
@@ -120,7 +120,7 @@ fn apply(
     write: bool,
     path: &std::path::Path,
     before: &str,
-    changed: &Changed,
+    changed: &ChangedConfiguration,
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     if changed.text == before {

@@ -51,7 +51,7 @@ pub enum RegistryVerb {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        at: ask::At,
+        at: ask::RegistryTarget,
         /// How to print; `kiji` is as kiji-safeguard prints it
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
@@ -64,7 +64,7 @@ pub enum RegistryVerb {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        at: ask::At,
+        at: ask::RegistryTarget,
         /// How to print; `kiji` is OK or FAILED, name and reason with tabs between
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
@@ -72,14 +72,14 @@ pub enum RegistryVerb {
     /// List, show and decide requests for approval of a changed interface
     Approvals {
         #[command(flatten)]
-        at: ask::At,
+        at: ask::RegistryTarget,
         #[command(subcommand)]
         verb: Option<ask::Approvals>,
     },
     /// Revoke an interface
     Revoke {
         #[command(flatten)]
-        at: ask::At,
+        at: ask::RegistryTarget,
         /// The server's name
         name: String,
         /// The hash of its interface
@@ -91,7 +91,7 @@ pub enum RegistryVerb {
     /// Print the registry's log and verify its chain of hashes
     Log {
         #[command(flatten)]
-        at: ask::At,
+        at: ask::RegistryTarget,
         #[arg(long)]
         json: bool,
     },
@@ -105,9 +105,9 @@ pub enum RegistryVerb {
         #[arg(conflicts_with_all = ["url", "server", "command"])]
         after: Option<PathBuf>,
         #[command(flatten)]
-        live: Live,
+        live: LiveServer,
         #[command(flatten)]
-        at: ask::At,
+        at: ask::RegistryTarget,
     },
 }
 
@@ -120,7 +120,7 @@ pub struct Source {
     #[arg(long, value_name = "DIR")]
     pub listing: Option<PathBuf>,
     #[command(flatten)]
-    pub live: Live,
+    pub live: LiveServer,
     /// Name to use instead of the server's own
     #[arg(long)]
     pub name: Option<String>,
@@ -128,7 +128,7 @@ pub struct Source {
 
 /// A server to start or query.
 #[derive(Clone, Debug, Args)]
-pub struct Live {
+pub struct LiveServer {
     /// URL of a remote server: https, or http on this machine
     #[arg(long)]
     pub url: Option<String>,
@@ -227,8 +227,8 @@ fn described(interface: &Interface) -> String {
 async fn diff(
     before: Option<&Path>,
     after: Option<&Path>,
-    live: &Live,
-    at: &ask::At,
+    live: &LiveServer,
+    at: &ask::RegistryTarget,
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let after = match after {
@@ -277,7 +277,7 @@ impl Source {
     }
 }
 
-impl Live {
+impl LiveServer {
     fn is_named(&self) -> bool {
         self.url.is_some() || self.server.is_some() || !self.command.is_empty()
     }

@@ -16,9 +16,9 @@ use agentsh_sandbox::spawn;
 
 /// Answers the calls of one sandbox while it lives.
 #[derive(Debug)]
-pub struct Answering(tokio::task::AbortHandle);
+pub struct CallResponder(tokio::task::AbortHandle);
 
-impl Drop for Answering {
+impl Drop for CallResponder {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -27,7 +27,7 @@ impl Drop for Answering {
 /// Hears of a file that a process looked for.
 pub type Hear = fn(&Session, Option<&ServerId>, u32, &MissingFile);
 
-impl Answering {
+impl CallResponder {
     /// `told`: who hears of it, and whose sandbox it is. `guarded`: what renames are decided about. `hear`: of files, where the
     /// session tells them.
     ///

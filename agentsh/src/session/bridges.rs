@@ -14,16 +14,16 @@ use tokio::time::Instant;
 
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::{Check, Guard};
-use agentsh_mcp::aggregate::{Front, Member};
+use agentsh_mcp::aggregate::{AggregateOptions, Member};
 use agentsh_mcp::bridge_accept::Arrival;
-use agentsh_mcp::{Audit, Note, Options};
+use agentsh_mcp::{Audit, NoteSink, Options};
 use agentsh_store::words::{LayerState, ServerType};
 use agentsh_store::{Event, redact};
 
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::declared::Declared;
-use super::either::Either;
+use super::either::UpstreamKind;
 use super::inventory::Inventory;
 use super::places::{Places, Repeats};
 use super::remote::Remote;
@@ -332,7 +332,7 @@ impl Bridges {
         server: impl agentsh_mcp::Upstream + 'static,
         id: ServerId,
         kind: ServerType,
-    ) -> agentsh_mcp::Ended {
+    ) -> agentsh_mcp::ConnectionEnd {
         let _served = Served::new(&self.served);
         let mut options = self.options(id);
         options.server_type = kind;
@@ -350,16 +350,16 @@ impl Bridges {
         &self,
         input: impl tokio::io::AsyncRead + Unpin,
         output: impl tokio::io::AsyncWrite + Unpin,
-        servers: Vec<(ServerId, Either)>,
-        own: Box<dyn agentsh_mcp::aggregate::Own>,
+        servers: Vec<(ServerId, UpstreamKind)>,
+        own: Box<dyn agentsh_mcp::aggregate::OwnTools>,
     ) {
         let members = servers.into_iter().map(|(id, upstream)| {
             let mut options = self.options(id);
-            options.server_type = if matches!(upstream, Either::Url(_)) { HTTP } else { STDIO };
+            options.server_type = if matches!(upstream, UpstreamKind::Url(_)) { HTTP } else { STDIO };
             Member { upstream, options }
         });
         let session = Rc::clone(&self.session);
-        let front = Front {
+        let front = AggregateOptions {
             max_line_bytes: usize::try_from(session.facts.policy.mcp.max_line_bytes).unwrap_or(usize::MAX),
             own,
             note: Box::new(move |message| session.record.note_lack(message)),
@@ -399,7 +399,8 @@ impl Bridges {
         options.has_trusted = agentsh_mcp::HasTrusted(Rc::new(move || interfaces.knows_tools(&server)));
         options.released = Some(self.session.live.interfaces.released(&options.server));
         let interfaces = self.session.live.interfaces.clone();
-        options.displaced = agentsh_mcp::Displaced(Rc::new(move |tool| interfaces.relist(&tool.server)));
+        options.displaced =
+            agentsh_mcp::DisplacedToolSink(Rc::new(move |tool| interfaces.relist(&tool.server)));
         options.has_reader.clone_from(&self.reader);
         options.holds_input = self.holds_input;
         options.tells_caller = self.tells_caller;
@@ -407,13 +408,13 @@ impl Bridges {
         options.classify.clone_from(&self.classify);
         let (session, server) = (Rc::clone(&self.session), options.server.clone());
         options.about =
-            agentsh_mcp::About(Rc::new(move || session.live.advised.borrow().get(&server).cloned()));
+            agentsh_mcp::ResultNotice(Rc::new(move || session.live.advised.borrow().get(&server).cloned()));
         options.approve = Some(Rc::clone(&self.approvals) as Rc<dyn agentsh_mcp::Approve>);
         options.vouch = Asker::new(&self.session.facts, &self.session.record, &self.session.live.registered)
             .map(|asker| Rc::new(asker) as Rc<dyn agentsh_mcp::RegistryVerifier>);
         let session = Rc::clone(&self.session);
         options.note =
-            Note(Rc::new(move |message| session.record.note(&agentsh_store::escape::line(message))));
+            NoteSink(Rc::new(move |message| session.record.note(&agentsh_store::escape::line(message))));
         options
     }
 }

@@ -9,7 +9,7 @@ use agentsh_auditor::classifier::{Classifier, Score};
 use agentsh_base::json::Json;
 use agentsh_base::types::ServerId;
 use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
-use agentsh_mcp::{Brought, Classified, Classify};
+use agentsh_mcp::{Classified, Classify, ServerAnswer};
 use agentsh_policy::{ClassifierPolicy, OnFinding, OnUnavailable};
 use agentsh_store::words::Action;
 use agentsh_store::{Event, redact};
@@ -21,7 +21,7 @@ use agentsh_host::{Facts, Record};
 /// Members below which the protocol puts content, from the answer on.
 const TO_CONTENT: [&str; 5] = ["result", "content", "contents", "messages", "resource"];
 /// Names that stand in every answer and tell nothing.
-const USUAL: [&str; 7] = ["result", "content", "contents", "messages", "type", "text", "role"];
+const UNINFORMATIVE_NAMES: [&str; 7] = ["result", "content", "contents", "messages", "type", "text", "role"];
 /// Values of the protocol itself, by the member that holds them. Under these names anything else is a text.
 const WORDS: [(&str, &[&str]); 3] = [
     ("type", &["text", "image", "audio", "resource", "resource_link"]),
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Asking {
 
 /// What an answer is about, once its text is gone.
 #[derive(Clone)]
-struct About {
+struct ClassifiedText {
     server: ServerId,
     name: String,
     /// Positions in the list; None: it is one text.
@@ -66,7 +66,7 @@ struct About {
 }
 
 impl Classify for Asking {
-    fn ask(&self, brought: &Brought<'_>) -> Option<Pin<Box<dyn Future<Output = Classified>>>> {
+    fn ask(&self, brought: &ServerAnswer<'_>) -> Option<Pin<Box<dyn Future<Output = Classified>>>> {
         let min = usize::try_from(self.policy().min_bytes()).unwrap_or(usize::MAX);
         let (mut texts, mut entries) = (Vec::new(), None);
         match brought.list {
@@ -91,7 +91,7 @@ impl Classify for Asking {
             return None;
         }
         let texts: Vec<String> = texts.into_iter().map(|text| redact::whole(&text)).collect();
-        let about = About { server: brought.server.clone(), name: brought.name.to_owned(), entries };
+        let about = ClassifiedText { server: brought.server.clone(), name: brought.name.to_owned(), entries };
         let (session, classifier, told) =
             (Rc::clone(&self.session), Rc::clone(&self.classifier), Rc::clone(&self.told));
         Some(Box::pin(async move {
@@ -131,7 +131,7 @@ impl Asking {
     }
 }
 
-fn heard(policy: &ClassifierPolicy, about: &About, scores: &[Score]) -> Classified {
+fn heard(policy: &ClassifierPolicy, about: &ClassifiedText, scores: &[Score]) -> Classified {
     let mut said = Classified::default();
     let outcome = match policy.action() {
         OnFinding::Block => Outcome::Block,
@@ -267,7 +267,7 @@ fn gather(value: &Json<'_>, is_content: bool, text: &mut String) {
                 if WORDS.iter().any(is_word) {
                     continue;
                 }
-                if !USUAL.contains(&name.as_ref()) {
+                if !UNINFORMATIVE_NAMES.contains(&name.as_ref()) {
                     text.push_str(&name);
                     text.push('\n');
                 }

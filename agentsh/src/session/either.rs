@@ -7,12 +7,12 @@ use agentsh_mcp::{Running, StartError, Upstream};
 use super::remote::Remote;
 use super::server::Server;
 
-pub enum Either {
+pub enum UpstreamKind {
     Program(Box<Server>),
     Url(Box<Remote>),
 }
 
-impl Upstream for Either {
+impl Upstream for UpstreamKind {
     type Stdin = Box<dyn AsyncWrite + Unpin>;
     type Stdout = Box<dyn AsyncRead + Unpin>;
 

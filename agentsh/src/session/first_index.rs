@@ -18,7 +18,7 @@ use agentsh_host::registries::{self, RegistryAddress};
 use agentsh_host::{Facts, Record};
 
 /// How an index over HTTP is written.
-const MARK: &[u8] = b"sparse+https://";
+const SPARSE_INDEX_PREFIX: &[u8] = b"sparse+https://";
 /// Larger than any cargo.
 const MAX_BYTES: u64 = 256 << 20;
 /// Longest host, with a port.
@@ -60,7 +60,8 @@ fn built_in(program: &Path) -> Option<String> {
         return None;
     }
     let bytes = std::fs::read(program).ok()?;
-    memmem::find_iter(&bytes, MARK).find_map(|at| host(bytes.get(at + MARK.len()..)?))
+    memmem::find_iter(&bytes, SPARSE_INDEX_PREFIX)
+        .find_map(|at| host(bytes.get(at + SPARSE_INDEX_PREFIX.len()..)?))
 }
 
 /// A host with a dot in it, up to the slash behind it: texts of a program stand side by side.

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use agentsh_agents::expand;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_gateway::config::{Config, Endpoint};
-use agentsh_gateway::{Answered, Code, Connector, Gateway, Refusal, Served, Wire};
+use agentsh_gateway::{Code, Connector, Gateway, Refusal, ResponseContext, Served, ServerWire};
 use agentsh_mcp::pause;
 use agentsh_policy::{CallRule, Place, Ruled};
 use agentsh_store::{Event, escape};
@@ -24,7 +24,7 @@ use super::places::Repeats;
 use super::remote::{self, Remote};
 use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
-use super::{Opening, Session, SessionError};
+use super::{Session, SessionError, SessionOptions};
 use agentsh_host::Backend;
 
 /// Characters of a method or a name that go on record.
@@ -49,7 +49,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let (context, project_shown) = Context::find_for_server().map_err(SessionError::from)?;
     let mut session = Session::open(
         context,
-        Opening {
+        SessionOptions {
             verb: "gateway",
             command: &["--config".to_owned(), request.config.display().to_string()],
             agent: "gateway",
@@ -57,7 +57,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             backend: request.backend,
             allow_degraded: request.allow_degraded,
             project_shown,
-            ..Opening::default()
+            ..SessionOptions::default()
         },
     )
     .await?;
@@ -156,7 +156,7 @@ struct Carrier {
 }
 
 impl Connector for Carrier {
-    fn connect(&self, endpoint: &Endpoint, who: &str) -> Wire {
+    fn connect(&self, endpoint: &Endpoint, who: &str) -> ServerWire {
         let (ours, theirs) = tokio::io::duplex(AHEAD);
         let (told, pauses) = pause::pauses();
         let (input, output) = tokio::io::split(theirs);
@@ -201,15 +201,15 @@ impl Connector for Carrier {
                 });
             }
         }
-        Wire { lines: ours, pauses }
+        ServerWire { lines: ours, pauses }
     }
 
     fn wanted_headers(&self) -> Option<&[String]> {
         self.wanted_headers.as_deref()
     }
 
-    fn refused(&self, answered: &Answered<'_>, refusal: &Refusal) {
-        let Answered { endpoint, who, peer, log_id, .. } = *answered;
+    fn refused(&self, answered: &ResponseContext<'_>, refusal: &Refusal) {
+        let ResponseContext { endpoint, who, peer, log_id, .. } = *answered;
         let mut refusals = self.refusals.borrow_mut();
         let Some(count) = refusals.entry((endpoint.to_owned(), refusal.code)).or_default().due() else {
             return;
@@ -223,7 +223,7 @@ impl Connector for Carrier {
         );
     }
 
-    fn answered(&self, answered: &Answered<'_>, served: &Served) {
+    fn answered(&self, answered: &ResponseContext<'_>, served: &Served) {
         self.session.record.journal.record(Event::GatewayAnswered {
             server_id: ServerId(answered.endpoint.to_owned()),
             key: answered.who.to_owned(),

@@ -10,16 +10,16 @@ use agentsh_base::types::ServerId;
 use agentsh_net::EgressContext;
 use agentsh_sandbox::cgroup::{Cgroup, Quota};
 use agentsh_sandbox::control::Cause;
-use agentsh_sandbox::kept::{self, InUse};
+use agentsh_sandbox::kept::{self, EtcLock};
 use agentsh_sandbox::layout::{Layout, layout};
 use agentsh_sandbox::mend::Namespaces;
 use agentsh_sandbox::placeholders::{self, Placeholders};
 use agentsh_sandbox::plan::{self, Plan, Program};
 use agentsh_sandbox::spec::{ProcessKind, SandboxSpec};
 use agentsh_sandbox::zygote;
-use agentsh_sandbox::{Child, Enforcement, Launch, Ordered, SpawnError, State, Tier, spawn};
+use agentsh_sandbox::{Child, Enforcement, Launch, SpawnError, State, Tier, WaitingInit, spawn};
 
-use super::answering::Answering;
+use super::answering::CallResponder;
 use super::layer::borrow;
 use super::network::{self, Egress};
 use super::publish::{self, Published};
@@ -60,9 +60,9 @@ pub struct Running {
     /// Renames over these are decided about.
     pub guarded: GuardedNames,
     /// Answers the calls that its filter refuses.
-    pub refused_calls: Option<Answering>,
+    pub refused_calls: Option<CallResponder>,
     /// Keeps what it sees of `/etc`.
-    pub shown_etc: Option<InUse>,
+    pub shown_etc: Option<EtcLock>,
 }
 
 /// The one way from what a process is to its running sandbox: pid 1 is born while its layout is made. `before` sees the
@@ -103,12 +103,12 @@ pub async fn assemble<T, E: From<SpawnError>>(
 }
 
 /// What agentsh needs only to start something may leave its memory after this time.
-const START_IS_OVER: Duration = Duration::from_secs(1);
+const RELEASE_MEMORY_DELAY: Duration = Duration::from_secs(1);
 
 /// What must stand before the first process: its cgroup with what polices it, and a pid 1 that waits for its plan.
-struct Begun {
+struct PreparedSandbox {
     /// Dropped before the cgroup, as in [`Running`].
-    ordered: Ordered,
+    ordered: WaitingInit,
     cgroup: Cgroup,
     egress: Option<Rc<EgressContext<agentsh_store::Journal>>>,
     quota: Quota,
@@ -123,7 +123,7 @@ fn begin(
     spec: &SandboxSpec,
     egress: Option<&Egress>,
     name: &str,
-) -> Result<Begun, SpawnError> {
+) -> Result<PreparedSandbox, SpawnError> {
     let process = &spec.process;
     // A quota of more CPUs than there are would cost a cgroup and hold nothing.
     let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
@@ -138,7 +138,7 @@ fn begin(
         .map_err(|message| SpawnError::Init { label: process.label.clone(), message, cause: Cause::Other })?;
     let ordered = spawn::order(&context.zygote, &process.label, &cgroup, context.tier)?;
     hierarchies.complete(&mut cgroup, name, quota);
-    Ok(Begun { ordered, cgroup, egress, quota })
+    Ok(PreparedSandbox { ordered, cgroup, egress, quota })
 }
 
 /// Stand-ins that are removed whatever becomes of this process.
@@ -160,14 +160,14 @@ pub fn stand_ins(context: &Context, layout: &Layout) -> std::io::Result<Placehol
 /// The step that failed; nothing is left running.
 async fn finish(
     context: &Context,
-    begun: Begun,
+    begun: PreparedSandbox,
     spec: &SandboxSpec,
     handles: Handles<'_>,
     program: Program,
     mut layout: Layout,
     mut place: Option<ContainerFiles>,
 ) -> Result<Running, SpawnError> {
-    let Begun { ordered, mut cgroup, egress, quota } = begun;
+    let PreparedSandbox { ordered, mut cgroup, egress, quota } = begun;
     let process = &spec.process;
     let Handles { descriptors: mut passed, egress: mut way, stdio, reports_to, asks, .. } = handles;
     let memory = quota.memory_bytes;
@@ -233,7 +233,7 @@ async fn finish(
     }
     let refused_calls = match child.listener.take_if(|_| place.is_none()) {
         Some(listener) => {
-            let answering = Answering::start(listener, reports_to, guarded, super::missing_files::hear);
+            let answering = CallResponder::start(listener, reports_to, guarded, super::missing_files::hear);
             Some(answering.map_err(|error| SpawnError::Init {
                 label: process.label.clone(),
                 message: format!("cannot answer its system calls: {error}"),
@@ -259,7 +259,7 @@ async fn finish(
     let way_out = egress.zip(child.sockets.take()).map(|(egress, sockets)| network::serve(egress, sockets));
     let watched_memory = (!cgroup.memory_held).then_some(memory);
     tokio::task::spawn_local(async {
-        tokio::time::sleep(START_IS_OVER).await;
+        tokio::time::sleep(RELEASE_MEMORY_DELAY).await;
         agentsh_base::memory::trim_heap();
     });
     Ok(Running {

@@ -54,11 +54,11 @@ fn agent_at(port: u16) -> Option<&'static str> {
 
 /// `socket:[INODE]` of each socket of the table that listens at the port.
 fn listening(table: &str, port: u16) -> Vec<String> {
-    const LISTEN: &str = "0A";
+    const TCP_LISTEN_STATE: &str = "0A";
     let line = |line: &str| {
         let parts: Vec<&str> = line.split_whitespace().collect();
         let local = parts.get(1)?.rsplit(':').next()?;
-        let is_it = u16::from_str_radix(local, 16) == Ok(port) && parts.get(3) == Some(&LISTEN);
+        let is_it = u16::from_str_radix(local, 16) == Ok(port) && parts.get(3) == Some(&TCP_LISTEN_STATE);
         is_it.then(|| parts.get(9).map(|inode| format!("socket:[{inode}]"))).flatten()
     };
     table.lines().filter_map(line).collect()

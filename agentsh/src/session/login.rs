@@ -14,7 +14,7 @@ use super::address::shown_url;
 use super::configured;
 use super::context::Context;
 use super::run_error::RunError;
-use super::{Opening, Session, SessionError, load_policy, search};
+use super::{Session, SessionError, SessionOptions, load_policy, search};
 use agentsh_broker::logins::flow::{Request, log_in};
 use agentsh_broker::logins::{Store, clients, record, word};
 use agentsh_host::Backend;
@@ -50,14 +50,14 @@ async fn open(
     policy: Option<String>,
 ) -> Result<Rc<Session>, RunError> {
     let shown = if server.contains("://") { shown_url(server) } else { server.to_owned() };
-    let opening = Opening {
+    let opening = SessionOptions {
         verb,
         command: &[shown],
         agent: AGENT,
         policy,
         backend: Backend::Userns,
         project_shown,
-        ..Opening::default()
+        ..SessionOptions::default()
     };
     Ok(Rc::new(Session::open(context, opening).await?))
 }

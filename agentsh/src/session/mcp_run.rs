@@ -27,7 +27,7 @@ use super::remote::{self, Remote};
 use super::run_error::{RunError, exit_code_of};
 use super::server::{ErrorOutput, Server};
 use super::standard;
-use super::{Opening, Session, SessionError, load_policy, search, signals};
+use super::{Session, SessionError, SessionOptions, load_policy, search, signals};
 use agentsh_host::Backend;
 use agentsh_host::{Facts, Record};
 use agentsh_verifier::Registered;
@@ -64,7 +64,7 @@ pub enum ServerSource {
 }
 
 /// How long a server may take to say all that it offers; its packages may have to be fetched first.
-const LISTING: Duration = Duration::from_secs(120);
+const LISTING_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Serves until the client closes our standard input. Must be called inside a `LocalSet`.
 ///
@@ -89,7 +89,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let bridges = &bridges.with_classifier()?.with_standard_client(Rc::clone(&is_over));
     let io = |source| RunError::Io { doing: "use standard input and output", source };
     let (input, output) = standard::streams().map_err(io)?;
-    let (input, end_of_input) = standard::Endable::new(input);
+    let (input, end_of_input) = standard::StoppableReader::new(input);
     let failure = Failure::default();
     let serving = serve(bridges, session, (input, output), declared, id.clone(), &failure);
     let served = signals::serve_until_end(serving, || {
@@ -97,7 +97,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         drop(end_of_input);
     });
     let code = match served.await? {
-        Ok(agentsh_mcp::Ended { exit: Some(exit), .. }) => exit.code,
+        Ok(agentsh_mcp::ConnectionEnd { exit: Some(exit), .. }) => exit.code,
         Ok(_) => failure
             .get()
             .or_else(|| missing(&session.facts, &session.record, command.as_deref()))
@@ -172,8 +172,8 @@ async fn ask(
     let asking = async move {
         tokio::select! {
             answer = interface::ask(ours) => Some(answer),
-            () = tokio::time::sleep(LISTING) => {
-                Some(Err(format!("no answer within {} seconds", LISTING.as_secs())))
+            () = tokio::time::sleep(LISTING_TIMEOUT) => {
+                Some(Err(format!("no answer within {} seconds", LISTING_TIMEOUT.as_secs())))
             }
             _ = stopped => None,
         }
@@ -235,7 +235,7 @@ async fn open_in(
     let flags = Flags { server: Some(id.clone()), ..request.flags.clone() };
     let mut session = Session::open(
         context.of_tier(request.tier),
-        Opening {
+        SessionOptions {
             verb: "mcp run",
             command: &request.what.shown(),
             agent: AGENT,
@@ -244,7 +244,7 @@ async fn open_in(
             allow_degraded: request.allow_degraded,
             backend: request.backend,
             project_shown,
-            ..Opening::default()
+            ..SessionOptions::default()
         },
     )
     .await?;
@@ -261,7 +261,7 @@ async fn serve(
     declared: Declared,
     id: ServerId,
     failure: &Failure,
-) -> agentsh_mcp::Ended {
+) -> agentsh_mcp::ConnectionEnd {
     match declared {
         Declared::Command(declaration) => {
             let server = Server::new(Rc::clone(session), declaration, ErrorOutput::Shown);

@@ -68,7 +68,7 @@ use agentsh_base::types::{ServerId, SessionId};
 use agentsh_dlp::flow::labels::Labels;
 use agentsh_policy::{Answer, PathContext, Policy, Question, Search};
 use agentsh_sandbox::Tier;
-use agentsh_sandbox::cgroup::Bound;
+use agentsh_sandbox::cgroup::SessionGroups;
 use agentsh_sandbox::spec::SandboxSpec;
 use agentsh_store::pins::PinStore;
 use agentsh_store::words::{BundleState, LayerState};
@@ -161,13 +161,13 @@ pub struct Live {
     pub whys: RefCell<BTreeSet<(String, String)>>,
     fetched: fetch::Fetched,
     /// What ends with the session.
-    ending: Ending,
+    ending: SessionTeardown,
 }
 
 /// What [`Session::close`] stops, waits for or takes away.
-struct Ending {
+struct SessionTeardown {
     /// Tells others that the session runs; None where that cannot be told.
-    _mark: Option<running::Mark>,
+    _mark: Option<running::RunningMark>,
     sentinel: RefCell<Option<sentinel::Sentinel>>,
     /// Tells others what is recorded.
     telemetry: RefCell<Option<agentsh_telemetry::subscriber::Subscriber>>,
@@ -175,7 +175,7 @@ struct Ending {
     /// What programs left behind, on its way out.
     cleaning: RefCell<Vec<tokio::task::JoinHandle<()>>>,
     /// The limit on the memory of all sandboxes together.
-    bound: RefCell<Bound>,
+    bound: RefCell<SessionGroups>,
 }
 
 /// What sandboxes may write by their policy, up to the first pattern.
@@ -199,7 +199,7 @@ fn most_memory() -> u64 {
 
 /// How a session is opened.
 #[derive(Default)]
-pub struct Opening<'a> {
+pub struct SessionOptions<'a> {
     pub verb: &'a str,
     pub command: &'a [String],
     /// Name of the adapter, which decides the built-in policy.
@@ -227,7 +227,7 @@ impl Session {
     ///
     /// # Errors
     /// An unusable policy or store: nothing runs without a record.
-    pub async fn open(mut context: Context, opening: Opening<'_>) -> Result<Self, SessionError> {
+    pub async fn open(mut context: Context, opening: SessionOptions<'_>) -> Result<Self, SessionError> {
         let search = search(&context, opening.policy, opening.agent, opening.flags);
         let flags = search.flags.clone();
         let (bounded, bound) =
@@ -270,7 +270,7 @@ impl Session {
         }
         let pins = Arc::new(PinStore::new(&context.state));
         // Nothing but what is shown to people depends on it.
-        let mark = running::Mark::set(&context.state, id).ok();
+        let mark = running::RunningMark::set(&context.state, id).ok();
         let network_programs = network.programs();
         let facts = Facts {
             id,
@@ -305,7 +305,7 @@ impl Session {
             looked_for: RefCell::default(),
             whys: RefCell::default(),
             fetched: fetch::Fetched::default(),
-            ending: Ending {
+            ending: SessionTeardown {
                 _mark: mark,
                 sentinel: RefCell::default(),
                 telemetry: RefCell::default(),

@@ -25,14 +25,14 @@ use super::Session;
 use super::publish::{Published, PublishedPort};
 use agentsh_approvals::Hosts;
 use agentsh_host::{Backend, Facts, outgoing};
-use policed::{Loading, Policed};
-use unanswered::Unanswered;
+use policed::{AttachedPrograms, LoadingPrograms};
+use unanswered::UnansweredWatcher;
 
 /// What the ways out of a session's sandboxes share.
 pub struct Network {
     connections: Rc<ConnectionLimit>,
     resolver: Rc<LazyResolver>,
-    loading: Loading,
+    loading: LoadingPrograms,
     /// Made for the first sandbox whose rules look into TLS.
     pub(super) authority: OnceCell<Option<Rc<agentsh_net::authority::Authority>>>,
     shown: Cell<u32>,
@@ -50,7 +50,7 @@ impl Network {
         Self {
             connections: Rc::new(ConnectionLimit::new()),
             resolver: Rc::new(LazyResolver::default()),
-            loading: Loading::begin(backend, hierarchies),
+            loading: LoadingPrograms::begin(backend, hierarchies),
             authority: OnceCell::new(),
             shown: Cell::new(0),
         }
@@ -63,7 +63,7 @@ impl Network {
 
     /// What polices, to be dropped after the last sandbox has ended.
     #[must_use]
-    pub fn let_go(&self) -> Option<policed::Hold> {
+    pub fn let_go(&self) -> Option<policed::AttachedHold> {
         self.loading.let_go()
     }
 
@@ -89,7 +89,7 @@ pub struct Egress {
     session: Rc<Session>,
     server: Option<ServerId>,
     rules: NetworkPolicy,
-    policed: Option<Rc<Policed>>,
+    policed: Option<Rc<AttachedPrograms>>,
     services: agentsh_net::Services,
     background: &'static [&'static str],
     pub plan: plan::Network,
@@ -172,7 +172,7 @@ pub async fn open(
     let authority = super::trust::authority(session, rules);
     let resolver = Rc::clone(&session.live.network.resolver);
     let of_session = Rc::clone(session);
-    let unadvised: agentsh_net::egress_context::Unadvised =
+    let unadvised: agentsh_net::egress_context::NeverAdvisedPort =
         Rc::new(move |port| of_session.live.listeners.agent(port).is_some());
     Ok(Egress {
         session: Rc::clone(session),
@@ -348,7 +348,7 @@ impl Egress {
 /// Serves the sockets of a started sandbox.
 #[must_use]
 pub fn serve(egress: Rc<EgressContext<Journal>>, sockets: Sockets) -> EgressService {
-    let unanswered = Unanswered::watch(&egress, sockets.refused);
+    let unanswered = UnansweredWatcher::watch(&egress, sockets.refused);
     let service = agentsh_net::serve(egress, sockets.listeners, (sockets.resolver_udp, sockets.resolver_tcp));
     EgressService { service, unanswered }
 }
@@ -356,7 +356,7 @@ pub fn serve(egress: Rc<EgressContext<Journal>>, sockets: Sockets) -> EgressServ
 /// Serves while it lives.
 pub struct EgressService {
     service: agentsh_net::Service<Journal>,
-    unanswered: Unanswered,
+    unanswered: UnansweredWatcher,
 }
 
 /// Gives what a program that has ended did on the network time to be written down.

@@ -69,10 +69,10 @@ impl Places {
     }
 
     /// While it lives, a refused connection is told why.
-    pub fn to_be_told(&self) -> Option<Told> {
+    pub fn to_be_told(&self) -> Option<ConnectionCount> {
         (self.told.get() < MAX_TOLD).then(|| {
             self.told.set(self.told.get() + 1);
-            Told(Rc::clone(&self.told))
+            ConnectionCount(Rc::clone(&self.told))
         })
     }
 }
@@ -91,9 +91,9 @@ impl Drop for ConnectionSlot {
     }
 }
 
-pub(super) struct Told(Rc<Cell<usize>>);
+pub(super) struct ConnectionCount(Rc<Cell<usize>>);
 
-impl Drop for Told {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
     }

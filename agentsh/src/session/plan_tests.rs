@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use agentsh_agents::{Endpoint, Judged, Scheme};
+use agentsh_agents::{Endpoint, Scheme, TlsInspection};
 use agentsh_base::types::RuleRef;
 use agentsh_policy::{PathContext, Policy, Ruled, builtin};
 use agentsh_sandbox::layout::{Layout, layout};
 use agentsh_sandbox::plan::{Access, LandlockAccess, NodeContent, Terminal};
 use agentsh_sandbox::spec::{
-    CacheLayer, Contribution, Elsewhere, EnvChange, Feature, File, Grant, PathRules, ProcessKind,
-    ProjectLayer, Rules, SandboxSpec, merge,
+    CacheLayer, Contribution, EnvChange, Feature, File, Grant, PathRules, ProcessKind, ProjectLayer,
+    RelocatedPath, Rules, SandboxSpec, merge,
 };
 use agentsh_sandbox::testing::{self, FakeHost};
 
@@ -99,7 +99,7 @@ fn caches() -> Contribution {
     let (host, inside) = ("/data/caches/npm".into(), at(".npm"));
     let layer = CacheLayer { lower: at(".cache"), layer: "/data/layers/0".into(), inside: at(".cache") };
     Contribution {
-        elsewhere: vec![Elsewhere { host, inside, access: Access::ReadWrite }],
+        elsewhere: vec![RelocatedPath { host, inside, access: Access::ReadWrite }],
         caches: vec![layer],
         ..Contribution::new(Feature::Caches)
     }
@@ -123,7 +123,7 @@ fn endpoints(ends_tls: bool) -> Contribution {
         port,
         why: "model of the agent".to_owned(),
         key: Default::default(),
-        judged: Judged::ByDefault,
+        judged: TlsInspection::ByDefault,
         only_keys: false,
         requests: &[],
     };

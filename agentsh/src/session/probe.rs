@@ -14,7 +14,7 @@ use agentsh_policy::{Limits, ProcessPolicy};
 use agentsh_sandbox::SpawnError;
 use agentsh_sandbox::plan::Access;
 use agentsh_sandbox::spec::{
-    Contribution, Elsewhere, Feature, PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, merge,
+    Contribution, Feature, PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, RelocatedPath, merge,
 };
 use agentsh_trials::doctor::probe::LANDLOCK_ONLY;
 use agentsh_trials::doctor::{Ended, Probed};
@@ -105,7 +105,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
     let own = PinnedFile { path: executable.clone(), bytes: PinnedBytes::InPlace(*key), executable: true };
     let words = std::iter::once("agentsh".to_owned()).chain(probe.arguments);
     let limits = probe.limits.resolve_for_agent();
-    let place = |host| Elsewhere { host, inside: LANDLOCK_ONLY.into(), access: Access::ReadWrite };
+    let place = |host| RelocatedPath { host, inside: LANDLOCK_ONLY.into(), access: Access::ReadWrite };
     let part = Contribution {
         beyond_landlock: probe.landlock_only.map(place).into_iter().collect(),
         ..Contribution::new(Feature::Probe)

@@ -17,7 +17,7 @@ use super::{Session, network};
 use agentsh_guards::{Before, GuardSession, Guards};
 
 /// As a shell tells of SIGKILL.
-const KILLED: u8 = 137;
+const SIGKILL_EXIT_CODE: u8 = 137;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
@@ -40,7 +40,7 @@ pub struct Process {
 }
 
 /// What became of one.
-pub struct Ended {
+pub struct ProcessEnd {
     pub cause: ExitCause,
     /// The program was never executed.
     pub error: Option<SpawnError>,
@@ -134,10 +134,11 @@ impl Process {
 
     /// Takes down what is left of it: its other processes, its guards, and at last its connections. Writes down how it
     /// ended.
-    pub async fn finish(self, exit_code: u8, cause: ExitCause) -> Ended {
+    pub async fn finish(self, exit_code: u8, cause: ExitCause) -> ProcessEnd {
         let Self { session, server, running, guards, inside } = self;
         let Running { child, cgroup, way_out, published, place, refused_calls, .. } = running;
-        let by_kernel = cause == ExitCause::Exited && exit_code == KILLED && cgroup.was_out_of_memory();
+        let by_kernel =
+            cause == ExitCause::Exited && exit_code == SIGKILL_EXIT_CODE && cgroup.was_out_of_memory();
         let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };
         let error = child.execution_error();
         drop(published);
@@ -152,7 +153,7 @@ impl Process {
             network::finish(&session, way_out).await;
         }
         session.record.journal.record(Event::ProcessExited { server_id: server, exit_code, cause });
-        Ended { cause, error }
+        ProcessEnd { cause, error }
     }
 }
 

@@ -9,7 +9,7 @@ use agentsh_base::remedy;
 use agentsh_dlp::flow::labels::Labels;
 use agentsh_mcp::StartError;
 use agentsh_pin::Resolved;
-use agentsh_policy::profile::{self, Opened, Package, Place, What};
+use agentsh_policy::profile::{self, Package, Place, ProfileGrant, What};
 use agentsh_policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
 use agentsh_sandbox::layout::Grant;
 use agentsh_sandbox::plan::Access;
@@ -156,7 +156,7 @@ fn find(
 }
 
 /// What stands at a place of the server's configuration.
-fn values(facts: &Facts, declaration: &Declaration, opened: &Opened) -> Vec<String> {
+fn values(facts: &Facts, declaration: &Declaration, opened: &ProfileGrant) -> Vec<String> {
     let args = &declaration.args;
     match &opened.from {
         Place::Env(name) => {
@@ -184,7 +184,7 @@ fn open(
     facts: &Facts,
     record: &Record,
     entry: Option<&ServerPolicy>,
-    opened: &Ruled<Opened>,
+    opened: &Ruled<ProfileGrant>,
     value: &str,
     given: &mut ServerGrants,
 ) {

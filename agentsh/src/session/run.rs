@@ -31,7 +31,7 @@ use agentsh_model::hosted::Reachable;
 use agentsh_model::{Model, Wire};
 
 use super::{
-    Opening, RemoveOnDrop, Session, SessionError, configured, go_modules, grants, network, pinning,
+    RemoveOnDrop, Session, SessionError, SessionOptions, configured, go_modules, grants, network, pinning,
     project_sources, remotes, review_mode, socket_directory, specify, trees, unknown,
 };
 use agentsh_host::{Facts, Record};
@@ -77,7 +77,7 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     let kind = Kind::of(&program);
     let session = Session::open(
         Context::find().map_err(SessionError::from)?.of_tier(request.tier),
-        Opening {
+        SessionOptions {
             verb: request.verb,
             command: &request.agent.words,
             agent: kind.name(),

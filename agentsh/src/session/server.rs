@@ -20,7 +20,7 @@ use agentsh_store::words::ExitCause;
 use super::declared::Declaration;
 use super::launch::Handles;
 use super::network::{self, OfAgent};
-use super::process::{self, Ended, Process, ProcessError};
+use super::process::{self, Process, ProcessEnd, ProcessError};
 use super::resolving::Pinned;
 use super::{
     Session, advisories, environment, grants, interface_pins, pinning, pipes, profiles, server_errors,
@@ -28,7 +28,7 @@ use super::{
 };
 
 /// How long a server may take to end after SIGTERM before it is killed.
-const LAST_GRACE: Duration = Duration::from_secs(1);
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an ended server's last words are waited for.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -239,12 +239,12 @@ fn supervised(
                 is_ended.set(true);
                 // Its input was closed before.
                 process.child().signal(Signal::TERM);
-                tokio::time::sleep(LAST_GRACE).await;
+                tokio::time::sleep(TERMINATE_TIMEOUT).await;
                 ExitCause::Killed
             })
             .await;
         let cause = if is_ended.get() { ExitCause::Killed } else { cause };
-        let Ended { cause, error } = process.finish(code, cause).await;
+        let ProcessEnd { cause, error } = process.finish(code, cause).await;
         if cause == ExitCause::MemoryLimit {
             session.record.note(&format!(
                 "agentsh killed server '{id}': it used more memory than its `limits.memory` allows"

@@ -15,7 +15,7 @@ use agentsh_policy::limits::ResolvedLimits;
 use agentsh_policy::{ProcessPolicy, Ruled};
 use agentsh_sandbox::plan::{Access, Terminal};
 use agentsh_sandbox::spec::{
-    Contribution, Elsewhere, EnvChange, Feature, PathRules, PinnedFile, Process, ProcessKind, SandboxSpec,
+    Contribution, EnvChange, Feature, PathRules, PinnedFile, Process, ProcessKind, RelocatedPath, SandboxSpec,
 };
 use agentsh_store::Event;
 
@@ -144,8 +144,8 @@ pub fn of_program(env: impl IntoIterator<Item = (String, String)>) -> Contributi
 }
 
 /// A file or directory of the host at another place.
-fn at(host: &Path, inside: PathBuf, access: Access) -> Elsewhere {
-    Elsewhere { host: host.to_owned(), inside, access }
+fn at(host: &Path, inside: PathBuf, access: Access) -> RelocatedPath {
+    RelocatedPath { host: host.to_owned(), inside, access }
 }
 
 /// Where a rule about a variable of the agent would stand.

@@ -59,12 +59,12 @@ fn can_be_watched(descriptor: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Standard input that also ends when somebody says so.
-pub struct Endable<R> {
+pub struct StoppableReader<R> {
     input: R,
     end: oneshot::Receiver<()>,
 }
 
-impl<R> Endable<R> {
+impl<R> StoppableReader<R> {
     /// It ends when the sender is dropped.
     pub fn new(input: R) -> (Self, oneshot::Sender<()>) {
         let (sender, end) = oneshot::channel();
@@ -72,7 +72,7 @@ impl<R> Endable<R> {
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Endable<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for StoppableReader<R> {
     fn poll_read(
         self: Pin<&mut Self>,
         poller: &mut Poller<'_>,

@@ -58,7 +58,7 @@ fn assemble(
 ) -> Contribution {
     let mut part = Contribution::new(Feature::Trust);
     let bundle_and_file = |bundle: &&str| Some((PathBuf::from(*bundle), std::fs::canonicalize(bundle).ok()?));
-    let (named_so, system) = authorities::BUNDLES.iter().find_map(bundle_and_file).unzip();
+    let (named_so, system) = authorities::SYSTEM_CA_BUNDLES.iter().find_map(bundle_and_file).unzip();
     // Only the user's own word counts: a file that somebody else names would be read for them.
     let named = authorities::named(&|name| context.env.get(name).cloned(), Some(&context.project));
     // A dozen variables often name one file, and most often the machine's own.

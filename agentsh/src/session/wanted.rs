@@ -13,14 +13,14 @@ const MAX_WANTED: usize = 1000;
 
 /// For whom, and whether it is paths to be written; a word of the command, or a piece of policy that no command writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wish {
+enum Suggestion {
     Word(Option<String>, bool, String),
     Piece(String),
 }
 
 /// What would have to be allowed, and how often it was refused.
 #[derive(Debug, Default)]
-pub struct SuggestedRules(RefCell<BTreeMap<Wish, u32>>);
+pub struct SuggestedRules(RefCell<BTreeMap<Suggestion, u32>>);
 
 impl SuggestedRules {
     /// Something was refused that this piece of policy allows.
@@ -39,7 +39,7 @@ impl SuggestedRules {
     fn note(&self, allow: Option<Allow>, change: &str) {
         let wishes = match allow {
             Some(allow) => words(&allow),
-            None => vec![Wish::Piece(change.to_owned())],
+            None => vec![Suggestion::Piece(change.to_owned())],
         };
         let mut all = self.0.borrow_mut();
         for wish in wishes {
@@ -58,10 +58,10 @@ impl SuggestedRules {
         let mut pieces = Counted::new();
         for (wish, count) in &*self.0.borrow() {
             match wish {
-                Wish::Word(server, write, word) => {
+                Suggestion::Word(server, write, word) => {
                     commands.entry((server.clone(), *write)).or_default().push((*count, word.clone()));
                 }
-                Wish::Piece(piece) => pieces.push((*count, format!("in {file}: {piece}"))),
+                Suggestion::Piece(piece) => pieces.push((*count, format!("in {file}: {piece}"))),
             }
         }
         let line = |((server, write), words)| {
@@ -93,12 +93,12 @@ fn most_frequent(mut entries: Counted, most: usize) -> Vec<String> {
 
 /// Names are chosen by who is inside: one that is a pattern would open more than was refused, one of signs alone opens
 /// everything, and what cannot be typed is in the record alone.
-fn words(allow: &Allow) -> Vec<Wish> {
+fn words(allow: &Allow) -> Vec<Suggestion> {
     let is_good = |word: &&String| {
         let alone = Allow { words: vec![(*word).clone()], ..Allow::default() };
         !word.contains(['*', '?']) && word.chars().any(char::is_alphanumeric) && alone.line().is_some()
     };
-    let wish = |word: &String| Wish::Word(allow.server.clone(), allow.write, word.clone());
+    let wish = |word: &String| Suggestion::Word(allow.server.clone(), allow.write, word.clone());
     allow.words.iter().filter(is_good).map(wish).collect()
 }
 

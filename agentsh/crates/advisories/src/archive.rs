@@ -11,9 +11,9 @@ use super::source::{Source, exactly};
 pub const MAX_ENTRY: usize = 4 << 20;
 /// All files inside together, in bytes: a small archive can hold any number of copies of a large file.
 pub const MAX_WHOLE: u64 = 8 << 30;
-const END: &[u8] = b"PK\x05\x06";
-const LISTED: &[u8] = b"PK\x01\x02";
-const LOCAL: &[u8] = b"PK\x03\x04";
+const END_OF_DIRECTORY_SIGNATURE: &[u8] = b"PK\x05\x06";
+const DIRECTORY_ENTRY_SIGNATURE: &[u8] = b"PK\x01\x02";
+const LOCAL_HEADER_SIGNATURE: &[u8] = b"PK\x03\x04";
 /// Of an entry of the directory, before its name.
 const ENTRY: usize = 46;
 /// Of the head of a file, before its name.
@@ -24,7 +24,7 @@ const WINDOW: usize = 512 << 10;
 /// Whether it looks like one.
 #[must_use]
 pub fn is_zip(bytes: &[u8]) -> bool {
-    bytes.starts_with(LOCAL)
+    bytes.starts_with(LOCAL_HEADER_SIGNATURE)
 }
 
 fn damaged() -> String {
@@ -36,13 +36,13 @@ fn unreadable(error: &io::Error) -> String {
 }
 
 /// A part of the source that moves along with what is asked for.
-struct Window<'s, S> {
+struct BufferedWindow<'s, S> {
     source: &'s S,
     bytes: Vec<u8>,
     start: u64,
 }
 
-impl<S: Source> Window<'_, S> {
+impl<S: Source> BufferedWindow<'_, S> {
     /// So many bytes at a place, at most [`WINDOW`]; None where the source ends before.
     fn at(&mut self, place: u64, size: usize) -> Result<Option<&[u8]>, String> {
         let held = |window: &Self| {
@@ -97,11 +97,14 @@ pub fn each_named(
     };
     let length = source.length().map_err(|error| unreadable(&error))?;
     let (count, mut at) = directory(source, length)?;
-    let mut entries = Window { source, bytes: Vec::new(), start: 0 };
+    let mut entries = BufferedWindow { source, bytes: Vec::new(), start: 0 };
     // Where the count does not fit, the entries tell where they end.
     let mut left = if count == 0xffff { u64::MAX } else { count };
     while left > 0 {
-        let Some(entry) = entries.at(at, ENTRY)?.filter(|entry| entry.starts_with(LISTED)) else { break };
+        let Some(entry) = entries.at(at, ENTRY)?.filter(|entry| entry.starts_with(DIRECTORY_ENTRY_SIGNATURE))
+        else {
+            break;
+        };
         let field = |offset: usize, size: usize| number(entry, offset, size).ok_or_else(damaged);
         let (method, packed, whole) = (field(10, 2)?, field(20, 4)?, field(24, 4)?);
         let (name_length, extra, comment, local) =
@@ -147,7 +150,7 @@ fn directory(source: &impl Source, length: u64) -> Result<(u64, u64), String> {
     let tail = length.saturating_sub(22 + (64 << 10));
     let size = usize::try_from(length - tail).map_err(|_| damaged())?;
     let bytes = exactly(source, tail, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged)?;
-    let end = bytes.windows(4).rposition(|four| four == END).ok_or_else(damaged)?;
+    let end = bytes.windows(4).rposition(|four| four == END_OF_DIRECTORY_SIGNATURE).ok_or_else(damaged)?;
     let field = |offset: usize, size: usize| number(&bytes, end + offset, size).ok_or_else(damaged);
     Ok((field(10, 2)?, field(16, 4)?))
 }

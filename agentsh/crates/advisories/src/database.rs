@@ -14,11 +14,11 @@ use super::policy::{AdvisoryKind, Level};
 use super::read::Document;
 use super::status::Summary;
 use super::taking::Taking;
-use super::{Found, Package, level, shortened};
+use super::{Advisory, Package, level, shortened};
 
 /// Below the directory of data.
 const FILE: &str = "advisories.db";
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS osv (ecosystem TEXT NOT NULL, name TEXT NOT NULL, id TEXT NOT NULL, record TEXT NOT NULL,
     source TEXT NOT NULL, PRIMARY KEY (ecosystem, name, id, source)) WITHOUT ROWID;
@@ -69,7 +69,7 @@ pub enum DatabaseError {
 
 /// Whose deny lists count.
 #[derive(Clone, Debug, Default)]
-pub struct Believed {
+pub struct TrustedSigners {
     pub signers: Vec<String>,
     pub quorum: u64,
 }
@@ -128,7 +128,7 @@ impl Database {
     fn connect(path: PathBuf) -> Result<Self, DatabaseError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(&path, flags).and_then(|connection| {
-            connection.busy_timeout(BUSY)?;
+            connection.busy_timeout(BUSY_TIMEOUT)?;
             Ok(connection)
         });
         match opened {
@@ -197,9 +197,9 @@ impl Database {
     pub fn of_packages(
         &self,
         packages: &BTreeSet<Package>,
-        believed: &Believed,
+        believed: &TrustedSigners,
         now: Timestamp,
-    ) -> Result<Vec<Found>, DatabaseError> {
+    ) -> Result<Vec<Advisory>, DatabaseError> {
         let sql = self.sql();
         let mut found = Vec::new();
         let mut asked = self
@@ -224,7 +224,7 @@ impl Database {
                     summary.push_str(" (its version cannot be compared)");
                 }
                 found.extend(self.attacked(&record, package)?);
-                found.push(Found {
+                found.push(Advisory {
                     kind: AdvisoryKind::Dependency,
                     subject: package.to_string(),
                     severity: record.level(),
@@ -247,9 +247,9 @@ impl Database {
     pub fn of_host(
         &self,
         host: &str,
-        believed: &Believed,
+        believed: &TrustedSigners,
         now: Timestamp,
-    ) -> Result<Vec<Found>, DatabaseError> {
+    ) -> Result<Vec<Advisory>, DatabaseError> {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         Ok(self.denied(&format!("host:{host}"), None, believed, now)?.into_iter().collect())
     }
@@ -258,7 +258,7 @@ impl Database {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn of_status(&self, source: &str, now: Timestamp) -> Result<Option<Found>, DatabaseError> {
+    pub fn of_status(&self, source: &str, now: Timestamp) -> Result<Option<Advisory>, DatabaseError> {
         let row: Option<(String, String)> = self
             .connection
             .query_row("SELECT record, at FROM status WHERE source = ?1", [source], |row| {
@@ -270,7 +270,7 @@ impl Database {
         let is_old = at.parse::<Timestamp>().is_ok_and(|at| now.duration_since(at) > STATUS_LASTS);
         let summary = Summary::read(&text).ok().filter(|_| !is_old);
         Ok(summary.and_then(|summary| {
-            Some(Found {
+            Some(Advisory {
                 kind: AdvisoryKind::Availability,
                 id: format!("status:{}", summary.status.indicator.chars().take(40).collect::<String>()),
                 aliases: Vec::new(),
@@ -337,7 +337,7 @@ impl Database {
     }
 
     /// That a record is about something that is attacked.
-    fn attacked(&self, record: &Record, package: &Package) -> Result<Option<Found>, DatabaseError> {
+    fn attacked(&self, record: &Record, package: &Package) -> Result<Option<Advisory>, DatabaseError> {
         for name in record.aliases.iter().chain([&record.id]) {
             let entry: Option<String> = self
                 .connection
@@ -349,7 +349,7 @@ impl Database {
             let Some(entry) = entry.and_then(|text| serde_json::from_str::<kev::Entry>(&text).ok()) else {
                 continue;
             };
-            return Ok(Some(Found {
+            return Ok(Some(Advisory {
                 kind: AdvisoryKind::Vendor,
                 id: entry.cve_id,
                 aliases: vec![record.id.clone()],
@@ -367,9 +367,9 @@ impl Database {
         &self,
         subject: &str,
         package: Option<&Package>,
-        believed: &Believed,
+        believed: &TrustedSigners,
         now: Timestamp,
-    ) -> Result<Option<Found>, DatabaseError> {
+    ) -> Result<Option<Advisory>, DatabaseError> {
         if believed.signers.is_empty() {
             return Ok(None);
         }
@@ -397,7 +397,7 @@ impl Database {
             return Ok(None);
         };
         let lists = lists.into_iter().collect::<Vec<_>>().join(", ");
-        Ok(Some(Found {
+        Ok(Some(Advisory {
             kind: AdvisoryKind::Community,
             id: format!("deny:{}", shortened(&lists)),
             aliases: Vec::new(),

@@ -42,7 +42,7 @@ fn the_vulnerable_version_is_found_and_the_fixed_one_is_not() {
             "vulnerabilityName": "left leak", "shortDescription": "", "requiredAction": "update", "dueDate": "2026-03-01"}]});
     take(&mut database, "kev.json", &kev.to_string());
     let database = Database::open(place.path()).unwrap().unwrap();
-    let found = database.of_packages(&left("1.1.9"), &Believed::default(), now()).unwrap();
+    let found = database.of_packages(&left("1.1.9"), &TrustedSigners::default(), now()).unwrap();
     let told: Vec<_> = found.iter().map(|one| (one.kind, one.id.as_str(), one.fixed.as_deref())).collect();
     assert_eq!(
         told,
@@ -52,7 +52,7 @@ fn the_vulnerable_version_is_found_and_the_fixed_one_is_not() {
         ]
     );
     assert_eq!(found[1].summary, "it leaks");
-    assert!(database.of_packages(&left("1.2.0"), &Believed::default(), now()).unwrap().is_empty());
+    assert!(database.of_packages(&left("1.2.0"), &TrustedSigners::default(), now()).unwrap().is_empty());
     assert!(database.record("ghsa-1").unwrap().unwrap().contains("it leaks"));
     assert_eq!(database.sources().unwrap().len(), 2);
 }
@@ -62,7 +62,7 @@ fn a_newer_record_replaces_the_older_one() {
     let (_place, mut database) = database();
     take(&mut database, "a", &osv());
     take(&mut database, "a", &osv().replace("\"left\"", "\"right\""));
-    assert!(database.of_packages(&left("1.0.0"), &Believed::default(), now()).unwrap().is_empty());
+    assert!(database.of_packages(&left("1.0.0"), &TrustedSigners::default(), now()).unwrap().is_empty());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_source_takes_nothing_from_another_one() {
         .to_string()
     };
     let found = |database: &Database| {
-        let found = database.of_packages(&left("1.0.0"), &Believed::default(), now()).unwrap();
+        let found = database.of_packages(&left("1.0.0"), &TrustedSigners::default(), now()).unwrap();
         found.into_iter().map(|one| (one.id, one.summary)).collect::<Vec<_>>()
     };
     take(&mut database, "a", &osv());
@@ -111,7 +111,7 @@ fn what_an_older_version_kept_is_still_known() {
     connection.execute("INSERT INTO osv VALUES ('npm', 'left', 'GHSA-1', ?1)", [osv()]).unwrap();
     drop(connection);
     let count = |database: &Database| {
-        database.of_packages(&left("1.0.0"), &Believed::default(), now()).unwrap().len()
+        database.of_packages(&left("1.0.0"), &TrustedSigners::default(), now()).unwrap().len()
     };
     assert_eq!(count(&Database::open(place.path()).unwrap().unwrap()), 1);
     assert_eq!(count(&Database::create(place.path()).unwrap()), 1);
@@ -145,7 +145,7 @@ fn a_deny_list_counts_when_enough_signed_it() {
     let parsed = documents(list.as_bytes()).unwrap().all;
     assert!(matches!(database.take("w", &parsed, |_| Vec::new(), now()), Err(DatabaseError::Unsigned(_))));
     database.take("w", &parsed, |_| by.clone(), now()).unwrap();
-    let believed = |quorum| Believed { signers: public.clone(), quorum };
+    let believed = |quorum| TrustedSigners { signers: public.clone(), quorum };
     let found = |database: &Database, version: &str, quorum| {
         database.of_packages(&left(version), &believed(quorum), now()).unwrap().len()
     };
@@ -164,7 +164,7 @@ fn a_deny_list_counts_when_enough_signed_it() {
     database.take("o", &documents(list.as_bytes()).unwrap().all, |_| by.clone(), now()).unwrap();
     assert_eq!(found(&database, "1.0.0", 3), 1);
     // Whoever is not believed any more does not count, and neither does what is over.
-    let two = Believed { signers: public[..2].to_vec(), quorum: 3 };
+    let two = TrustedSigners { signers: public[..2].to_vec(), quorum: 3 };
     assert!(database.of_packages(&left("1.0.0"), &two, now()).unwrap().is_empty());
     let later: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
     assert!(database.of_packages(&left("1.0.0"), &believed(1), later).unwrap().is_empty());

@@ -18,7 +18,7 @@ mod taking;
 
 pub use agentsh_policy as policy;
 
-pub use database::{Believed, Database, DatabaseError, Kept};
+pub use database::{Database, DatabaseError, Kept, TrustedSigners};
 pub use package::{Ecosystem, Package};
 pub use source::Source;
 pub use taking::Taking;
@@ -27,7 +27,7 @@ use policy::{AdvisoryKind, Level};
 
 /// One warning, as it is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Advisory {
     pub kind: AdvisoryKind,
     /// As its source calls it.
     pub id: String,

@@ -13,15 +13,15 @@ use super::read::MAX_RECORD;
 use super::source::{Reading, Source};
 
 /// Read ahead of what is looked at, in bytes.
-const AHEAD: usize = 64 << 10;
+const READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// Ends a read that goes on for longer than an item may be.
-struct Bounded<R> {
+struct LimitedReader<R> {
     inner: R,
     left: Rc<Cell<usize>>,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         let left = self.left.get().checked_sub(count);
@@ -47,7 +47,7 @@ impl<'de, F: FnMut(u64, Value) -> Result<(), String>> Visitor<'de> for Items<F> 
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
         for number in 1.. {
-            self.left.set(MAX_RECORD + AHEAD);
+            self.left.set(MAX_RECORD + READ_AHEAD_BYTES);
             let Some(item) = items.next_element::<Value>()? else { break };
             if let Err(why) = (self.take)(number, item) {
                 self.refused.set(Some(why));
@@ -66,10 +66,10 @@ pub(crate) fn each(
     source: &impl Source,
     take: impl FnMut(u64, Value) -> Result<(), String>,
 ) -> Result<(), String> {
-    let left = Rc::new(Cell::new(MAX_RECORD + AHEAD));
+    let left = Rc::new(Cell::new(MAX_RECORD + READ_AHEAD_BYTES));
     let refused = Rc::new(Cell::new(None));
-    let inner = BufReader::with_capacity(AHEAD, Reading::of(source));
-    let bounded = Bounded { inner, left: Rc::clone(&left) };
+    let inner = BufReader::with_capacity(READ_AHEAD_BYTES, Reading::of(source));
+    let bounded = LimitedReader { inner, left: Rc::clone(&left) };
     let mut json = serde_json::Deserializer::from_reader(bounded);
     let items = Items { take, left, refused: Rc::clone(&refused) };
     let read = json.deserialize_seq(items).and_then(|()| json.end());

@@ -3,8 +3,8 @@
 use super::StateKind;
 use super::adapter::Adapter;
 use super::facts::{
-    self, BriefingPlace, Facts, Models, Own, no_others, nothing_remembered, nothing_to_settle, per_project,
-    private,
+    self, AgentDirectory, BriefingPlace, Facts, Models, no_others, nothing_remembered, nothing_to_settle,
+    per_project, private,
 };
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -37,7 +37,7 @@ const ENVIRONMENT: &[&str] = &[
 
 const FACTS: Facts = Facts {
     title: "Aider",
-    own: Own { variable: "", below: "", default: ".aider" },
+    own: AgentDirectory { variable: "", below: "", default: ".aider" },
     lists: &[],
     shown: &[
         per_project("$own/caches", StateKind::Dir),

@@ -4,8 +4,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, moved_or, nothing_remembered,
-    nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, moved_or,
+    nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
 
@@ -20,12 +20,12 @@ pub(super) const ADAPTER: Adapter = Adapter {
 };
 
 const fn list(whose: ConfigScope, path: &'static str) -> List {
-    List { whose, path, format: Written::Json, key: "amp.mcpServers", dialect: Dialect::Common }
+    List { whose, path, format: FileFormat::Json, key: "amp.mcpServers", dialect: Dialect::Common }
 }
 
 const FACTS: Facts = Facts {
     title: "Amp",
-    own: Own { variable: "", below: "", default: "$config/amp" },
+    own: AgentDirectory { variable: "", below: "", default: "$config/amp" },
     lists: &[list(ConfigScope::User, "$own/settings.json"), list(ConfigScope::Project, ".amp/settings.json")],
     shown: &[
         login("$data/amp/secrets.json"),

@@ -76,11 +76,11 @@ pub const CLIENTS: &[Client] = &[
 ];
 
 /// The words between a client and a server that it starts behind agentsh.
-const BEHIND: [&str; 3] = ["mcp", "run", "--id"];
+const WRAPPER_COMMAND: [&str; 3] = ["mcp", "run", "--id"];
 
 /// A configuration as it would be, and what became of each server.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedConfiguration {
     pub text: String,
     pub done: Vec<String>,
     /// Left as they are, each with the reason.
@@ -124,7 +124,7 @@ impl Client {
         path: &Path,
         id: &str,
         start: &Start,
-    ) -> Result<Changed, AgentError> {
+    ) -> Result<ChangedConfiguration, AgentError> {
         self.change(text, path, |list, changed| {
             let before = list.get(id).cloned();
             let entry = self.dialect.written(start, before.as_ref());
@@ -139,7 +139,12 @@ impl Client {
     ///
     /// # Errors
     /// When the file cannot be understood, or would lose its comments.
-    pub fn wrapped(&self, text: &str, path: &Path, agentsh: &str) -> Result<Changed, AgentError> {
+    pub fn wrapped(
+        &self,
+        text: &str,
+        path: &Path,
+        agentsh: &str,
+    ) -> Result<ChangedConfiguration, AgentError> {
         self.change(text, path, |list, changed| {
             for (id, entry) in list.iter_mut() {
                 match self.wrapped_entry(id, entry, agentsh) {
@@ -157,7 +162,7 @@ impl Client {
     ///
     /// # Errors
     /// When the file cannot be understood, or would lose its comments.
-    pub fn unwrapped(&self, text: &str, path: &Path) -> Result<Changed, AgentError> {
+    pub fn unwrapped(&self, text: &str, path: &Path) -> Result<ChangedConfiguration, AgentError> {
         self.change(text, path, |list, changed| {
             for (id, entry) in list.iter_mut() {
                 let common = self.dialect.common(entry);
@@ -184,7 +189,7 @@ impl Client {
             return Err("it already runs through agentsh");
         }
         let env = variables(&common);
-        let mut all: Vec<String> = BEHIND.iter().map(|word| (*word).to_owned()).collect();
+        let mut all: Vec<String> = WRAPPER_COMMAND.iter().map(|word| (*word).to_owned()).collect();
         all.push(id.to_owned());
         // What the client gives to this server by name, the server gets.
         for name in env.keys() {
@@ -217,8 +222,8 @@ impl Client {
         &self,
         text: &str,
         path: &Path,
-        change: impl FnOnce(&mut Map<String, Value>, &mut Changed),
-    ) -> Result<Changed, AgentError> {
+        change: impl FnOnce(&mut Map<String, Value>, &mut ChangedConfiguration),
+    ) -> Result<ChangedConfiguration, AgentError> {
         if self.is_toml { self.change_toml(text, path, change) } else { self.change_json(text, path, change) }
     }
 
@@ -226,8 +231,8 @@ impl Client {
         &self,
         text: &str,
         path: &Path,
-        change: impl FnOnce(&mut Map<String, Value>, &mut Changed),
-    ) -> Result<Changed, AgentError> {
+        change: impl FnOnce(&mut Map<String, Value>, &mut ChangedConfiguration),
+    ) -> Result<ChangedConfiguration, AgentError> {
         let bad = |what: String, fix: &str| AgentError::Config {
             path: path.to_owned(),
             line: 1,
@@ -244,7 +249,7 @@ impl Client {
             Some(Value::Object(list)) => list.clone(),
             Some(_) => return Err(bad(format!("\"{}\" is not an object", self.key), "correct it")),
         };
-        let mut changed = Changed::default();
+        let mut changed = ChangedConfiguration::default();
         change(&mut list, &mut changed);
         if changed.done.is_empty() {
             changed.text = text.to_owned();
@@ -267,8 +272,8 @@ impl Client {
         &self,
         text: &str,
         path: &Path,
-        change: impl FnOnce(&mut Map<String, Value>, &mut Changed),
-    ) -> Result<Changed, AgentError> {
+        change: impl FnOnce(&mut Map<String, Value>, &mut ChangedConfiguration),
+    ) -> Result<ChangedConfiguration, AgentError> {
         let bad = |what: String| AgentError::Config {
             path: path.to_owned(),
             line: 1,
@@ -285,7 +290,7 @@ impl Client {
             return Err(bad(format!("'{}' is not a table", self.key)));
         };
         let before = list.clone();
-        let mut changed = Changed::default();
+        let mut changed = ChangedConfiguration::default();
         change(&mut list, &mut changed);
         if changed.done.is_empty() {
             changed.text = text.to_owned();
@@ -374,8 +379,8 @@ fn variables(common: &Value) -> std::collections::BTreeMap<String, String> {
 
 /// The words of the server, of one that [`Client::wrapped`] has put behind agentsh.
 fn behind(command: &str, args: &[String]) -> Option<Vec<String>> {
-    let is_ours =
-        is_agentsh(command) && args.iter().zip(BEHIND).filter(|(word, ours)| *word == ours).count() == 3;
+    let is_ours = is_agentsh(command)
+        && args.iter().zip(WRAPPER_COMMAND).filter(|(word, ours)| *word == ours).count() == 3;
     let end = args.iter().position(|word| word == "--").filter(|_| is_ours)?;
     args.get(end + 1..).map(<[String]>::to_vec).filter(|words| !words.is_empty())
 }

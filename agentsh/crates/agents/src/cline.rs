@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, nothing_remembered,
-    nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login,
+    nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint, json, providers, read};
 
@@ -33,11 +33,11 @@ const ENVIRONMENT: &[&str] = &[
 
 const FACTS: Facts = Facts {
     title: "Cline",
-    own: Own { variable: "CLINE_DIR", below: "", default: ".cline" },
+    own: AgentDirectory { variable: "CLINE_DIR", below: "", default: ".cline" },
     lists: &[List {
         whose: ConfigScope::User,
         path: "$own/data/settings/cline_mcp_settings.json",
-        format: Written::Json,
+        format: FileFormat::Json,
         key: "mcpServers",
         dialect: Dialect::Common,
     }],

@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, moved_or, nothing_remembered,
-    nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, moved_or,
+    nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
 
@@ -22,7 +22,7 @@ const fn of_project(path: &'static str) -> List {
     List {
         whose: ConfigScope::Project,
         path,
-        format: Written::Json,
+        format: FileFormat::Json,
         key: "mcpServers",
         dialect: Dialect::Copilot,
     }
@@ -30,12 +30,12 @@ const fn of_project(path: &'static str) -> List {
 
 const FACTS: Facts = Facts {
     title: "GitHub Copilot CLI",
-    own: Own { variable: "COPILOT_HOME", below: "", default: ".copilot" },
+    own: AgentDirectory { variable: "COPILOT_HOME", below: "", default: ".copilot" },
     lists: &[
         List {
             whose: ConfigScope::User,
             path: "$own/mcp-config.json",
-            format: Written::Json,
+            format: FileFormat::Json,
             key: "mcpServers",
             dialect: Dialect::Copilot,
         },

@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, moved_or, nothing_remembered,
-    nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, moved_or,
+    nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
 
@@ -19,12 +19,12 @@ pub(super) const ADAPTER: Adapter = Adapter {
 };
 
 const fn list(whose: ConfigScope, path: &'static str) -> List {
-    List { whose, path, format: Written::Json, key: "mcpServers", dialect: Dialect::Common }
+    List { whose, path, format: FileFormat::Json, key: "mcpServers", dialect: Dialect::Common }
 }
 
 const FACTS: Facts = Facts {
     title: "Cursor",
-    own: Own { variable: "CURSOR_CONFIG_DIR", below: "", default: ".cursor" },
+    own: AgentDirectory { variable: "CURSOR_CONFIG_DIR", below: "", default: ".cursor" },
     lists: &[list(ConfigScope::User, "$own/mcp.json"), list(ConfigScope::Project, ".cursor/mcp.json")],
     shown: &[
         login("$config/cursor/auth.json"),

@@ -1,6 +1,6 @@
 //! From a base URL to the host, port and scheme that have to be reachable.
 
-use super::{Endpoint, Judged, Scheme};
+use super::{Endpoint, Scheme, TlsInspection};
 
 /// The endpoint of a base URL, or what is wrong with the URL.
 pub(super) fn parse(url: &str, why: &str) -> Result<Endpoint, String> {
@@ -29,12 +29,12 @@ pub(super) fn parse(url: &str, why: &str) -> Result<Endpoint, String> {
     if host.is_empty() || !host.chars().all(plain) {
         return Err(format!("{why}: the URL has no valid host"));
     }
-    let (why, judged) = (why.to_owned(), Judged::WhenAsked);
+    let (why, judged) = (why.to_owned(), TlsInspection::WhenAsked);
     Ok(Endpoint { scheme, host, port, why, judged, key: None, only_keys: false, requests: &[] })
 }
 
 pub(super) fn https(host: &str, why: &str) -> Endpoint {
-    let (host, why, judged) = (host.to_owned(), why.to_owned(), Judged::WhenAsked);
+    let (host, why, judged) = (host.to_owned(), why.to_owned(), TlsInspection::WhenAsked);
     Endpoint {
         scheme: Scheme::Https,
         host,
@@ -49,7 +49,7 @@ pub(super) fn https(host: &str, why: &str) -> Endpoint {
 
 /// Where a login is renewed, by these requests and no others; none are named: by every request.
 pub(super) fn login(host: &str, why: &str, requests: &'static [&'static str]) -> Endpoint {
-    Endpoint { requests, ..https(host, why).judged(Judged::Never) }
+    Endpoint { requests, ..https(host, why).judged(TlsInspection::Never) }
 }
 
 /// Google's place for tokens.

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::dialect::{Dialect, Start};
 use super::servers::{EntrySource, FoundServer, Gathered, gather};
 use super::{
-    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, Key, Launch, Remembered, Scope,
-    StateKind, Transport, agreement, endpoint, json, project, providers, read,
+    Access, AgentError, Context, Endpoint, HomeState, InjectedFile, KeptFile, Key, Launch, Scope, StateKind,
+    Transport, agreement, endpoint, json, project, providers, read,
 };
 use agentsh_base::types::ServerId;
 
@@ -18,7 +18,7 @@ use agentsh_base::types::ServerId;
 /// or `$cache/`.
 pub(super) struct Facts {
     pub(super) title: &'static str,
-    pub(super) own: Own,
+    pub(super) own: AgentDirectory,
     /// Lowest precedence first. The last one of the user is where the bridges stand.
     pub(super) lists: &'static [List],
     pub(super) shown: &'static [HomeEntry],
@@ -36,7 +36,7 @@ pub(super) struct Facts {
 pub(super) type Kept = (&'static str, Vec<Key>);
 
 /// The agent's own directory.
-pub(super) struct Own {
+pub(super) struct AgentDirectory {
     /// Moves it.
     pub(super) variable: &'static str,
     /// Below the variable's value.
@@ -49,7 +49,7 @@ pub(super) struct Own {
 pub(super) struct List {
     pub(super) whose: ConfigScope,
     pub(super) path: &'static str,
-    pub(super) format: Written,
+    pub(super) format: FileFormat,
     /// The key under which they stand.
     pub(super) key: &'static str,
     pub(super) dialect: Dialect,
@@ -63,7 +63,7 @@ pub(super) enum ConfigScope {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum FileFormat {
     /// With comments, as all of these programs read it.
     Json,
     /// The copy is JSON, which is YAML.
@@ -200,7 +200,7 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
     }
     for (path, keys) in (facts.remembered)(context) {
         let path = facts.place(context, path);
-        launch.remembered.push(Remembered { path, format: super::Format::Json, keys });
+        launch.remembered.push(KeptFile { path, format: super::Format::Json, keys });
     }
     Ok(launch)
 }
@@ -234,8 +234,8 @@ fn users_file<'f>(
 fn parse(list: &List, text: &str, path: &Path) -> Result<Value, AgentError> {
     match list.format {
         _ if text.trim().is_empty() => Ok(Value::Object(Map::new())),
-        Written::Json => json::parse_relaxed(text, path),
-        Written::Yaml => serde_saphyr::from_str(text).map_err(|error| AgentError::Config {
+        FileFormat::Json => json::parse_relaxed(text, path),
+        FileFormat::Yaml => serde_saphyr::from_str(text).map_err(|error| AgentError::Config {
             path: path.to_owned(),
             line: error.location().map_or(1, |place| place.line().max(1)),
             what: "not valid YAML".to_owned(),
@@ -246,8 +246,8 @@ fn parse(list: &List, text: &str, path: &Path) -> Result<Value, AgentError> {
 
 fn lines(list: &List, text: &str) -> std::collections::BTreeMap<String, u64> {
     match list.format {
-        Written::Json => json::key_lines(&json::plain(text), &[list.key]),
-        Written::Yaml => Default::default(),
+        FileFormat::Json => json::key_lines(&json::plain(text), &[list.key]),
+        FileFormat::Yaml => Default::default(),
     }
 }
 

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, BriefingPlace, ConfigScope, Facts, HomeEntry, List, Models, Own, Written, login, moved_or,
-    per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, HomeEntry, List, Models, login,
+    moved_or, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, Key, Shape, StateKind, endpoint};
 
@@ -31,7 +31,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
 
 const FACTS: Facts = family(
     "Gemini CLI",
-    Own { variable: "GEMINI_CLI_HOME", below: ".gemini", default: ".gemini" },
+    AgentDirectory { variable: "GEMINI_CLI_HOME", below: ".gemini", default: ".gemini" },
     &LISTS,
     SHOWN,
     Models { any: false, logins: None, others: models },
@@ -45,7 +45,7 @@ const LISTS: [List; 2] = lists(".gemini/settings.json");
 /// same.
 pub(super) const fn family(
     title: &'static str,
-    own: Own,
+    own: AgentDirectory,
     lists: &'static [List],
     shown: &'static [HomeEntry],
     models: Models,
@@ -61,7 +61,7 @@ pub(super) const fn lists(project: &'static str) -> [List; 2] {
 }
 
 const fn list(whose: ConfigScope, path: &'static str) -> List {
-    List { whose, path, format: Written::Json, key: "mcpServers", dialect: Dialect::Gemini }
+    List { whose, path, format: FileFormat::Json, key: "mcpServers", dialect: Dialect::Gemini }
 }
 
 fn remembered(context: &Context<'_>) -> Vec<facts::Kept> {

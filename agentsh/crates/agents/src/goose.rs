@@ -4,8 +4,8 @@ use super::StateKind;
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, no_others, nothing_remembered,
-    nothing_to_settle, per_project, private, read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, no_others,
+    nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -33,11 +33,11 @@ const ENVIRONMENT: &[&str] = &[
 
 const FACTS: Facts = Facts {
     title: "Goose",
-    own: Own { variable: "", below: "", default: "$config/goose" },
+    own: AgentDirectory { variable: "", below: "", default: "$config/goose" },
     lists: &[List {
         whose: ConfigScope::User,
         path: "$own/config.yaml",
-        format: Written::Yaml,
+        format: FileFormat::Yaml,
         key: "extensions",
         dialect: Dialect::Goose,
     }],

@@ -108,7 +108,7 @@ pub struct Launch {
     /// Files and directories of the project of which the agent sees nothing.
     pub hidden: Vec<PathBuf>,
     /// Of files that the agent changes inside: what is kept of them when it has ended.
-    pub remembered: Vec<Remembered>,
+    pub remembered: Vec<KeptFile>,
     /// Where the agent's model is.
     pub endpoints: Vec<Endpoint>,
     /// Servers that are not passed to the agent, and why.
@@ -160,7 +160,7 @@ pub enum Access {
 
 /// A file that stands inside as a private copy. When the agent has ended, these keys of it are kept, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
+pub struct KeptFile {
     /// Absolute, the same inside and outside.
     pub path: PathBuf,
     pub format: Format,
@@ -223,7 +223,7 @@ pub struct Endpoint {
     pub host: String,
     pub port: u16,
     pub why: String,
-    pub judged: Judged,
+    pub judged: TlsInspection,
     /// The variable of whose key the user's configuration says that it is for this place.
     pub key: Option<String>,
     /// The agent has keys from its environment for this place, and no other account: a request with another key is not its
@@ -235,7 +235,7 @@ pub struct Endpoint {
 
 /// Whether the TLS of an endpoint ends at the session, so that what the model says can be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub enum TlsInspection {
     /// The agent was seen to trust the session's authority there, and agentsh reads what is spoken.
     ByDefault,
     /// With `llm: {enabled: true}`.
@@ -246,7 +246,7 @@ pub enum Judged {
 
 impl Endpoint {
     #[must_use]
-    pub fn judged(self, judged: Judged) -> Self {
+    pub fn judged(self, judged: TlsInspection) -> Self {
         Self { judged, ..self }
     }
 }

@@ -3,7 +3,7 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, no_others,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, no_others,
     nothing_remembered, nothing_to_settle, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
@@ -19,7 +19,7 @@ macro_rules! environment {
 }
 
 const fn servers(whose: ConfigScope, path: &'static str, key: &'static str, dialect: Dialect) -> List {
-    List { whose, path, format: Written::Json, key, dialect }
+    List { whose, path, format: FileFormat::Json, key, dialect }
 }
 
 pub(super) const PI: Adapter = Adapter {
@@ -34,7 +34,7 @@ pub(super) const PI: Adapter = Adapter {
 
 const PI_FACTS: Facts = Facts {
     title: "pi",
-    own: Own { variable: "PI_CODING_AGENT_DIR", below: "", default: ".pi/agent" },
+    own: AgentDirectory { variable: "PI_CODING_AGENT_DIR", below: "", default: ".pi/agent" },
     lists: &[],
     shown: &[
         login("$own/auth.json"),
@@ -67,7 +67,7 @@ pub(super) const DROID: Adapter = Adapter {
 
 const DROID_FACTS: Facts = Facts {
     title: "Droid",
-    own: Own { variable: "", below: "", default: ".factory" },
+    own: AgentDirectory { variable: "", below: "", default: ".factory" },
     lists: &[
         servers(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common),
         servers(ConfigScope::Project, ".factory/mcp.json", "mcpServers", Dialect::Common),
@@ -109,7 +109,7 @@ pub(super) const CRUSH: Adapter = Adapter {
 
 const CRUSH_FACTS: Facts = Facts {
     title: "Crush",
-    own: Own { variable: "", below: "", default: "$config/crush" },
+    own: AgentDirectory { variable: "", below: "", default: "$config/crush" },
     lists: &[
         servers(ConfigScope::User, "$own/crush.json", "mcp", Dialect::Typed),
         servers(ConfigScope::Project, "crush.json", "mcp", Dialect::Typed),
@@ -140,7 +140,7 @@ pub(super) const KIMI: Adapter = Adapter {
 
 const KIMI_FACTS: Facts = Facts {
     title: "Kimi CLI",
-    own: Own { variable: "KIMI_SHARE_DIR", below: "", default: ".kimi" },
+    own: AgentDirectory { variable: "KIMI_SHARE_DIR", below: "", default: ".kimi" },
     lists: &[servers(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common)],
     shown: &[
         facts::HomeEntry {
@@ -179,7 +179,7 @@ pub(super) const VIBE: Adapter = Adapter {
 
 const VIBE_FACTS: Facts = Facts {
     title: "Mistral Vibe",
-    own: Own { variable: "VIBE_HOME", below: "", default: ".vibe" },
+    own: AgentDirectory { variable: "VIBE_HOME", below: "", default: ".vibe" },
     lists: &[],
     shown: &[
         login("$own/.env"),

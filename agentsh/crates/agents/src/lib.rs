@@ -39,8 +39,8 @@ use std::path::Path;
 pub use adapter::Kind;
 pub use error::AgentError;
 pub use launch::{
-    Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, Judged, Key, Launch, Origin,
-    Remembered, RemoteKind, Scheme, Scope, Shape, StateKind, Transport,
+    Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, Origin,
+    RemoteKind, Scheme, Scope, Shape, StateKind, TlsInspection, Transport,
 };
 
 /// Reads the agent's configuration and says how to launch it with bridges in place of its servers.

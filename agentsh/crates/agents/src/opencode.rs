@@ -4,7 +4,7 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, BriefingPlace, ConfigScope, Facts, List, Models, Own, Written, login, no_others,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, Models, login, no_others,
     nothing_remembered, nothing_to_settle, per_project, read_only,
 };
 use super::{Access, Context, HomeState, Launch, StateKind};
@@ -46,7 +46,7 @@ const ENVIRONMENT: &[&str] = &[
 ];
 
 const fn users(path: &'static str) -> List {
-    List { whose: ConfigScope::User, path, format: Written::Json, key: "mcp", dialect: Dialect::OpenCode }
+    List { whose: ConfigScope::User, path, format: FileFormat::Json, key: "mcp", dialect: Dialect::OpenCode }
 }
 
 const fn of_project(path: &'static str) -> List {
@@ -55,7 +55,7 @@ const fn of_project(path: &'static str) -> List {
 
 const FACTS: Facts = Facts {
     title: "OpenCode",
-    own: Own { variable: "OPENCODE_CONFIG_DIR", below: "", default: "$config/opencode" },
+    own: AgentDirectory { variable: "OPENCODE_CONFIG_DIR", below: "", default: "$config/opencode" },
     lists: &[
         users("$own/config.json"),
         users("$own/opencode.jsonc"),

@@ -84,7 +84,7 @@ pub(super) fn of_environment(context: &Context<'_>) -> Result<Vec<Endpoint>, Age
 }
 
 /// Further keys of a provider, and where else a user may say that it is: only that agents know both.
-const FURTHER: &[(&str, &[&str], &[&str])] = &[
+const EXTRA_PROVIDER_KEYS: &[(&str, &[&str], &[&str])] = &[
     (
         "anthropic",
         &["CLAUDE_CODE_OAUTH_TOKEN"],
@@ -98,7 +98,7 @@ const FURTHER: &[(&str, &[&str], &[&str])] = &[
 /// there, by the environment or by what the agent reads.
 #[must_use]
 pub fn is_for(variable: &str, endpoint: &Endpoint, env: &BTreeMap<String, String>) -> bool {
-    let further = |name: &str| FURTHER.iter().find(|(provider, ..)| *provider == name);
+    let further = |name: &str| EXTRA_PROVIDER_KEYS.iter().find(|(provider, ..)| *provider == name);
     let has_key = |provider: &&Provider| {
         provider.keys.contains(&variable)
             || further(provider.name).is_some_and(|(_, keys, _)| keys.contains(&variable))

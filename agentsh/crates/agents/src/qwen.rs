@@ -1,7 +1,9 @@
 //! Qwen Code, which grew out of Gemini CLI: the same settings, other models.
 
 use super::adapter::Adapter;
-use super::facts::{self, BriefingPlace, Facts, List, Models, Own, login, per_project, private, read_only};
+use super::facts::{
+    self, AgentDirectory, BriefingPlace, Facts, List, Models, login, per_project, private, read_only,
+};
 use super::{AgentError, Context, Endpoint, StateKind, endpoint, gemini, providers};
 
 pub(super) const ADAPTER: Adapter = Adapter {
@@ -25,7 +27,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
 
 const FACTS: Facts = gemini::family(
     "Qwen Code",
-    Own { variable: "QWEN_HOME", below: "", default: ".qwen" },
+    AgentDirectory { variable: "QWEN_HOME", below: "", default: ".qwen" },
     &LISTS,
     &[
         login("$own/oauth_creds.json"),

@@ -7,7 +7,7 @@ use agentsh_mcp::ToApprove;
 use agentsh_store::Offered;
 use agentsh_store::words::ApprovalScope;
 
-use super::{Approvals, Changed, Item};
+use super::{Approvals, ChangedEntry, Item};
 
 /// Whether the change is all that a person is asked about: with another question beside it, a yes is about
 /// this call alone.
@@ -27,11 +27,11 @@ pub(super) fn with_hint(why: &str, server: &ServerId) -> String {
 
 impl Approvals {
     /// What the call uses that is not what was trusted, with the hash of its definition, where that is all that is asked about.
-    pub(super) fn changed(&self, call: &ToApprove<'_>) -> Option<(Changed, String)> {
+    pub(super) fn changed(&self, call: &ToApprove<'_>) -> Option<(ChangedEntry, String)> {
         if !asks_nothing_else(call.decision) {
             return None;
         }
-        let of = |kind, name: &str| Changed { kind, name: name.to_owned(), is_withheld: false };
+        let of = |kind, name: &str| ChangedEntry { kind, name: name.to_owned(), is_withheld: false };
         if let Some(hash) = call.interface {
             return Some((of(Offered::Tool, call.name), hash.to_owned()));
         }

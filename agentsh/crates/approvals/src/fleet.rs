@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use agentsh_base::random;
 use agentsh_fleet::keys;
-use agentsh_fleet::wire::{Ask, Said};
+use agentsh_fleet::wire::{Ask, QuestionStatus};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_store::words::ApprovalScope;
 
@@ -23,7 +23,7 @@ use agentsh_host::{Facts, Record};
 /// Between two looks for an answer.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// After a failure: from, to.
-const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 /// How long the end of a question may take to say that it is over.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of a name that is put on record, with who it is at an identity provider: as many as the server keeps.
@@ -93,21 +93,21 @@ fn client(facts: &Facts) -> Result<Client, String> {
 }
 
 async fn until_answered(client: &Client, ask: &Ask) -> Result<super::Answer, String> {
-    let (mut wait, mut is_there) = (WAIT.0, false);
+    let (mut wait, mut is_there) = (RETRY_DELAYS.0, false);
     let mut last = "it was not asked in time".to_owned();
     let answer = format!("/v1/asks/{}/answer", ask.id);
     loop {
         if since_1970().as_secs() >= u64::try_from(ask.expires_at).unwrap_or_default() {
             return Err(last);
         }
-        let said: Result<Option<Said>, ClientError> = if is_there {
+        let said: Result<Option<QuestionStatus>, ClientError> = if is_there {
             client.get(&answer).await.map(Some)
         } else {
             client.post::<Value>("/v1/asks", ask).await.map(|_| None)
         };
         match said {
             Ok(said) => {
-                (wait, is_there) = (WAIT.0, true);
+                (wait, is_there) = (RETRY_DELAYS.0, true);
                 "nobody answered there".clone_into(&mut last);
                 if let Some(answer) = said.map(|said| judge(ask, said)).transpose()?.flatten() {
                     return Ok(answer);
@@ -118,14 +118,14 @@ async fn until_answered(client: &Client, ask: &Ask) -> Result<super::Answer, Str
             Err(error) => {
                 last = error.to_string();
                 sleep(wait).await;
-                wait = (wait * 2).min(WAIT.1);
+                wait = (wait * 2).min(RETRY_DELAYS.1);
             }
         }
     }
 }
 
 /// An answer counts when it is about the letters of this question.
-fn judge(ask: &Ask, said: Said) -> Result<Option<super::Answer>, String> {
+fn judge(ask: &Ask, said: QuestionStatus) -> Result<Option<super::Answer>, String> {
     let is_yes = match said.state.as_str() {
         "waiting" => return Ok(None),
         "approved" => true,
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn an_answer_to_something_else_is_none() {
         let ask = Ask { id: "a".repeat(32), question: "may I?".to_owned(), expires_at: 0 };
-        let said = |state: &str, question: &str| Said {
+        let said = |state: &str, question: &str| QuestionStatus {
             state: state.to_owned(),
             scope: "once".to_owned(),
             by: "abe\n".to_owned(),
@@ -162,6 +162,8 @@ mod tests {
         assert_eq!(yes, Ok(Some((true, ApprovalScope::Once, "fleet: abe".to_owned()))));
         assert!(judge(&ask, said("approved", "may we?")).is_err());
         assert!(judge(&ask, said("over", "may I?")).is_err());
-        assert!(judge(&ask, Said { scope: "always".to_owned(), ..said("approved", "may I?") }).is_err());
+        assert!(
+            judge(&ask, QuestionStatus { scope: "always".to_owned(), ..said("approved", "may I?") }).is_err()
+        );
     }
 }

@@ -19,7 +19,7 @@ use nix::unistd::{Pid, getpgrp, setpgid, tcgetpgrp};
 pub const VERB: &str = "__terminal";
 
 /// What the session says in the end.
-const AS_IT_IS: u8 = b'q';
+const KEEP_MODES: u8 = b'q';
 const RESTORE: u8 = b'r';
 
 /// Ends what a program may have begun, in an order in which nothing moves where nothing was begun: the language of a VT52; a
@@ -55,7 +55,7 @@ impl GuardedTerminal {
         }
         let theirs = Stdio::from(OwnedFd::from(theirs));
         let process = command.stdin(theirs).stdout(terminal).stderr(Stdio::null()).spawn().ok()?;
-        Some(Self { modes, socket, process, last_word: AS_IT_IS })
+        Some(Self { modes, socket, process, last_word: KEEP_MODES })
     }
 
     /// Before anything may change the terminal.
@@ -137,7 +137,7 @@ fn wait() -> io::Result<()> {
     let _ = rustix::fs::fcntl_setfl(&terminal, flags);
     let changed = tcgetattr(&terminal)? != before;
     match (heard, word[0]) {
-        (1, AS_IT_IS) if !changed => return Ok(()),
+        (1, KEEP_MODES) if !changed => return Ok(()),
         (1, _) => tcsetattr(&terminal, SetArg::TCSADRAIN, &before)?,
         // Killed. A shell with job control may have the terminal already, with modes of its own.
         _ if is_left_behind(&terminal, job) => {

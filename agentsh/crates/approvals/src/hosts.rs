@@ -21,14 +21,14 @@ const ONCE: Duration = Duration::from_secs(60);
 const MAX_COUNT: usize = 64;
 
 /// When a host was last decided about, and how.
-type Decided = Option<(Instant, Result<(), agentsh_net::Reason>)>;
+type HostDecision = Option<(Instant, Result<(), agentsh_net::Reason>)>;
 
 /// Asks about hosts, each once.
 pub struct Hosts {
     approvals: Approvals,
     /// Refused without a question: what the agent contacts by itself, for telemetry and updates.
     background: &'static [&'static str],
-    known: RefCell<BTreeMap<String, Rc<Mutex<Decided>>>>,
+    known: RefCell<BTreeMap<String, Rc<Mutex<HostDecision>>>>,
 }
 
 impl Hosts {
@@ -37,7 +37,7 @@ impl Hosts {
         Self { approvals, background, known: RefCell::default() }
     }
 
-    fn place(&self, host: &str) -> Option<Rc<Mutex<Decided>>> {
+    fn place(&self, host: &str) -> Option<Rc<Mutex<HostDecision>>> {
         let mut known = self.known.borrow_mut();
         if known.len() >= MAX_COUNT && !known.contains_key(host) {
             return None;

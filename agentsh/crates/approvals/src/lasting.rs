@@ -7,7 +7,7 @@ use agentsh_policy::APPROVED_FILE;
 
 use super::Item;
 
-const HEAD: &str = "# Approved permanently, by `agentsh approvals approve --always` or in `agentsh ui`. Remove an entry to be asked again.
+const FILE_HEADER: &str = "# Approved permanently, by `agentsh approvals approve --always` or in `agentsh ui`. Remove an entry to be asked again.
 sandbox:
   mcp:
     approved:
@@ -81,7 +81,7 @@ pub fn remember(config_home: &Path, item: &Item, any_arguments: bool) -> Result<
     let file = directory.join(APPROVED_FILE);
     let before = match std::fs::read_to_string(&file) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => HEAD.to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => FILE_HEADER.to_owned(),
         Err(error) => return Err(failed(error)),
     };
     let end = if before.ends_with('\n') { "" } else { "\n" };

@@ -68,20 +68,20 @@ enum Key {
     /// What a server offers now under this name, and what nobody calls before it is shown.
     Release { server: ServerId, kind: Offered, name: String },
     /// What goes from one server to another: this text, or whatever it is.
-    Flow { from: ServerId, to: ServerId, what: Carried },
+    Flow { from: ServerId, to: ServerId, what: FlowContent },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Carried {
+enum FlowContent {
     /// The call carries a copy: these arguments, by their hash.
     Copy(String),
     /// Something was read; no copy was found.
     Nothing,
-    /// As [`Carried::Nothing`], after so many refusals that the pair is closed.
+    /// As [`FlowContent::Nothing`], after so many refusals that the pair is closed.
     Closed,
 }
 
-impl Carried {
+impl FlowContent {
     fn of(finding: &Finding, arguments: &str) -> Self {
         match finding.detector.as_str() {
             content::LABEL_FLOW => Self::Nothing,
@@ -127,7 +127,7 @@ pub struct Item {
     pub is_change: bool,
     /// What that is.
     #[serde(default)]
-    pub changed: Option<Changed>,
+    pub changed: Option<ChangedEntry>,
     /// Which rule asks, as `file:line (key)`.
     pub rule: String,
     pub why: String,
@@ -138,7 +138,7 @@ pub struct Item {
 
 /// An entry of a server's interface that is not what was trusted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Changed {
+pub struct ChangedEntry {
     pub kind: Offered,
     pub name: String,
     /// No call waits: it is about the entry itself, and a yes lasts for the session at least.
@@ -187,7 +187,7 @@ impl Item {
 /// Yes or no, for how long, and by whom.
 type Answer = (bool, ApprovalScope, String);
 
-struct Open {
+struct OpenQuestion {
     item: Item,
     answer: oneshot::Sender<Answer>,
     /// Asked elsewhere too; ends with the question.
@@ -201,11 +201,11 @@ struct Open {
 #[derive(Default)]
 struct State {
     asked: u64,
-    open: BTreeMap<String, Open>,
+    open: BTreeMap<String, OpenQuestion>,
     granted: BTreeSet<Key>,
     denied: BTreeSet<Key>,
     /// There once somebody was asked.
-    door: Option<socket::Door>,
+    door: Option<socket::ApprovalSocket>,
 }
 
 /// All questions of one session.
@@ -214,9 +214,9 @@ pub struct Approvals(Rc<Inner>);
 
 /// The same for what the session itself holds.
 #[derive(Clone, Debug)]
-pub struct Elsewhere(Weak<Inner>);
+pub struct WeakApprovals(Weak<Inner>);
 
-impl Elsewhere {
+impl WeakApprovals {
     /// None: the session is about to end.
     #[must_use]
     pub fn there(&self) -> Option<Approvals> {
@@ -259,8 +259,8 @@ impl Approvals {
     }
 
     #[must_use]
-    pub fn elsewhere(&self) -> Elsewhere {
-        Elsewhere(Rc::downgrade(&self.0))
+    pub fn elsewhere(&self) -> WeakApprovals {
+        WeakApprovals(Rc::downgrade(&self.0))
     }
 
     /// From now on questions are put on the terminal of the agent, whose processes do nothing meanwhile.
@@ -300,7 +300,7 @@ impl Approvals {
             match key {
                 Key::Host(_) | Key::File { .. } | Key::Login { .. } | Key::Release { .. } => false,
                 Key::Flow { from, to, what } => {
-                    let copy = if let Carried::Copy(hash) = what { Some(hash) } else { None };
+                    let copy = if let FlowContent::Copy(hash) = what { Some(hash) } else { None };
                     approved.server == to.0
                         && approved.from.as_ref() == Some(&from.0)
                         && same(&approved.arguments, copy)
@@ -341,7 +341,7 @@ impl Approvals {
             return None;
         }
         if state.door.is_none() {
-            match socket::Door::open(self) {
+            match socket::ApprovalSocket::open(self) {
                 Ok(door) => state.door = Some(door),
                 Err(error) => {
                     drop(state);
@@ -370,7 +370,7 @@ impl Approvals {
         }
         state.open.insert(
             item.id.clone(),
-            Open { item: item.clone(), answer, _asked: asked, _at_fleet: at_fleet, _shown: shown },
+            OpenQuestion { item: item.clone(), answer, _asked: asked, _at_fleet: at_fleet, _shown: shown },
         );
         Some((item, heard))
     }
@@ -455,7 +455,7 @@ impl Approvals {
             // Its definition is what is trusted from now on, and no answer.
             (Key::Release { .. }, true) => false,
             // There is nothing in the call that another one would not have: the same question each time.
-            (Key::Flow { what: Carried::Nothing, .. }, true) => true,
+            (Key::Flow { what: FlowContent::Nothing, .. }, true) => true,
             (_, true) => scope != ApprovalScope::Once,
         };
         if lasts {
@@ -508,7 +508,7 @@ impl Approve for Approvals {
         let from = flow.as_ref().map(|(_, from)| from.clone());
         let key = match flow {
             Some((found, from)) => {
-                Key::Flow { from, to: call.server.clone(), what: Carried::of(found, &arguments) }
+                Key::Flow { from, to: call.server.clone(), what: FlowContent::of(found, &arguments) }
             }
             None => Key::Call {
                 server: call.server.clone(),
@@ -524,7 +524,7 @@ impl Approve for Approvals {
             return at_once(known);
         }
         let patience = self.0.session.facts.policy.mcp.approvals.wait();
-        let is_copy = matches!(&key, Key::Flow { what: Carried::Copy(_), .. });
+        let is_copy = matches!(&key, Key::Flow { what: FlowContent::Copy(_), .. });
         let mut why = call.decision.deciding().map(Finding::told).unwrap_or_default();
         if changed.is_some() {
             why = changes::with_hint(&why, call.server);

@@ -3,26 +3,26 @@
 
 use std::rc::Rc;
 
-use super::{Approvals, Changed, Item, Key, changes};
-use agentsh_content::interface_pins::Withheld;
+use super::{Approvals, ChangedEntry, Item, Key, changes};
+use agentsh_content::interface_pins::WithheldEntry;
 
 impl Approvals {
     /// From now on a person is asked about it, where one can be. Must be called once.
     pub fn ask_about_changes(&self) {
         let elsewhere = self.elsewhere();
-        self.0.session.interfaces.ask_by(Rc::new(move |withheld: Withheld| {
+        self.0.session.interfaces.ask_by(Rc::new(move |withheld: WithheldEntry| {
             let approvals = elsewhere.there().filter(Approvals::can_ask)?;
             Some(tokio::task::spawn_local(approvals.release(withheld)).abort_handle())
         }));
     }
 
-    async fn release(self, withheld: Withheld) {
+    async fn release(self, withheld: WithheldEntry) {
         self.ask_about(&withheld).await;
         self.0.session.interfaces.asked(&withheld);
     }
 
-    async fn ask_about(&self, withheld: &Withheld) {
-        let Withheld { server, kind, name, hash, what, rule, is_hidden } = withheld;
+    async fn ask_about(&self, withheld: &WithheldEntry) {
+        let WithheldEntry { server, kind, name, hash, what, rule, is_hidden } = withheld;
         let key = Key::Release { server: server.clone(), kind: *kind, name: name.clone() };
         let patience = self.0.session.facts.policy.mcp.approvals.wait();
         let until = if *is_hidden { "; hidden from the agent until you answer" } else { "" };
@@ -32,7 +32,7 @@ impl Approvals {
         let asked = self.ask_person(key, rule.clone(), patience, |id| Item {
             interface: Some(hash.clone()),
             is_change: true,
-            changed: Some(Changed { kind: *kind, name: name.clone(), is_withheld: true }),
+            changed: Some(ChangedEntry { kind: *kind, name: name.clone(), is_withheld: true }),
             ..Item::new(id, &self.0.session, about, (rule, why), patience)
         });
         let _ = asked.await;

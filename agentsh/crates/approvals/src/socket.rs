@@ -31,7 +31,7 @@ pub enum Asking {
 }
 
 /// Before the next caller is accepted where one could not be.
-const BEFORE_NEXT: std::time::Duration = std::time::Duration::from_millis(100);
+const ACCEPT_BACKOFF: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// What the session says to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,19 +44,19 @@ pub enum SocketReply {
 }
 
 /// The open socket. It goes with the session.
-pub struct Door {
+pub struct ApprovalSocket {
     task: tokio::task::JoinHandle<()>,
     path: PathBuf,
 }
 
-impl Drop for Door {
+impl Drop for ApprovalSocket {
     fn drop(&mut self) {
         self.task.abort();
         let _may_be_gone = std::fs::remove_file(&self.path);
     }
 }
 
-impl Door {
+impl ApprovalSocket {
     pub fn open(approvals: &Approvals) -> std::io::Result<Self> {
         let session = &approvals.0.session;
         let directory = directory(&session.facts.context.state);
@@ -87,7 +87,7 @@ async fn serve(listener: UnixListener, inner: Weak<Inner>) {
         let Some(inner) = inner.upgrade() else { return };
         let Ok((stream, _)) = accepted else {
             // No descriptors, or who called has gone: the next one is heard all the same.
-            tokio::time::sleep(BEFORE_NEXT).await;
+            tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
         // One after the other: a person types.

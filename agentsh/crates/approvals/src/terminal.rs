@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
-use agentsh_sandbox::freeze::{Freezer, Still};
+use agentsh_sandbox::freeze::{Freezer, FrozenSandbox};
 use agentsh_store::escape;
 use agentsh_store::words::ApprovalScope;
 
@@ -42,16 +42,17 @@ fn choice(item: &Item) -> &'static str {
     }
 }
 
-const RAN: &str = "agentsh: a process of the agent kept running, so this answer does not count\n";
+const PROCESS_KEPT_RUNNING: &str =
+    "agentsh: a process of the agent kept running, so this answer does not count\n";
 /// The palette and the colours of text and background, as the person chose them.
-const COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
+const RESET_COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
 /// Images lie above text in terminals that draw kitty's.
 const NO_IMAGES: &[u8] = b"\x1b_Ga=d,q=2\x1b\\";
 /// What the terminal keeps of what the agent switched on: colours; keys, wrapping, cursor, screen, mouse, focus, paste. Before it,
 /// what would hide these orders: the language of a VT52, an open string.
 const KEEP: &[u8] = b"\x1b<\x1b\\\x1b[#{\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004s";
 /// And gives back. A terminal that does not know these orders stays as the question had it.
-const GIVE_BACK: &[u8] = b"\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004r\x1b[#}";
+const RESTORE_TERMINAL: &[u8] = b"\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004r\x1b[#}";
 
 /// The terminal of an agent that leaves it alone.
 #[derive(Clone)]
@@ -145,7 +146,7 @@ impl Terminal {
             None => Freezer::signals(self.0.init, true),
         };
         let _held = AgentPause::begin(&self.0.holds);
-        let still = tokio::task::spawn_blocking(move || Still::begin(freezer)).await.ok()?.ok()?;
+        let still = tokio::task::spawn_blocking(move || FrozenSandbox::begin(freezer)).await.ok()?.ok()?;
         // Looked at once more: until now the agent could have changed it.
         let terminal = free()?;
         let modes = tcgetattr(&terminal).ok()?;
@@ -165,7 +166,7 @@ impl Terminal {
             // What the agent switched on would hide the question or show another one.
             shown.write(KEEP).await.ok()?;
             shown.write(RESET).await.ok()?;
-            shown.write(COLOURS).await.ok()?;
+            shown.write(RESET_COLOURS).await.ok()?;
             shown.write(NO_IMAGES).await.ok()?;
         }
         shown.say(&question(item, &line)).await.ok()?;
@@ -174,7 +175,7 @@ impl Terminal {
             let said = shown.answer(choice(item)).await;
             // Whoever ran meanwhile may have painted over the question, or typed into it.
             if !matches!(said, TerminalAnswer::Nothing) && !shown.has_stayed_still().await {
-                shown.say(RAN).await.ok()?;
+                shown.say(PROCESS_KEPT_RUNNING).await.ok()?;
                 break TerminalAnswer::Nothing;
             }
             match said {
@@ -224,7 +225,7 @@ struct TerminalQuestion {
     keys: Receiver,
     /// The agent's, which it finds again.
     modes: Termios,
-    still: Arc<Still>,
+    still: Arc<FrozenSandbox>,
     is_over: Cell<bool>,
 }
 
@@ -235,7 +236,7 @@ impl Drop for TerminalQuestion {
             let _ = self.screen.try_write(b"\nagentsh: that question has expired\n");
         }
         if understands_reset() {
-            let _ = self.screen.try_write(GIVE_BACK);
+            let _ = self.screen.try_write(RESTORE_TERMINAL);
         }
         let _ = tcsetattr(&self.screen, SetArg::TCSANOW, &self.modes);
     }

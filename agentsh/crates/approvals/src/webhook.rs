@@ -24,7 +24,7 @@ use agentsh_host::{Facts, Record};
 /// Between two requests about the same question.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long one request may be held open by who answers.
-const HELD: Duration = Duration::from_secs(60);
+const MAX_REQUEST_DURATION: Duration = Duration::from_secs(60);
 const MAX_ANSWER: usize = 64 << 10;
 /// Characters of a name that is put on record.
 const MAX_NAME: usize = 80;
@@ -117,7 +117,7 @@ impl Hook {
                 url: self.url.clone(),
                 headers: headers(Some(&self.secret), &body, i64::try_from(now).unwrap_or_default()),
                 body: body.clone(),
-                within: left.min(HELD),
+                within: left.min(MAX_REQUEST_DURATION),
                 max_answer: MAX_ANSWER,
             };
             match self.client.post(post).await {

@@ -5,22 +5,24 @@
 const THOUGHTS: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Word<'a> {
+pub enum AuditAnswer<'a> {
     Clean,
     Flagged(&'a str),
 }
 
 /// None: it is something else, whatever else stands in it.
-pub fn read<'a>(text: &'a str, code: &str) -> Option<Word<'a>> {
+pub fn read<'a>(text: &'a str, code: &str) -> Option<AuditAnswer<'a>> {
     let text = after_thoughts(text.trim())?;
     if let Some(rest) = text.strip_prefix("CLEAN ") {
-        return (rest == code).then_some(Word::Clean);
+        return (rest == code).then_some(AuditAnswer::Clean);
     }
     let rest = text.strip_prefix("FLAGGED ")?.strip_prefix(code)?;
     // A reason may be missing, but it does not begin inside the code.
     match rest.chars().next() {
-        None => Some(Word::Flagged("no reason given")),
-        Some(' ' | ':' | '\n' | '\r') => Some(Word::Flagged(rest.trim_start_matches([' ', ':', '\n', '\r']))),
+        None => Some(AuditAnswer::Flagged("no reason given")),
+        Some(' ' | ':' | '\n' | '\r') => {
+            Some(AuditAnswer::Flagged(rest.trim_start_matches([' ', ':', '\n', '\r'])))
+        }
         Some(_) => None,
     }
 }
@@ -43,10 +45,10 @@ mod tests {
 
     #[test]
     fn only_the_exact_form_is_clean() {
-        assert_eq!(read("CLEAN 5f", "5f"), Some(Word::Clean));
-        assert_eq!(read("\nCLEAN 5f \n", "5f"), Some(Word::Clean));
-        assert_eq!(read("FLAGGED 5f: a key in base64", "5f"), Some(Word::Flagged("a key in base64")));
-        assert_eq!(read("FLAGGED 5f", "5f"), Some(Word::Flagged("no reason given")));
+        assert_eq!(read("CLEAN 5f", "5f"), Some(AuditAnswer::Clean));
+        assert_eq!(read("\nCLEAN 5f \n", "5f"), Some(AuditAnswer::Clean));
+        assert_eq!(read("FLAGGED 5f: a key in base64", "5f"), Some(AuditAnswer::Flagged("a key in base64")));
+        assert_eq!(read("FLAGGED 5f", "5f"), Some(AuditAnswer::Flagged("no reason given")));
         for text in [
             "CLEAN",
             "clean 5f",
@@ -72,9 +74,9 @@ mod tests {
     #[test]
     fn thoughts_come_first_and_decide_nothing() {
         let read = |text| read(text, "5f");
-        assert_eq!(read("<think>It may be FLAGGED 5f: no.</think>\n\nCLEAN 5f"), Some(Word::Clean));
-        assert_eq!(read("<think>CLEAN 5f</think>FLAGGED 5f: a key"), Some(Word::Flagged("a key")));
-        assert_eq!(read("<thinking>\n</thinking>CLEAN 5f"), Some(Word::Clean));
+        assert_eq!(read("<think>It may be FLAGGED 5f: no.</think>\n\nCLEAN 5f"), Some(AuditAnswer::Clean));
+        assert_eq!(read("<think>CLEAN 5f</think>FLAGGED 5f: a key"), Some(AuditAnswer::Flagged("a key")));
+        assert_eq!(read("<thinking>\n</thinking>CLEAN 5f"), Some(AuditAnswer::Clean));
         for text in [
             "<think>CLEAN 5f",
             "<think>CLEAN 5f</think>",

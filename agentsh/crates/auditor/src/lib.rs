@@ -23,12 +23,12 @@ use agentsh_policy::proxy_file::{AuditTimeout, Auditor, ProxyFile};
 use agentsh_secrets::values;
 use agentsh_store::redact;
 
-use answer::Word;
+use answer::AuditAnswer;
 pub(crate) use answer::after_thoughts;
 use request::Question;
 
 /// What an auditor is shown of the arguments.
-const SHOWN: redact::Bounds = redact::Bounds { bytes: 16 << 10, chars: 4000 };
+const SHOWN: redact::RedactionLimits = redact::RedactionLimits { bytes: 16 << 10, chars: 4000 };
 
 /// The pair.
 pub struct Auditors {
@@ -148,8 +148,8 @@ impl Auditors {
             Err(why) => return Audit::Failed { by, why: why.to_owned() },
         };
         match answer::read(&text, &question.code) {
-            Some(Word::Clean) => Audit::Clean,
-            Some(Word::Flagged(why)) => {
+            Some(AuditAnswer::Clean) => Audit::Clean,
+            Some(AuditAnswer::Flagged(why)) => {
                 Audit::Flagged { by, why: agentsh_store::escape::line(&redact::text(why)).into_owned() }
             }
             None => Audit::Failed { by, why: "its answer does not have the requested format".to_owned() },

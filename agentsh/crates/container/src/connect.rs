@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use agentsh_net::egress_context::{AnnouncedConnections, Arrived, Caller};
+use agentsh_net::egress_context::{AcceptedConnection, AnnouncedConnections, Caller};
 use agentsh_sandbox::mount_calls::open_without_links;
 use agentsh_sandbox::network::Sockets;
 use agentsh_sandbox::seccomp::listener::{Address, Listener, PendingConnect};
@@ -146,7 +146,7 @@ impl Worker {
             if told.len() >= MAX_ON_THE_WAY {
                 return Err(Errno::CONNREFUSED.into());
             }
-            told.insert(own, Arrived { destination: to, caller: Some(caller) });
+            told.insert(own, AcceptedConnection { destination: to, caller: Some(caller) });
         }
         let connected = connect_soon(&socket, &relay.relay);
         if connected.is_err()

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use agentsh_base::types::ServerId;
 use agentsh_host::copies::{Copy, make_directories_above, set_aside, write_anew};
-use agentsh_host::undo::Aside;
+use agentsh_host::undo::SavedVersions;
 use agentsh_host::{Facts, Record};
 use agentsh_net::EgressContext;
 use agentsh_net::egress_context::Origin;
@@ -211,7 +211,7 @@ impl ContainerFiles {
 
     /// To be called when all processes are gone: what they changed of what is guarded is set aside, and put back.
     pub fn put_back(self, facts: &Facts, record: &Record, server: Option<&ServerId>) {
-        let aside = Aside::new(&facts.context.state, &facts.id.to_string());
+        let aside = SavedVersions::new(&facts.context.state, &facts.id.to_string());
         let tell = |path: &Path, what, detail: String| {
             record.note(&detail);
             record.journal.record(Event::GuardChanged {

@@ -15,7 +15,7 @@ use agentsh_dlp::taint;
 use agentsh_guard::content::{unmarked, unmarked_params};
 use agentsh_guard::{Check, Outcome, PrecomputeJob, Report, Subject, SubjectKind};
 use agentsh_policy::OnFlow;
-use agentsh_store::taint::Opened;
+use agentsh_store::taint::OpenedTaintStore;
 use agentsh_store::words::ForgotReason;
 use agentsh_store::{Journal, StoreError, TaintStore};
 
@@ -33,9 +33,9 @@ mod settings;
 
 pub use files::{FILES, secret_lines};
 use judged::{names_places, replaced};
-use later::Later;
+use later::DeferredResults;
 use little::Little;
-pub use own::Wrapped;
+pub use own::MarkedText;
 use pairs::Pairs;
 pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
 use random::Random;
@@ -70,7 +70,7 @@ pub struct Content {
     /// What servers said of their own tools that speaks against them.
     suspected: BTreeMap<ServerId, Annotations>,
     random: Random,
-    later: Later,
+    later: DeferredResults,
     pairs: Pairs,
     little: Little,
     /// Definitions that were remembered, each with its server.
@@ -102,7 +102,8 @@ impl Content {
             &agentsh_store::taint::key_file(path),
             &agentsh_base::random::bytes().map_err(no_key)?,
         )?;
-        let Opened { store, records, set_aside } = TaintStore::open(path, since_1970(), &journal).await?;
+        let OpenedTaintStore { store, records, set_aside } =
+            TaintStore::open(path, since_1970(), &journal).await?;
         let random = Random::new().map_err(no_key)?;
         let mut content = Self::with(settings, journal, &key, random, Some(store));
         if let Some(aside) = set_aside {
@@ -146,7 +147,7 @@ impl Content {
             evicted: 0,
             suspected: BTreeMap::new(),
             random,
-            later: Later::default(),
+            later: DeferredResults::default(),
             pairs: Pairs::default(),
             little: Little::default(),
             listed: BTreeSet::new(),

@@ -21,7 +21,7 @@ use secrets::Secrets;
 /// Findings of one subject that are recorded.
 const MAX_COUNT: usize = 8;
 /// What a server may ask of the model and the user behind a client.
-const ASKS: [&str; 2] = ["sampling/createMessage", "elicitation/create"];
+const CLIENT_REQUESTS: [&str; 2] = ["sampling/createMessage", "elicitation/create"];
 
 /// The check. It remembers nothing from one subject to the next.
 #[derive(Debug)]
@@ -225,7 +225,9 @@ impl ContentScan {
 
     /// A request of a server. True: it is not to be looked into.
     fn request_of_server(&self, subject: &Subject<'_>, method: &str, report: &mut Report) -> bool {
-        let Some(rule) = self.detection.requests_of(subject.server).filter(|_| ASKS.contains(&method)) else {
+        let Some(rule) =
+            self.detection.requests_of(subject.server).filter(|_| CLIENT_REQUESTS.contains(&method))
+        else {
             return false;
         };
         let outcome = match rule.value {

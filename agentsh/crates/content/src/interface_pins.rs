@@ -12,13 +12,13 @@ use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::outline::outline;
 use agentsh_guard::{
-    Check, Finding, Offer, Outcome, Reason, Report, Severity, Subject, SubjectKind, Used, Verdict,
+    Check, Finding, Offer, Outcome, Reason, Report, Severity, Subject, SubjectKind, UsedEntry, Verdict,
 };
 use agentsh_policy::{OnChange, Pinning};
 use agentsh_store::{InterfacePin, MAX_DEFINITION, Offered, PinStore, StoreError, TrustedBy, WhichInterface};
 
 use release::Releases;
-pub use release::Withheld;
+pub use release::WithheldEntry;
 use same::Ignored;
 
 /// Entries of one server that are compared; a listing of more is refused beyond it.
@@ -26,7 +26,7 @@ const MAX_ENTRIES: usize = 20_000;
 
 type Key = (Offered, String);
 /// Hash and canonical definition.
-type Trusted = (String, Option<String>);
+type TrustedDefinition = (String, Option<String>);
 
 /// What every connection of a session shares.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct InterfacePins(Rc<RefCell<State>>);
 #[derive(Debug)]
 struct State {
     pinning: Pinning,
-    servers: BTreeMap<ServerId, Known>,
+    servers: BTreeMap<ServerId, KnownServer>,
     first_seen: Vec<InterfacePin>,
     changed: Vec<InterfacePin>,
     releases: Releases,
@@ -43,15 +43,15 @@ struct State {
 
 /// One server.
 #[derive(Debug)]
-struct Known {
+struct KnownServer {
     scope: String,
     basis: String,
     /// Of each entry, by the clients to which it is offered so.
-    pins: BTreeMap<Key, BTreeMap<String, Trusted>>,
+    pins: BTreeMap<Key, BTreeMap<String, TrustedDefinition>>,
     /// It had no pin when the session met it: all that it offers is seen for the first time.
     is_new: bool,
     /// What is not what it was, where a person is asked about it: about each use, or, where it is withheld, about itself.
-    drifted: BTreeMap<(String, Key), Trusted>,
+    drifted: BTreeMap<(String, Key), TrustedDefinition>,
     /// What the names of tools and prompts look like.
     shapes: BTreeMap<Key, String>,
     /// The definition of each entry that was written down last, by its hash.
@@ -83,7 +83,7 @@ impl InterfacePins {
         scope: &str,
         basis: &str,
     ) -> Result<(), StoreError> {
-        let is_known = |known: &Known| known.scope == scope && known.basis == basis;
+        let is_known = |known: &KnownServer| known.scope == scope && known.basis == basis;
         if !self.0.borrow().pinning.enabled || self.0.borrow().servers.get(server).is_some_and(is_known) {
             return Ok(());
         }
@@ -95,13 +95,13 @@ impl InterfacePins {
             ..WhichInterface::default()
         };
         let (pins, _) = store.interfaces(which).await?;
-        let mut known_pins: BTreeMap<Key, BTreeMap<String, Trusted>> = BTreeMap::new();
+        let mut known_pins: BTreeMap<Key, BTreeMap<String, TrustedDefinition>> = BTreeMap::new();
         for pin in pins.into_iter().filter(|pin| pin.basis == basis) {
             let by_audience = known_pins.entry((pin.kind, pin.name)).or_default();
             by_audience.insert(pin.audience, (pin.hash, pin.definition));
         }
         let pins = known_pins;
-        let known = Known {
+        let known = KnownServer {
             scope: scope.to_owned(),
             basis: basis.to_owned(),
             is_new: pins.is_empty(),
@@ -176,7 +176,7 @@ impl State {
         };
         let pointers = pinning.ignored(&server.0, &key.1);
         let ignored = Ignored { pointers, is_resource: key.0 == Offered::Resource };
-        let is_same = |(pinned, before): &Trusted| {
+        let is_same = |(pinned, before): &TrustedDefinition| {
             pinned == hash || before.as_deref().is_some_and(|before| ignored.is_all(before, definition))
         };
         let (reason, what) = match known.pins.get(&key).map(|pins| (pins.get(audience), pins)) {
@@ -245,7 +245,7 @@ impl State {
             let (what, rule) = (found.what.clone(), found.verdict.rule.clone());
             let (server, hash, is_hidden) = (server.clone(), hash.to_owned(), outcome == Outcome::Block);
             let (kind, name) = key.clone();
-            self.releases.ask(Withheld { server, kind, name, hash, what, rule, is_hidden });
+            self.releases.ask(WithheldEntry { server, kind, name, hash, what, rule, is_hidden });
         }
         // Once for each change: a client may list again and again. What a person is asked about is what stands there.
         let entry = (audience.to_owned(), key);
@@ -296,9 +296,9 @@ impl State {
     }
 }
 
-impl Known {
+impl KnownServer {
     /// What is used that is not what was trusted, for one audience or for any.
-    fn drifted(&self, used: &Used, audience: Option<&str>) -> Option<&Key> {
+    fn drifted(&self, used: &UsedEntry, audience: Option<&str>) -> Option<&Key> {
         let of_it = |(own, _): &&(String, Key)| audience.is_none_or(|audience| audience == own);
         let mut keys = self.drifted.keys().filter(of_it).map(|(_, key)| key);
         // Resources stand before templates.

@@ -61,7 +61,7 @@ impl TlsOptions {
 
     /// # Errors
     /// Authorities that cannot be read.
-    pub fn maker(&self) -> Result<Maker, DbError> {
+    pub fn maker(&self) -> Result<TlsConnectorFactory, DbError> {
         let roots = match &self.roots {
             None => agentsh_egress::tls::machine_roots()
                 .map_err(|why| DbError(format!("cannot load certificate authorities: {why}")))?,
@@ -74,7 +74,7 @@ impl TlsOptions {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"postgresql".to_vec()];
-        Ok(Maker(Arc::new(config)))
+        Ok(TlsConnectorFactory(Arc::new(config)))
     }
 }
 
@@ -128,7 +128,7 @@ fn decoded(text: &str) -> Result<String, DbError> {
 
 /// Makes connectors for the hosts of the URL.
 #[derive(Clone)]
-pub(super) struct Maker(Arc<ClientConfig>);
+pub(super) struct TlsConnectorFactory(Arc<ClientConfig>);
 
 pub(super) struct Connector {
     tls: TlsConnector,
@@ -136,10 +136,10 @@ pub(super) struct Connector {
 }
 
 /// A stream under TLS.
-pub(super) struct Covered<S>(Box<tokio_rustls::client::TlsStream<S>>);
+pub(super) struct PostgresTlsStream<S>(Box<tokio_rustls::client::TlsStream<S>>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for Maker {
-    type Stream = Covered<S>;
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for TlsConnectorFactory {
+    type Stream = PostgresTlsStream<S>;
     type TlsConnect = Connector;
     type Error = io::Error;
 
@@ -154,15 +154,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for M
 pub(super) struct Greeting<S>(Connect<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Future for Greeting<S> {
-    type Output = io::Result<Covered<S>>;
+    type Output = io::Result<PostgresTlsStream<S>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map_ok(|stream| Covered(Box::new(stream)))
+        Pin::new(&mut self.0).poll(context).map_ok(|stream| PostgresTlsStream(Box::new(stream)))
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Connector {
-    type Stream = Covered<S>;
+    type Stream = PostgresTlsStream<S>;
     type Error = io::Error;
     type Future = Greeting<S>;
 
@@ -171,13 +171,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Conne
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Covered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for PostgresTlsStream<S> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Covered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for PostgresTlsStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -187,7 +187,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Covered<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Covered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for PostgresTlsStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -10,7 +10,7 @@ use rusqlite::types::ValueRef;
 use super::{Connection, DbError, Row, Value};
 
 /// How long one process waits for the transaction of another.
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Sqlite {
     connection: rusqlite::Connection,
@@ -29,7 +29,7 @@ pub(super) fn prepare(path: &Path) -> Result<(), DbError> {
 impl Sqlite {
     pub(super) fn open(path: &Path) -> Result<Self, DbError> {
         let connection = rusqlite::Connection::open(path)?;
-        connection.busy_timeout(BUSY)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         // What was answered with 201 is still there after a power cut.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "trusted_schema", false)?;

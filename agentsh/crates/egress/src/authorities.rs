@@ -24,7 +24,7 @@ pub const VARIABLES: [&str; 10] = [
 ];
 
 /// Where distributions keep the certificates of all authorities in one file, the first that is there.
-pub const BUNDLES: [&str; 5] = [
+pub const SYSTEM_CA_BUNDLES: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -35,7 +35,7 @@ pub const BUNDLES: [&str; 5] = [
 /// Whether this machine can tell who is who: without authorities no far side can prove its name to the session.
 #[must_use]
 pub fn can_prove(env: &BTreeMap<String, String>) -> bool {
-    BUNDLES.iter().any(|bundle| Path::new(bundle).exists())
+    SYSTEM_CA_BUNDLES.iter().any(|bundle| Path::new(bundle).exists())
         || ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| env.contains_key(*name))
 }
 
@@ -53,7 +53,7 @@ pub enum Source {
 
 /// Authorities, and who names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedAuthorities {
     /// A variable or a file.
     pub said_by: String,
     pub source: Source,
@@ -70,7 +70,7 @@ impl Source {
     }
 }
 
-impl Named {
+impl NamedAuthorities {
     /// # Errors
     /// When they cannot be read, with who names them.
     pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -83,7 +83,7 @@ impl Named {
 
 /// What the user's variables and the configuration of his tools name, in no order that matters. Files of `project` are not read.
 #[must_use]
-pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) -> Vec<Named> {
+pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) -> Vec<NamedAuthorities> {
     let home = variable("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     // Where it holds the home, nothing tells them apart.
     let project = project.filter(|project| !home.as_ref().is_some_and(|home| home.starts_with(project)));
@@ -91,7 +91,10 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) 
     let mut found = Vec::new();
     for name in VARIABLES.iter().chain(&OF_NPM) {
         if let Some(path) = variable(name).map(PathBuf::from).filter(|path| path.is_absolute()) {
-            found.push(Named { said_by: format!("the variable {name}"), source: Source::File(path) });
+            found.push(NamedAuthorities {
+                said_by: format!("the variable {name}"),
+                source: Source::File(path),
+            });
         }
     }
     for (tool, file) in configurations(variable, home.as_deref()) {
@@ -102,7 +105,7 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) 
         let Ok(text) = bounded(&file) else { continue };
         for value in tool.values(&text) {
             if let Some(source) = tool.source(&value, &file, home.as_deref()) {
-                found.push(Named { said_by: file.display().to_string(), source });
+                found.push(NamedAuthorities { said_by: file.display().to_string(), source });
             }
         }
     }

@@ -33,7 +33,7 @@ impl Default for Timeouts {
 
 /// A connection, and which of the addresses it is to.
 #[derive(Debug)]
-pub struct Dialled {
+pub struct OutboundConnection {
     pub socket: Socket,
     pub address: IpAddr,
 }
@@ -43,16 +43,16 @@ pub struct Dialled {
 ///
 /// # Errors
 /// The error of the last address that failed, `TimedOut`, or `AddrNotAvailable` when there is none.
-pub async fn dial(addresses: &[IpAddr], port: u16, timeouts: Timeouts) -> io::Result<Dialled> {
+pub async fn dial(addresses: &[IpAddr], port: u16, timeouts: Timeouts) -> io::Result<OutboundConnection> {
     match timeout(timeouts.total, race(addresses, port, timeouts.attempt_delay)).await {
         Ok(done) => done,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = io::Result<OutboundConnection>> + Send>>;
 
-async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<Dialled> {
+async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<OutboundConnection> {
     let mut waiting = addresses.iter().take(MAX_ADDRESSES).map(|address| SocketAddr::new(*address, port));
     let mut running: Vec<Attempt> = Vec::new();
     // None before the first address: a timer costs more than a connection that stands at once.
@@ -97,7 +97,7 @@ async fn race(addresses: &[IpAddr], port: u16, delay: Duration) -> io::Result<Di
 
 /// As [`tokio::net::TcpStream::connect`], without a turn of the runtime where the connection stands at once: on this machine it
 /// does, although the first call says that it is on its way.
-async fn connect(address: SocketAddr) -> io::Result<Dialled> {
+async fn connect(address: SocketAddr) -> io::Result<OutboundConnection> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -106,7 +106,7 @@ async fn connect(address: SocketAddr) -> io::Result<Dialled> {
         began = rustix::net::connect(&socket, &address);
     }
     let socket = Socket::bare(socket);
-    let dialled = |socket| Ok(Dialled { socket, address: address.ip() });
+    let dialled = |socket| Ok(OutboundConnection { socket, address: address.ip() });
     match began {
         Ok(()) | Err(Errno::ISCONN) => return dialled(socket),
         Err(Errno::ALREADY | Errno::INPROGRESS) => {}

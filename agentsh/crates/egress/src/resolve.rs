@@ -57,8 +57,8 @@ pub struct Answer {
 }
 
 /// Who tells what a name leads to.
-pub type Lookup = dyn Fn(String) -> Asked + Send + Sync;
-pub type Asked = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send>>;
+pub type Lookup = dyn Fn(String) -> LookupFuture + Send + Sync;
+pub type LookupFuture = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send>>;
 
 /// What a file looked like when it was read; None when there was none.
 type Stamp = Option<(SystemTime, u64)>;

@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 use super::authorities;
 
 /// Further authorities, as Node.js and Codex take them: a PEM file each.
-const EXTRA: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "CODEX_CA_CERTIFICATE"];
+const CA_FILE_VARIABLES: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "CODEX_CA_CERTIFICATE"];
 
 /// The authorities of this machine, or of the file that SSL_CERT_FILE names; those of the further files; and those that the
 /// configuration of the user's tools names.
@@ -21,7 +21,7 @@ pub fn machine_roots() -> Result<RootCertStore, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
-    for name in EXTRA {
+    for name in CA_FILE_VARIABLES {
         let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) else { continue };
         let shown = |error: &dyn std::fmt::Display| format!("{name} '{}': {error}", path.to_string_lossy());
         for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| shown(&error))? {

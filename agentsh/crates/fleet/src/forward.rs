@@ -14,15 +14,15 @@ use crate::{heads, place};
 /// How often an idle forwarder looks for new rows.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// After a failure: from, to.
-const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// The whole journal is compared this often.
-const COMPARE: Duration = Duration::from_secs(6 * 3600);
+const COMPARE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// A forwarder that a session started ends after so long without a new row.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum ForwardUntil {
     /// Everything that is on disk now is on the server.
     Sent,
     /// Nothing new was recorded for a minute.
@@ -57,12 +57,12 @@ pub struct Forwarded {
 pub async fn forward(
     client: &Client,
     state_dir: &Path,
-    until: Until,
+    until: ForwardUntil,
     compare: bool,
     mut say: impl FnMut(&str),
 ) -> Result<Forwarded, ForwardError> {
     let mut done = Forwarded::default();
-    let (mut wait, mut said) = (WAIT.0, String::new());
+    let (mut wait, mut said) = (RETRY_DELAYS.0, String::new());
     let mut quiet = Duration::ZERO;
     let mut here: Option<Position> = None;
     let mut compare = compare || is_time(state_dir);
@@ -72,11 +72,11 @@ pub async fn forward(
                 if sent > 0 {
                     quiet = Duration::ZERO;
                 }
-                (wait, said) = (WAIT.0, String::new());
+                (wait, said) = (RETRY_DELAYS.0, String::new());
                 if sent > 0 {
                     continue;
                 }
-                if until == Until::Sent || (until == Until::Idle && quiet >= IDLE) {
+                if until == ForwardUntil::Sent || (until == ForwardUntil::Idle && quiet >= IDLE_TIMEOUT) {
                     return Ok(done);
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
@@ -91,7 +91,7 @@ pub async fn forward(
                     pause = Duration::ZERO;
                 }
                 if let ClientError::Status { later: Some(later), .. } = &error {
-                    pause = pause.max(*later).min(WAIT.1);
+                    pause = pause.max(*later).min(RETRY_DELAYS.1);
                 }
                 let why = error.to_string();
                 if why != said && !pause.is_zero() {
@@ -99,12 +99,12 @@ pub async fn forward(
                     said = why;
                 }
                 // The next session tries again.
-                if until == Until::Idle && quiet >= IDLE {
+                if until == ForwardUntil::Idle && quiet >= IDLE_TIMEOUT {
                     return Ok(done);
                 }
                 tokio::time::sleep(pause).await;
                 quiet += pause;
-                wait = (wait * 2).min(WAIT.1);
+                wait = (wait * 2).min(RETRY_DELAYS.1);
             }
             Err(error) => return Err(error),
         }
@@ -166,7 +166,6 @@ async fn send(client: &Client, batch: Batch) -> Result<Position, ForwardError> {
 
 fn is_time(state_dir: &Path) -> bool {
     let noted = std::fs::metadata(place::compared_file(state_dir)).and_then(|found| found.modified());
-    noted.is_ok_and(|noted| SystemTime::now().duration_since(noted).is_ok_and(|age| age > COMPARE)) || {
-        !place::compared_file(state_dir).exists()
-    }
+    noted.is_ok_and(|noted| SystemTime::now().duration_since(noted).is_ok_and(|age| age > COMPARE_INTERVAL))
+        || { !place::compared_file(state_dir).exists() }
 }

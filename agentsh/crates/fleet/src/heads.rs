@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agentsh_store::raw::NOTHING;
+use agentsh_store::raw::FIRST_LINK;
 use agentsh_store::{Reader, StoreError};
 
 use crate::batch::{self, Unreadable};
@@ -19,7 +19,7 @@ pub type Claimed = BTreeMap<String, (u64, String)>;
 /// When the journal cannot be read.
 pub async fn computed(journal: &mut Reader, until: i64) -> Result<Heads, StoreError> {
     let mut heads = Heads::new();
-    let (mut place, mut before) = (0, NOTHING);
+    let (mut place, mut before) = (0, FIRST_LINK);
     while place < until {
         let rows = journal.raw_after(place, batch::MAX_ROWS, batch::USUAL_BYTES).await?;
         let Some(last) = rows.last() else { break };

@@ -201,7 +201,7 @@ pub struct SessionRow {
 
 /// One thing that the server looked at in itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Look {
+pub struct SelfCheck {
     pub ok: bool,
     pub what: String,
     pub detail: String,
@@ -236,7 +236,7 @@ pub struct Waiting {
 /// What a person says to a question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Say {
+pub struct ApprovalAnswer {
     pub approve: bool,
     /// `once` or `session`.
     pub scope: String,
@@ -246,7 +246,7 @@ pub struct Say {
 
 /// What became of a question, for its host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Said {
+pub struct QuestionStatus {
     /// `waiting`, `approved`, `denied`, or `over`: nobody answered in time.
     pub state: String,
     pub scope: String,

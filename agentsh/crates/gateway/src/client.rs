@@ -23,13 +23,13 @@ use super::names::Names;
 use super::stream::Stream;
 
 /// The stream that belongs to no request.
-pub const GENERAL: u64 = 0;
+pub const GENERAL_STREAM: u64 = 0;
 /// Requests of one session that may wait for the server at once.
 const MAX_OPEN: usize = 256;
 /// How long a server may think about which protocol it speaks, before it is greeted in the older one.
-const SILENCE: Duration = Duration::from_secs(15);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a listing that nobody asked for may take, and its pages.
-const LISTING: Duration = Duration::from_secs(15);
+const LISTING_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_PAGES: usize = 64;
 
 pub struct Client {
@@ -69,13 +69,13 @@ struct Waiting {
 }
 
 /// What leads to a server.
-pub struct Wire {
+pub struct ServerWire {
     pub lines: DuplexStream,
     /// Answers that the server puts off.
     pub pauses: PauseReceiver,
 }
 
-impl Wire {
+impl ServerWire {
     /// To one that puts nothing off.
     #[must_use]
     pub fn steady(lines: DuplexStream) -> Self {
@@ -85,7 +85,7 @@ impl Wire {
 
 /// What a session is allowed, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct ClientLimits {
     /// Longest message of the server.
     pub line: usize,
     /// Events that nobody reads.
@@ -108,24 +108,24 @@ impl Client {
         id: String,
         endpoint: String,
         subject: String,
-        wire: Wire,
-        bounds: Bounds,
+        wire: ServerWire,
+        bounds: ClientLimits,
         translation: Translation,
         on_end: impl FnOnce(&Self) + 'static,
     ) -> Rc<Self> {
-        let Wire { lines, mut pauses } = wire;
+        let ServerWire { lines, mut pauses } = wire;
         let (output, input) = tokio::io::split(lines);
-        let general = Rc::new(Stream::new(GENERAL));
+        let general = Rc::new(Stream::new(GENERAL_STREAM));
         let client = Rc::new(Self {
             id,
             endpoint,
             subject,
             input: WholeLines::new(input),
-            streams: RefCell::new(BTreeMap::from([(GENERAL, general)])),
+            streams: RefCell::new(BTreeMap::from([(GENERAL_STREAM, general)])),
             pending: RefCell::default(),
             tokens: RefCell::default(),
             names: RefCell::default(),
-            next_stream: Cell::new(GENERAL + 1),
+            next_stream: Cell::new(GENERAL_STREAM + 1),
             used: Cell::new(Instant::now()),
             serving: Cell::new(0),
             ended: Cell::new(false),
@@ -138,7 +138,7 @@ impl Client {
         });
         let asked = Rc::downgrade(&client);
         tokio::task::spawn_local(async move {
-            tokio::time::sleep(SILENCE).await;
+            tokio::time::sleep(DISCOVERY_TIMEOUT).await;
             let Some(client) = asked.upgrade() else { return };
             let steps = client.translation.borrow_mut().on_silence();
             // The server has ended: whoever waits hears so.
@@ -244,7 +244,7 @@ impl Client {
         let _alone = self.listing.lock().await;
         if !self.listed.replace(true) {
             // A server that lists nothing repeats nothing.
-            let _ = tokio::time::timeout(LISTING, self.list(like)).await;
+            let _ = tokio::time::timeout(LISTING_TIMEOUT, self.list(like)).await;
         }
         self.params.borrow().clone()
     }
@@ -292,7 +292,7 @@ impl Client {
     }
 
     pub fn general(&self) -> Rc<Stream> {
-        self.stream(GENERAL).unwrap_or_else(|| Rc::new(Stream::new(GENERAL)))
+        self.stream(GENERAL_STREAM).unwrap_or_else(|| Rc::new(Stream::new(GENERAL_STREAM)))
     }
 
     pub fn stream(&self, id: u64) -> Option<Rc<Stream>> {
@@ -371,7 +371,7 @@ impl Client {
         let mut streams = self.streams.borrow_mut();
         let over: Vec<u64> = streams
             .values()
-            .filter(|stream| stream.id != GENERAL && stream.is_over())
+            .filter(|stream| stream.id != GENERAL_STREAM && stream.is_over())
             .map(|stream| stream.id)
             .collect();
         for id in over.iter().rev().skip(KEPT) {

@@ -18,7 +18,7 @@ use super::token::{self, TokenError};
 
 /// Windows that are remembered at once.
 const MAX_WINDOWS: usize = 10_000;
-const MINUTE: std::time::Duration = std::time::Duration::from_secs(60);
+const WINDOW_DURATION: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Why a request reaches no server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +56,11 @@ impl Admitted {
 }
 
 #[derive(Default)]
-pub struct Door {
+pub struct AttemptLimiter {
     windows: RefCell<HashMap<String, (Instant, u32)>>,
 }
 
-impl Door {
+impl AttemptLimiter {
     /// # Errors
     /// The first of the checks that refuses.
     pub fn admit(
@@ -94,17 +94,17 @@ impl Door {
         }
         let mut windows = self.windows.borrow_mut();
         if windows.len() >= MAX_WINDOWS {
-            windows.retain(|_, (start, _)| now.duration_since(*start) < MINUTE);
+            windows.retain(|_, (start, _)| now.duration_since(*start) < WINDOW_DURATION);
         }
         let (start, count) = windows.entry(subject.to_owned()).or_insert((now, 0));
-        if now.duration_since(*start) >= MINUTE {
+        if now.duration_since(*start) >= WINDOW_DURATION {
             (*start, *count) = (now, 0);
         }
         *count += 1;
         if *count <= limit {
             return Ok(());
         }
-        let left = MINUTE.saturating_sub(now.duration_since(*start)).as_secs() + 1;
+        let left = WINDOW_DURATION.saturating_sub(now.duration_since(*start)).as_secs() + 1;
         Err(Refusal {
             retry_after: Some(left),
             ..Refusal::new(
@@ -256,7 +256,7 @@ mod tests {
 
     fn admit(config: &Config, keys: &Keys, list: &[(&'static str, &str)]) -> Result<Admitted, &'static str> {
         let peer = "127.0.0.1".parse().unwrap();
-        Door::default()
+        AttemptLimiter::default()
             .admit(config, keys, None, "fs", peer, &headers(list))
             .map_err(|refusal| refusal.code.as_str())
     }
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn networks_and_rates_are_bounds() {
         let config = config("auth: {open: true}\nallow_from: [10.0.0.0/8]\nlimits: {requests_per_minute: 2}");
-        let door = Door::default();
+        let door = AttemptLimiter::default();
         let ask = |peer: &str| {
             let peer = peer.parse().unwrap();
             let answer =

@@ -31,9 +31,9 @@ mod stream;
 mod tls;
 pub mod token;
 
-pub use client::Wire;
+pub use client::ServerWire;
 pub use codes::Code;
 pub use door::Refusal;
 pub use hyper::header::{HeaderMap, HeaderName};
 pub use reply::Served;
-pub use server::{Answered, Connector, Gateway, GatewayError};
+pub use server::{Connector, Gateway, GatewayError, ResponseContext};

@@ -9,24 +9,24 @@ use hyper::{Request, StatusCode};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::client::{Client, GENERAL, Serving};
+use super::client::{Client, GENERAL_STREAM, Serving};
 use super::config::{Config, Endpoint};
 use super::door::Admitted;
 use super::message::{STATELESS, header};
-use super::post::{Abandoned, Era};
+use super::post::{CancelOnDrop, ProtocolMode};
 use super::reply::{self, Answer};
 use super::server::Gateway;
 use super::sessions;
 use super::stream::Reader;
 
 /// Events that are ahead of what the network takes.
-const AHEAD: usize = 8;
+const MAX_QUEUED_EVENTS: usize = 8;
 /// A stream is never silent for longer: proxies in between close what is.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a client waits before it takes a stream up again.
 const RETRY_MS: u32 = 1000;
 /// The revision from which a stream begins with an empty event, from which it can be taken up.
-pub const PRIMED: &str = "2025-11-25";
+pub const FIRST_REVISION_WITH_PRIMING: &str = "2025-11-25";
 
 /// A GET: the stream that belongs to no request, or the rest of one that broke off.
 pub fn listen(
@@ -52,17 +52,17 @@ pub fn listen(
     let (stream, from) = match header(headers, "last-event-id").map(resumed) {
         Some(Some((stream, seen))) => (client.stream(stream), Some(seen)),
         Some(None) => (None, None),
-        None => (client.stream(GENERAL), None),
+        None => (client.stream(GENERAL_STREAM), None),
     };
     let Some(stream) = stream else {
         return reply::empty(StatusCode::BAD_REQUEST);
     };
     // One at a time, and the newest: a client whose connection broke comes back before that is known here.
     // Who takes a stream up knows where it is.
-    let knows_pauses = header(headers, "mcp-protocol-version") == Some(PRIMED);
+    let knows_pauses = header(headers, "mcp-protocol-version") == Some(FIRST_REVISION_WITH_PRIMING);
     let reader = stream.reader(from).until_paused(knows_pauses);
     let primed = from.is_none() && knows_pauses;
-    events(reader, Shown::new(&client, Era::Stateful, primed), client.serve(), None)
+    events(reader, StreamFormat::new(&client, ProtocolMode::Stateful, primed), client.serve(), None)
 }
 
 /// `STREAM-COUNT`: how many events of which stream were seen.
@@ -72,23 +72,28 @@ fn resumed(id: &str) -> Option<(u64, u64)> {
 }
 
 /// How a stream is written.
-pub struct Shown {
+pub struct StreamFormat {
     client: Rc<Client>,
     /// Events can be asked for again.
     ids: bool,
     primed: bool,
 }
 
-impl Shown {
-    pub fn new(client: &Rc<Client>, era: Era, primed: bool) -> Self {
-        let ids = era == Era::Stateful;
+impl StreamFormat {
+    pub fn new(client: &Rc<Client>, era: ProtocolMode, primed: bool) -> Self {
+        let ids = era == ProtocolMode::Stateful;
         Self { client: Rc::clone(client), ids, primed: ids && primed }
     }
 }
 
 /// Writes events until there are none, or nobody takes them.
-pub fn events(mut reader: Reader, shown: Shown, serving: Serving, abandoned: Option<Abandoned>) -> Answer {
-    let (out, body) = mpsc::channel(AHEAD);
+pub fn events(
+    mut reader: Reader,
+    shown: StreamFormat,
+    serving: Serving,
+    abandoned: Option<CancelOnDrop>,
+) -> Answer {
+    let (out, body) = mpsc::channel(MAX_QUEUED_EVENTS);
     let stream = reader.stream_id();
     tokio::task::spawn_local(async move {
         let _held = (serving, abandoned);

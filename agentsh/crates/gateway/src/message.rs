@@ -45,7 +45,7 @@ pub enum Kind {
 
 /// Why a message goes nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct MessageError {
     pub code: i32,
     pub why: String,
     pub id: Option<Id>,
@@ -54,13 +54,13 @@ pub struct Wrong {
 impl Incoming {
     /// # Errors
     /// What is not JSON, or no message.
-    pub fn read(body: &[u8]) -> Result<Self, Wrong> {
-        let tree = json::read(body).map_err(|error| Wrong {
+    pub fn read(body: &[u8]) -> Result<Self, MessageError> {
+        let tree = json::read(body).map_err(|error| MessageError {
             code: PARSE_ERROR,
             why: format!("not one JSON value ({})", error.kind.code()),
             id: None,
         })?;
-        let message = classify(&tree).map_err(|error| Wrong {
+        let message = classify(&tree).map_err(|error| MessageError {
             code: INVALID_REQUEST,
             why: error.detail.to_owned(),
             id: error.id,
@@ -130,8 +130,8 @@ impl Incoming {
     ///
     /// # Errors
     /// A header that lacks, or says something else.
-    pub fn check_headers(&self, headers: &HeaderMap) -> Result<(), Wrong> {
-        let mismatch = |why: String| Wrong { code: HEADER_MISMATCH, why, id: self.id().cloned() };
+    pub fn check_headers(&self, headers: &HeaderMap) -> Result<(), MessageError> {
+        let mismatch = |why: String| MessageError { code: HEADER_MISMATCH, why, id: self.id().cloned() };
         let Some(version) = &self.version else { return Ok(()) };
         let Kind::Request { method, .. } = &self.kind else { return Ok(()) };
         let wanted = [
@@ -149,8 +149,8 @@ impl Incoming {
     ///
     /// # Errors
     /// A header that lacks, says something else, or stands for nothing.
-    pub fn check_params(&self, known: &Params, headers: &HeaderMap) -> Result<(), Wrong> {
-        let mismatch = |why: String| Wrong { code: HEADER_MISMATCH, why, id: self.id().cloned() };
+    pub fn check_params(&self, known: &Params, headers: &HeaderMap) -> Result<(), MessageError> {
+        let mismatch = |why: String| MessageError { code: HEADER_MISMATCH, why, id: self.id().cloned() };
         let Ok(tree) = json::read(&self.line) else { return Ok(()) };
         known
             .of_call(tree.member("params"))
@@ -162,7 +162,7 @@ impl Incoming {
     ///
     /// # Errors
     /// When the revision or the client's capabilities lack.
-    pub fn check_meta(&self) -> Result<(), Wrong> {
+    pub fn check_meta(&self) -> Result<(), MessageError> {
         let Kind::Request { id, .. } = &self.kind else { return Ok(()) };
         let lacking = match (&self.version, &self.capabilities) {
             (None, _) => VERSION,
@@ -170,7 +170,7 @@ impl Incoming {
             _ => return Ok(()),
         };
         let why = format!("`params._meta` has no {lacking}");
-        Err(Wrong { code: INVALID_PARAMS, why, id: Some(id.clone()) })
+        Err(MessageError { code: INVALID_PARAMS, why, id: Some(id.clone()) })
     }
 
     /// What the client of a handshake can do, as JSON.

@@ -25,7 +25,7 @@ use super::sessions;
 use super::stream::Stream;
 
 /// How long an answer may come alone; after it a stream is begun, so that the client knows that somebody is there.
-const ALONE: Duration = Duration::from_secs(5);
+const STREAM_START_DELAY: Duration = Duration::from_secs(5);
 
 pub async fn post(
     gateway: &Rc<Gateway>,
@@ -46,7 +46,7 @@ pub async fn post(
     {
         return malformed(Code::MediaType, "compressed requests are not supported");
     }
-    let Some(takes) = Takes::read(&parts.headers) else {
+    let Some(takes) = AcceptedTypes::read(&parts.headers) else {
         return malformed(
             Code::NotAcceptable,
             "the client must accept application/json and text/event-stream",
@@ -107,7 +107,7 @@ pub async fn post(
         Some(id) => gateway.session(id, endpoint, admitted),
     };
     match client {
-        Some(client) => exchange(&client, &message, takes, Era::Stateful).await,
+        Some(client) => exchange(&client, &message, takes, ProtocolMode::Stateful).await,
         None => {
             let why = "no such session: start again with `initialize`";
             reply::refusal(Code::NoSession, INVALID_REQUEST, why, message.id())
@@ -120,11 +120,11 @@ async fn initialize(
     endpoint: &Endpoint,
     admitted: &Admitted,
     message: &Incoming,
-    takes: Takes,
+    takes: AcceptedTypes,
 ) -> Result<Answer, Refusal> {
     let id = random_hex::<16>().map_err(|error| Refusal::new(Code::Internal, error.to_string()))?;
     let client = gateway.begin(id.clone(), endpoint, admitted, &message.can())?;
-    let mut answer = exchange(&client, message, takes, Era::Stateful).await;
+    let mut answer = exchange(&client, message, takes, ProtocolMode::Stateful).await;
     // A refused handshake began nothing.
     if client.is_ended() || answer.status() != StatusCode::OK || reply::is_error(&answer) {
         gateway.sessions.borrow_mut().remove(&id);
@@ -142,7 +142,7 @@ async fn stateless(
     admitted: &Admitted,
     message: Incoming,
     headers: &HeaderMap,
-    takes: Takes,
+    takes: AcceptedTypes,
 ) -> Result<Answer, Refusal> {
     if message.version.as_deref().is_some_and(|version| version < STATELESS) {
         let why = "the message names a protocol version that has sessions: start with `initialize`";
@@ -163,18 +163,23 @@ async fn stateless(
     {
         return Ok(gateway.wrong(&wrong));
     }
-    Ok(exchange(&client, &client.rename(message), takes, Era::Stateless).await)
+    Ok(exchange(&client, &client.rename(message), takes, ProtocolMode::Stateless).await)
 }
 
 /// Which protocol the client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Era {
+pub enum ProtocolMode {
     Stateful,
     /// Closing a stream cancels its request, and errors of the protocol have a status of their own.
     Stateless,
 }
 
-async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Era) -> Answer {
+async fn exchange(
+    client: &Rc<Client>,
+    message: &Incoming,
+    takes: AcceptedTypes,
+    era: ProtocolMode,
+) -> Answer {
     let mut answer = converse(client, message, takes, era).await;
     if let Kind::Request { id, method } = &message.kind {
         let served = reply::Served { method: method.clone(), name: message.name.clone(), id: id.to_value() };
@@ -183,7 +188,12 @@ async fn exchange(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     answer
 }
 
-async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Era) -> Answer {
+async fn converse(
+    client: &Rc<Client>,
+    message: &Incoming,
+    takes: AcceptedTypes,
+    era: ProtocolMode,
+) -> Answer {
     let serving = client.serve();
     let Kind::Request { id, .. } = &message.kind else {
         return match client.send(&message.line).await {
@@ -203,9 +213,9 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
         }
     };
     // A client that hangs up before the answer began does not want it any more.
-    let abandoned = Abandoned::new(client, &stream, id, era);
+    let abandoned = CancelOnDrop::new(client, &stream, id, era);
     // What comes within the time and is all, is an answer of its own.
-    let begun = tokio::time::timeout(ALONE, stream.begun()).await;
+    let begun = tokio::time::timeout(STREAM_START_DELAY, stream.begun()).await;
     let mut code = None;
     if begun.is_ok() && takes.json {
         // Progress and the answer often come together.
@@ -233,8 +243,8 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
     if !takes.events {
         return whole(client, &stream).await;
     }
-    let shown = listen::Shown::new(client, era, takes.is_primed);
-    let reader = stream.reader(None).until_paused(takes.is_primed && era == Era::Stateful);
+    let shown = listen::StreamFormat::new(client, era, takes.is_primed);
+    let reader = stream.reader(None).until_paused(takes.is_primed && era == ProtocolMode::Stateful);
     let mut answer = listen::events(reader, shown, serving, Some(abandoned));
     if let Some(code) = code {
         answer.extensions_mut().insert(code);
@@ -244,22 +254,22 @@ async fn converse(client: &Rc<Client>, message: &Incoming, takes: Takes, era: Er
 
 /// Gives the request up when it is dropped, and cancels it at the server where there is no answer yet. Only without
 /// sessions: else the client may come back for it.
-pub struct Abandoned {
+pub struct CancelOnDrop {
     client: Rc<Client>,
     stream: Rc<Stream>,
     id: Id,
-    era: Era,
+    era: ProtocolMode,
 }
 
-impl Abandoned {
-    pub fn new(client: &Rc<Client>, stream: &Rc<Stream>, id: &Id, era: Era) -> Self {
+impl CancelOnDrop {
+    pub fn new(client: &Rc<Client>, stream: &Rc<Stream>, id: &Id, era: ProtocolMode) -> Self {
         Self { client: Rc::clone(client), stream: Rc::clone(stream), id: id.clone(), era }
     }
 }
 
-impl Drop for Abandoned {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        if self.era == Era::Stateful {
+        if self.era == ProtocolMode::Stateful {
             return;
         }
         let was_answered = self.stream.is_done();
@@ -283,11 +293,11 @@ async fn whole(client: &Rc<Client>, stream: &Rc<Stream>) -> Answer {
 }
 
 /// That of a refusal, where it has one. The protocol without sessions says with the status what kind of error it is.
-fn status_of(answer: &[u8], refused: Option<Code>, era: Era) -> StatusCode {
+fn status_of(answer: &[u8], refused: Option<Code>, era: ProtocolMode) -> StatusCode {
     if let Some(status) = refused.map(Code::status).filter(|status| *status != StatusCode::OK) {
         return status;
     }
-    if era == Era::Stateful {
+    if era == ProtocolMode::Stateful {
         return StatusCode::OK;
     }
     let code =
@@ -306,7 +316,7 @@ fn media_type(headers: &HeaderMap) -> String {
 
 /// What the client takes for an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Takes {
+struct AcceptedTypes {
     json: bool,
     events: bool,
     /// It names a stream before JSON.
@@ -315,7 +325,7 @@ struct Takes {
     is_primed: bool,
 }
 
-impl Takes {
+impl AcceptedTypes {
     /// None when it is neither.
     fn read(headers: &HeaderMap) -> Option<Self> {
         let mut takes = Self::default();
@@ -341,6 +351,6 @@ impl Takes {
     }
 
     fn primed(self, version: Option<&str>) -> Self {
-        Self { is_primed: version == Some(listen::PRIMED), ..self }
+        Self { is_primed: version == Some(listen::FIRST_REVISION_WITH_PRIMING), ..self }
     }
 }

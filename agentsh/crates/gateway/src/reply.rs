@@ -14,7 +14,7 @@ use crate::mcp::jsonrpc::Id;
 
 use super::codes::Code;
 use super::door::Refusal;
-use super::message::Wrong;
+use super::message::MessageError;
 
 pub type Answer = Response<Content>;
 
@@ -34,7 +34,7 @@ pub struct Refused(pub Refusal);
 
 /// Beside an answer: the name of the key.
 #[derive(Clone, Debug)]
-pub struct Who(pub String);
+pub struct KeyName(pub String);
 
 /// The body of an answer.
 pub enum Content {
@@ -113,7 +113,7 @@ pub fn refusal(refused: Code, code: i32, why: &str, id: Option<&Id>) -> Answer {
     answer
 }
 
-pub fn wrong(wrong: &Wrong) -> Answer {
+pub fn wrong(wrong: &MessageError) -> Answer {
     refusal(Code::Malformed, wrong.code, &wrong.why, wrong.id.as_ref())
 }
 

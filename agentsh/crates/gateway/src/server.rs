@@ -17,29 +17,29 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use super::client::{Client, Wire};
+use super::client::{Client, ServerWire};
 use super::codes::Code;
 use super::config::{Config, Endpoint};
-use super::door::{Door, Refusal, check_origin};
+use super::door::{AttemptLimiter, Refusal, check_origin};
 use super::files::Files;
-use super::message::Wrong;
+use super::message::MessageError;
 use super::metrics::{Gauges, Metrics};
-use super::reply::{self, Answer, Refused, Served, Who};
+use super::reply::{self, Answer, KeyName, Refused, Served};
 use super::{listen, pages, post};
 
 /// Between two looks at sessions that nobody uses.
-const SWEEP: Duration = Duration::from_secs(5);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a message to a refused client may take, beside the drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What stands behind the gateway: where every message is judged.
 pub trait Connector {
     /// Lines of a client's session with this server. `who` is the name of the key, for the record.
-    fn connect(&self, endpoint: &Endpoint, who: &str) -> Wire;
+    fn connect(&self, endpoint: &Endpoint, who: &str) -> ServerWire;
     /// Something was refused before it reached a server.
-    fn refused(&self, answered: &Answered<'_>, refusal: &Refusal);
+    fn refused(&self, answered: &ResponseContext<'_>, refusal: &Refusal);
     /// A request of a client who was let in has its answer, or the beginning of it.
-    fn answered(&self, answered: &Answered<'_>, served: &Served);
+    fn answered(&self, answered: &ResponseContext<'_>, served: &Served);
     /// Headers that rules of the policy name, where it has some about who asks. With them the proxy is told of each request
     /// from where it came (`mcp::caller`).
     fn wanted_headers(&self) -> Option<&[String]>;
@@ -49,7 +49,7 @@ pub trait Connector {
 
 /// What an answer is known by, to the client and in the record.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered<'a> {
+pub struct ResponseContext<'a> {
     /// Empty where the path is none of an endpoint.
     pub endpoint: &'a str,
     /// Name of the key; empty before it is known.
@@ -78,7 +78,7 @@ pub struct Gateway {
     config: RefCell<Rc<Config>>,
     files: RefCell<Rc<Files>>,
     pub(crate) connector: Rc<dyn Connector>,
-    pub(crate) door: Door,
+    pub(crate) door: AttemptLimiter,
     pub(crate) metrics: Metrics,
     pub(crate) sessions: RefCell<HashMap<String, Rc<Client>>>,
     connections: Cell<usize>,
@@ -99,7 +99,7 @@ impl Gateway {
             config: RefCell::new(Rc::new(config)),
             files: RefCell::new(Rc::new(files)),
             connector,
-            door: Door::default(),
+            door: AttemptLimiter::default(),
             metrics: Metrics::default(),
             sessions: RefCell::default(),
             connections: Cell::new(0),
@@ -137,7 +137,7 @@ impl Gateway {
         let sweeper = Rc::clone(self);
         let sweeping = tokio::task::spawn_local(async move {
             loop {
-                tokio::time::sleep(SWEEP).await;
+                tokio::time::sleep(SWEEP_INTERVAL).await;
                 sweeper.sweep();
             }
         });
@@ -160,7 +160,7 @@ impl Gateway {
             let (gateway, tls) = (Rc::clone(self), self.files.borrow().tls.clone());
             let patience = self.patience();
             tokio::task::spawn_local(async move {
-                let _open = Counted::new(&gateway, |gateway| &gateway.connections);
+                let _open = CountGuard::new(&gateway, |gateway| &gateway.connections);
                 match tls {
                     None => gateway.connection(stream, peer.ip()).await,
                     Some(tls) => {
@@ -217,7 +217,7 @@ impl Gateway {
 
     async fn answer(self: Rc<Self>, request: Request<Body>, peer: IpAddr) -> Answer {
         let started = Instant::now();
-        let _open = Counted::new(&self, |gateway| &gateway.requests);
+        let _open = CountGuard::new(&self, |gateway| &gateway.requests);
         let log = uuid::Uuid::now_v7().to_string();
         let trace = trace_id(&request).unwrap_or_else(|| log.replace('-', ""));
         let path = request.uri().path();
@@ -232,8 +232,8 @@ impl Gateway {
         let endpoint = path.strip_prefix("/mcp/").filter(|id| self.endpoint(id).is_some()).unwrap_or("");
         let extensions = answer.extensions_mut();
         let (refused, served) = (extensions.remove::<Refused>(), extensions.remove::<Served>());
-        let who = extensions.remove::<Who>();
-        let about = Answered {
+        let who = extensions.remove::<KeyName>();
+        let about = ResponseContext {
             endpoint,
             who: who.as_ref().map_or("", |who| &who.0),
             peer,
@@ -313,7 +313,7 @@ impl Gateway {
             Method::HEAD => reply::empty(StatusCode::OK),
             _ => pages::no_such_method(),
         };
-        answer.extensions_mut().insert(Who(admitted.name));
+        answer.extensions_mut().insert(KeyName(admitted.name));
         answer
     }
 
@@ -341,7 +341,7 @@ impl Gateway {
     }
 
     /// The answer to what is not a message of the protocol.
-    pub(crate) fn wrong(&self, wrong: &Wrong) -> Answer {
+    pub(crate) fn wrong(&self, wrong: &MessageError) -> Answer {
         reply::wrong(wrong)
     }
 }
@@ -354,12 +354,12 @@ fn trace_id(request: &Request<Body>) -> Option<String> {
 }
 
 /// One of what is counted, until dropped.
-struct Counted {
+struct CountGuard {
     gateway: Rc<Gateway>,
     count: fn(&Gateway) -> &Cell<usize>,
 }
 
-impl Counted {
+impl CountGuard {
     fn new(gateway: &Rc<Gateway>, count: fn(&Gateway) -> &Cell<usize>) -> Self {
         let cell = count(gateway);
         cell.set(cell.get() + 1);
@@ -367,7 +367,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         let cell = (self.count)(&self.gateway);
         cell.set(cell.get().saturating_sub(1));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::body::Incoming as Body;
 use hyper::{Request, StatusCode};
 
-use super::client::{Bounds, Client, Wire};
+use super::client::{Client, ClientLimits, ServerWire};
 use super::codes::Code;
 use super::config::{Endpoint, Sharing};
 use super::door::{Admitted, Refusal};
@@ -17,7 +17,7 @@ use super::server::Gateway;
 use super::shared;
 
 /// Names of connections that several requests share begin with it. No client can ask for one.
-const SHARED: &str = "shared ";
+const SHARED_PREFIX: &str = "shared ";
 /// Whose the connections are that are shared with everybody. No key and no token is called so.
 const EVERYBODY: &str = "everybody";
 /// Longest message of a server, in bytes: it may be longer than what a client may send.
@@ -25,7 +25,7 @@ const MAX_LENGTH: usize = 64 << 20;
 
 /// The session that a request names, if a client can be given it.
 pub fn named(id: Option<&str>) -> Option<&str> {
-    id.filter(|id| !id.starts_with(SHARED.trim_end()))
+    id.filter(|id| !id.starts_with(SHARED_PREFIX.trim_end()))
 }
 
 impl Gateway {
@@ -52,7 +52,7 @@ impl Gateway {
         let shared = endpoint.shared != Sharing::No;
         let connection = shared.then(|| self.shared(endpoint, admitted, capabilities)).transpose()?;
         let wire = || match connection {
-            Some(connection) => Wire::steady(shared::seat(connection, MAX_LENGTH)),
+            Some(connection) => ServerWire::steady(shared::seat(connection, MAX_LENGTH)),
             None => self.connector.connect(endpoint, &admitted.name),
         };
         self.open(id, endpoint, &admitted.subject, wire, Translation::with_sessions())
@@ -72,7 +72,7 @@ impl Gateway {
         let subject = if for_all { EVERYBODY } else { &admitted.subject };
         // A server is told what its client can do: those that can do the same share a connection.
         let can = keys::hash(capabilities);
-        let name = format!("{SHARED}{} {subject} {can}", endpoint.id);
+        let name = format!("{SHARED_PREFIX}{} {subject} {can}", endpoint.id);
         if let Some(client) = self.session(&name, endpoint, admitted) {
             return Ok(client);
         }
@@ -88,7 +88,7 @@ impl Gateway {
         id: String,
         endpoint: &Endpoint,
         subject: &str,
-        wire: impl FnOnce() -> Wire,
+        wire: impl FnOnce() -> ServerWire,
         translation: Translation,
     ) -> Result<Rc<Client>, Refusal> {
         let limits = self.config().limits.clone();
@@ -112,7 +112,7 @@ impl Gateway {
                 gateway.sessions.borrow_mut().remove(&client.id);
             }
         };
-        let bounds = Bounds { line: MAX_LENGTH, unread: limits.unread_bytes };
+        let bounds = ClientLimits { line: MAX_LENGTH, unread: limits.unread_bytes };
         let (endpoint, subject) = (endpoint.id.clone(), subject.to_owned());
         let client = Client::start(id.clone(), endpoint, subject, wire(), bounds, translation, on_end);
         self.sessions.borrow_mut().insert(id, Rc::clone(&client));

@@ -19,15 +19,15 @@ use super::message::{Incoming, Kind};
 use super::stream::Stream;
 
 /// Bytes that a session and the connection may be ahead of each other.
-const AHEAD: usize = 256 << 10;
+const PIPE_BYTES: usize = 256 << 10;
 const METHOD_NOT_FOUND: i32 = -32601;
 const INTERNAL_ERROR: i32 = -32603;
 
 /// Lines of one more session. Must be called inside a `LocalSet`.
 pub fn seat(connection: Rc<Client>, longest: usize) -> DuplexStream {
-    let (ours, theirs) = tokio::io::duplex(AHEAD);
+    let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (input, output) = tokio::io::split(ours);
-    let seat = Rc::new(Seat { connection, output: Mutex::new(output), running: RefCell::default() });
+    let seat = Rc::new(SharedSession { connection, output: Mutex::new(output), running: RefCell::default() });
     tokio::task::spawn_local(async move {
         let _used = seat.connection.serve();
         let mut lines = LineReader::new(input, longest);
@@ -52,14 +52,14 @@ pub fn seat(connection: Rc<Client>, longest: usize) -> DuplexStream {
     theirs
 }
 
-struct Seat {
+struct SharedSession {
     connection: Rc<Client>,
     output: Mutex<WriteHalf<DuplexStream>>,
     /// What the connection calls a request of this session, and where its answer comes.
     running: RefCell<HashMap<Key, (Id, Rc<Stream>)>>,
 }
 
-impl Seat {
+impl SharedSession {
     async fn take(self: &Rc<Self>, line: &[u8], answers: &mut JoinSet<()>) {
         let Ok(message) = Incoming::read(line) else { return };
         let Kind::Request { id, .. } = &message.kind else {

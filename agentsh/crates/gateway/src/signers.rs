@@ -22,13 +22,13 @@ use super::config::OAuth;
 use super::token;
 
 /// A set is asked for anew after this long.
-const FRESH: Duration = Duration::from_secs(600);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(600);
 /// When it cannot be had, the one before holds for so long.
-const STALE: Duration = Duration::from_secs(24 * 3600);
+const MAX_STALE: Duration = Duration::from_secs(24 * 3600);
 /// Between two questions: tokens of anybody can name keys that nobody knows.
 const FETCH_INTERVAL: Duration = Duration::from_secs(5);
 /// From the first packet to the last byte.
-const WITHIN: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest set, and longest metadata.
 const MAX_BYTES: usize = 1 << 20;
 
@@ -69,7 +69,8 @@ impl Signers {
             return Ok(set(None, Some(Rc::new(token::load(file)?))));
         }
         let lookup = Resolver::system_lookup().map_err(|error| error.to_string())?;
-        let limits = Limits { max_body: Some(MAX_BYTES), first_byte: Some(WITHIN), ..Limits::default() };
+        let limits =
+            Limits { max_body: Some(MAX_BYTES), first_byte: Some(FETCH_TIMEOUT), ..Limits::default() };
         let outside = Client::new(lookup.clone(), Rules::default()).with_limits(limits);
         let client = Client::new(lookup, Rules::users_word()).with_limits(limits);
         let url = oauth.jwks.clone();
@@ -94,14 +95,14 @@ impl Signers {
             return self.given();
         }
         self.tried.set(Some(Instant::now()));
-        match timeout(WITHIN, source.fetch()).await.unwrap_or_else(|_| Err("no answer".to_owned())) {
+        match timeout(FETCH_TIMEOUT, source.fetch()).await.unwrap_or_else(|_| Err("no answer".to_owned())) {
             Ok(set) => {
                 *self.known.borrow_mut() = Some(Rc::new(set));
                 self.fetched.set(Some(Instant::now()));
             }
             Err(why) => {
                 *self.why.borrow_mut() = why;
-                if self.fetched.get().is_none_or(|at| at.elapsed() > STALE) {
+                if self.fetched.get().is_none_or(|at| at.elapsed() > MAX_STALE) {
                     *self.known.borrow_mut() = None;
                 }
             }
@@ -110,7 +111,7 @@ impl Signers {
     }
 
     fn is_good(&self, kid: Option<&str>) -> bool {
-        let is_fresh = self.fetched.get().is_some_and(|at| at.elapsed() < FRESH);
+        let is_fresh = self.fetched.get().is_some_and(|at| at.elapsed() < REFRESH_INTERVAL);
         let known = self.known.borrow();
         let has = known.as_ref().is_some_and(|set| kid.is_none_or(|kid| set.find(kid).is_some()));
         is_fresh && has

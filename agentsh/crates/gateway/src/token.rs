@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::config::OAuth;
 
 /// Clocks may differ by so many seconds.
-pub const LEEWAY: u64 = 60;
+pub const CLOCK_LEEWAY_S: u64 = 60;
 
 #[derive(Debug, Deserialize)]
 struct Claims {
@@ -98,7 +98,7 @@ pub fn claims<T: DeserializeOwned>(
     }
     let verifier = DecodingKey::from_jwk(key).map_err(|error| error.to_string())?;
     let mut validation = Validation::new(algorithm);
-    validation.leeway = LEEWAY;
+    validation.leeway = CLOCK_LEEWAY_S;
     validation.validate_nbf = true;
     validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
     validation.set_issuer(&[&oauth.issuer]);

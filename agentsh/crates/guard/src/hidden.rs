@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::decision::used::{fits, pattern};
-use crate::decision::{Decision, Finding, Offer, Subject, SubjectKind, Used};
+use crate::decision::{Decision, Finding, Offer, Subject, SubjectKind, UsedEntry};
 use crate::types::ServerId;
 
 /// Hidden entries of one server that are told apart. A server that hides more is refused as a whole.
@@ -84,7 +84,7 @@ impl Hidden {
 }
 
 impl Entries {
-    fn requested(&self, used: &Used) -> Option<&Finding> {
+    fn requested(&self, used: &UsedEntry) -> Option<&Finding> {
         let entry = self.found.get(&key(Kind::Offer(used.kind), &used.name));
         match used.kind {
             Offer::Resource => entry.or_else(|| {
@@ -92,7 +92,7 @@ impl Entries {
                 self.found.get(fits?.0)
             }),
             Offer::Template => {
-                let uri = Used { kind: Offer::Resource, name: used.name.clone() };
+                let uri = UsedEntry { kind: Offer::Resource, name: used.name.clone() };
                 entry.or_else(|| self.requested(&uri))
             }
             Offer::Prompt | Offer::Instructions => entry,

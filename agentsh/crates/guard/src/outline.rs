@@ -5,7 +5,7 @@ use crate::interface::{canonical, hash};
 use crate::json::{self, Json};
 
 /// Members that are longer than this are kept as a hash where the whole is too long, in bytes.
-const SHORT: usize = 512;
+const MAX_INLINE_BYTES: usize = 512;
 
 /// The canonical definition, in at most `most` bytes. None: it has so many members that not even their hashes fit.
 #[must_use]
@@ -17,7 +17,7 @@ pub fn outline(definition: &Json<'_>, most: usize) -> Option<String> {
     let members = definition.as_object()?;
     let hashes: Vec<(&str, String)> = members
         .iter()
-        .filter(|(_, value)| canonical(value).len() > SHORT)
+        .filter(|(_, value)| canonical(value).len() > MAX_INLINE_BYTES)
         .map(|(raw, value)| (*raw, hash(value)))
         .collect();
     let short = members.iter().map(|(raw, value)| {

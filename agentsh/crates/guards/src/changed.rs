@@ -23,7 +23,7 @@ pub fn instructions(directories: &[PathBuf], host: &RealHost) -> BTreeMap<PathBu
 }
 
 /// One file that was changed, made or removed.
-pub struct Changed {
+pub struct GuardedChange {
     pub path: PathBuf,
     pub before: Copy,
     /// For a person.
@@ -34,7 +34,7 @@ pub struct Changed {
 pub fn compare(
     before: &BTreeMap<PathBuf, (Copy, &'static str)>,
     now: &BTreeMap<PathBuf, (Copy, &'static str)>,
-) -> Vec<Changed> {
+) -> Vec<GuardedChange> {
     let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
     for (map, flat) in [(before, &mut old), (now, &mut new)] {
         for (path, (copy, why)) in map {
@@ -58,7 +58,7 @@ pub fn compare(
             side.and_then(|(copy, _)| copy.text()).unwrap_or_default().to_owned()
         };
         let diff = diff(&text(was), &text(is));
-        changed.push(Changed {
+        changed.push(GuardedChange {
             path: path.clone(),
             before: was.map_or(Copy::Absent, |(copy, _)| (*copy).clone()),
             text: format!(

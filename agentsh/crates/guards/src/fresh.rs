@@ -8,7 +8,7 @@ use super::baseline::Baseline;
 use super::deep;
 use super::newcomers::is_repository_name;
 use agentsh_host::copies::{Copy, write_anew};
-use agentsh_host::undo::Aside;
+use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths;
 use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
@@ -77,7 +77,11 @@ pub fn repositories(directories: &[PathBuf], host: &RealHost) -> (BTreeSet<PathB
 
 /// The last look, when nothing runs inside any more: every repository that was not there before, with what was set aside in it.
 #[must_use]
-pub fn disarm_all(roots: &[PathBuf], baseline: &Baseline, aside: &Aside) -> Vec<(PathBuf, Vec<String>)> {
+pub fn disarm_all(
+    roots: &[PathBuf],
+    baseline: &Baseline,
+    aside: &SavedVersions,
+) -> Vec<(PathBuf, Vec<String>)> {
     let host = RealHost::unlimited();
     let search = Search { roots, baseline, host: &host };
     let (repositories, mut closed) = repositories(roots, &host);
@@ -125,9 +129,9 @@ pub fn directories_of(entry: &Path, host: &RealHost) -> BTreeSet<PathBuf> {
 }
 
 /// What a configuration says: what is harmless, and the rest. None where it is not a plain text.
-type Parted = Option<(Vec<Entry>, Vec<Entry>)>;
+type SplitConfiguration = Option<(Vec<Entry>, Vec<Entry>)>;
 
-fn configurations(directory: &Path, roots: &[PathBuf]) -> Vec<(PathBuf, Copy, Parted)> {
+fn configurations(directory: &Path, roots: &[PathBuf]) -> Vec<(PathBuf, Copy, SplitConfiguration)> {
     let paths = ["config", "config.worktree"].map(|name| directory.join(name));
     let is_harmless = |entry: &Entry| match entry.worktree() {
         Some(named) => is_inside(&directory.join(named), roots),
@@ -183,7 +187,7 @@ pub fn is_armed(entry: &Path, search: Search<'_>) -> bool {
 
 /// Sets aside what would run by itself in a new repository, in the directories of it that are ours. Gives what that was,
 /// for a message.
-pub fn disarm(entry: &Path, search: Search<'_>, aside: &Aside) -> Vec<String> {
+pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Vec<String> {
     let mut done = Vec::new();
     if entry.is_symlink() {
         move_away(entry, &Copy::of_own(entry), aside, &mut done);
@@ -226,7 +230,7 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &Aside) -> Vec<String> {
 }
 
 /// Removes what was kept; what is too large for that gets another name, under which nothing runs it.
-pub fn move_away(path: &Path, copy: &Copy, aside: &Aside, done: &mut Vec<String>) {
+pub fn move_away(path: &Path, copy: &Copy, aside: &SavedVersions, done: &mut Vec<String>) {
     let renamed = || {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".set-aside");

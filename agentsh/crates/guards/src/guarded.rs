@@ -22,7 +22,7 @@ use super::trees::{self, Trees};
 use agentsh_approvals::{Approvals, FileChange};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::Reason;
-use agentsh_host::undo::Aside;
+use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{OTHER_REPOSITORIES, is_never_offered};
 use agentsh_policy::{Answer, Question};
 use agentsh_registry::hex;
@@ -31,7 +31,7 @@ use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::placeholders;
 use agentsh_sandbox::plan::{Access, Kind, Mount, NodeContent, Source};
 use agentsh_sandbox::seccomp::listener::{Listener, Refused};
-use agentsh_sandbox::seccomp::{MissingFile, Touch};
+use agentsh_sandbox::seccomp::{FileEffect, MissingFile};
 use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, escape, redact};
 
@@ -109,7 +109,7 @@ pub struct Guarded {
 type QuestionKey = (PathBuf, String);
 
 /// How a new name was decided about.
-enum Decided {
+enum RenameDecision {
     /// Done. What it changed, in words.
     Done(Option<String>),
     /// A person may want it. What speaks against it, where more does than that it is guarded.
@@ -186,13 +186,15 @@ impl Guarded {
         }
         let (session, server) = owner;
         match self.decide(session, &name) {
-            Ok(Decided::Done(text)) => {
+            Ok(RenameDecision::Done(text)) => {
                 if let Some(text) = text {
                     self.tell(session, server, &name.to, GuardChange::Written, text);
                 }
                 self.done(listener, &[(heard, name)], Ok(()));
             }
-            Ok(Decided::Asks(change, detail)) => self.ask(listener, (heard, name), change, detail, owner),
+            Ok(RenameDecision::Asks(change, detail)) => {
+                self.ask(listener, (heard, name), change, detail, owner)
+            }
             Err(refusal) => self.refuse(listener, &[(heard, name)], refusal, owner),
         }
         None
@@ -203,7 +205,7 @@ impl Guarded {
         &self,
         listener: &Listener,
         heard: Refused,
-        (wanted, touch): &(MissingFile, Touch),
+        (wanted, touch): &(MissingFile, FileEffect),
         owner: Owner<'_>,
     ) -> Option<Refused> {
         let (session, server) = owner;
@@ -225,9 +227,9 @@ impl Guarded {
         let is_looked_for = session.facts().tells_files && listener.looked_for(&heard).is_some();
         let exists = is_guarded && path.symlink_metadata().is_ok();
         let would_be_done = match touch {
-            Touch::Makes => !exists,
-            Touch::Changes => exists,
-            Touch::Writes => true,
+            FileEffect::Makes => !exists,
+            FileEffect::Changes => exists,
+            FileEffect::Writes => true,
         };
         if is_guarded && would_be_done && !is_looked_for {
             self.refused(owner, &path, "");
@@ -266,7 +268,7 @@ impl Guarded {
         }
     }
 
-    fn decide(&self, session: &Rc<dyn GuardSession>, name: &NewName) -> Result<Decided, Refusal> {
+    fn decide(&self, session: &Rc<dyn GuardSession>, name: &NewName) -> Result<RenameDecision, Refusal> {
         let change = Change::read(name)?;
         // A `config.worktree` that says something is no stand-in any more, and stays.
         let is_config = name.to.parent().zip(name.to.file_name());
@@ -276,16 +278,16 @@ impl Guarded {
         }
         if change.is_nothing() {
             change.take_source()?;
-            return Ok(Decided::Done(None));
+            return Ok(RenameDecision::Done(None));
         }
         match self.runs_nothing(&change, name) {
-            Err(detail) => Ok(Decided::Asks(change, detail)),
+            Err(detail) => Ok(RenameDecision::Asks(change, detail)),
             Ok(()) => {
                 let text = change.old_text().unwrap_or_default();
                 let said = changed(text, change.new.text().unwrap_or_default());
                 self.write(session, &change, &name.to, false)?;
                 let shown = name.to.display();
-                Ok(Decided::Done(Some(format!(
+                Ok(RenameDecision::Done(Some(format!(
                     "{shown} was changed inside; the change starts no program: {said}; `agentsh undo {shown}` \
                      restores it"
                 ))))
@@ -323,7 +325,7 @@ impl Guarded {
         with_mode: bool,
     ) -> Result<(), Refusal> {
         if !self.kept.borrow().contains(path) {
-            let aside = Aside::new(&session.facts().context.state, &session.facts().id.to_string());
+            let aside = SavedVersions::new(&session.facts().context.state, &session.facts().id.to_string());
             let keep = aside.keep(path, &change.before());
             keep.map_err(|error| Refusal::Because(format!("cannot keep what is there: {error}")))?;
             self.kept.borrow_mut().insert(path.to_owned());

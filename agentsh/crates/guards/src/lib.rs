@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 use self::baseline::Baseline;
 use agentsh_base::types::ServerId;
 use agentsh_host::copies::Copy;
-use agentsh_host::undo::Aside;
+use agentsh_host::undo::SavedVersions;
 use agentsh_host::{Facts, Record};
 use agentsh_policy::builtin_paths::is_never_offered;
 use agentsh_policy::{Answer, Question};
@@ -147,7 +147,7 @@ impl Guards {
                 directories: before.directories,
                 instructions: before.instructions,
                 state: session.facts().context.state.clone(),
-                aside: Aside::new(&session.facts().context.state, &session.facts().id.to_string()),
+                aside: SavedVersions::new(&session.facts().context.state, &session.facts().id.to_string()),
                 sandbox: child.handle()?,
                 namespaces: namespaces.try_clone()?,
                 mounted: child.mounted.take(),

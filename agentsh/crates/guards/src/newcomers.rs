@@ -13,7 +13,7 @@ use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON, OTHER_REPOSITORIES};
 use agentsh_sandbox::host::RealHost;
 
 /// A repository that has just been made is not finished: git still writes its configuration.
-const UNTIL_FINISHED: Duration = Duration::from_millis(1500);
+const REPOSITORY_SETTLE_DELAY: Duration = Duration::from_millis(1500);
 const MAX_TO_FINISH: Duration = Duration::from_secs(120);
 /// What looked like the beginning of a repository without a working tree, and did not become one.
 const UNDECIDED_TIMEOUT: Duration = Duration::from_secs(20);
@@ -53,7 +53,7 @@ impl NewRepositoryWatcher {
         self.guarded.remove(entry);
         self.since.entry(entry.to_owned()).or_insert_with(Instant::now);
         self.is_stirred = true;
-        self.due.get_or_insert_with(|| Instant::now() + UNTIL_FINISHED);
+        self.due.get_or_insert_with(|| Instant::now() + REPOSITORY_SETTLE_DELAY);
         if let Some(names) = names {
             watch(entry, names, host);
         }
@@ -104,7 +104,7 @@ impl NewRepositoryWatcher {
         if !is_due {
             return false;
         }
-        self.due = Some(Instant::now() + UNTIL_FINISHED);
+        self.due = Some(Instant::now() + REPOSITORY_SETTLE_DELAY);
         let mut waiting = self.since.iter().filter(|(entry, _)| is_repository(entry)).peekable();
         waiting.peek().is_some()
             && waiting.all(|(entry, since)| is_finished(entry) || since.elapsed() > MAX_TO_FINISH)
@@ -115,7 +115,7 @@ impl NewRepositoryWatcher {
         let (taken, doubtful) =
             std::mem::take(&mut self.since).into_iter().partition(|(entry, _)| is_repository(entry));
         self.since = doubtful;
-        self.due = (!self.since.is_empty()).then(|| Instant::now() + UNTIL_FINISHED);
+        self.due = (!self.since.is_empty()).then(|| Instant::now() + REPOSITORY_SETTLE_DELAY);
         let taken: Vec<PathBuf> = BTreeMap::into_keys(taken).collect();
         self.guarded.extend(taken.iter().cloned());
         taken

@@ -21,11 +21,11 @@ use super::newcomers::NewRepositoryWatcher;
 use super::unfinished::Unfinished;
 use super::{GuardNotice, GuardedNames, fresh};
 use agentsh_host::copies::Copy;
-use agentsh_host::undo::Aside;
+use agentsh_host::undo::SavedVersions;
 use agentsh_sandbox::freeze::Freezer;
 use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::mend::Namespaces;
-use agentsh_sandbox::mounted::Mounted;
+use agentsh_sandbox::mounted::MountList;
 use agentsh_sandbox::placeholders::Placeholders;
 use agentsh_sandbox::plan::{Executable, Identity, Mount};
 use agentsh_sandbox::spec::PathRules;
@@ -33,7 +33,7 @@ use agentsh_sandbox::{Closer, Zygote, spawn};
 use agentsh_store::words::GuardChange;
 
 /// After events that were about nothing guarded: a program that writes a lot costs little.
-const REST: Duration = Duration::from_millis(3);
+const IDLE_PAUSE: Duration = Duration::from_millis(3);
 /// Where not every name is told, repositories are looked for: no more often than this, and no longer than this part of
 /// the time.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
@@ -56,11 +56,11 @@ pub(super) struct Watch {
     pub directories: Vec<PathBuf>,
     pub instructions: BTreeMap<PathBuf, (Copy, &'static str)>,
     pub state: PathBuf,
-    pub aside: Aside,
+    pub aside: SavedVersions,
     pub sandbox: OwnedFd,
     pub namespaces: Namespaces,
     /// None: nobody knows what is mounted in it.
-    pub mounted: Option<Mounted>,
+    pub mounted: Option<MountList>,
     pub freezer: Freezer,
     pub zygote: Zygote,
     /// Of the session's own.
@@ -107,7 +107,7 @@ impl Watch {
             let mut matters = lost;
             if has_names {
                 matters |= self.hear();
-                rests_until = Some(Instant::now() + REST);
+                rests_until = Some(Instant::now() + IDLE_PAUSE);
             }
             if self.look_again.is_some_and(|due| due <= Instant::now()) {
                 self.look_for_newcomers();

@@ -28,14 +28,14 @@ const MAX_PROCESSES: usize = 8;
 type OriginalFiles = BTreeMap<PathBuf, Copy>;
 
 #[derive(Debug, Default)]
-struct Work {
+struct LoadedOriginals {
     found: OriginalFiles,
     bytes: usize,
     /// There was more than is kept.
     is_cut: bool,
 }
 
-impl Work {
+impl LoadedOriginals {
     fn keep(&mut self, path: &Path) {
         if self.is_cut || self.found.contains_key(path) {
             return;
@@ -58,7 +58,7 @@ impl Work {
 pub struct Trees {
     /// Directories called `.git`.
     repositories: BTreeSet<PathBuf>,
-    work: RefCell<BTreeMap<u32, Work>>,
+    work: RefCell<BTreeMap<u32, LoadedOriginals>>,
 }
 
 impl Trees {
@@ -84,7 +84,8 @@ impl Trees {
         }
         let mut work = self.work.borrow_mut();
         if is_guarded {
-            let known = work.remove(&pid).or_else(|| (work.len() < MAX_PROCESSES).then(Work::default));
+            let known =
+                work.remove(&pid).or_else(|| (work.len() < MAX_PROCESSES).then(LoadedOriginals::default));
             return known.filter(|work| !work.is_cut).map(|work| work.found);
         }
         work.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
@@ -151,7 +152,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let large = place.path().join("large");
         std::fs::write(&large, vec![b'x'; 1 << 20]).unwrap();
-        let mut work = Work::default();
+        let mut work = LoadedOriginals::default();
         work.keep(&large);
         work.keep(&place.path().join("none"));
         work.keep(&large);

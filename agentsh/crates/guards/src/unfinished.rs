@@ -17,7 +17,7 @@ use super::baseline::Baseline;
 use super::fresh;
 use super::thread::{arrived, set_aside};
 use agentsh_host::copies::Copy;
-use agentsh_host::undo::Aside;
+use agentsh_host::undo::SavedVersions;
 use agentsh_sandbox::placeholders;
 
 /// Longest file that is read.
@@ -101,7 +101,7 @@ fn finish(state: &Path, path: &Path) -> Vec<String> {
 }
 
 fn last_look(state: &Path, left: &UnfinishedWatch) -> Vec<String> {
-    let aside = Aside::new(state, &left.session);
+    let aside = SavedVersions::new(state, &left.session);
     let directories: Vec<PathBuf> =
         left.directories.iter().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes))).collect();
     let mut said = Vec::new();

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use agentsh_agents::{Access as StateAccess, HomeState, InjectedFile, Kind, Launch, StateKind};
 use agentsh_guards::arrived;
 use agentsh_host::copies::{Copy, write_anew};
-use agentsh_host::undo::Aside;
+use agentsh_host::undo::SavedVersions;
 use agentsh_host::{Facts, Record, grants};
 use agentsh_policy::{Question, ask_file};
 use agentsh_sandbox::plan::Access;
-use agentsh_sandbox::spec::{Contribution, Elsewhere, Feature, File, Grant};
+use agentsh_sandbox::spec::{Contribution, Feature, File, Grant, RelocatedPath};
 use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, escape};
 
@@ -20,8 +20,8 @@ use agentsh_store::{Event, escape};
 /// # Errors
 /// When one of them cannot be prepared.
 pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Result<Contribution> {
-    let (mut own, mut files, mut moved) = (Vec::new(), Vec::new(), Vec::<Elsewhere>::new());
-    let at = |host: PathBuf, inside: PathBuf| Elsewhere { host, inside, access: Access::ReadWrite };
+    let (mut own, mut files, mut moved) = (Vec::new(), Vec::new(), Vec::<RelocatedPath>::new());
+    let at = |host: PathBuf, inside: PathBuf| RelocatedPath { host, inside, access: Access::ReadWrite };
     for state in &launch.home_state {
         let path = facts.context.home.join(&state.path);
         match state.access {
@@ -38,7 +38,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Resu
             StateAccess::Answers => {
                 let (own, shown) = answers_in(facts, kind, &path, &launch.files)?;
                 moved.push(at(own, path));
-                moved.extend(shown.into_iter().map(|there| Elsewhere {
+                moved.extend(shown.into_iter().map(|there| RelocatedPath {
                     host: there.clone(),
                     inside: there,
                     access: Access::ReadOnly,
@@ -219,8 +219,8 @@ pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: 
             if path.symlink_metadata().is_ok() {
                 continue;
             }
-            let kept =
-                Aside::new(&facts.context.state, &facts.id.to_string()).keep(&path, &Copy::of(&entry.path()));
+            let kept = SavedVersions::new(&facts.context.state, &facts.id.to_string())
+                .keep(&path, &Copy::of(&entry.path()));
             let text = match kept {
                 Ok(()) => arrived(&shown(&facts.context.project, &path), &path),
                 Err(error) => format!("cannot keep {}, which was created inside: {error}", path.display()),

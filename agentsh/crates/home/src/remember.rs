@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use agentsh_agents::{Format, InjectedFile, Key, Kind, Launch, Remembered, Shape, json as strict};
+use agentsh_agents::{Format, InjectedFile, KeptFile, Key, Kind, Launch, Shape, json as strict};
 use agentsh_sandbox::mend::Namespaces;
 use agentsh_sandbox::visit;
 
@@ -34,7 +34,7 @@ const NAME: &str = "remembered.json";
 
 /// The files as the agent was given them.
 #[derive(Debug, Default)]
-pub struct RememberedFiles(Vec<(Remembered, Value)>);
+pub struct RememberedFiles(Vec<(KeptFile, Value)>);
 
 impl RememberedFiles {
     /// Where they are.
@@ -92,7 +92,7 @@ pub fn keep(
     let mut kept = kept(facts, kind);
     let before = kept.clone();
     for (remembered, was) in &given.0 {
-        let Remembered { path, format, .. } = remembered;
+        let KeptFile { path, format, .. } = remembered;
         // A directory of the run outlives the place where it was mounted.
         let text = match files::answers_file(facts, kind, launch, path) {
             Some(file) => left_in(&file),

@@ -21,7 +21,7 @@ use agentsh_sandbox::layout::is_system;
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The answers of one git.
-pub struct Answers<'a> {
+pub struct GitAnswers<'a> {
     file: PathBuf,
     program: &'a Path,
     /// `HOME` and `XDG_CONFIG_HOME`.
@@ -39,7 +39,7 @@ struct CachedAnswer {
     said: Settings,
 }
 
-impl<'a> Answers<'a> {
+impl<'a> GitAnswers<'a> {
     #[must_use]
     pub fn of(state: &Path, env: &BTreeMap<String, String>, program: &'a Path) -> Self {
         let name = hex(program.as_os_str().as_encoded_bytes());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
-use agentsh_advisories::{Believed, Database, Found, Package};
+use agentsh_advisories::{Advisory, Database, Package, TrustedSigners};
 use agentsh_base::types::ServerId;
 use agentsh_policy::{AdvisoryKind, AdvisoryPolicy, Level, OnAdvisory};
 use agentsh_store::Reader;
@@ -45,7 +45,7 @@ pub async fn about(
     context: &Context,
     policy: &AdvisoryPolicy,
     asked: ServerPackages,
-) -> Result<Vec<Found>, String> {
+) -> Result<Vec<Advisory>, String> {
     let places = Places { data: context.data.clone(), state: context.state.clone() };
     let server = asked.server.clone();
     let mut found = {
@@ -65,7 +65,7 @@ pub async fn of(
     places: &Places,
     policy: &AdvisoryPolicy,
     asked: ServerPackages,
-) -> Result<Vec<Found>, String> {
+) -> Result<Vec<Advisory>, String> {
     let server = asked.server.clone();
     let mut found = fetched(&places.data, policy, &asked, false)?;
     found.extend(own_failures(&places.state, policy, &server).await?);
@@ -77,11 +77,11 @@ fn fetched(
     policy: &AdvisoryPolicy,
     asked: &ServerPackages,
     remember: bool,
-) -> Result<Vec<Found>, String> {
+) -> Result<Vec<Advisory>, String> {
     let text = |error: agentsh_advisories::DatabaseError| error.to_string();
     let Some(mut database) = Database::open(data).map_err(text)? else { return Ok(Vec::new()) };
     let now = Timestamp::now();
-    let believed = Believed {
+    let believed = TrustedSigners {
         signers: policy.signers.iter().map(|key| key.value.clone()).collect(),
         quorum: policy.quorum(),
     };
@@ -105,7 +105,7 @@ async fn own_failures(
     state: &Path,
     policy: &AdvisoryPolicy,
     server: &ServerId,
-) -> Result<Option<Found>, String> {
+) -> Result<Option<Advisory>, String> {
     if policy.on(AdvisoryKind::Availability).value == OnAdvisory::Off {
         return Ok(None);
     }
@@ -117,7 +117,7 @@ async fn own_failures(
     if sums.calls < MIN_CALLS || !is_too_much {
         return Ok(None);
     }
-    Ok(Some(Found {
+    Ok(Some(Advisory {
         kind: AdvisoryKind::Availability,
         id: "own:error-rate".to_owned(),
         aliases: Vec::new(),
@@ -128,13 +128,13 @@ async fn own_failures(
     }))
 }
 
-fn counted(policy: &AdvisoryPolicy, found: Vec<Found>) -> Vec<Found> {
-    let counts = |one: &Found| {
+fn counted(policy: &AdvisoryPolicy, found: Vec<Advisory>) -> Vec<Advisory> {
+    let counts = |one: &Advisory| {
         policy.on(one.kind).value != OnAdvisory::Off
             && !policy.ignores(&one.id)
             && !one.aliases.iter().any(|alias| policy.ignores(alias))
     };
-    let mut found: Vec<Found> = found.into_iter().filter(counts).collect();
+    let mut found: Vec<Advisory> = found.into_iter().filter(counts).collect();
     found.sort_by_key(|one| std::cmp::Reverse(one.severity));
     found
 }

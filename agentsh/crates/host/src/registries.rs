@@ -20,10 +20,10 @@ use crate::{Context, apt, go_modules, host_programs};
 /// Of one configuration file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Requests that only read.
-const READING: [&str; 2] = ["GET /**", "HEAD /**"];
+const READ_ONLY_REQUESTS: [&str; 2] = ["GET /**", "HEAD /**"];
 
 /// Questions that a registry takes by POST, and that change nothing there: which versions have known faults.
-const ASKING: [(&str, &str); 3] = [
+const READ_ONLY_POSTS: [(&str, &str); 3] = [
     ("npm", "POST /**/-/npm/v1/security/advisories/bulk"),
     ("npm", "POST /**/-/npm/v1/security/audits"),
     ("npm", "POST /**/-/npm/v1/security/audits/quick"),
@@ -114,7 +114,7 @@ pub fn contribution(
                         .map(|value| Ruled { value, rule: rule.clone() })
                         .collect();
                 }
-                let asking = ASKING.iter().filter(|(id, _)| *id == ecosystem.id);
+                let asking = READ_ONLY_POSTS.iter().filter(|(id, _)| *id == ecosystem.id);
                 let asking = asking.filter_map(|(_, text)| RequestRule::parse(text).ok());
                 value.requests.extend(asking.map(|value| Ruled { value, rule: rule.clone() }));
                 part.hosts.push(HostRule { rule: Ruled { value, rule }, precedence: Precedence::Last });
@@ -155,7 +155,7 @@ fn reading(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
     let pattern = domain::parse_pattern(url.host_str()?).ok()?;
     let mut value = NetworkRule::plain(pattern, vec![url.port_or_known_default()?]);
     value.inspect = true;
-    let requests = READING.iter().filter_map(|text| RequestRule::parse(text).ok());
+    let requests = READ_ONLY_REQUESTS.iter().filter_map(|text| RequestRule::parse(text).ok());
     value.requests = requests.map(|value| Ruled { value, rule: rule.clone() }).collect();
     value.addresses = users_networks(rule);
     Some(value)

@@ -16,24 +16,24 @@ const MAX_WAITING: usize = 64;
 const WRITE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Pieces that are not written yet.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+static QUEUED_WRITES: AtomicUsize = AtomicUsize::new(0);
 
 /// Nobody has read for a while.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 /// Hands a piece over. False: nobody reads, and it was not taken.
 pub fn send(text: String) -> bool {
-    WAITING.fetch_add(1, Ordering::AcqRel);
+    QUEUED_WRITES.fetch_add(1, Ordering::AcqRel);
     let is_taken = writer().is_some_and(|writer| writer.try_send(text).is_ok());
     if !is_taken {
-        WAITING.fetch_sub(1, Ordering::AcqRel);
+        QUEUED_WRITES.fetch_sub(1, Ordering::AcqRel);
     }
     is_taken
 }
 
 /// Whether something is not written yet.
 pub fn is_behind() -> bool {
-    WAITING.load(Ordering::Acquire) > 0
+    QUEUED_WRITES.load(Ordering::Acquire) > 0
 }
 
 /// One message, folded for a terminal. What nobody reads is left out.
@@ -61,7 +61,7 @@ fn writer() -> Option<&'static SyncSender<String>> {
             for piece in pieces {
                 // It cannot be told to anybody.
                 let _ = anstream::stderr().write_all(piece.as_bytes());
-                if WAITING.fetch_sub(1, Ordering::AcqRel) == 1 {
+                if QUEUED_WRITES.fetch_sub(1, Ordering::AcqRel) == 1 {
                     IS_STUCK.store(false, Ordering::Release);
                 }
             }

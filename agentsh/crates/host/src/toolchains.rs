@@ -16,7 +16,7 @@ use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout::is_system;
 use agentsh_sandbox::listed_host::ListedHost;
 use agentsh_sandbox::plan::{Access, UPPER, WORK};
-use agentsh_sandbox::spec::{CacheLayer, Contribution, Elsewhere, EnvChange, Feature, Grant, resolve};
+use agentsh_sandbox::spec::{CacheLayer, Contribution, EnvChange, Feature, Grant, RelocatedPath, resolve};
 
 use super::Context;
 
@@ -266,7 +266,7 @@ pub struct Caches {
 impl Caches {
     #[must_use]
     pub fn contribution(&self) -> Contribution {
-        let at = |(host, inside): &(PathBuf, PathBuf)| Elsewhere {
+        let at = |(host, inside): &(PathBuf, PathBuf)| RelocatedPath {
             host: host.clone(),
             inside: inside.clone(),
             access: Access::ReadWrite,

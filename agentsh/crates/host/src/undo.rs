@@ -20,7 +20,7 @@ const MAX_VERSIONS: usize = 2_000;
 
 /// Where one session puts versions.
 #[derive(Clone, Debug)]
-pub struct Aside {
+pub struct SavedVersions {
     directory: PathBuf,
 }
 
@@ -32,7 +32,7 @@ struct Line {
     mode: u32,
 }
 
-impl Aside {
+impl SavedVersions {
     #[must_use]
     pub fn new(state: &Path, session: &str) -> Self {
         Self { directory: state.join("undo").join(session) }
@@ -95,7 +95,7 @@ pub fn undo(state: &Path, path: &Path) -> io::Result<Option<String>> {
             Some(name) => Copy::File { content: fs::read(directory.join(name))?, mode: line.mode },
             None => Copy::Absent,
         };
-        let session = Aside { directory: directory.clone() };
+        let session = SavedVersions { directory: directory.clone() };
         session.keep(path, &Copy::of(path))?;
         if let Some(above) = path.parent() {
             fs::create_dir_all(above)?;

@@ -14,7 +14,7 @@ use agentsh_sandbox::git_config::Entry;
 use agentsh_sandbox::host::plain;
 use agentsh_sandbox::spec::GitEverywhere;
 
-use super::git_answers::Answers;
+use super::git_answers::GitAnswers;
 use super::git_settings::{Scope, Setting, Settings};
 use super::{Context, host_programs};
 
@@ -84,7 +84,7 @@ impl<'a> Git<'a> {
         if let Some(said) = known.get(&self.program) {
             return said.clone();
         }
-        let answers = Answers::of(&self.context.state, &self.context.env, &self.program);
+        let answers = GitAnswers::of(&self.context.state, &self.context.env, &self.program);
         let said = answers.kept().or_else(|| {
             let said = self.ask_top();
             if let Some(said) = &said {

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::canary::{Needle, Search};
-use crate::dialect::{At, Channel, Dialect, Key, Piece, Rulings, dialect};
+use crate::dialect::{Channel, Dialect, EventTarget, Key, Piece, Rulings, dialect};
 use crate::json::{self, Json};
 use crate::route::Provider;
 use crate::sse::{Frame, Framer};
 use crate::usage::Usage;
-use crate::{CUT, Call, LlmError, MAX_DEPTH, MAX_HELD, NO_NAME};
+use crate::{Call, INCOMPLETE_ARGUMENTS, LlmError, MAX_DEPTH, MAX_HELD, NO_NAME};
 
 /// Decides about calls.
 pub trait Judge {
@@ -38,7 +38,7 @@ pub enum EngineEvent {
 
 struct Slot {
     frame: Frame,
-    at: At,
+    at: EventTarget,
     /// Where the text of this event ends in its channel, in folded characters.
     texts: Vec<(Channel, usize)>,
 }
@@ -341,7 +341,7 @@ pub(crate) fn judge_one(judge: &mut dyn Judge, call: &Call) -> Ruling {
         return broken(NO_NAME);
     }
     if !call.arguments.is_empty() && json::read_to_depth(call.arguments.as_bytes(), MAX_DEPTH).is_err() {
-        return broken(CUT);
+        return broken(INCOMPLETE_ARGUMENTS);
     }
     judge.judge(call)
 }

@@ -16,12 +16,12 @@ pub struct Hosted {
     pub tool: String,
     /// As the API writes it, where that is another word.
     pub written: String,
-    pub reach: Reach,
+    pub reach: HostedReach,
 }
 
 /// How far it reaches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reach {
+pub enum HostedReach {
     /// What the provider holds itself: an index, files of the account, a machine without a network.
     Provider,
     /// This URL, by `GET`.
@@ -149,7 +149,7 @@ struct HostedTools {
 }
 
 impl HostedTools {
-    fn add(&mut self, tool: &str, written: &str, reach: Reach) {
+    fn add(&mut self, tool: &str, written: &str, reach: HostedReach) {
         self.all.push(Hosted { tool: tool.to_owned(), written: written.to_owned(), reach });
     }
 
@@ -180,20 +180,24 @@ impl HostedTools {
         match name {
             "tools" => items.iter().for_each(|tool| self.tool(tool)),
             "mcpservers" => items.iter().for_each(|server| self.server(server)),
-            "websearchoptions" if is_there(value) => self.add(SEARCH, "web_search_options", Reach::Provider),
+            "websearchoptions" if is_there(value) => {
+                self.add(SEARCH, "web_search_options", HostedReach::Provider)
+            }
             // Of xAI: feeds are loaded from wherever they are.
-            "searchparameters" if is_there(value) => self.add(SEARCH, "search_parameters", Reach::Anywhere),
+            "searchparameters" if is_there(value) => {
+                self.add(SEARCH, "search_parameters", HostedReach::Anywhere)
+            }
             // Of OpenRouter.
             "plugins" => items.iter().for_each(|plugin| match word(plugin, "id").as_deref() {
-                Some("web") => self.add(SEARCH, "web", Reach::Provider),
+                Some("web") => self.add(SEARCH, "web", HostedReach::Provider),
                 Some("response-healing" | "file-parser" | "moderation" | "auto-router") => {}
-                other => self.add(other.unwrap_or("plugin"), "", Reach::Anywhere),
+                other => self.add(other.unwrap_or("plugin"), "", HostedReach::Anywhere),
             }),
             "background" if matches!(value, Json::Bool(true)) => {
-                self.add("background", "", Reach::Provider);
+                self.add("background", "", HostedReach::Provider);
             }
             "container" if self.provider == Provider::Anthropic && is_there(value) => {
-                self.add(CODE, "container", Reach::Provider);
+                self.add(CODE, "container", HostedReach::Provider);
             }
             "source" => self.url(value.member("url")),
             _ if URLS.contains(&name) => self.url(Some(value)),
@@ -206,7 +210,7 @@ impl HostedTools {
         let Some(text) = text.filter(|text| !text.trim().is_empty()) else { return };
         let is_data = text.trim_start().get(..5).is_some_and(|start| start.eq_ignore_ascii_case("data:"));
         if !is_data {
-            self.add(FETCH, "url", Reach::Url(text.trim().to_owned()));
+            self.add(FETCH, "url", HostedReach::Url(text.trim().to_owned()));
         }
     }
 
@@ -239,7 +243,7 @@ impl HostedTools {
             return;
         }
         let Some((_, own)) = PROVIDERS.iter().find(|(other, _)| *other == name) else {
-            return self.add(name, written, Reach::Anywhere);
+            return self.add(name, written, HostedReach::Anywhere);
         };
         let domains = |tool: &Json<'_>| {
             let listed = tool.member("filters").unwrap_or(tool).member("allowed_domains")?.as_array()?;
@@ -247,7 +251,8 @@ impl HostedTools {
                 listed.iter().map(|domain| domain.as_text().map(|text| text.into_owned())).collect();
             listed.filter(|listed| !listed.is_empty())
         };
-        let within = |domains: Option<Vec<String>>| domains.map_or(Reach::Anywhere, Reach::Domains);
+        let within =
+            |domains: Option<Vec<String>>| domains.map_or(HostedReach::Anywhere, HostedReach::Domains);
         let opens_pages = self.provider == Provider::OpenAiResponses
             && *own == SEARCH
             && !(undated(written) == SEARCH && matches!(tool.member(LIVE), Some(Json::Bool(false))));
@@ -255,11 +260,11 @@ impl HostedTools {
             FETCH => within(domains(tool)),
             SEARCH if opens_pages => within(domains(tool)),
             CODE => match place.and_then(|place| place.member("network_policy")).filter(|it| is_there(it)) {
-                Some(policy) if word(policy, "type").as_deref() == Some("disabled") => Reach::Provider,
+                Some(policy) if word(policy, "type").as_deref() == Some("disabled") => HostedReach::Provider,
                 Some(policy) => within(domains(policy)),
-                None => Reach::Provider,
+                None => HostedReach::Provider,
             },
-            _ => Reach::Provider,
+            _ => HostedReach::Provider,
         };
         self.add(own, written, reach);
     }
@@ -270,7 +275,7 @@ impl HostedTools {
         let transport = transport.or_else(|| server.member("streamable_http_transport")).unwrap_or(server);
         let url = ["url", "server_url"].iter().find_map(|name| word(transport, name));
         let is_connector = server.member("connector_id").is_some_and(is_there);
-        let reach = url.filter(|_| !is_connector).map_or(Reach::Anywhere, Reach::Server);
+        let reach = url.filter(|_| !is_connector).map_or(HostedReach::Anywhere, HostedReach::Server);
         self.add(MCP, MCP, reach);
     }
 }

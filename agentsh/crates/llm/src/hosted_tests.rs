@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn asked(provider: Provider, body: &str) -> Vec<(String, Reach)> {
+fn asked(provider: Provider, body: &str) -> Vec<(String, HostedReach)> {
     let found = read(provider, &parse(body).unwrap());
     found.into_iter().map(|hosted| (hosted.tool, hosted.reach)).collect()
 }
 
-fn one(tool: &str, reach: Reach) -> Vec<(String, Reach)> {
+fn one(tool: &str, reach: HostedReach) -> Vec<(String, HostedReach)> {
     vec![(tool.to_owned(), reach)]
 }
 
@@ -84,7 +84,7 @@ fn urls_are_found_wherever_they_stand_for_what_they_lead_to() {
         (Provider::Google, r#"{"contents":[{"parts":[{"file_data":{"file_uri":"%URL%"}}]}]}"#),
     ] {
         let body = body.replace("%URL%", url);
-        assert_eq!(asked(provider, &body), one(FETCH, Reach::Url(url.to_owned())), "{body}");
+        assert_eq!(asked(provider, &body), one(FETCH, HostedReach::Url(url.to_owned())), "{body}");
     }
 }
 
@@ -93,24 +93,27 @@ fn tools_of_the_provider_are_named_with_their_reach() {
     let anthropic = |tool: &str| asked(Provider::Anthropic, &format!(r#"{{"tools":[{tool}]}}"#));
     let responses = |tool: &str| asked(Provider::OpenAiResponses, &format!(r#"{{"tools":[{tool}]}}"#));
     let google = |tool: &str| asked(Provider::Google, &format!(r#"{{"tools":[{tool}]}}"#));
-    let domains = || Reach::Domains(vec!["a.test".to_owned()]);
+    let domains = || HostedReach::Domains(vec!["a.test".to_owned()]);
     assert_eq!(
         anthropic(r#"{"type":"web_search_20250305","name":"web_search"}"#),
-        one(SEARCH, Reach::Provider)
+        one(SEARCH, HostedReach::Provider)
     );
-    assert_eq!(anthropic(r#"{"type":"web_fetch_20250910","name":"web_fetch"}"#), one(FETCH, Reach::Anywhere));
+    assert_eq!(
+        anthropic(r#"{"type":"web_fetch_20250910","name":"web_fetch"}"#),
+        one(FETCH, HostedReach::Anywhere)
+    );
     assert_eq!(
         anthropic(r#"{"type":"web_fetch_20250910","allowed_domains":["a.test"]}"#),
         one(FETCH, domains())
     );
     assert_eq!(
         anthropic(r#"{"type":"web_fetch_20250910","allowed_domains":[]}"#),
-        one(FETCH, Reach::Anywhere)
+        one(FETCH, HostedReach::Anywhere)
     );
-    assert_eq!(anthropic(r#"{"type":"code_execution_20250825"}"#), one(CODE, Reach::Provider));
-    assert_eq!(anthropic(r#"{"type":"telepathy_20270101"}"#), one("telepathy", Reach::Anywhere));
+    assert_eq!(anthropic(r#"{"type":"code_execution_20250825"}"#), one(CODE, HostedReach::Provider));
+    assert_eq!(anthropic(r#"{"type":"telepathy_20270101"}"#), one("telepathy", HostedReach::Anywhere));
     let servers = r#"{"mcp_servers":[{"type":"url","name":"x","url":"https://e.test/mcp"}]}"#;
-    let server = || Reach::Server("https://e.test/mcp".to_owned());
+    let server = || HostedReach::Server("https://e.test/mcp".to_owned());
     assert_eq!(asked(Provider::Anthropic, servers), one(MCP, server()));
     assert_eq!(
         responses(r#"{"type":"mcp","server_label":"x","server_url":"https://e.test/mcp"}"#),
@@ -118,17 +121,17 @@ fn tools_of_the_provider_are_named_with_their_reach() {
     );
     assert_eq!(
         responses(r#"{"type":"mcp","connector_id":"connector_gmail","server_url":"https://e.test/mcp"}"#),
-        one(MCP, Reach::Anywhere)
+        one(MCP, HostedReach::Anywhere)
     );
     assert_eq!(
         responses(r#"{"type":"web_search","external_web_access":false}"#),
-        one(SEARCH, Reach::Provider)
+        one(SEARCH, HostedReach::Provider)
     );
-    assert_eq!(responses(r#"{"type":"web_search"}"#), one(SEARCH, Reach::Anywhere));
+    assert_eq!(responses(r#"{"type":"web_search"}"#), one(SEARCH, HostedReach::Anywhere));
     // This one does not know the member.
     assert_eq!(
         responses(r#"{"type":"web_search_preview","external_web_access":false}"#),
-        one(SEARCH, Reach::Anywhere)
+        one(SEARCH, HostedReach::Anywhere)
     );
     assert_eq!(
         responses(r#"{"type":"web_search","filters":{"allowed_domains":["a.test"]}}"#),
@@ -136,7 +139,7 @@ fn tools_of_the_provider_are_named_with_their_reach() {
     );
     assert_eq!(
         responses(r#"{"type":"code_interpreter","container":{"type":"auto"}}"#),
-        one(CODE, Reach::Provider)
+        one(CODE, HostedReach::Provider)
     );
     let network = r#""network_policy":{"type":"allowlist","allowed_domains":["a.test"]}"#;
     assert_eq!(
@@ -149,20 +152,26 @@ fn tools_of_the_provider_are_named_with_their_reach() {
     );
     assert_eq!(
         asked(Provider::OpenAiResponses, r#"{"background":true}"#),
-        one("background", Reach::Provider)
+        one("background", HostedReach::Provider)
     );
     let later = r#"{"input":[{"type":"tool_search_output","tools":[{"type":"mcp","server_url":"https://e.test/mcp"}]}]}"#;
     assert_eq!(asked(Provider::OpenAiResponses, later), one(MCP, server()));
-    assert_eq!(google(r#"{"googleSearch":{}}"#), one(SEARCH, Reach::Provider));
-    assert_eq!(google(r#"{"url_context":{}}"#), one(FETCH, Reach::Anywhere));
-    assert_eq!(google(r#"{"codeExecution":{}}"#), one(CODE, Reach::Provider));
-    assert_eq!(google(r#"{"retrieval":{"externalApi":{}}}"#), one("retrieval", Reach::Anywhere));
+    assert_eq!(google(r#"{"googleSearch":{}}"#), one(SEARCH, HostedReach::Provider));
+    assert_eq!(google(r#"{"url_context":{}}"#), one(FETCH, HostedReach::Anywhere));
+    assert_eq!(google(r#"{"codeExecution":{}}"#), one(CODE, HostedReach::Provider));
+    assert_eq!(google(r#"{"retrieval":{"externalApi":{}}}"#), one("retrieval", HostedReach::Anywhere));
     assert_eq!(
         google(r#"{"mcpServers":[{"streamableHttpTransport":{"url":"https://e.test/mcp"}}]}"#),
         one(MCP, server())
     );
-    assert_eq!(asked(Provider::OpenAiChat, r#"{"web_search_options":{}}"#), one(SEARCH, Reach::Provider));
-    assert_eq!(asked(Provider::OpenAiChat, r#"{"plugins":[{"id":"web"}]}"#), one(SEARCH, Reach::Provider));
+    assert_eq!(
+        asked(Provider::OpenAiChat, r#"{"web_search_options":{}}"#),
+        one(SEARCH, HostedReach::Provider)
+    );
+    assert_eq!(
+        asked(Provider::OpenAiChat, r#"{"plugins":[{"id":"web"}]}"#),
+        one(SEARCH, HostedReach::Provider)
+    );
 }
 
 #[test]

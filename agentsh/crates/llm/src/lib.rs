@@ -63,13 +63,13 @@ pub enum LlmError {
 
 /// Why a call cannot be judged, and is not run.
 pub(crate) const NO_NAME: &str = "the call has no name";
-pub(crate) const CUT: &str = "the arguments are no complete JSON";
+pub(crate) const INCOMPLETE_ARGUMENTS: &str = "the arguments are no complete JSON";
 
 /// What stands in the place of a refused call.
 #[must_use]
 pub fn refusal(name: &str, reason: &str) -> String {
     // No rule spoke about these: the model's answer ended too early, at its limit of tokens for instance.
-    if [NO_NAME, CUT].contains(&reason) {
+    if [NO_NAME, INCOMPLETE_ARGUMENTS].contains(&reason) {
         return format!("[agentsh] the call of tool '{name}' came damaged and was not run: {reason}");
     }
     format!("[agentsh] Tool '{name}' blocked by policy: {reason}")

@@ -15,7 +15,7 @@ use super::registration::shown;
 /// Longest request, in bytes: a code may be long.
 const MAX_REQUEST: usize = 32 << 10;
 /// How long somebody may take who connects.
-const HEARING: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that are heard at once.
 const MAX_OPEN: usize = 16;
 const PATH: &str = "/callback";
@@ -28,7 +28,7 @@ pub struct Callback {
 
 /// What an answer has to be.
 #[derive(Clone, Debug)]
-pub struct Expected {
+pub struct ExpectedCallback {
     /// Nobody can guess it.
     pub state: String,
     pub issuer: String,
@@ -60,20 +60,20 @@ impl Callback {
     /// When the authorization server refused, when somebody else answered in its place, or nobody in time.
     pub async fn code(
         &self,
-        expected: &Expected,
+        expected: &ExpectedCallback,
         limit: Duration,
         note: &dyn Fn(&str),
     ) -> Result<String, LoginError> {
         timeout(limit, self.hear(expected, note)).await.unwrap_or(Err(LoginError::TimedOut(limit.as_secs())))
     }
 
-    async fn hear(&self, expected: &Expected, note: &dyn Fn(&str)) -> Result<String, LoginError> {
+    async fn hear(&self, expected: &ExpectedCallback, note: &dyn Fn(&str)) -> Result<String, LoginError> {
         // Browsers open connections before they know what for: nobody waits for another one.
         let mut open = JoinSet::new();
         loop {
             tokio::select! {
                 accepted = self.listener.accept(), if open.len() < MAX_OPEN => match accepted {
-                    Ok((stream, _)) => drop(open.spawn(timeout(HEARING, request(stream)))),
+                    Ok((stream, _)) => drop(open.spawn(timeout(READ_TIMEOUT, request(stream)))),
                     // Out of descriptors: later there may be one.
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 },
@@ -93,7 +93,7 @@ impl Callback {
 async fn answer(
     mut stream: TcpStream,
     query: Option<String>,
-    expected: &Expected,
+    expected: &ExpectedCallback,
     note: &dyn Fn(&str),
 ) -> Option<Result<String, LoginError>> {
     let Some(query) = query else {
@@ -139,7 +139,7 @@ async fn request(mut stream: TcpStream) -> Option<(TcpStream, Option<String>)> {
 
 /// The code in the query of an answer. None: it is about something else. Who answers is looked at before what he says.
 #[must_use]
-pub fn judge(query: &str, expected: &Expected) -> Option<Result<String, LoginError>> {
+pub fn judge(query: &str, expected: &ExpectedCallback) -> Option<Result<String, LoginError>> {
     let value = |name: &str| {
         let mut found = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name);
         let first = found.next().map(|(_, value)| value.into_owned());
@@ -176,7 +176,7 @@ async fn reply(stream: &mut TcpStream, status: &str, text: &str) {
         let _ = stream.write_all(format!("{head}{page}").as_bytes()).await;
         let _ = stream.shutdown().await;
     };
-    let _ = timeout(HEARING, said).await;
+    let _ = timeout(READ_TIMEOUT, said).await;
 }
 
 #[cfg(test)]
@@ -185,8 +185,8 @@ mod tests {
 
     use super::*;
 
-    fn expected(names_itself: bool) -> Expected {
-        Expected { state: "s t".to_owned(), issuer: "https://a.example/x".to_owned(), names_itself }
+    fn expected(names_itself: bool) -> ExpectedCallback {
+        ExpectedCallback { state: "s t".to_owned(), issuer: "https://a.example/x".to_owned(), names_itself }
     }
 
     fn judged(query: &str, names_itself: bool) -> Option<Result<String, String>> {

@@ -19,7 +19,7 @@ impl Challenge {
     }
 
     fn of_value(value: &[u8]) -> Option<Self> {
-        let mut rest = Unparsed(value);
+        let mut rest = ChallengeParser(value);
         let mut found: Option<Self> = None;
         loop {
             rest.skip(b" \t,");
@@ -78,9 +78,9 @@ pub fn is_scope(text: &str) -> bool {
 }
 
 /// What is still to be read.
-struct Unparsed<'v>(&'v [u8]);
+struct ChallengeParser<'v>(&'v [u8]);
 
-impl<'v> Unparsed<'v> {
+impl<'v> ChallengeParser<'v> {
     fn skip(&mut self, what: &[u8]) {
         let end = self.0.iter().position(|byte| !what.contains(byte)).unwrap_or(self.0.len());
         self.0 = self.0.get(end..).unwrap_or_default();

@@ -11,7 +11,7 @@ use super::metadata::{self, AuthorizationServer, Resource};
 use crate::egress::client::{Response, whole};
 
 /// The first message of the protocol, which a server that wants a login does not answer.
-const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"agentsh","version":"1"}}}"#;
+const INITIALIZE_REQUEST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"agentsh","version":"1"}}}"#;
 const ABOUT_SERVER: &str = "the server's metadata";
 const ABOUT_ISSUER: &str = "the authorization server's metadata";
 const SESSION: &str = "mcp-session-id";
@@ -75,7 +75,10 @@ async fn knock(clients: &Clients, server: &Url) -> Result<Option<Challenge>, Log
     let http = |source| LoginError::Http { what: WHAT, source };
     let mut before = 0;
     loop {
-        let answer = client.send(Method::POST, &target, headers.clone(), whole(HELLO)).await.map_err(http)?;
+        let answer = client
+            .send(Method::POST, &target, headers.clone(), whole(INITIALIZE_REQUEST))
+            .await
+            .map_err(http)?;
         let location = answer.headers.get(hyper::header::LOCATION).and_then(|value| value.to_str().ok());
         if matches!(answer.status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
             && let Some(location) = location

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::ask::{Clients, bounded, place};
-use super::callback::{Callback, Expected};
+use super::callback::{Callback, ExpectedCallback};
 use super::discovery::LoginServer;
 use super::error::LoginError;
 use super::grant::Grant;
@@ -40,7 +40,7 @@ pub struct Login {
     client: Registered,
     callback: Callback,
     verifier: String,
-    expected: Expected,
+    expected: ExpectedCallback,
     scopes: Vec<String>,
     url: Url,
 }
@@ -71,8 +71,11 @@ impl Login {
                 ("resource", &found.resource),
             ],
         )?;
-        let expected =
-            Expected { state, issuer: found.server.issuer.clone(), names_itself: found.server.names_itself };
+        let expected = ExpectedCallback {
+            state,
+            issuer: found.server.issuer.clone(),
+            names_itself: found.server.names_itself,
+        };
         Ok(Self { found, client, callback, verifier, expected, scopes, url: asks })
     }
 
@@ -205,12 +208,12 @@ fn basic(id: &str, secret: &str) -> Result<HeaderValue, LoginError> {
 /// What a token endpoint says when it gives none (RFC 6749, 5.2).
 fn refusal(body: &[u8]) -> LoginError {
     #[derive(serde::Deserialize)]
-    struct Said {
+    struct TokenErrorBody {
         error: String,
         error_description: Option<String>,
         error_uri: Option<String>,
     }
-    let Ok(said) = serde_json::from_slice::<Said>(body) else {
+    let Ok(said) = serde_json::from_slice::<TokenErrorBody>(body) else {
         return no("its answer does not follow the specification");
     };
     let description = said.error_description.map(|text| format!(": {text}")).unwrap_or_default();

@@ -11,7 +11,7 @@ use super::registration::{Authentication, Registered};
 use crate::egress::base64::base64;
 
 /// Renewed when less than this is left, in seconds, or a tenth of its life if that is shorter.
-const MARGIN: u64 = 60;
+const RENEWAL_MARGIN_S: u64 = 60;
 
 /// Access to one server. Holds secrets: it is not shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Grant {
     pub fn is_old(&self, now: u64) -> bool {
         self.expires_at.is_some_and(|end| {
             let life = end.saturating_sub(self.obtained_at);
-            now.saturating_add(MARGIN.min(life / 10)) >= end
+            now.saturating_add(RENEWAL_MARGIN_S.min(life / 10)) >= end
         })
     }
 

@@ -17,15 +17,15 @@ const OPENID: &str = "openid";
 
 /// A sign-in that waits for its user. Whoever has the browser keeps the three words, and nobody else knows them.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Begun {
+pub struct PendingSignIn {
     /// Where the browser goes.
     pub url: Url,
-    pub words: Words,
+    pub words: SignInSecrets,
 }
 
 /// What makes an answer one to this sign-in.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Words {
+pub struct SignInSecrets {
     /// Comes back in the answer of the browser.
     pub state: String,
     /// Comes back in the id token.
@@ -51,7 +51,7 @@ pub fn begin(
     client: &Registered,
     redirect: &str,
     scopes: &[String],
-) -> Result<Begun, LoginError> {
+) -> Result<PendingSignIn, LoginError> {
     let word = || random::hex::<32>().map_err(LoginError::NoRandom);
     let (state, nonce) = (word()?, word()?);
     let Pkce { challenge, verifier } = Pkce::new().map_err(LoginError::NoRandom)?;
@@ -68,7 +68,7 @@ pub fn begin(
             ("nonce", &nonce),
         ],
     )?;
-    Ok(Begun { url, words: Words { state, nonce, verifier } })
+    Ok(PendingSignIn { url, words: SignInSecrets { state, nonce, verifier } })
 }
 
 /// Trades a code for an id token.

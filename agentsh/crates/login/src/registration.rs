@@ -43,7 +43,7 @@ struct RegistrationResponse {
 }
 
 #[derive(Deserialize)]
-struct Refused {
+struct RegistrationErrorBody {
     error: String,
     error_description: Option<String>,
 }
@@ -74,8 +74,8 @@ pub async fn register(
     let body = ("application/json", about.to_string().into_bytes());
     let answer = post(clients, "its registration endpoint", endpoint, body, None).await?;
     if !answer.status.is_success() {
-        let why = match serde_json::from_slice::<Refused>(&answer.body) {
-            Ok(Refused { error, error_description }) => error_description.unwrap_or(error),
+        let why = match serde_json::from_slice::<RegistrationErrorBody>(&answer.body) {
+            Ok(RegistrationErrorBody { error, error_description }) => error_description.unwrap_or(error),
             Err(_) => format!("HTTP {}", answer.status.as_u16()),
         };
         return Err(LoginError::NotRegistered(shown(&why)));

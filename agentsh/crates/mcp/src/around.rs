@@ -5,9 +5,9 @@ use crate::json::{Json, unescape};
 /// The parts of a request or an answer that are judged under a name of their own.
 const JUDGED: [&str; 5] = ["jsonrpc", "method", "params", "result", "error"];
 /// The same of the parameters of a call.
-const OF_CALL: [&str; 2] = ["name", "arguments"];
+const JUDGED_CALL_MEMBERS: [&str; 2] = ["name", "arguments"];
 /// A number of so many characters counts something.
-const SHORT_NUMBER: usize = 10;
+const MAX_COUNTER_DIGITS: usize = 10;
 
 /// Everything else that a server could read a text out of. None: there is nothing like that.
 pub(super) fn around<'a>(tree: &Json<'a>, method: &str) -> Option<Json<'a>> {
@@ -19,24 +19,24 @@ pub(super) fn around<'a>(tree: &Json<'a>, method: &str) -> Option<Json<'a>> {
     if method == "tools/call"
         && let Some(params) = tree.member("params")
     {
-        rest.extend(others(params, &OF_CALL));
+        rest.extend(others(params, &JUDGED_CALL_MEMBERS));
     }
     rest.iter()
-        .any(|(raw, value)| !KNOWN.contains(raw) || says_something(value))
+        .any(|(raw, value)| !UNINFORMATIVE_NAMES.contains(raw) || says_something(value))
         .then_some(Json::Object(rest))
 }
 
 /// Names that say nothing by themselves.
-const KNOWN: [&str; 3] = ["id", "_meta", "progressToken"];
+const UNINFORMATIVE_NAMES: [&str; 3] = ["id", "_meta", "progressToken"];
 
 fn says_something(value: &Json<'_>) -> bool {
     match value {
         Json::Null | Json::Bool(_) => false,
-        Json::Number(raw) => raw.len() > SHORT_NUMBER,
+        Json::Number(raw) => raw.len() > MAX_COUNTER_DIGITS,
         Json::String(raw) => !raw.is_empty(),
         Json::Array(items) => !items.is_empty(),
         Json::Object(members) => {
-            members.iter().any(|(raw, value)| !KNOWN.contains(raw) || says_something(value))
+            members.iter().any(|(raw, value)| !UNINFORMATIVE_NAMES.contains(raw) || says_something(value))
         }
     }
 }

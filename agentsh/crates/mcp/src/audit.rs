@@ -16,13 +16,13 @@ use crate::types::ServerId;
 
 use super::jsonrpc::{Id, Key};
 use super::page::Page;
-use super::record::Judged;
+use super::record::RecordSubject;
 use crate::store::words::AuditVerdict;
 
 /// Somebody who is asked about every call that the lists, the rates and the guard let pass.
 pub trait Audit: Debug {
     /// Begins to ask. Dropping the future ends the question.
-    fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = Audited>>>;
+    fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = AuditResult>>>;
 }
 
 /// A person who is asked about what a rule does not decide.
@@ -54,10 +54,10 @@ pub struct ToApprove<'a> {
 
 /// What whoever was asked said.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct CallAnswers {
     pub person: Option<Verdict>,
     /// None: no auditor was asked.
-    pub auditors: Option<Audited>,
+    pub auditors: Option<AuditResult>,
 }
 
 /// A call as it is about to be forwarded.
@@ -71,7 +71,7 @@ pub struct Question<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Audited {
+pub struct AuditResult {
     pub word: AuditVerdict,
     /// Who said it; None: everybody.
     pub by: Option<String>,
@@ -82,7 +82,7 @@ pub struct Audited {
 /// A call that waits.
 pub(super) struct Parked {
     pub id: Id,
-    pub call: Judged,
+    pub call: RecordSubject,
     /// The whole request, as it will be forwarded.
     pub message: Vec<u8>,
     pub since: Instant,
@@ -100,12 +100,12 @@ impl Parked {
 }
 
 /// A call whose question has ended; None: the question broke.
-pub(super) type Answered = Box<(Parked, Option<Heard>)>;
+pub(super) type AuditedCall = Box<(Parked, Option<CallAnswers>)>;
 
 /// All calls of one connection that wait.
 #[derive(Default)]
 pub(super) struct Audits {
-    running: JoinSet<Heard>,
+    running: JoinSet<CallAnswers>,
     parked: HashMap<task::Id, Parked>,
     by_key: HashMap<Key, task::Id>,
     bytes: usize,
@@ -116,10 +116,10 @@ impl Audits {
     pub fn park(
         &mut self,
         id: Id,
-        call: Judged,
+        call: RecordSubject,
         message: Vec<u8>,
         (decision, page): (Decision, Option<Page>),
-        asked: Pin<Box<dyn Future<Output = Heard>>>,
+        asked: Pin<Box<dyn Future<Output = CallAnswers>>>,
     ) {
         let question = self.running.spawn_local(asked);
         self.bytes += message.len();
@@ -131,7 +131,7 @@ impl Audits {
     }
 
     /// The next call whose question has ended. Never, when none waits.
-    pub async fn next(&mut self) -> Answered {
+    pub async fn next(&mut self) -> AuditedCall {
         while let Some(ended) = self.running.join_next_with_id().await {
             let (task, audited) = match ended {
                 Ok((task, audited)) => (task, Some(audited)),

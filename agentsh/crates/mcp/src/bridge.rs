@@ -2,7 +2,7 @@
 //! says which server it stands for, and either hands its standard input and output over to the session, or copies.
 //!
 //! The header is one line: `{"server":"ID"}`. With `"stdio":"offered"` in it, both descriptors travel with its bytes,
-//! and the session answers with one byte: [`TAKEN`] or [`COPY`].
+//! and the session answers with one byte: [`DESCRIPTORS_TAKEN`] or [`BRIDGE_COPIES`].
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
@@ -21,9 +21,9 @@ pub const SOCKET_VARIABLE: &str = "AGENTSH_SOCKET";
 /// Longest header, in bytes.
 pub const MAX_HEADER: usize = 4096;
 /// The session reads and writes the agent's descriptors itself.
-pub const TAKEN: u8 = b'T';
+pub const DESCRIPTORS_TAKEN: u8 = b'T';
 /// The bridge has to copy.
-pub const COPY: u8 = b'C';
+pub const BRIDGE_COPIES: u8 = b'C';
 
 const CHUNK: usize = 64 << 10;
 
@@ -53,8 +53,8 @@ pub fn run(server: &str) -> Result<(), BridgeError> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let lost = |error: io::Error| BridgeError::Copy { server: server.to_owned(), error };
     match offer_stdio(&stream, server, stdin.as_fd(), stdout.as_fd()) {
-        Ok(TAKEN) => wait_for_end(stream).map_err(lost),
-        Ok(COPY) => {
+        Ok(DESCRIPTORS_TAKEN) => wait_for_end(stream).map_err(lost),
+        Ok(BRIDGE_COPIES) => {
             // Without the buffers of the standard library: a message must leave at once.
             let input = stdin.as_fd().try_clone_to_owned().map(File::from).map_err(lost)?;
             let output = stdout.as_fd().try_clone_to_owned().map(File::from).map_err(lost)?;

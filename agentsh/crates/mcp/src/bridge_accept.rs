@@ -19,7 +19,7 @@ use tokio::net::{UnixStream, unix};
 use crate::json::{self, Json};
 use crate::types::ServerId;
 
-use super::bridge::{COPY, MAX_HEADER, TAKEN};
+use super::bridge::{BRIDGE_COPIES, DESCRIPTORS_TAKEN, MAX_HEADER};
 use super::lazy_writer::LazyWriter;
 use super::shared_reader::SharedReader;
 
@@ -86,7 +86,7 @@ async fn accept(
     let streams = stdio.and_then(|(stdin, stdout)| Some((reader(stdin).ok()?, writer(stdout).ok()?)));
     let taken = streams.is_some();
     if header.offers_stdio {
-        let decision = [if taken { TAKEN } else { COPY }];
+        let decision = [if taken { DESCRIPTORS_TAKEN } else { BRIDGE_COPIES }];
         stream.writable().await?;
         // A fresh socket has room for one byte.
         stream.try_write(&decision)?;

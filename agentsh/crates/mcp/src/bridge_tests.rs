@@ -45,7 +45,7 @@ fn session_end(stream: UnixStream) -> tokio::net::UnixStream {
 fn bridge(stdin: OwnedFd, stdout: OwnedFd) -> (UnixStream, JoinHandle<io::Result<()>>) {
     let (here, there) = UnixStream::pair().unwrap();
     let bridge = std::thread::spawn(move || match offer_stdio(&here, "fs", stdin.as_fd(), stdout.as_fd())? {
-        TAKEN => {
+        DESCRIPTORS_TAKEN => {
             drop((stdin, stdout));
             wait_for_end(here)
         }
@@ -108,7 +108,7 @@ fn the_session_notices_that_the_bridge_is_gone_though_the_pipe_is_open() {
     let ((stdin, _agent_out), (_agent_in, stdout)) = pipes();
     let (here, there) = UnixStream::pair().unwrap();
     let killed = std::thread::spawn(move || {
-        assert_eq!(offer_stdio(&here, "fs", stdin.as_fd(), stdout.as_fd()).unwrap(), TAKEN);
+        assert_eq!(offer_stdio(&here, "fs", stdin.as_fd(), stdout.as_fd()).unwrap(), DESCRIPTORS_TAKEN);
     });
     run(async {
         let mut accepted = accept(session_end(there)).await.unwrap();
@@ -149,7 +149,7 @@ fn files_and_devices_are_not_taken_but_copied() {
             let accepted = accept(session_end(there)).await.unwrap();
             assert!(format!("{accepted:?}").contains("Bridge"));
         });
-        assert_eq!(offer.join().unwrap().unwrap(), COPY);
+        assert_eq!(offer.join().unwrap().unwrap(), BRIDGE_COPIES);
     }
 }
 
@@ -159,7 +159,7 @@ fn descriptors_that_point_the_wrong_way_are_not_taken() {
     let (here, there) = UnixStream::pair().unwrap();
     let offer = std::thread::spawn(move || offer_stdio(&here, "fs", stdout.as_fd(), stdin.as_fd()));
     run(async { accept(session_end(there)).await.unwrap() });
-    assert_eq!(offer.join().unwrap().unwrap(), COPY);
+    assert_eq!(offer.join().unwrap().unwrap(), BRIDGE_COPIES);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn passed_descriptors_close_on_exec_and_do_not_block() {
             let flags = rustix::io::fcntl_getfd(descriptor).unwrap();
             assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
         }
-        stream.try_write(&[COPY]).unwrap();
+        stream.try_write(&[BRIDGE_COPIES]).unwrap();
     });
     offer.join().unwrap().unwrap();
     // What the agent's side shares stays as it was.

@@ -18,7 +18,7 @@ use super::pending::Kind;
 /// Somebody who says how likely a text gives orders to a model.
 pub trait Classify: Debug {
     /// Begins to ask; None where nothing is to be asked. Dropping the future ends the question.
-    fn ask(&self, brought: &Brought<'_>) -> Option<Pin<Box<dyn Future<Output = Classified>>>>;
+    fn ask(&self, brought: &ServerAnswer<'_>) -> Option<Pin<Box<dyn Future<Output = Classified>>>>;
 
     /// What happens to an answer whose question broke.
     fn broken(&self, server: &ServerId, name: &str) -> Classified;
@@ -26,7 +26,7 @@ pub trait Classify: Debug {
 
 /// An answer of a server, before anybody else has looked at it.
 #[derive(Clone, Copy, Debug)]
-pub struct Brought<'a> {
+pub struct ServerAnswer<'a> {
     pub server: &'a ServerId,
     /// The tool, or the method.
     pub name: &'a str,
@@ -54,7 +54,7 @@ pub(super) struct Waiting {
 }
 
 /// An answer whose question has ended; None: the question broke.
-pub(super) type Heard = Box<(Waiting, Option<Classified>)>;
+pub(super) type ClassifiedAnswer = Box<(Waiting, Option<Classified>)>;
 
 /// All answers of one connection that wait.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Answers {
     }
 
     /// The next answer whose question has ended. Never, when none waits.
-    pub async fn next(&mut self) -> Heard {
+    pub async fn next(&mut self) -> ClassifiedAnswer {
         while let Some(ended) = self.running.join_next_with_id().await {
             let (task, said) = match ended {
                 Ok((task, said)) => (task, Some(said)),

@@ -23,13 +23,13 @@ use super::listing::Listing;
 use super::options::Options;
 use super::outbox::Outbox;
 use super::pending::Pending;
-use super::reject::Doubt;
+use super::reject::AmbiguousAnswer;
 use super::relist::Relisting;
 use super::reply::{self, ErrorReply};
-use super::vouch::Vouching;
+use super::vouch::ConnectionVerifier;
 
 /// A matter of so many bytes takes longer to judge than another thread takes to wake up.
-const LONG: usize = 8 << 10;
+const MIN_OFFLOAD_BYTES: usize = 8 << 10;
 
 pub(super) struct Connection<R> {
     pub options: Options,
@@ -54,7 +54,7 @@ pub(super) struct Connection<R> {
     pub listing: Listing,
     /// Pages that the client was shown and has said nothing to.
     pub shown: BTreeSet<Key>,
-    pub vouching: Vouching,
+    pub vouching: ConnectionVerifier,
     pub relisting: Relisting,
     pub handshake: Handshake,
     /// Who asks, as far as the client said.
@@ -65,7 +65,7 @@ pub(super) struct Connection<R> {
     /// The client sends nothing more, and its requests may finish.
     pub input_ended: bool,
     /// What came may have been its answer.
-    pub doubted: Option<Doubt>,
+    pub doubted: Option<AmbiguousAnswer>,
     /// Messages of the server that were refused, as far as the user was told of them.
     pub told_faults: u32,
     /// What is kept from the client, as far as the user was told of it.
@@ -133,7 +133,7 @@ impl<R: Recorder> Connection<R> {
             changes: 0,
             listing: Listing::default(),
             shown: BTreeSet::new(),
-            vouching: Vouching::default(),
+            vouching: ConnectionVerifier::default(),
             relisting,
             handshake: Handshake::default(),
             audience: String::new(),
@@ -205,7 +205,7 @@ impl<R: Recorder> Connection<R> {
 
     /// What another thread sees of a long part. What nobody could look at elsewhere is looked at by the guard.
     async fn look_ahead(&self, part: SubjectKind<'_>, now: Duration) -> PrecomputedFindings {
-        if part.value().is_none_or(|value| value.length() < LONG) {
+        if part.value().is_none_or(|value| value.length() < MIN_OFFLOAD_BYTES) {
             return PrecomputedFindings::default();
         }
         let Some(errand) = self.guard.borrow_mut().errand(&self.options.server, part, now) else {

@@ -10,7 +10,7 @@ use crate::types::RuleRef;
 
 use super::around::around;
 use super::audience;
-use super::audit::{AskedPerson, Audited, Heard, Parked, Question, ToApprove};
+use super::audit::{AskedPerson, AuditResult, CallAnswers, Parked, Question, ToApprove};
 use super::caller;
 use super::client::Client;
 use super::connection::{Connection, Handshake, Phase, Side};
@@ -18,8 +18,8 @@ use super::framing::Frame;
 use super::identify::tool_name;
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind, MAX_PENDING, SUBSCRIPTION};
-use super::record::{Judged, Word};
-use super::reject::Fault;
+use super::record::{AuditorAnswer, RecordSubject};
+use super::reject::InvalidMessage;
 use super::reply::{self, ErrorReply};
 
 /// Requests of the protocol itself: their answers bring in nothing but what this proxy reads. All others bring in what a
@@ -33,19 +33,21 @@ fn audit_block(reason: Reason) -> Verdict {
 
 impl<R: Recorder> Connection<R> {
     pub async fn on_client_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) {
-        if let Some(fault) = Fault::oversized(&frame, self.options.max_line_bytes) {
+        if let Some(fault) = InvalidMessage::oversized(&frame, self.options.max_line_bytes) {
             return self.reject(client, Side::Client, fault).await;
         }
         let Frame::Line(line) = frame else { return };
         let mut tree = match json::read(line) {
             Ok(tree) => tree,
-            Err(error) => return self.reject(client, Side::Client, Fault::unreadable(line, &error)).await,
+            Err(error) => {
+                return self.reject(client, Side::Client, InvalidMessage::unreadable(line, &error)).await;
+            }
         };
         if self.options.tells_caller {
             self.caller = caller::take(&mut tree).map(Rc::new);
         }
         match jsonrpc::classify(&tree) {
-            Err(error) => self.reject(client, Side::Client, Fault::envelope(line, error)).await,
+            Err(error) => self.reject(client, Side::Client, InvalidMessage::envelope(line, error)).await,
             Ok(Message::Request { id, method, params }) => {
                 self.client_request(client, line.len(), &tree, id, &method, params).await;
             }
@@ -126,10 +128,10 @@ impl<R: Recorder> Connection<R> {
                 Ok(call) => call,
                 Err(error) => return client.error(Some(&id), &error),
             },
-            _ => Judged::Request { method: method.into() },
+            _ => RecordSubject::Request { method: method.into() },
         };
         let matter = match &judged {
-            Judged::Call { tool, hash } => {
+            RecordSubject::Call { tool, hash } => {
                 let arguments = params.and_then(|params| params.member("arguments"));
                 let unlisted = hash.is_none() && self.listing.is_complete();
                 SubjectKind::Call { tool, hash: hash.as_deref(), unlisted, arguments }
@@ -145,7 +147,7 @@ impl<R: Recorder> Connection<R> {
             tree,
             &rewrites,
             match judged {
-                Judged::Call { .. } => &["params", "arguments"],
+                RecordSubject::Call { .. } => &["params", "arguments"],
                 _ => &["params"],
             },
         );
@@ -164,8 +166,8 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Whether somebody has to be asked before it is forwarded.
-    fn is_asked(&self, judged: &Judged, decision: &Decision) -> bool {
-        let is_audited = matches!(judged, Judged::Call { .. }) && self.options.audit.is_some();
+    fn is_asked(&self, judged: &RecordSubject, decision: &Decision) -> bool {
+        let is_audited = matches!(judged, RecordSubject::Call { .. }) && self.options.audit.is_some();
         decision.is_ask() || is_audited && !decision.is_block()
     }
 
@@ -209,11 +211,18 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Lets a call wait for whoever has to be asked.
-    fn park(&mut self, client: &mut impl Client, tree: &Json<'_>, id: Id, call: Judged, decision: Decision) {
+    fn park(
+        &mut self,
+        client: &mut impl Client,
+        tree: &Json<'_>,
+        id: Id,
+        call: RecordSubject,
+        decision: Decision,
+    ) {
         let params = tree.member("params");
         let server = &self.options.server;
         let (arguments, interface) = match &call {
-            Judged::Call { hash, .. } => {
+            RecordSubject::Call { hash, .. } => {
                 (params.and_then(|params| params.member("arguments")), hash.as_deref())
             }
             _ => (params, None),
@@ -223,13 +232,13 @@ impl<R: Recorder> Connection<R> {
             approve.ask(&ToApprove { server, name: call.name(), interface, arguments, decision: &decision })
         });
         let (person, page) = person.map(|AskedPerson { verdict, page }| (verdict, page)).unzip();
-        let audit = self.options.audit.as_ref().filter(|_| matches!(call, Judged::Call { .. }));
+        let audit = self.options.audit.as_ref().filter(|_| matches!(call, RecordSubject::Call { .. }));
         let auditors = audit.map(|audit| {
             let finding = decision.passed_finding();
             audit.ask(&Question { server, tool: call.name(), arguments, finding })
         });
         let asked = async move {
-            let mut heard = Heard::default();
+            let mut heard = CallAnswers::default();
             if let Some(person) = person {
                 heard.person = Some(person.await);
             }
@@ -249,21 +258,21 @@ impl<R: Recorder> Connection<R> {
     pub async fn on_audited(
         &mut self,
         client: &mut impl Client,
-        (mut parked, heard): (Parked, Option<Heard>),
+        (mut parked, heard): (Parked, Option<CallAnswers>),
     ) {
         let is_broken = heard.is_none();
         if let Some(page) = &parked.page {
             self.end_page(client, page);
         }
         // A question that broke says nothing in favour of the call.
-        let broken = || Audited { word: AuditVerdict::Failed, by: None, found: None };
-        let Heard { person, auditors } =
-            heard.unwrap_or_else(|| Heard { person: None, auditors: Some(broken()) });
+        let broken = || AuditResult { word: AuditVerdict::Failed, by: None, found: None };
+        let CallAnswers { person, auditors } =
+            heard.unwrap_or_else(|| CallAnswers { person: None, auditors: Some(broken()) });
         if let Some(verdict) = person {
             parked.decision.answer(verdict);
         }
         let mut word = None;
-        if let Some(Audited { word: said, by, found }) = auditors {
+        if let Some(AuditResult { word: said, by, found }) = auditors {
             let mut outcome = found.as_ref().map_or(Outcome::Allow, |found| found.verdict.outcome);
             if let Some(found) = found {
                 parked.decision.add(found);
@@ -272,7 +281,7 @@ impl<R: Recorder> Connection<R> {
                 outcome = Outcome::Block;
                 parked.decision.answer(audit_block(Reason::AuditFailed));
             }
-            word = Some(Word { word: said, by, outcome, after_ms: parked.waited_ms() });
+            word = Some(AuditorAnswer { word: said, by, outcome, after_ms: parked.waited_ms() });
         }
         let settled = self.settle(&parked.id, &parked.call, &parked.decision, word).await;
         let settled = settled.map_err(|error| match is_broken {
@@ -290,7 +299,7 @@ impl<R: Recorder> Connection<R> {
         // It was written by us.
         let Ok(tree) = json::read(&parked.message) else { return };
         let method = match &parked.call {
-            Judged::Request { method } => &**method,
+            RecordSubject::Request { method } => &**method,
             _ => "tools/call",
         };
         self.send_request(client, &tree, parked.id, method, tree.member("params"));
@@ -314,7 +323,8 @@ impl<R: Recorder> Connection<R> {
     async fn record_cancelled(&self, parked: &mut Parked) {
         parked.decision.answer(audit_block(Reason::AuditCancelled));
         let after_ms = parked.waited_ms();
-        let word = Word { word: AuditVerdict::Cancelled, by: None, outcome: Outcome::Block, after_ms };
+        let word =
+            AuditorAnswer { word: AuditVerdict::Cancelled, by: None, outcome: Outcome::Block, after_ms };
         // Whoever asked is told in other words, or went away.
         let _ = self.settle(&parked.id, &parked.call, &parked.decision, Some(word)).await;
     }
@@ -331,7 +341,7 @@ impl<R: Recorder> Connection<R> {
             // Some servers run it all the same, and nobody would be told of a refusal.
             "tools/call" => {
                 let detail = "`tools/call` without an `id`".to_owned();
-                let fault = Fault::invalid(bytes, "invalid-request", detail, None, Shape::Request);
+                let fault = InvalidMessage::invalid(bytes, "invalid-request", detail, None, Shape::Request);
                 return self.reject(client, Side::Client, fault).await;
             }
             "notifications/initialized" => {
@@ -398,7 +408,7 @@ impl<R: Recorder> Connection<R> {
             let mut decision =
                 self.decide_apart(SubjectKind::Answer { method: &method, result }, beside).await;
             rewrites = std::mem::take(&mut decision.rewrites);
-            let judged = Judged::Request { method };
+            let judged = RecordSubject::Request { method };
             if let Err(error) = self.settle(id, &judged, &decision, None).await {
                 // A server is not told what another one said.
                 let message = "the client's answer was not forwarded".to_owned();
@@ -420,7 +430,7 @@ impl<R: Recorder> Connection<R> {
             Answer::Open(_) | Answer::Cancelled(_) | Answer::Expired => {}
             Answer::Unknown | Answer::Repeated => {
                 let detail = "an answer to a request that the server did not send".to_owned();
-                let fault = Fault::invalid(bytes, "unasked-response", detail, None, Shape::Response);
+                let fault = InvalidMessage::invalid(bytes, "unasked-response", detail, None, Shape::Response);
                 self.reject(client, Side::Client, fault).await;
             }
         }

@@ -11,15 +11,15 @@ use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
 
 use super::advise::{Advice, put_about};
-use super::classify::{Brought, Classified, Waiting};
+use super::classify::{Classified, ServerAnswer, Waiting};
 use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
 use super::from_client::{cancelled_id, rewritten};
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind};
-use super::record::Judged;
-use super::reject::Fault;
+use super::record::RecordSubject;
+use super::reject::InvalidMessage;
 use super::reply;
 
 /// What a line asks the proxy to do besides forwarding.
@@ -38,7 +38,7 @@ enum Plan<'a> {
 
 impl<R: Recorder> Connection<R> {
     pub async fn on_server_frame(&mut self, client: &mut impl Client, frame: Frame<'_>) -> Step {
-        if let Some(fault) = Fault::oversized(&frame, self.options.max_line_bytes) {
+        if let Some(fault) = InvalidMessage::oversized(&frame, self.options.max_line_bytes) {
             self.reject(client, Side::Server, fault).await;
             return Step::Done;
         }
@@ -46,13 +46,13 @@ impl<R: Recorder> Connection<R> {
         let tree = match json::read(line) {
             Ok(tree) => tree,
             Err(error) => {
-                self.reject(client, Side::Server, Fault::unreadable(line, &error)).await;
+                self.reject(client, Side::Server, InvalidMessage::unreadable(line, &error)).await;
                 return Step::Done;
             }
         };
         let plan = match jsonrpc::classify(&tree) {
             Err(error) => {
-                let fault = Fault::envelope(line, error);
+                let fault = InvalidMessage::envelope(line, error);
                 self.reject(client, Side::Server, fault).await;
                 self.close_batched(client, &tree).await;
                 return Step::Done;
@@ -94,13 +94,13 @@ impl<R: Recorder> Connection<R> {
                 InsertError::Full => ("too-many-requests", "too many requests are running"),
             };
             // With the id of a running request, so the answer cannot be matched by mistake: it has no id.
-            let fault = Fault::invalid(bytes, reason, detail.to_owned(), Some(id), Shape::Request);
+            let fault = InvalidMessage::invalid(bytes, reason, detail.to_owned(), Some(id), Shape::Request);
             return self.reject(client, Side::Server, fault).await;
         }
         let matter = SubjectKind::ServerRequest { method, params: tree.member("params") };
         let mut decision = self.decide_apart(matter, None).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
-        let judged = Judged::Request { method: method.into() };
+        let judged = RecordSubject::Request { method: method.into() };
         if let Err(error) = self.settle(&id, &judged, &decision, None).await {
             return self.error_to_server(Some(&id.spelled), &error);
         }
@@ -166,7 +166,7 @@ impl<R: Recorder> Connection<R> {
         {
             // No client takes it, and each would wait on.
             let detail = "`result` must be an object".to_owned();
-            let fault = Fault::invalid(bytes, "invalid-request", detail, id, Shape::Response);
+            let fault = InvalidMessage::invalid(bytes, "invalid-request", detail, id, Shape::Response);
             self.reject(client, Side::Server, fault).await;
             return Step::Done;
         }
@@ -212,8 +212,13 @@ impl<R: Recorder> Connection<R> {
                     Answer::Repeated => ("a request that was answered already", Shape::Unknown),
                     _ => ("a request that the client did not send", Shape::Response),
                 };
-                let fault =
-                    Fault::invalid(bytes, "unasked-response", format!("an answer to {detail}"), id, shape);
+                let fault = InvalidMessage::invalid(
+                    bytes,
+                    "unasked-response",
+                    format!("an answer to {detail}"),
+                    id,
+                    shape,
+                );
                 self.reject(client, Side::Server, fault).await;
                 return Step::Done;
             }
@@ -254,7 +259,7 @@ impl<R: Recorder> Connection<R> {
             }
             Kind::OwnList | Kind::OwnOffer | Kind::Other => return None,
         };
-        classify.ask(&Brought { server: &self.options.server, name, answer, list })
+        classify.ask(&ServerAnswer { server: &self.options.server, name, answer, list })
     }
 
     /// Goes on with an answer that was classified.
@@ -342,7 +347,7 @@ impl<R: Recorder> Connection<R> {
             rewrites = std::mem::take(&mut decision.rewrites);
             match &id {
                 Some(id) => {
-                    let judged = Judged::Result { tool };
+                    let judged = RecordSubject::Result { tool };
                     if let Err(error) = self.settle(id, &judged, &decision, None).await {
                         return client.error(Some(id), &error);
                     }
@@ -380,7 +385,7 @@ impl<R: Recorder> Connection<R> {
                 self.reject(
                     client,
                     Side::Server,
-                    Fault::invalid(0, "batch", detail, Some(id), Shape::Response),
+                    InvalidMessage::invalid(0, "batch", detail, Some(id), Shape::Response),
                 )
                 .await;
             }

@@ -7,7 +7,7 @@ use crate::store::{Event, Recorder};
 
 use super::connection::{Connection, Side};
 use super::jsonrpc::Id;
-use super::record::Judged;
+use super::record::RecordSubject;
 use super::reply::{self, ErrorReply};
 
 /// Longest name of a tool, in bytes.
@@ -23,7 +23,7 @@ impl<R: Recorder> Connection<R> {
         bytes: usize,
         id: &Id,
         params: Option<&Json<'_>>,
-    ) -> Result<Judged, ErrorReply> {
+    ) -> Result<RecordSubject, ErrorReply> {
         let tool = match tool_name(params) {
             Ok(tool) => tool,
             Err(detail) => return Err(self.unidentified(bytes, detail).await),
@@ -35,7 +35,7 @@ impl<R: Recorder> Connection<R> {
             jsonrpc_id: id.to_value(),
             input: (self.options.redact)(arguments.unwrap_or(&Json::Null)),
         });
-        Ok(Judged::Call { hash: self.tools.get(&*tool).cloned(), tool: tool.into() })
+        Ok(RecordSubject::Call { hash: self.tools.get(&*tool).cloned(), tool: tool.into() })
     }
 
     async fn unidentified(&self, bytes: usize, detail: &'static str) -> ErrorReply {

@@ -202,7 +202,7 @@ impl Key {
 
 /// The integer that a number is, without fraction and exponent. Above 2^53 a fraction has no exact value everywhere.
 fn integer(raw: &str) -> Option<Cow<'_, str>> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
+    const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
     if raw == "-0" {
         return Some(Cow::Borrowed("0"));
     }
@@ -210,7 +210,8 @@ fn integer(raw: &str) -> Option<Cow<'_, str>> {
         return Some(Cow::Borrowed(raw));
     }
     let number: f64 = raw.parse().ok()?;
-    (number.fract() == 0.0 && number.abs() < EXACT).then(|| Cow::Owned(format!("{:.0}", number + 0.0)))
+    (number.fract() == 0.0 && number.abs() < MAX_EXACT_INTEGER)
+        .then(|| Cow::Owned(format!("{:.0}", number + 0.0)))
 }
 
 fn looks_reserved(raw: &str) -> bool {

@@ -105,10 +105,10 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     /// More than any pipe or socket holds at once.
-    const MUCH: usize = 4 << 20;
+    const MAX_BUFFERED_BYTES: usize = 4 << 20;
 
     fn much() -> Vec<u8> {
-        (0..MUCH).map(|at| u8::try_from(at % 251).unwrap()).collect()
+        (0..MAX_BUFFERED_BYTES).map(|at| u8::try_from(at % 251).unwrap()).collect()
     }
 
     async fn passes_everything(ours: OwnedFd, mut theirs: impl Read + Send + 'static) {

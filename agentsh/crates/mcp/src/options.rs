@@ -14,7 +14,7 @@ use crate::types::{ServerId, ToolId};
 use super::audit::{Approve, Audit};
 use super::classify::Classify;
 use super::framing::Budget;
-use super::relist::Released;
+use super::relist::ReleaseCounts;
 use super::vouch::RegistryVerifier;
 
 /// Settings of one server connection.
@@ -54,17 +54,17 @@ pub struct Options {
     /// Is shown what the server sends. As `audit`, inside a `LocalSet`.
     pub classify: Option<Rc<dyn Classify>>,
     /// What stands under `_meta` of results of calls, beside what the server says.
-    pub about: About,
+    pub about: ResultNotice,
     /// Is asked about all that a server offers, before the client hears of it. As `audit`, inside a `LocalSet`.
     pub vouch: Option<Rc<dyn RegistryVerifier>>,
     /// Tells when something is shown that was kept from the client.
-    pub released: Option<watch::Receiver<Released>>,
+    pub released: Option<watch::Receiver<ReleaseCounts>>,
     /// Is told of a tool of another server that a client may have been shown, and that is blocked since.
-    pub displaced: Displaced,
+    pub displaced: DisplacedToolSink,
     /// Requests say from where they came to the gateway.
     pub tells_caller: bool,
     /// Tells the user what a server does wrong.
-    pub note: Note,
+    pub note: NoteSink,
 }
 
 /// Says whether somebody can still read what is written to a client.
@@ -79,11 +79,11 @@ impl std::fmt::Debug for HasReader {
 
 /// Hears of tools that were shown and may not be used any more.
 #[derive(Clone)]
-pub struct Displaced(pub Rc<dyn Fn(&ToolId)>);
+pub struct DisplacedToolSink(pub Rc<dyn Fn(&ToolId)>);
 
-impl std::fmt::Debug for Displaced {
+impl std::fmt::Debug for DisplacedToolSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Displaced")
+        f.write_str("DisplacedToolSink")
     }
 }
 
@@ -111,23 +111,23 @@ impl std::fmt::Debug for HasTrusted {
 
 /// Gives JSON that is told of a server with each of its results.
 #[derive(Clone)]
-pub struct About(pub Rc<Told>);
+pub struct ResultNotice(pub Rc<ServerNoticeFn>);
 
-type Told = dyn Fn() -> Option<Rc<str>>;
+type ServerNoticeFn = dyn Fn() -> Option<Rc<str>>;
 
-impl std::fmt::Debug for About {
+impl std::fmt::Debug for ResultNotice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("About")
+        f.write_str("ResultNotice")
     }
 }
 
 /// Somebody who is told something, in words and not escaped.
 #[derive(Clone)]
-pub struct Note(pub Rc<dyn Fn(&str)>);
+pub struct NoteSink(pub Rc<dyn Fn(&str)>);
 
-impl std::fmt::Debug for Note {
+impl std::fmt::Debug for NoteSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Note")
+        f.write_str("NoteSink")
     }
 }
 
@@ -153,12 +153,12 @@ impl Options {
             audit: None,
             approve: None,
             classify: None,
-            about: About(Rc::new(|| None)),
+            about: ResultNotice(Rc::new(|| None)),
             vouch: None,
             released: None,
-            displaced: Displaced(Rc::new(|_| {})),
+            displaced: DisplacedToolSink(Rc::new(|_| {})),
             tells_caller: false,
-            note: Note(Rc::new(|_| {})),
+            note: NoteSink(Rc::new(|_| {})),
         }
     }
 }

@@ -8,14 +8,14 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
 /// Above this many bytes the proxy stops reading from the other side.
-const HIGH: usize = 1 << 20;
+const HIGH_WATER_BYTES: usize = 1 << 20;
 /// A buffer above this is given back once it is empty.
 const KEEP: usize = 1 << 20;
 
 /// Between a progress notification and an answer right behind it. The official TypeScript client forgets the
 /// listener of a request with its answer, and does not see progress that comes in the same read; servers leave a
 /// gap by themselves, which reading and writing in turns would close.
-const GAP: Duration = Duration::from_millis(1);
+const PROGRESS_GAP: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 pub struct Outbox {
@@ -45,7 +45,7 @@ impl Outbox {
 
     /// As `push`, for an answer: not in one write with progress that came just before it.
     pub fn push_answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.progressed.take().is_some_and(|progressed| progressed.elapsed() < GAP) {
+        if self.progressed.take().is_some_and(|progressed| progressed.elapsed() < PROGRESS_GAP) {
             self.gaps.push_back(self.buffer.len());
         }
         self.push(write);
@@ -61,7 +61,7 @@ impl Outbox {
     }
 
     pub fn is_full(&self) -> bool {
-        self.waiting() >= HIGH
+        self.waiting() >= HIGH_WATER_BYTES
     }
 
     pub fn is_idle(&self) -> bool {
@@ -76,7 +76,7 @@ impl Outbox {
     /// Writes as much as the sink takes in one go. Nothing is lost or sent twice when the future is dropped.
     pub async fn flush_some(&mut self, sink: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         if self.gaps.front() == Some(&self.written) {
-            let resume = *self.resume.get_or_insert_with(|| Instant::now() + GAP);
+            let resume = *self.resume.get_or_insert_with(|| Instant::now() + PROGRESS_GAP);
             sleep_until(resume).await;
             self.resume = None;
             self.gaps.pop_front();

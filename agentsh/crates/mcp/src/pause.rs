@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use super::jsonrpc::Key;
 
 /// Pauses that nobody has looked at yet. One more is waited out as if nobody wanted to know.
-const AHEAD: usize = 64;
+const MAX_QUEUED_PAUSES: usize = 64;
 
 /// The answer to this request comes later.
 #[derive(Clone, Debug)]
@@ -26,5 +26,5 @@ pub type PauseReceiver = mpsc::Receiver<Pause>;
 
 #[must_use]
 pub fn pauses() -> (PauseSender, PauseReceiver) {
-    mpsc::channel(AHEAD)
+    mpsc::channel(MAX_QUEUED_PAUSES)
 }

@@ -15,12 +15,12 @@ use super::connection::Connection;
 use super::framing::LineReader;
 use super::options::Options;
 use super::outbox::Outbox;
-use super::server_session::{ServerSession, Woke};
+use super::server_session::{ServerSession, SessionEvent};
 use super::upstream::{ExitInfo, Upstream};
 
 /// How a connection ended: always because the client closed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct ConnectionEnd {
     /// How the last server process ended; None when none was started or it could not be waited for.
     pub exit: Option<ExitInfo>,
     /// The server had to be killed because it did not end after its input was closed.
@@ -36,7 +36,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
     guard: Rc<RefCell<Guard>>,
     record: R,
     options: Options,
-) -> Ended {
+) -> ConnectionEnd {
     let mut client = LineReader::new(client_in, options.max_line_bytes).within(options.client_lines.clone());
     let mut to_client = Outbox::default();
     let mut host = ServerSession::new(Connection::new(options, guard, record), upstream);
@@ -80,7 +80,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
 enum Event<U: Upstream> {
     Read,
     Written(io::Result<()>),
-    Server(Woke<U>),
+    Server(SessionEvent<U>),
 }
 
 /// What the client sends to a server that is about to be gone waits for the next one.

@@ -13,7 +13,7 @@ use super::reply::{self, ErrorReply};
 
 /// What a decision is about, as long as the record needs it.
 #[derive(Clone, Debug)]
-pub(super) enum Judged {
+pub(super) enum RecordSubject {
     Call {
         tool: Box<str>,
         hash: Option<String>,
@@ -28,7 +28,7 @@ pub(super) enum Judged {
     },
 }
 
-impl Judged {
+impl RecordSubject {
     /// The tool's name or the method.
     pub fn name(&self) -> &str {
         match self {
@@ -39,7 +39,7 @@ impl Judged {
 }
 
 /// What whoever was asked about a call said.
-pub(super) struct Word {
+pub(super) struct AuditorAnswer {
     pub word: AuditVerdict,
     /// Who said it; None: everybody.
     pub by: Option<String>,
@@ -56,13 +56,13 @@ impl<R: Recorder> Connection<R> {
     pub async fn settle(
         &self,
         id: &Id,
-        judged: &Judged,
+        judged: &RecordSubject,
         decision: &Decision,
-        word: Option<Word>,
+        word: Option<AuditorAnswer>,
     ) -> Result<(), ErrorReply> {
         let mut events = Vec::new();
         let jsonrpc_id = id.to_value();
-        if let Judged::Call { tool, hash } = judged {
+        if let RecordSubject::Call { tool, hash } = judged {
             let server = &self.options.server;
             events.push(intercepted(server, tool, &jsonrpc_id, hash.clone(), &decision.verdict));
         }
@@ -93,7 +93,7 @@ impl<R: Recorder> Connection<R> {
         }
         let server = &self.options.server;
         let Refusal { message, reason, rule } = match judged {
-            Judged::Result { tool } => Refusal::of_result(server, tool, decision),
+            RecordSubject::Result { tool } => Refusal::of_result(server, tool, decision),
             _ => Refusal::of_call(server, judged.name(), decision),
         };
         Err(ErrorReply { code: reply::REFUSED, message, reason, rule: Some(rule) })

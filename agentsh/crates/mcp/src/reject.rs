@@ -3,7 +3,7 @@
 //!
 //! Whose request is it? A malformed request is answered to its sender. A malformed answer closes the request it
 //! belongs to, with an error to the side that asked. An answer that belongs to no request puts the only one that is in
-//! flight in doubt: unless its own answer comes within [`GRACE`], it ends with an error that says what came instead.
+//! flight in doubt: unless its own answer comes within [`LATE_ANSWER_TIMEOUT`], it ends with an error that says what came instead.
 //! Where several are in flight, each one's timeout decides. What is neither a request nor an answer ends nothing.
 
 use tokio::time::{Duration, Instant};
@@ -21,13 +21,13 @@ use super::reply::{self, ErrorReply};
 use super::salvage::{self, Salvage};
 
 /// How long an answer is still waited for after one came that belongs to no request.
-const GRACE: Duration = Duration::from_secs(1);
+const LATE_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Faults of one connection's server that the user is told of.
 const MAX_TOLD: u32 = 3;
 
 /// A message that cannot be forwarded.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct InvalidMessage {
     pub reason: &'static str,
     pub detail: String,
     pub bytes: u64,
@@ -37,7 +37,7 @@ pub(super) struct Fault {
     pub code: i32,
 }
 
-impl Fault {
+impl InvalidMessage {
     pub fn unreadable(line: &[u8], error: &JsonError) -> Self {
         let Salvage { id, shape } = salvage::from_line(line);
         Self {
@@ -97,7 +97,7 @@ impl Fault {
 }
 
 impl<R: Recorder> Connection<R> {
-    pub async fn reject(&mut self, client: &mut impl Client, from: Side, fault: Fault) {
+    pub async fn reject(&mut self, client: &mut impl Client, from: Side, fault: InvalidMessage) {
         let event = Event::McpMessageRejected {
             server_id: self.options.server.clone(),
             from: from.sender(),
@@ -120,7 +120,7 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Otherwise a server that prints a banner where messages belong would only look slow.
-    fn tell_fault(&mut self, fault: &Fault) {
+    fn tell_fault(&mut self, fault: &InvalidMessage) {
         self.told_faults += 1;
         let more = match self.told_faults {
             ..MAX_TOLD => "",
@@ -136,7 +136,7 @@ impl<R: Recorder> Connection<R> {
         ));
     }
 
-    fn answer_client_fault(&mut self, client: &mut impl Client, fault: &Fault) {
+    fn answer_client_fault(&mut self, client: &mut impl Client, fault: &InvalidMessage) {
         if fault.shape == Shape::Response {
             if let Some(id) = &fault.id
                 && let Answer::Open(entry) = self.from_server.answer(&id.key)
@@ -150,7 +150,7 @@ impl<R: Recorder> Connection<R> {
         client.error(id, &fault.to_sender());
     }
 
-    fn answer_server_fault(&mut self, client: &mut impl Client, fault: &Fault) {
+    fn answer_server_fault(&mut self, client: &mut impl Client, fault: &InvalidMessage) {
         if fault.shape == Shape::Request {
             if let Some(id) = fault.id.as_ref().filter(|id| !self.from_server.is_open(&id.key)) {
                 self.error_to_server(Some(&id.spelled), &fault.to_sender());
@@ -189,12 +189,14 @@ impl<R: Recorder> Connection<R> {
             reason,
             rule: None,
         };
-        self.doubted = Some(Doubt { at: Instant::now() + GRACE, key, error });
+        self.doubted = Some(AmbiguousAnswer { at: Instant::now() + LATE_ANSWER_TIMEOUT, key, error });
     }
 
     /// Ends the request that is in doubt once its time is over.
     pub fn end_doubt(&mut self, client: &mut impl Client) {
-        let Some(Doubt { key, error, .. }) = self.doubted.take_if(|doubt| doubt.at <= Instant::now()) else {
+        let Some(AmbiguousAnswer { key, error, .. }) =
+            self.doubted.take_if(|doubt| doubt.at <= Instant::now())
+        else {
             return;
         };
         if let Some(entry) = self.from_client.give_up(&key) {
@@ -205,7 +207,7 @@ impl<R: Recorder> Connection<R> {
 
 /// A request that may have been answered by something that cannot be told to be its answer.
 #[derive(Debug)]
-pub(super) struct Doubt {
+pub(super) struct AmbiguousAnswer {
     pub at: Instant,
     pub key: Key,
     error: ErrorReply,

@@ -12,7 +12,7 @@ use super::connection::Connection;
 
 /// How often something of each listing of a server was released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Released {
+pub struct ReleaseCounts {
     pub tools: u64,
     pub prompts: u64,
     pub resources: u64,
@@ -20,18 +20,18 @@ pub struct Released {
 
 /// What one connection knows of it.
 pub(super) struct Relisting {
-    source: Option<watch::Receiver<Released>>,
-    told: Released,
+    source: Option<watch::Receiver<ReleaseCounts>>,
+    told: ReleaseCounts,
 }
 
 impl Relisting {
-    pub fn new(source: Option<watch::Receiver<Released>>) -> Self {
-        let told = source.as_ref().map_or_else(Released::default, |source| *source.borrow());
+    pub fn new(source: Option<watch::Receiver<ReleaseCounts>>) -> Self {
+        let told = source.as_ref().map_or_else(ReleaseCounts::default, |source| *source.borrow());
         Self { source, told }
     }
 
     /// The next release. Never, where nobody releases anything.
-    pub async fn next(&mut self) -> Released {
+    pub async fn next(&mut self) -> ReleaseCounts {
         if let Some(source) = &mut self.source
             && source.changed().await.is_ok()
         {
@@ -43,7 +43,7 @@ impl Relisting {
 
 impl<R: Recorder> Connection<R> {
     /// Tells the client to list again, and judges anew what it calls without doing so.
-    pub fn on_released(&mut self, client: &mut impl Client, now: Released) {
+    pub fn on_released(&mut self, client: &mut impl Client, now: ReleaseCounts) {
         let before = std::mem::replace(&mut self.relisting.told, now);
         if before.tools != now.tools {
             self.listing.changed();

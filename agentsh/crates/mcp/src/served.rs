@@ -15,7 +15,7 @@ use crate::store::Recorder;
 use super::aggregate::rejected;
 use super::framing::{Frame, LineReader};
 use super::jsonrpc::{self, Message, Shape};
-use super::reject::Fault;
+use super::reject::InvalidMessage;
 use super::reply::write_error;
 
 /// Answers one request after the other until the client closes its end. Must be called inside a `LocalSet`.
@@ -104,16 +104,16 @@ async fn front(
 }
 
 /// What is to be answered. Of notifications nothing follows here: a request is answered before the next line is read.
-fn request(frame: &Frame<'_>, max_line_bytes: usize) -> Result<Option<ClientJsonRpcMessage>, Fault> {
-    if let Some(fault) = Fault::oversized(frame, max_line_bytes) {
+fn request(frame: &Frame<'_>, max_line_bytes: usize) -> Result<Option<ClientJsonRpcMessage>, InvalidMessage> {
+    if let Some(fault) = InvalidMessage::oversized(frame, max_line_bytes) {
         return Err(fault);
     }
     let Frame::Line(line) = frame else { return Ok(None) };
-    let tree = json::read(line).map_err(|error| Fault::unreadable(line, &error))?;
+    let tree = json::read(line).map_err(|error| InvalidMessage::unreadable(line, &error))?;
     let invalid = |reason, detail: &str, id, shape| {
-        Err(Fault::invalid(line.len(), reason, detail.to_owned(), id, shape))
+        Err(InvalidMessage::invalid(line.len(), reason, detail.to_owned(), id, shape))
     };
-    match jsonrpc::classify(&tree).map_err(|error| Fault::envelope(line, error))? {
+    match jsonrpc::classify(&tree).map_err(|error| InvalidMessage::envelope(line, error))? {
         Message::Request { id, .. } => match serde_json::from_slice(line) {
             Ok(request) => Ok(Some(request)),
             Err(error) => invalid("invalid-request", &error.to_string(), Some(id), Shape::Request),

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::busy_poll;
 use crate::store::Recorder;
 
-use super::audit::Answered;
-use super::classify::Heard;
+use super::audit::AuditedCall;
+use super::classify::ClassifiedAnswer;
 use super::client::Client;
 use super::connection::{Connection, Phase};
 use super::framing::LineReader;
@@ -23,10 +23,10 @@ use super::from_server::Step;
 use super::lifecycle::ServerEnd;
 use super::options::Options;
 use super::outbox::Outbox;
-use super::proxy::Ended;
-use super::relist::Released;
+use super::proxy::ConnectionEnd;
+use super::relist::ReleaseCounts;
 use super::upstream::{Backoff, ExitInfo, Running, StartError, Upstream};
-use super::vouch::Told;
+use super::vouch::VerificationEvent;
 
 /// How long a server may take to answer the handshake that is replayed to it.
 const REPLAY_LIMIT: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ pub(super) struct ServerSession<R: Recorder, U: Upstream> {
     client_ended: bool,
     /// The client does not read any more.
     client_gone: bool,
-    ended: Ended,
+    ended: ConnectionEnd,
 }
 
 type Outcome<U> = Result<Running<<U as Upstream>::Stdin, <U as Upstream>::Stdout>, StartError>;
@@ -85,19 +85,19 @@ struct Live<I, O> {
 }
 
 /// What a wait ended with.
-pub(super) enum Woke<U: Upstream> {
+pub(super) enum SessionEvent<U: Upstream> {
     Read(io::Result<bool>),
     Written(io::Result<()>),
     Started(U, Outcome<U>),
     Exited(ExitInfo),
     /// A call was asked about.
-    Audited(Answered),
+    Audited(AuditedCall),
     /// An answer was classified.
-    Classified(Heard),
+    Classified(ClassifiedAnswer),
     /// What a server offers was asked about.
-    VerificationOutcome(Told),
+    VerificationOutcome(VerificationEvent),
     /// What was kept from the client is not any more.
-    Released(Released),
+    ReleaseCounts(ReleaseCounts),
     /// Nothing came at once.
     Looked,
     Timer,
@@ -115,7 +115,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             looking: None,
             client_ended: false,
             client_gone: false,
-            ended: Ended { exit: None, killed: false },
+            ended: ConnectionEnd { exit: None, killed: false },
         }
     }
 
@@ -129,7 +129,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
 
     /// Waits for the next thing that can go on; see [`ServerSession::on_woke`]. `read` is false while the client does not
     /// take what the server says.
-    pub async fn wait(&mut self, read: bool) -> Woke<U> {
+    pub async fn wait(&mut self, read: bool) -> SessionEvent<U> {
         let timer = self.next_timer();
         let looking = self.looking.filter(|_| self.connection.from_client.len() > 0);
         let (stdin, stdout, exit) = match self.live.as_mut() {
@@ -143,41 +143,41 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         };
         let next = async {
             tokio::select! {
-                written = flush(to_server, stdin) => Woke::Written(written),
-                more = fill(stdout), if read => Woke::Read(more),
-                (upstream, outcome) = or_never(starting) => Woke::Started(upstream, outcome),
-                info = or_never(exit) => Woke::Exited(info),
-                answered = audits.next() => Woke::Audited(answered),
-                heard = answers.next() => Woke::Classified(heard),
-                told = vouching.next() => Woke::VerificationOutcome(told),
-                released = relisting.next() => Woke::Released(released),
-                () = until(timer) => Woke::Timer,
+                written = flush(to_server, stdin) => SessionEvent::Written(written),
+                more = fill(stdout), if read => SessionEvent::Read(more),
+                (upstream, outcome) = or_never(starting) => SessionEvent::Started(upstream, outcome),
+                info = or_never(exit) => SessionEvent::Exited(info),
+                answered = audits.next() => SessionEvent::Audited(answered),
+                heard = answers.next() => SessionEvent::Classified(heard),
+                told = vouching.next() => SessionEvent::VerificationOutcome(told),
+                released = relisting.next() => SessionEvent::ReleaseCounts(released),
+                () = until(timer) => SessionEvent::Timer,
             }
         };
         let Some(end) = looking else { return next.await };
         tokio::select! {
             biased;
             woke = next => woke,
-            () = busy_poll::poll(|| end) => Woke::Looked,
+            () = busy_poll::poll(|| end) => SessionEvent::Looked,
         }
     }
 
-    pub async fn on_woke(&mut self, client: &mut impl Client, woke: Woke<U>) {
+    pub async fn on_woke(&mut self, client: &mut impl Client, woke: SessionEvent<U>) {
         match woke {
             // A stream that failed has ended, which the reader remembers.
-            Woke::Written(Ok(())) => {
+            SessionEvent::Written(Ok(())) => {
                 self.looking = busy_poll::is_useful().then(|| std::time::Instant::now() + busy_poll::MOMENT);
             }
-            Woke::Looked => self.looking = None,
-            Woke::Read(more) => self.on_server_read(more.unwrap_or(false)),
-            Woke::Written(Err(_)) => self.lose_server_input(),
-            Woke::Started(upstream, outcome) => self.on_started(client, upstream, outcome),
-            Woke::Exited(exit) => self.on_exit(exit),
-            Woke::Audited(answered) => self.connection.on_audited(client, *answered).await,
-            Woke::Classified(heard) => self.connection.on_classified(client, *heard).await,
-            Woke::VerificationOutcome(told) => self.connection.on_told(client, told).await,
-            Woke::Released(now) => self.connection.on_released(client, now),
-            Woke::Timer => self.on_timer(client).await,
+            SessionEvent::Looked => self.looking = None,
+            SessionEvent::Read(more) => self.on_server_read(more.unwrap_or(false)),
+            SessionEvent::Written(Err(_)) => self.lose_server_input(),
+            SessionEvent::Started(upstream, outcome) => self.on_started(client, upstream, outcome),
+            SessionEvent::Exited(exit) => self.on_exit(exit),
+            SessionEvent::Audited(answered) => self.connection.on_audited(client, *answered).await,
+            SessionEvent::Classified(heard) => self.connection.on_classified(client, *heard).await,
+            SessionEvent::VerificationOutcome(told) => self.connection.on_told(client, told).await,
+            SessionEvent::ReleaseCounts(now) => self.connection.on_released(client, now),
+            SessionEvent::Timer => self.on_timer(client).await,
         }
     }
 
@@ -255,7 +255,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
                 || self.connection.held.is_empty())
     }
 
-    pub fn into_ended(self) -> Ended {
+    pub fn into_ended(self) -> ConnectionEnd {
         self.ended
     }
 

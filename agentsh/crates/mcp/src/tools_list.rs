@@ -14,10 +14,10 @@ use super::identify::{MAX_TOOL_NAME, looks_like_name};
 const MAX_TOOLS: usize = 16_384;
 /// As much of a description as an event keeps, in characters.
 const MAX_DESCRIPTION: usize = 1024;
-/// The same for a connection that listed more than [`MANY`] tools.
+/// The same for a connection that listed more than [`MAX_TOOLS_RECORDED`] tools.
 const SHORT_DESCRIPTION: usize = 128;
 /// Tools of an answer that are recorded one by one although nothing is new about them.
-const MANY: usize = 256;
+const MAX_TOOLS_RECORDED: usize = 256;
 /// Hidden entries of one connection that the user hears of.
 const MAX_TOLD: usize = 16;
 /// Changes of tools that a connection records one by one: a server can make up others without end.
@@ -25,12 +25,12 @@ const MAX_CHANGES: u64 = 4096;
 
 /// Entries of a list that stay, and what is changed in them, by their new places.
 #[derive(Default)]
-struct Kept {
+struct KeptEntries {
     count: usize,
     rewrites: Vec<Rewrite>,
 }
 
-impl Kept {
+impl KeptEntries {
     /// Whether the entry stays.
     fn note(&mut self, entry: Option<Vec<Rewrite>>) -> bool {
         let Some(entry) = entry else { return false };
@@ -56,7 +56,7 @@ impl<R: Recorder> Connection<R> {
             return Vec::new();
         };
         let mut repeats = Repeats::default();
-        let mut kept = Kept::default();
+        let mut kept = KeptEntries::default();
         tools.retain(|tool| kept.note(self.inspect_tool(client, tool, &mut repeats)));
         self.note_repeats(&repeats);
         kept.rewrites
@@ -75,7 +75,8 @@ impl<R: Recorder> Connection<R> {
             // What cannot be named cannot be called either: judged as a tool without a name.
             _ => "".into(),
         };
-        let is_counted = !name.is_empty() && self.note_tool(&name, &hash, tool, repeats) == Noted::Counted;
+        let is_counted =
+            !name.is_empty() && self.note_tool(&name, &hash, tool, repeats) == RecordMode::Counted;
         let decision = self.decide(SubjectKind::Definition { name: &name, hash: &hash, definition: tool });
         match is_counted {
             true => repeats.hidden += u64::from(decision.is_block()),
@@ -150,7 +151,7 @@ impl<R: Recorder> Connection<R> {
             return offered.unwrap_or_default();
         }
         let Some(Json::Array(entries)) = result.member_mut(list) else { return Vec::new() };
-        let mut kept = Kept::default();
+        let mut kept = KeptEntries::default();
         entries.retain(|entry| {
             let name = entry.member(named).and_then(Json::as_text).unwrap_or_default();
             kept.note(self.offered(offer, &name, entry))
@@ -167,12 +168,12 @@ impl<R: Recorder> Connection<R> {
         (!decision.is_block()).then_some(decision.rewrites)
     }
 
-    fn note_tool(&mut self, name: &str, hash: &str, tool: &Json<'_>, repeats: &mut Repeats) -> Noted {
+    fn note_tool(&mut self, name: &str, hash: &str, tool: &Json<'_>, repeats: &mut Repeats) -> RecordMode {
         let previous = self.tools.get(name).cloned().or_else(|| (self.options.known.0)(name));
         if repeats
             .counts(previous.as_deref() == Some(hash), previous.is_none() && self.tools.len() >= MAX_TOOLS)
         {
-            return Noted::Told;
+            return RecordMode::Told;
         }
         if previous.as_deref().is_some_and(|previous| previous != hash) {
             self.changes += 1;
@@ -181,10 +182,10 @@ impl<R: Recorder> Connection<R> {
                 if let Some(known) = self.tools.get_mut(name) {
                     hash.clone_into(known);
                 }
-                return Noted::Counted;
+                return RecordMode::Counted;
             }
         }
-        let most = if self.tools.len() < MANY { MAX_DESCRIPTION } else { SHORT_DESCRIPTION };
+        let most = if self.tools.len() < MAX_TOOLS_RECORDED { MAX_DESCRIPTION } else { SHORT_DESCRIPTION };
         let server_id = self.options.server.clone();
         self.record.record(match previous {
             Some(previous_hash) if previous_hash != hash => Event::McpToolChanged {
@@ -208,13 +209,13 @@ impl<R: Recorder> Connection<R> {
         if self.tools.len() < MAX_TOOLS || self.tools.contains_key(name) {
             self.tools.insert(name.to_owned(), hash.to_owned());
         }
-        Noted::Told
+        RecordMode::Told
     }
 }
 
 /// Whether what there is to say of a tool goes on record by itself.
 #[derive(PartialEq, Eq)]
-enum Noted {
+enum RecordMode {
     Told,
     Counted,
 }
@@ -223,7 +224,7 @@ impl<R: Recorder> Connection<R> {
     /// One event for all tools that got none.
     fn note_repeats(&self, repeats: &Repeats) {
         let further = |count: u64| format!("{count} further tools");
-        let known = repeats.known.saturating_sub(MANY as u64);
+        let known = repeats.known.saturating_sub(MAX_TOOLS_RECORDED as u64);
         let changed = format!("{} further tools, {} of them hidden", repeats.changed, repeats.hidden);
         let counts = [
             (known, ToolStatus::Unchanged, further(known)),
@@ -259,7 +260,7 @@ impl Repeats {
     fn counts(&mut self, is_known: bool, is_surplus: bool) -> bool {
         if is_known {
             self.known += 1;
-            return self.known > MANY as u64;
+            return self.known > MAX_TOOLS_RECORDED as u64;
         }
         self.surplus += u64::from(is_surplus);
         is_surplus

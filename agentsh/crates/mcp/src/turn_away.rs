@@ -10,9 +10,9 @@ use super::reply::{self, ErrorReply};
 use crate::json;
 
 /// A client that was refused has this long to ask and to close.
-const LIMIT: Duration = Duration::from_secs(5);
+const REJECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest line that is read for its id.
-const LINE: usize = 64 << 10;
+const MAX_LINE: usize = 64 << 10;
 
 /// Answers requests with an error until the client closes its end, for a few seconds at most.
 pub async fn turn_away(
@@ -21,7 +21,7 @@ pub async fn turn_away(
     reason: &'static str,
     message: &str,
 ) {
-    let mut client = LineReader::new(input, LINE);
+    let mut client = LineReader::new(input, MAX_LINE);
     let error =
         ErrorReply { code: reply::TOO_MANY_REQUESTS, message: message.to_owned(), reason, rule: None };
     let answers = async {
@@ -40,5 +40,5 @@ pub async fn turn_away(
         std::io::Result::Ok(())
     };
     // Whether it heard us or not, it is not served.
-    let _ = tokio::time::timeout(LIMIT, answers).await;
+    let _ = tokio::time::timeout(REJECT_TIMEOUT, answers).await;
 }

@@ -79,15 +79,15 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    pub const FIRST: Duration = Duration::from_millis(250);
+    pub const FIRST_BACKOFF: Duration = Duration::from_millis(250);
     pub const MAX_WAIT: Duration = Duration::from_secs(30);
     /// A server that ran this long counts as healthy.
-    pub const HEALTHY: Duration = Duration::from_secs(60);
+    pub const MIN_HEALTHY_UPTIME: Duration = Duration::from_secs(60);
 
     /// The wait after a server that ran from `started` ended at `ended`.
     pub fn after(&mut self, started: Instant, ended: Instant) -> Duration {
-        if ended.saturating_duration_since(started) >= Self::HEALTHY {
-            self.next = Self::FIRST;
+        if ended.saturating_duration_since(started) >= Self::MIN_HEALTHY_UPTIME {
+            self.next = Self::FIRST_BACKOFF;
         }
         let wait = self.next;
         self.next = (wait * 2).min(Self::MAX_WAIT);
@@ -97,7 +97,7 @@ impl Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { next: Self::FIRST }
+        Self { next: Self::FIRST_BACKOFF }
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let short = now + Duration::from_secs(59);
         let waits: Vec<u128> = (0..9).map(|_| backoff.after(now, short).as_millis()).collect();
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
-        assert_eq!(backoff.after(now, now + Backoff::HEALTHY), Backoff::FIRST);
-        assert_eq!(backoff.after(now, short), Backoff::FIRST * 2);
+        assert_eq!(backoff.after(now, now + Backoff::MIN_HEALTHY_UPTIME), Backoff::FIRST_BACKOFF);
+        assert_eq!(backoff.after(now, short), Backoff::FIRST_BACKOFF * 2);
     }
 }

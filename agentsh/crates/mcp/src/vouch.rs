@@ -34,7 +34,7 @@ const MAX_PAGES: u32 = 50;
 /// How long a page may take.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a client hears that a person is asked.
-const TICK: Duration = Duration::from_secs(3);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Somebody who says whether what a server offers is known outside.
 pub trait RegistryVerifier: Debug {
@@ -112,7 +112,7 @@ pub fn hashes(captured: &Captured) -> BTreeSet<String> {
 }
 
 /// An answer that waits.
-struct Held {
+struct HeldAnswer {
     id: Id,
     kind: Kind,
     section: Section,
@@ -121,7 +121,7 @@ struct Held {
 }
 
 /// What is known of a request of the client for a listing.
-struct Asked {
+struct ListRequest {
     token: Option<Id>,
     is_first: bool,
 }
@@ -144,7 +144,7 @@ enum Round {
 
 /// The state of one connection.
 #[derive(Default)]
-pub(super) struct Vouching {
+pub(super) struct ConnectionVerifier {
     round: Round,
     captured: Captured,
     /// The answer to `initialize` or `server/discover`.
@@ -157,20 +157,20 @@ pub(super) struct Vouching {
     is_stale: bool,
     /// Listed to the client since somebody was asked.
     shown: BTreeSet<Section>,
-    held: Vec<Held>,
-    asked: HashMap<Key, Asked>,
+    held: Vec<HeldAnswer>,
+    asked: HashMap<Key, ListRequest>,
     questions: JoinSet<Option<VerificationOutcome>>,
     ticks: u64,
     next_tick: Option<Instant>,
 }
 
 /// What a wait ended with.
-pub(super) enum Told {
+pub(super) enum VerificationEvent {
     Said(Option<VerificationOutcome>),
     Tick,
 }
 
-impl Vouching {
+impl ConnectionVerifier {
     pub fn changed(&mut self) {
         self.is_stale = true;
     }
@@ -233,12 +233,12 @@ impl Vouching {
         }
         if self.asked.len() < MAX_HELD {
             let is_first = params.is_none_or(|params| params.member("cursor").is_none());
-            self.asked.insert(id.key.clone(), Asked { token: progress_token(params), is_first });
+            self.asked.insert(id.key.clone(), ListRequest { token: progress_token(params), is_first });
         }
     }
 
     /// What came of the question, or that it is time to say that it is still open. Never, when nothing is asked.
-    pub async fn next(&mut self) -> Told {
+    pub async fn next(&mut self) -> VerificationEvent {
         if self.questions.is_empty() {
             return pending().await;
         }
@@ -250,8 +250,8 @@ impl Vouching {
             }
         };
         tokio::select! {
-            said = self.questions.join_next() => Told::Said(said.and_then(Result::ok).flatten()),
-            () = tick => Told::Tick,
+            said = self.questions.join_next() => VerificationEvent::Said(said.and_then(Result::ok).flatten()),
+            () = tick => VerificationEvent::Tick,
         }
     }
 }
@@ -306,7 +306,7 @@ impl<R: Recorder> Connection<R> {
             return true;
         }
         let token = asked.and_then(|asked| asked.token);
-        vouching.held.push(Held { id: id.clone(), kind: kind.clone(), section, answer, token });
+        vouching.held.push(HeldAnswer { id: id.clone(), kind: kind.clone(), section, answer, token });
         if vouching.is_idle() {
             if *kind == Kind::Initialize && self.handshake.initialized.is_none() {
                 // No server lists anything before.
@@ -432,10 +432,10 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Something is known, or a person is still asked.
-    pub async fn on_told(&mut self, client: &mut impl Client, told: Told) {
+    pub async fn on_told(&mut self, client: &mut impl Client, told: VerificationEvent) {
         match told {
-            Told::Tick => self.tell_progress(client),
-            Told::Said(Some(VerificationOutcome::Waiting(person))) => {
+            VerificationEvent::Tick => self.tell_progress(client),
+            VerificationEvent::Said(Some(VerificationOutcome::Waiting(person))) => {
                 self.vouching.round = Round::Waiting;
                 self.vouching.questions.spawn_local(async move {
                     person.await;
@@ -445,7 +445,7 @@ impl<R: Recorder> Connection<R> {
                 // A client does not wait long for it; its instructions are not among what was vouched for.
                 self.release(client, |held| held.section == Section::Opening).await;
             }
-            Told::Said(_) => {
+            VerificationEvent::Said(_) => {
                 self.vouching.next_tick = None;
                 self.vouching.round = Round::Idle;
                 self.release(client, |_| true).await;
@@ -453,9 +453,9 @@ impl<R: Recorder> Connection<R> {
         }
     }
 
-    async fn release(&mut self, client: &mut impl Client, which: impl Fn(&Held) -> bool) {
+    async fn release(&mut self, client: &mut impl Client, which: impl Fn(&HeldAnswer) -> bool) {
         let held = std::mem::take(&mut self.vouching.held);
-        let (free, kept): (Vec<Held>, Vec<Held>) = held.into_iter().partition(which);
+        let (free, kept): (Vec<HeldAnswer>, Vec<HeldAnswer>) = held.into_iter().partition(which);
         self.vouching.held = kept;
         for held in free {
             self.vouching.shown.insert(held.section);
@@ -468,7 +468,7 @@ impl<R: Recorder> Connection<R> {
     /// A client that asked for it hears that a person is asked.
     fn tell_progress(&mut self, client: &mut impl Client) {
         let vouching = &mut self.vouching;
-        vouching.next_tick = Some(Instant::now() + TICK);
+        vouching.next_tick = Some(Instant::now() + PROGRESS_INTERVAL);
         vouching.ticks += 1;
         for token in vouching.held.iter().filter_map(|held| held.token.as_ref()) {
             let message = format!(

@@ -14,7 +14,7 @@ pub struct WholeLines<W> {
 }
 
 /// The right to write next. Dropped before that, nothing was written.
-pub struct Turn<W>(OwnedMutexGuard<Option<W>>);
+pub struct WriteTurn<W>(OwnedMutexGuard<Option<W>>);
 
 impl<W: AsyncWrite + Unpin + 'static> WholeLines<W> {
     pub fn new(sink: W) -> Self {
@@ -22,8 +22,8 @@ impl<W: AsyncWrite + Unpin + 'static> WholeLines<W> {
     }
 
     /// Waits until nobody else writes.
-    pub async fn turn(&self) -> Turn<W> {
-        Turn(Arc::clone(&self.sink).lock_owned().await)
+    pub async fn turn(&self) -> WriteTurn<W> {
+        WriteTurn(Arc::clone(&self.sink).lock_owned().await)
     }
 
     /// Writes lines that have their ends. Must be called inside a `LocalSet`.
@@ -40,7 +40,7 @@ impl<W: AsyncWrite + Unpin + 'static> WholeLines<W> {
     }
 }
 
-impl<W: AsyncWrite + Unpin + 'static> Turn<W> {
+impl<W: AsyncWrite + Unpin + 'static> WriteTurn<W> {
     /// Writes all of it, also when this is dropped meanwhile. Must be called inside a `LocalSet`.
     ///
     /// # Errors

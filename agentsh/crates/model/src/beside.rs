@@ -11,7 +11,7 @@ use hyper::{Request, Response, StatusCode};
 use super::body::silent;
 use super::carry::Upstream;
 use super::{Model, Outgoing, Reply, encoding, hop_by_hop, whole_and_plain};
-use agentsh_llm::hosted::{self, Hosted, Reach};
+use agentsh_llm::hosted::{self, Hosted, HostedReach};
 use agentsh_llm::{Later, MAX_HELD, Provider, Route, kept};
 use agentsh_store::escape;
 
@@ -141,8 +141,8 @@ impl Model {
         let one = |tool: &str, reach| Hosted { tool: tool.to_owned(), written: String::new(), reach };
         let (mut head, body) = request.into_parts();
         let (all, body) = match later {
-            Later::File => (vec![one(hosted::FILES, Reach::Provider)], Either::Right(body)),
-            Later::Batch => (vec![one(hosted::BATCH, Reach::Anywhere)], Either::Right(body)),
+            Later::File => (vec![one(hosted::FILES, HostedReach::Provider)], Either::Right(body)),
+            Later::Batch => (vec![one(hosted::BATCH, HostedReach::Anywhere)], Either::Right(body)),
             Later::Questions => match self.read(provider, &mut head, body, upstream).await {
                 Ok((asked, body)) => {
                     (asked.map(|asked| asked.hosted).unwrap_or_default(), Either::Left(body))

@@ -17,7 +17,7 @@ use super::{ModelCall, PendingAnswer, Reply};
 use agentsh_llm::{Provider, Stream};
 
 /// A stream of events, judged event by event. Dropping it hangs up on the model.
-pub(super) struct Judged {
+pub(super) struct JudgedStream {
     body: Option<Incoming>,
     stream: Stream,
     judge: SessionJudge,
@@ -28,7 +28,7 @@ pub(super) struct Judged {
     timeout: Duration,
 }
 
-impl Judged {
+impl JudgedStream {
     pub(super) fn new(
         body: Incoming,
         asked: &PendingAnswer,
@@ -66,7 +66,7 @@ impl Judged {
     }
 }
 
-impl Body for Judged {
+impl Body for JudgedStream {
     type Data = Bytes;
     type Error = hyper::Error;
 

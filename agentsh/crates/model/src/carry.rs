@@ -27,12 +27,12 @@ use tokio::sync::Mutex;
 use super::{Model, Outgoing, places};
 use agentsh_llm::{Provider, Route, route};
 use agentsh_net::allow::is_local;
-use agentsh_net::channel::{Carried, Channel, Ends, Picks, To};
+use agentsh_net::channel::{Channel, ChannelFuture, ChannelTarget, ConnectionEnds, RequestFilter};
 use agentsh_policy::domain::{self, Host};
 use agentsh_store::escape;
 
 /// For the head of a request.
-const HEAD: Duration = Duration::from_secs(60);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests at one time of one connection, whose bodies are in memory.
 const MAX_STREAMS: u32 = 32;
 /// Bytes on their way to and from the model in HTTP/2.
@@ -54,8 +54,8 @@ enum Sender {
 }
 
 impl Upstream {
-    pub(super) fn to(&self) -> To<'_> {
-        To { host: &self.host, port: self.port, is_tls: self.is_tls, is_one: self.is_one }
+    pub(super) fn to(&self) -> ChannelTarget<'_> {
+        ChannelTarget { host: &self.host, port: self.port, is_tls: self.is_tls, is_one: self.is_one }
     }
 
     pub(super) async fn send(
@@ -118,12 +118,12 @@ impl Channel for Model {
             .any(|(place, of)| *of == port && (place == host || (is_local(place) && is_local(host))))
     }
 
-    fn picks(&self) -> Option<Picks> {
+    fn picks(&self) -> Option<RequestFilter> {
         places::is_everywhere(&self.facts).then_some(is_question)
     }
 
-    fn carry<'a>(&'a self, to: To<'a>, (program, model): Ends<'a>) -> Carried<'a> {
-        let To { host, port, is_tls, is_one } = to;
+    fn carry<'a>(&'a self, to: ChannelTarget<'a>, (program, model): ConnectionEnds<'a>) -> ChannelFuture<'a> {
+        let ChannelTarget { host, port, is_tls, is_one } = to;
         Box::pin(async move {
             let broken = |error: hyper::Error| io::Error::other(error);
             let mut connection: Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
@@ -160,7 +160,7 @@ impl Channel for Model {
             let io = TokioIo::new(program.stream);
             let mut is_open = true;
             if program.is_http2 {
-                let room = Room::default();
+                let room = ConnectionExecutor::default();
                 let mut builder = server2::Builder::new(room.clone());
                 builder.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
                 let mut serving = pin!(builder.serve_connection(io, service));
@@ -181,7 +181,7 @@ impl Channel for Model {
                 let mut builder = server1::Builder::new();
                 builder
                     .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD)
+                    .header_read_timeout(HEAD_TIMEOUT)
                     .half_close(true)
                     .keep_alive(!is_one);
                 let mut serving = pin!(builder.serve_connection(io, service));
@@ -226,7 +226,7 @@ type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Runs what a connection of HTTP/2 splits off, as long as that connection is carried and no longer: it borrows its ends.
 #[derive(Clone, Default)]
-struct Room<'a>(Rc<RefCell<Tasks<'a>>>);
+struct ConnectionExecutor<'a>(Rc<RefCell<Tasks<'a>>>);
 
 #[derive(Default)]
 struct Tasks<'a> {
@@ -235,7 +235,7 @@ struct Tasks<'a> {
     waker: Option<Waker>,
 }
 
-impl<'a, F: Future<Output = ()> + 'a> Executor<F> for Room<'a> {
+impl<'a, F: Future<Output = ()> + 'a> Executor<F> for ConnectionExecutor<'a> {
     fn execute(&self, task: F) {
         let mut tasks = self.0.borrow_mut();
         tasks.new.push(Box::pin(task));
@@ -245,7 +245,7 @@ impl<'a, F: Future<Output = ()> + 'a> Executor<F> for Room<'a> {
     }
 }
 
-impl Room<'_> {
+impl ConnectionExecutor<'_> {
     /// Never ends by itself.
     async fn run(&self) {
         poll_fn(|context| {

@@ -13,7 +13,7 @@ use agentsh_base::remedy;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::{Outcome, Reason, Report, Verdict};
 use agentsh_llm::Provider;
-use agentsh_llm::hosted::{self, Hosted, Reach};
+use agentsh_llm::hosted::{self, Hosted, HostedReach};
 use agentsh_mcp::of_model_call;
 use agentsh_net::Allowlist;
 use agentsh_net::allow::Permission;
@@ -110,11 +110,11 @@ impl Model {
             return HostedVerdict::allow(Reason::ToolAllowed, rule.clone());
         }
         match &one.reach {
-            Reach::Provider => HostedVerdict::allow(Reason::NoRule, default_rule()),
-            Reach::Url(url) => self.reach(one, url, "GET").await,
-            Reach::Server(url) => self.reach(one, url, "POST").await,
-            Reach::Domains(domains) => self.reach_all(one, domains),
-            Reach::Anywhere => HostedVerdict::block(
+            HostedReach::Provider => HostedVerdict::allow(Reason::NoRule, default_rule()),
+            HostedReach::Url(url) => self.reach(one, url, "GET").await,
+            HostedReach::Server(url) => self.reach(one, url, "POST").await,
+            HostedReach::Domains(domains) => self.reach_all(one, domains),
+            HostedReach::Anywhere => HostedVerdict::block(
                 default_rule(),
                 format!(
                     "the model's provider would use `{}`, which reaches more than the policy names",
@@ -197,11 +197,11 @@ impl Model {
             return;
         }
         let input = match &one.reach {
-            Reach::Url(url) | Reach::Server(url) => json!({ "url": shown(url) }),
-            Reach::Domains(domains) => {
+            HostedReach::Url(url) | HostedReach::Server(url) => json!({ "url": shown(url) }),
+            HostedReach::Domains(domains) => {
                 json!({ "domains": domains.iter().map(|one| shown(one)).collect::<Vec<_>>() })
             }
-            Reach::Provider | Reach::Anywhere => json!({}),
+            HostedReach::Provider | HostedReach::Anywhere => json!({}),
         };
         let (server, tool) = (ServerId(OWN.to_owned()), shown(&one.tool));
         let id = serde_json::Value::Null;

@@ -8,7 +8,7 @@ use hyper::http::uri::PathAndQuery;
 use hyper::{Request, Uri};
 
 use agentsh_net::allow::is_local;
-use agentsh_net::channel::To;
+use agentsh_net::channel::ChannelTarget;
 use agentsh_policy::domain::{self, Host};
 
 /// Variables in which agents look for a key.
@@ -58,7 +58,7 @@ impl Keys {
     ///
     /// # Errors
     /// When the request has a key that is not the user's for that place, and his is known.
-    pub(super) fn check<B>(&self, request: &Request<B>, to: To<'_>) -> Result<(), String> {
+    pub(super) fn check<B>(&self, request: &Request<B>, to: ChannelTarget<'_>) -> Result<(), String> {
         let Ok(host) = domain::normalise(to.host) else { return Ok(()) };
         let mut own = self.own.iter().filter(|(place, _)| is_at(place, &host, to.port)).peekable();
         if own.peek().is_none() {
@@ -107,7 +107,7 @@ impl Keys {
     ///
     /// # Errors
     /// When one of them is not for that place. Says where it may go.
-    pub(super) fn put_on<B>(&self, request: &mut Request<B>, to: To<'_>) -> Result<(), String> {
+    pub(super) fn put_on<B>(&self, request: &mut Request<B>, to: ChannelTarget<'_>) -> Result<(), String> {
         self.put(request.headers_mut(), to)?;
         if let Some(uri) = self.put_in_query(request.uri(), to)? {
             *request.uri_mut() = uri;
@@ -116,7 +116,7 @@ impl Keys {
     }
 
     /// None: there is no placeholder in it.
-    fn put_in_query(&self, uri: &Uri, to: To<'_>) -> Result<Option<Uri>, String> {
+    fn put_in_query(&self, uri: &Uri, to: ChannelTarget<'_>) -> Result<Option<Uri>, String> {
         let keys = self.held.borrow();
         let is_key = |pair: &&str| pair.split_once('=').is_some_and(|(name, _)| name == IN_QUERY);
         let Some(query) = uri.query() else { return Ok(None) };
@@ -136,7 +136,7 @@ impl Keys {
     }
 
     /// Puts the keys into the headers.
-    fn put(&self, headers: &mut HeaderMap, to: To<'_>) -> Result<(), String> {
+    fn put(&self, headers: &mut HeaderMap, to: ChannelTarget<'_>) -> Result<(), String> {
         let keys = self.held.borrow();
         for name in HEADERS {
             let Some(text) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
@@ -155,7 +155,7 @@ impl Keys {
 }
 
 impl Key {
-    fn check(&self, to: To<'_>) -> Result<(), String> {
+    fn check(&self, to: ChannelTarget<'_>) -> Result<(), String> {
         let (variable, here) = (self.variable, format!("{}:{}", to.host, to.port));
         let host =
             domain::normalise(to.host).map_err(|_| format!("agentsh does not know what '{here}' is"))?;
@@ -195,7 +195,8 @@ mod tests {
 
     use super::*;
 
-    const PLACE: To<'_> = To { host: "api.openai.com", port: 443, is_tls: true, is_one: false };
+    const PLACE: ChannelTarget<'_> =
+        ChannelTarget { host: "api.openai.com", port: 443, is_tls: true, is_one: false };
 
     fn keys() -> Keys {
         let keys = Keys::default();
@@ -237,7 +238,7 @@ mod tests {
         // Under another name it is not a key, and elsewhere it is not given.
         assert_eq!(put("/m?q=agentsh-OPENAI_API_KEY", PLACE).unwrap(), "/m?q=agentsh-OPENAI_API_KEY");
         assert_eq!(put("/m?key=other", PLACE).unwrap(), "/m?key=other");
-        let elsewhere = To { host: "evil.example", ..PLACE };
+        let elsewhere = ChannelTarget { host: "evil.example", ..PLACE };
         assert!(
             put("/m?key=agentsh-OPENAI_API_KEY", elsewhere).unwrap_err().contains("is for api.openai.com")
         );
@@ -268,7 +269,7 @@ mod tests {
         ] {
             let why = check("/v1/models", foreign, PLACE).unwrap_err();
             assert!(why.contains("another account") && !why.contains("sk-"), "{why}");
-            check("/v1/models", foreign, To { host: "elsewhere.test", ..PLACE }).unwrap();
+            check("/v1/models", foreign, ChannelTarget { host: "elsewhere.test", ..PLACE }).unwrap();
         }
         for query in ["key=sk-other", "%6bey=sk-other", "access_token=o"] {
             assert!(check(&format!("/v1/m?{query}"), &[], PLACE).is_err(), "{query}");
@@ -283,17 +284,20 @@ mod tests {
             assert_eq!(headers["authorization"] == "Bearer sk-real", put.is_ok());
             put
         };
-        put(To { host: "localhost", port: 4000, is_tls: false, is_one: false }).unwrap();
+        put(ChannelTarget { host: "localhost", port: 4000, is_tls: false, is_one: false }).unwrap();
         for (host, port, is_tls) in [
             ("openrouter.ai", 443, true),
             ("api.openai.com.evil.example", 443, true),
             ("api.openai.com", 8443, true),
             ("localhost", 4001, false),
         ] {
-            let why = put(To { host, port, is_tls, is_one: false }).unwrap_err();
+            let why = put(ChannelTarget { host, port, is_tls, is_one: false }).unwrap_err();
             assert!(why.contains("OPENAI_API_KEY is for api.openai.com:443"), "{why}");
         }
-        for to in [To { is_tls: false, ..PLACE }, To { host: "gate.lan", port: 80, is_tls: false, ..PLACE }] {
+        for to in [
+            ChannelTarget { is_tls: false, ..PLACE },
+            ChannelTarget { host: "gate.lan", port: 80, is_tls: false, ..PLACE },
+        ] {
             assert!(put(to).unwrap_err().contains("only over TLS"));
         }
     }

@@ -13,12 +13,12 @@ const MAX_REQUESTS: usize = 100_000;
 
 /// The books of one session. Requests that are under way are not in them yet.
 pub(super) struct Ledger {
-    budgets: Vec<(Ruled<Budget>, Used)>,
+    budgets: Vec<(Ruled<Budget>, BudgetUse)>,
     prices: Vec<Ruled<Price>>,
 }
 
 #[derive(Default)]
-struct Used {
+struct BudgetUse {
     tokens: u64,
     cost: u64,
     /// When requests came, and the tokens of their answers, of the last minute.
@@ -27,7 +27,7 @@ struct Used {
 
 /// Why a request does not go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Spent {
+pub(super) struct BudgetExhausted {
     pub why: String,
     /// When it may be tried again; None: not in this session.
     pub again: Option<Duration>,
@@ -35,7 +35,7 @@ pub(super) struct Spent {
 
 impl Ledger {
     pub(super) fn new(policy: &LlmPolicy) -> Self {
-        let budgets = policy.budgets.iter().map(|budget| (budget.clone(), Used::default())).collect();
+        let budgets = policy.budgets.iter().map(|budget| (budget.clone(), BudgetUse::default())).collect();
         Self { budgets, prices: policy.prices.clone() }
     }
 
@@ -52,12 +52,14 @@ impl Ledger {
     }
 
     /// Counts a request, when every budget has room for it.
-    pub(super) fn admit(&mut self, model: &str, now: Instant) -> Result<(), Spent> {
+    pub(super) fn admit(&mut self, model: &str, now: Instant) -> Result<(), BudgetExhausted> {
         let has_price = self.price(model).is_some();
         for (budget, used) in self.budgets.iter_mut().filter(|(budget, _)| budget.value.is_for(model)) {
             used.forget(now);
-            used.check(&budget.value, has_price, now)
-                .map_err(|spent| Spent { why: format!("{}, by {}", spent.why, budget.rule), ..spent })?;
+            used.check(&budget.value, has_price, now).map_err(|spent| BudgetExhausted {
+                why: format!("{}, by {}", spent.why, budget.rule),
+                ..spent
+            })?;
         }
         for (_, used) in self.budgets.iter_mut().filter(|(budget, _)| budget.value.is_for(model)) {
             used.minute.push_back((now, 0));
@@ -83,7 +85,7 @@ impl Ledger {
     }
 }
 
-impl Used {
+impl BudgetUse {
     fn forget(&mut self, now: Instant) {
         while self.minute.front().is_some_and(|(at, _)| now.duration_since(*at) >= MINUTE)
             || self.minute.len() > MAX_REQUESTS
@@ -92,8 +94,8 @@ impl Used {
         }
     }
 
-    fn check(&self, budget: &Budget, has_price: bool, now: Instant) -> Result<(), Spent> {
-        let never = |why: String| Err(Spent { why, again: None });
+    fn check(&self, budget: &Budget, has_price: bool, now: Instant) -> Result<(), BudgetExhausted> {
+        let never = |why: String| Err(BudgetExhausted { why, again: None });
         if let Some(most) = budget.max_tokens.filter(|most| self.tokens >= *most) {
             return never(format!("this session has used {} of {most} tokens", self.tokens));
         }
@@ -108,11 +110,11 @@ impl Used {
         let again = self.minute.front().map(|(at, _)| MINUTE.saturating_sub(now.duration_since(*at)));
         let requests = u64::try_from(self.minute.len()).unwrap_or(u64::MAX);
         if let Some(most) = budget.requests_per_minute.filter(|most| requests >= *most) {
-            return Err(Spent { why: format!("{most} requests a minute are allowed"), again });
+            return Err(BudgetExhausted { why: format!("{most} requests a minute are allowed"), again });
         }
         let tokens = self.minute.iter().fold(0_u64, |sum, (_, tokens)| sum.saturating_add(*tokens));
         if let Some(most) = budget.tokens_per_minute.filter(|most| tokens >= *most) {
-            return Err(Spent { why: format!("{most} tokens a minute are allowed"), again });
+            return Err(BudgetExhausted { why: format!("{most} tokens a minute are allowed"), again });
         }
         Ok(())
     }
@@ -128,7 +130,7 @@ mod tests {
     fn ledger(budget: Budget, prices: &[Price]) -> Ledger {
         let rule = RuleRef { id: "llm.budgets[0]".to_owned(), file: "p.yaml".to_owned(), line: 3 };
         let prices = prices.iter().cloned().map(|value| Ruled { value, rule: rule.clone() }).collect();
-        Ledger { budgets: vec![(Ruled { value: budget, rule }, Used::default())], prices }
+        Ledger { budgets: vec![(Ruled { value: budget, rule }, BudgetUse::default())], prices }
     }
 
     fn budget() -> Budget {

@@ -28,7 +28,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 
-use self::body::{Judged, answered, error_body, silent};
+use self::body::{JudgedStream, answered, error_body, silent};
 use self::called::{Books, ModelCall};
 use self::canary::Canary;
 use self::carry::Upstream;
@@ -85,7 +85,7 @@ struct PendingAnswer {
 const MAX_TOLD: usize = 4096;
 
 type Outgoing = Either<Full<Bytes>, Incoming>;
-type Reply = Response<Either<Full<Bytes>, Either<Incoming, Judged>>>;
+type Reply = Response<Either<Full<Bytes>, Either<Incoming, JudgedStream>>>;
 
 impl Model {
     /// None: the policy wants no model's answers judged, or no model is where they can be.
@@ -260,7 +260,7 @@ impl Model {
             }
             "text/event-stream" => {
                 head.headers.remove(CONTENT_LENGTH);
-                let judged = Judged::new(body, &asked, (self.judge(), call), timeout);
+                let judged = JudgedStream::new(body, &asked, (self.judge(), call), timeout);
                 Response::from_parts(head, Either::Right(Either::Right(judged)))
             }
             "application/json" => {
@@ -345,7 +345,7 @@ impl Model {
         told.insert(what.to_owned())
     }
 
-    fn spent(&self, provider: Provider, spent: &ledger::Spent) -> Reply {
+    fn spent(&self, provider: Provider, spent: &ledger::BudgetExhausted) -> Reply {
         let status =
             if spent.again.is_some() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::FORBIDDEN };
         let mut reply = self.withheld(provider, status, &format!("the budget is used up: {}", spent.why));

@@ -1,6 +1,6 @@
 //! Where the agent's model is, and which way its answers come to be judged there.
 
-use agentsh_agents::{Endpoint, Judged, Scheme};
+use agentsh_agents::{Endpoint, Scheme, TlsInspection};
 use agentsh_base::types::RuleRef;
 use agentsh_egress::authorities;
 use agentsh_host::Facts;
@@ -28,10 +28,12 @@ pub fn way(facts: &Facts, endpoint: &Endpoint) -> Option<Interception> {
 
 fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bool) -> Option<Interception> {
     match (enabled, endpoint.scheme, endpoint.judged) {
-        (Some(false), _, _) | (_, _, Judged::Never) | (None, Scheme::Https, Judged::WhenAsked) => None,
+        (Some(false), _, _)
+        | (_, _, TlsInspection::Never)
+        | (None, Scheme::Https, TlsInspection::WhenAsked) => None,
         (_, Scheme::Http, _) => Some(Interception::Plain),
         (Some(true), Scheme::Https, _) => Some(Interception::EndsTls),
-        (None, Scheme::Https, Judged::ByDefault) => can_prove().then_some(Interception::EndsTls),
+        (None, Scheme::Https, TlsInspection::ByDefault) => can_prove().then_some(Interception::EndsTls),
     }
 }
 
@@ -72,7 +74,7 @@ pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
     const ASKED: &str = "tool calls are judged before the agent sees them";
     let (mut judged, mut unread) = (Vec::new(), Vec::new());
     let (llm, is_everywhere) = (&facts.policy.llm, is_everywhere(facts));
-    for endpoint in endpoints.iter().filter(|endpoint| endpoint.judged != Judged::Never) {
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.judged != TlsInspection::Never) {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
         match way(facts, endpoint) {
             Some(Interception::Plain) => judged.push(format!("{place} (without TLS)")),
@@ -120,7 +122,7 @@ pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
 mod tests {
     use super::*;
 
-    fn endpoint(scheme: Scheme, judged: Judged) -> Endpoint {
+    fn endpoint(scheme: Scheme, judged: TlsInspection) -> Endpoint {
         Endpoint {
             scheme,
             host: "model.test".to_owned(),
@@ -137,15 +139,15 @@ mod tests {
     fn tls_ends_where_it_is_proven_or_asked_for() {
         let way = |enabled, scheme, judged| chosen(enabled, &endpoint(scheme, judged), || true);
         let (plain, tls) = (Some(Interception::Plain), Some(Interception::EndsTls));
-        assert_eq!(way(None, Scheme::Http, Judged::WhenAsked), plain);
-        assert_eq!(way(None, Scheme::Https, Judged::WhenAsked), None);
-        assert_eq!(way(None, Scheme::Https, Judged::ByDefault), tls);
-        assert_eq!(way(Some(true), Scheme::Https, Judged::WhenAsked), tls);
-        assert_eq!(way(Some(true), Scheme::Https, Judged::Never), None);
+        assert_eq!(way(None, Scheme::Http, TlsInspection::WhenAsked), plain);
+        assert_eq!(way(None, Scheme::Https, TlsInspection::WhenAsked), None);
+        assert_eq!(way(None, Scheme::Https, TlsInspection::ByDefault), tls);
+        assert_eq!(way(Some(true), Scheme::Https, TlsInspection::WhenAsked), tls);
+        assert_eq!(way(Some(true), Scheme::Https, TlsInspection::Never), None);
         for scheme in [Scheme::Http, Scheme::Https] {
-            assert_eq!(way(Some(false), scheme, Judged::ByDefault), None);
+            assert_eq!(way(Some(false), scheme, TlsInspection::ByDefault), None);
         }
         // Without authorities nobody could be proven: better unread than unreachable.
-        assert_eq!(chosen(None, &endpoint(Scheme::Https, Judged::ByDefault), || false), None);
+        assert_eq!(chosen(None, &endpoint(Scheme::Https, TlsInspection::ByDefault), || false), None);
     }
 }

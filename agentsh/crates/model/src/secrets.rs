@@ -17,7 +17,7 @@ const MAX_READ: usize = 256;
 
 /// Members with identifiers, signed or encoded content: a tag in there would break the request, and none of them is text
 /// that a person wrote.
-const LEFT: [&str; 17] = [
+const UNTAGGED_MEMBERS: [&str; 17] = [
     "call_id",
     "data",
     "encrypted_content",
@@ -49,7 +49,7 @@ pub(super) struct Searched {
 /// Looks through a request. None: nothing is in it. Time is linear in the request.
 pub(super) fn search(body: &[u8], policy: &LlmPolicy, key: &[u8]) -> Option<Searched> {
     let tree = json::read_to_depth(body, MAX_DEPTH).ok()?;
-    let is_left = |name: &str| LEFT.contains(&name);
+    let is_left = |name: &str| UNTAGGED_MEMBERS.contains(&name);
     let (redactions, _) =
         agentsh_scan::scan_secrets(&tree, &is_left, &|kind| policy.on_secret(kind) != OnSecret::Off);
     let action = redactions.iter().map(|found| policy.on_secret(found.kind)).max()?;

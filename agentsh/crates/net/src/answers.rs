@@ -11,12 +11,12 @@ const MAX_DIGITS: usize = 16;
 
 /// The answers of one connection.
 #[derive(Debug)]
-pub struct Answers {
+pub struct AnswerReader {
     /// As they come.
     raw: Watch,
     /// Without the lines of chunks.
     joined: Watch,
-    at: At,
+    at: ChunkState,
     /// What may be the line of a chunk.
     pending: Vec<u8>,
     /// Bytes that came.
@@ -28,7 +28,7 @@ pub struct Answers {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum ChunkState {
     Data,
     /// An end of line that may be the one in front of a chunk's length.
     Cr,
@@ -39,13 +39,13 @@ enum At {
     LengthCr,
 }
 
-impl Answers {
+impl AnswerReader {
     #[must_use]
     pub fn new(watch: impl Fn() -> Watch) -> Self {
         Self {
             raw: watch(),
             joined: watch(),
-            at: At::Data,
+            at: ChunkState::Data,
             pending: Vec::new(),
             came: 0,
             given: 0,
@@ -62,7 +62,7 @@ impl Answers {
         let mut rest = piece;
         while let Some(first) = rest.first() {
             let plain = match self.at {
-                At::Data => memchr::memchr(b'\r', rest).unwrap_or(rest.len()),
+                ChunkState::Data => memchr::memchr(b'\r', rest).unwrap_or(rest.len()),
                 _ => 0,
             };
             let (bytes, later) = rest.split_at(plain.max(1));
@@ -103,29 +103,31 @@ impl Answers {
 
     fn byte(&mut self, byte: u8, out: &mut Vec<u8>) {
         let next = match (self.at, byte) {
-            (At::Data, b'\r') => At::Cr,
-            (At::Cr, b'\n') => At::Lf,
-            (At::Lf, byte) if byte.is_ascii_hexdigit() => At::Length,
-            (At::Length, byte) if byte.is_ascii_hexdigit() && self.pending.len() < MAX_DIGITS + 2 => {
-                At::Length
+            (ChunkState::Data, b'\r') => ChunkState::Cr,
+            (ChunkState::Cr, b'\n') => ChunkState::Lf,
+            (ChunkState::Lf, byte) if byte.is_ascii_hexdigit() => ChunkState::Length,
+            (ChunkState::Length, byte) if byte.is_ascii_hexdigit() && self.pending.len() < MAX_DIGITS + 2 => {
+                ChunkState::Length
             }
-            (At::Length | At::Space, b' ') if self.pending.len() < MAX_DIGITS * 2 => At::Space,
-            (At::Length | At::Space, b'\r') => At::LengthCr,
-            (At::LengthCr, b'\n') => {
+            (ChunkState::Length | ChunkState::Space, b' ') if self.pending.len() < MAX_DIGITS * 2 => {
+                ChunkState::Space
+            }
+            (ChunkState::Length | ChunkState::Space, b'\r') => ChunkState::LengthCr,
+            (ChunkState::LengthCr, b'\n') => {
                 self.pending.clear();
-                self.at = At::Data;
+                self.at = ChunkState::Data;
                 return;
             }
             (_, b'\r') => {
                 self.give(out);
-                At::Cr
+                ChunkState::Cr
             }
             _ => {
                 self.pending.push(byte);
                 self.came += 1;
                 self.give(out);
                 self.came -= 1;
-                self.at = At::Data;
+                self.at = ChunkState::Data;
                 return;
             }
         };
@@ -154,8 +156,8 @@ mod tests {
 
     const SECRET: &str = "ghp_RealSecret0123";
 
-    fn answers() -> Answers {
-        Answers::new(|| Watch::new(vec![SECRET.as_bytes().to_vec()]))
+    fn answers() -> AnswerReader {
+        AnswerReader::new(|| Watch::new(vec![SECRET.as_bytes().to_vec()]))
     }
 
     /// What was passed on before the secret was seen; None: it never was.
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_itself_like_a_line_of_a_chunk_is_found() {
-        let mut answers = Answers::new(|| Watch::new(vec![b"deadbeef01".to_vec()]));
+        let mut answers = AnswerReader::new(|| Watch::new(vec![b"deadbeef01".to_vec()]));
         assert!(answers.sees(b"HTTP/1.1 200 OK\r\n\r\ndeadbeef01\r\n"));
     }
 

@@ -14,9 +14,9 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, ServerConfig};
 
 /// A program may not depend on a certificate that outlives its session by much.
-const VALID: Duration = Duration::from_secs(90 * 24 * 3600);
+const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Clocks of a program that looks at them differ by less.
-const SKEW: Duration = Duration::from_secs(24 * 3600);
+const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
 /// Names whose certificates are kept; a wildcard can mean any number.
 const MAX_NAMES: usize = 256;
 
@@ -87,8 +87,8 @@ impl Authority {
 
 fn dated(mut params: CertificateParams) -> CertificateParams {
     let now = SystemTime::now();
-    params.not_before = now.checked_sub(SKEW).unwrap_or(now).into();
-    params.not_after = now.checked_add(VALID).unwrap_or(now).into();
+    params.not_before = now.checked_sub(CLOCK_SKEW).unwrap_or(now).into();
+    params.not_after = now.checked_add(CERTIFICATE_LIFETIME).unwrap_or(now).into();
     params
 }
 

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
-use super::answers::Answers;
-use super::channel::{self, Channel, To};
+use super::answers::AnswerReader;
+use super::channel::{self, Channel, ChannelTarget};
 use super::connection_limit::ConnectionSlot;
 use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
 use super::egress_context::EgressContext;
 use super::permit::{Permit, refusal, request_refusal, wanted};
-use super::protocol_detection::{Closed, Http, Opening};
+use super::protocol_detection::{Closed, FirstBytes, Http};
 use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply, Refused, tell};
 use super::requests::{self, End};
@@ -24,16 +24,16 @@ use crate::store::words::ConnectionState;
 use crate::store::{Event, Recorder};
 
 /// A connection that lasts longer than this is written down before its end.
-const LASTING: Duration = Duration::from_secs(1);
+const MIN_LONG_CONNECTION: Duration = Duration::from_secs(1);
 
 /// What was read before the way out was open.
 pub(super) enum First {
     Nothing,
-    Read(Opening),
+    Read(FirstBytes),
 }
 
 /// A connection that may go on, and its way out.
-pub(super) struct Opened {
+pub(super) struct OpenConnection {
     pub protocol: &'static str,
     pub first: First,
     pub outside: Socket,
@@ -45,10 +45,10 @@ pub(super) async fn carry<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     inside: Socket,
     permit: &Permit,
-    opened: Opened,
+    opened: OpenConnection,
     (slot, traffic): (&ConnectionSlot, &Traffic),
 ) {
-    let Opened { protocol, first, outside, address } = opened;
+    let OpenConnection { protocol, first, outside, address } = opened;
     let protocol = if permit.decision.inspect && protocol == "tls" { "https" } else { protocol };
     let event = || permit.event(egress, protocol, Some(address), slot.number);
     let start = Instant::now();
@@ -75,7 +75,7 @@ pub(super) async fn carry<R: Recorder + 'static>(
             }
         };
         tokio::pin!(copied);
-        match tokio::time::timeout(LASTING, copied.as_mut()).await {
+        match tokio::time::timeout(MIN_LONG_CONNECTION, copied.as_mut()).await {
             Ok(end) => end,
             Err(_) => {
                 egress.record.record(event());
@@ -116,12 +116,12 @@ fn closed(mut event: Event, end: &End, traffic: &Traffic, start: Instant) -> Eve
 
 /// Sends what was read, as far as there is room, and gives back the rest.
 fn begin(first: First, outside: &Socket, traffic: &Traffic) -> (First, io::Result<()>) {
-    let First::Read(Opening::Http(mut http)) = first else { return (first, Ok(())) };
+    let First::Read(FirstBytes::Http(mut http)) = first else { return (first, Ok(())) };
     let sent = send_now(outside, http.ready()).map(|sent| {
         http.sent(sent);
         traffic.moved(Direction::Up, sent);
     });
-    (First::Read(Opening::Http(http)), sent)
+    (First::Read(FirstBytes::Http(http)), sent)
 }
 
 async fn copy_all<R: Recorder + 'static>(
@@ -136,10 +136,10 @@ async fn copy_all<R: Recorder + 'static>(
         First::Nothing if let Some(channel) = channel => {
             channel::plain((channel, plainly(permit)), (inside, Vec::new()), outside, traffic).await
         }
-        First::Read(Opening::Http(http)) if let Some(channel) = channel => {
+        First::Read(FirstBytes::Http(http)) if let Some(channel) = channel => {
             channel::plain((channel, plainly(permit)), (inside, http.into_bytes()), outside, traffic).await
         }
-        First::Read(Opening::Tls(hello))
+        First::Read(FirstBytes::Tls(hello))
             if let (Some(channel), Some(authority)) = (channel, &egress.authority) =>
         {
             channel::tls(channel, (authority, to), (inside, hello), outside, traffic).await
@@ -149,10 +149,10 @@ async fn copy_all<R: Recorder + 'static>(
             followed((egress, permit), inside, outside, http, traffic).await
         }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
-        First::Read(Opening::Tls(bytes)) if permit.decision.inspect => {
+        First::Read(FirstBytes::Tls(bytes)) if permit.decision.inspect => {
             inspected((egress, permit), inside, outside, bytes, (connection, traffic)).await
         }
-        First::Read(Opening::Tls(bytes)) => {
+        First::Read(FirstBytes::Tls(bytes)) => {
             let Some(end) = hello_retry_request::end_of_hello(&bytes) else {
                 return End::Closed(Closed::Refused {
                     protocol: Some("tls"),
@@ -183,12 +183,14 @@ async fn copy_all<R: Recorder + 'static>(
                 }
             }
         }
-        First::Read(Opening::Http(http)) => followed((egress, permit), inside, outside, *http, traffic).await,
+        First::Read(FirstBytes::Http(http)) => {
+            followed((egress, permit), inside, outside, *http, traffic).await
+        }
     }
 }
 
-fn plainly(permit: &Permit) -> To<'_> {
-    To { host: &permit.shown, port: permit.port, is_tls: false, is_one: false }
+fn plainly(permit: &Permit) -> ChannelTarget<'_> {
+    ChannelTarget { host: &permit.shown, port: permit.port, is_tls: false, is_one: false }
 }
 
 /// Requests without TLS, as far as the first one that the channel takes.
@@ -201,7 +203,7 @@ async fn followed<R: Recorder + 'static>(
 ) -> End {
     match (requests::both_ways(inside, outside, http, traffic).await, egress.channel.as_deref()) {
         (End::Picked(bytes), Some(channel)) => {
-            let to = To { is_one: true, ..plainly(permit) };
+            let to = ChannelTarget { is_one: true, ..plainly(permit) };
             channel::plain((channel, to), (inside, bytes), outside, traffic).await
         }
         (end, _) => end,
@@ -241,7 +243,7 @@ async fn inspected<R: Recorder + 'static>(
     let answers = egress
         .broker
         .as_ref()
-        .map(|broker| Answers::new(|| broker.watch_answers(&permit.shown, permit.port)));
+        .map(|broker| AnswerReader::new(|| broker.watch_answers(&permit.shown, permit.port)));
     let connection =
         inspect::Inspected { authority, name: &permit.shown, reader, hello, answers, used: &used };
     let refused = async |refused: http_host::Refusal| {

@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::authority::Authority;
-use super::copy::{IDLE, reset_when_dropped};
-use super::inspect::{HTTP_1, HTTP_2, Plain, handshakes};
+use super::copy::{IDLE_TIMEOUT, reset_when_dropped};
+use super::inspect::{HTTP_1, HTTP_2, RewoundStream, handshakes};
 use super::requests;
 use super::traffic::{Direction, Traffic};
 use crate::policy::domain::Host;
@@ -29,11 +29,11 @@ pub struct End<'a> {
 }
 
 /// The end that comes from a program, and the one that leads to its server.
-pub type Ends<'a> = (End<'a>, End<'a>);
+pub type ConnectionEnds<'a> = (End<'a>, End<'a>);
 
 /// What a connection is to.
 #[derive(Clone, Copy, Debug)]
-pub struct To<'a> {
+pub struct ChannelTarget<'a> {
     /// By name or as an address.
     pub host: &'a str,
     pub port: u16,
@@ -44,30 +44,30 @@ pub struct To<'a> {
 }
 
 /// Whether a request belongs to a channel, by its method and its path with the query.
-pub type Picks = fn(&str, &str) -> bool;
+pub type RequestFilter = fn(&str, &str) -> bool;
 
-pub type Carried<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
+pub type ChannelFuture<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
 
 /// Speaks on the connections that it carries.
 pub trait Channel {
     fn carries(&self, host: &Host, port: u16) -> bool;
     /// Which requests it takes out of the other connections without TLS. None: nobody has to look for any.
-    fn picks(&self) -> Option<Picks>;
+    fn picks(&self) -> Option<RequestFilter>;
     /// Until both ends are done. Nothing of the one reaches the other by itself. That the requests on a connection say the same
     /// host as it is to, is for the channel to see to.
-    fn carry<'a>(&'a self, to: To<'a>, ends: Ends<'a>) -> Carried<'a>;
+    fn carry<'a>(&'a self, to: ChannelTarget<'a>, ends: ConnectionEnds<'a>) -> ChannelFuture<'a>;
 }
 
 /// A connection without TLS, of which some bytes were read already.
 pub(super) async fn plain(
-    (channel, to): (&dyn Channel, To<'_>),
+    (channel, to): (&dyn Channel, ChannelTarget<'_>),
     (inside, first): (&TcpStream, Vec<u8>),
     outside: &TcpStream,
     traffic: &Traffic,
 ) -> requests::End {
-    let program = Counted { stream: Plain::new(inside, first), traffic };
+    let program = CountingStream { stream: RewoundStream::new(inside, first), traffic };
     let program = End { stream: Box::new(program), is_http2: false };
-    let server = End { stream: Box::new(Plain::new(outside, Vec::new())), is_http2: false };
+    let server = End { stream: Box::new(RewoundStream::new(outside, Vec::new())), is_http2: false };
     finish(channel.carry(to, (program, server)), (inside, outside), traffic).await
 }
 
@@ -88,21 +88,21 @@ pub(super) async fn tls(
         }
     };
     let is_http2 = program.get_ref().1.alpn_protocol() == Some(HTTP_2);
-    let program = End { stream: Box::new(Counted { stream: program, traffic }), is_http2 };
+    let program = End { stream: Box::new(CountingStream { stream: program, traffic }), is_http2 };
     let is_http2 = server.get_ref().1.alpn_protocol() == Some(HTTP_2);
     let server = End { stream: Box::new(server), is_http2 };
-    let to = To { host, port, is_tls: true, is_one: false };
+    let to = ChannelTarget { host, port, is_tls: true, is_one: false };
     finish(channel.carry(to, (program, server)), (inside, outside), traffic).await
 }
 
 async fn finish(
-    carried: Carried<'_>,
+    carried: ChannelFuture<'_>,
     (inside, outside): (&TcpStream, &TcpStream),
     traffic: &Traffic,
 ) -> requests::End {
     let result = tokio::select! {
         result = carried => result,
-        () = traffic.idle(IDLE) => Err(io::ErrorKind::TimedOut.into()),
+        () = traffic.idle(IDLE_TIMEOUT) => Err(io::ErrorKind::TimedOut.into()),
     };
     if result.is_err() {
         reset_when_dropped(inside);
@@ -112,12 +112,12 @@ async fn finish(
 }
 
 /// Counts what the program sends and gets.
-struct Counted<'a, S> {
+struct CountingStream<'a, S> {
     stream: S,
     traffic: &'a Traffic,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountingStream<'_, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -130,7 +130,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountingStream<'_, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -14,10 +14,10 @@ use super::socket::send_now;
 use super::traffic::{Direction, Traffic};
 
 /// A connection over which nothing goes for this long is closed.
-pub const IDLE: Duration = Duration::from_secs(3600);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A direction that moved this many bytes gets a pipe of its own.
-pub(super) const LARGE: u64 = 256 * 1024;
+pub(super) const MIN_SPLICE_BYTES: u64 = 256 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 /// With half of it the relay sleeps, and wakes others, so often that on a virtual machine of two processors a stream
 /// takes a fifth longer.
@@ -48,7 +48,7 @@ pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, traffic: &Traffi
     };
     let result = tokio::select! {
         result = both => result.map(|_| ()),
-        () = traffic.idle(IDLE) => Err(io::ErrorKind::TimedOut.into()),
+        () = traffic.idle(IDLE_TIMEOUT) => Err(io::ErrorKind::TimedOut.into()),
     };
     if result.is_err() {
         reset_when_dropped(inside);
@@ -70,7 +70,7 @@ pub async fn one_way(
     let mut way = HalfConnection::default();
     loop {
         from.readable().await?;
-        match way.turn(from, to, traffic.bytes(direction) > LARGE).await? {
+        match way.turn(from, to, traffic.bytes(direction) > MIN_SPLICE_BYTES).await? {
             None => {}
             Some(0) => break,
             Some(moved) => traffic.moved(direction, moved),

@@ -60,7 +60,7 @@ pub struct Broker {
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug)]
-pub struct To<'a> {
+pub struct RequestTarget<'a> {
     pub host: &'a str,
     pub port: u16,
     /// Its TLS ends here, and another one leads on.
@@ -69,7 +69,7 @@ pub struct To<'a> {
 
 /// Bytes of a head that others take the place of.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Put {
+pub struct HeadEdit {
     /// From the first byte of the head.
     pub at: usize,
     pub length: usize,
@@ -87,9 +87,9 @@ pub struct Use {
     pub rule: RuleRef,
 }
 
-impl fmt::Debug for Put {
+impl fmt::Debug for HeadEdit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Put").field("at", &self.at).field("used", &self.used).finish_non_exhaustive()
+        f.debug_struct("HeadEdit").field("at", &self.at).field("used", &self.used).finish_non_exhaustive()
     }
 }
 
@@ -107,10 +107,10 @@ impl Broker {
     pub fn judge(
         &self,
         head: &[u8],
-        to: To<'_>,
+        to: RequestTarget<'_>,
         request: &Request,
         target: &str,
-    ) -> Result<Option<Put>, Refusal> {
+    ) -> Result<Option<HeadEdit>, Refusal> {
         let refuse = |code| Err(Refusal::of(code, request));
         let mut found: Option<(FoundPlaceholder<'_>, usize, usize)> = None;
         let (mut authorizations, mut at, mut version) = (0, 0, &b""[..]);
@@ -167,7 +167,7 @@ impl Broker {
         };
         let path = target.split('?').next().unwrap_or_default().chars().take(256).collect();
         let used = Use { method: request.method.clone(), path, rule: credential.rule.clone() };
-        Ok(Some(Put { at, length, value: held.with(credential), used: Some(used) }))
+        Ok(Some(HeadEdit { at, length, value: held.with(credential), used: Some(used) }))
     }
 
     /// Whether a secret is for this place: what it answers is looked through, and has to come as it is read.
@@ -178,7 +178,7 @@ impl Broker {
 
     /// Takes out of a head that an answer may be compressed.
     #[must_use]
-    pub fn uncompressed(head: &[u8]) -> Vec<Put> {
+    pub fn uncompressed(head: &[u8]) -> Vec<HeadEdit> {
         let mut puts = Vec::new();
         let mut at = 0;
         for line in head.split_inclusive(|byte| *byte == b'\n') {
@@ -186,8 +186,12 @@ impl Broker {
             if let Some(colon) = text.iter().position(|byte| *byte == b':') {
                 let (name, value) = text.split_at(colon);
                 let value = value.len() - 1;
-                let put =
-                    |text: &[u8]| Put { at: at + colon + 1, length: value, value: text.to_vec(), used: None };
+                let put = |text: &[u8]| HeadEdit {
+                    at: at + colon + 1,
+                    length: value,
+                    value: text.to_vec(),
+                    used: None,
+                };
                 if name.eq_ignore_ascii_case(b"accept-encoding") {
                     puts.push(put(b" identity"));
                 } else if name.eq_ignore_ascii_case(b"te") {
@@ -228,7 +232,7 @@ impl Broker {
         let value = value.trim_ascii();
         let form = |placeholder, form| Some(FoundPlaceholder { placeholder, form });
         if let Some(placeholder) = self.placeholder(value) {
-            return form(placeholder, Form::Bare);
+            return form(placeholder, SecretForm::Bare);
         }
         if name != "authorization" {
             return None;
@@ -237,7 +241,7 @@ impl Broker {
         let (scheme, rest) = value.split_at(space);
         let (scheme, rest) = (std::str::from_utf8(scheme).ok()?, rest.trim_ascii());
         if scheme.eq_ignore_ascii_case("bearer") || scheme.eq_ignore_ascii_case("token") {
-            return form(self.placeholder(rest)?, Form::Scheme(scheme.to_owned()));
+            return form(self.placeholder(rest)?, SecretForm::Scheme(scheme.to_owned()));
         }
         if !scheme.eq_ignore_ascii_case("basic") {
             return None;
@@ -246,8 +250,8 @@ impl Broker {
         let colon = pair.iter().position(|byte| *byte == b':')?;
         let (user, password) = (pair.get(..colon)?, pair.get(colon + 1..)?);
         match (self.placeholder(user), self.placeholder(password)) {
-            (_, Some(placeholder)) => form(placeholder, Form::Password(user.to_vec())),
-            (Some(placeholder), None) => form(placeholder, Form::User(password.to_vec())),
+            (_, Some(placeholder)) => form(placeholder, SecretForm::Password(user.to_vec())),
+            (Some(placeholder), None) => form(placeholder, SecretForm::User(password.to_vec())),
             (None, None) => None,
         }
     }
@@ -275,10 +279,10 @@ fn in_base64(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 /// A placeholder, and how it is written.
 struct FoundPlaceholder<'a> {
     placeholder: &'a str,
-    form: Form,
+    form: SecretForm,
 }
 
-enum Form {
+enum SecretForm {
     /// Alone.
     Bare,
     /// `Bearer` or `token`.
@@ -294,13 +298,13 @@ impl FoundPlaceholder<'_> {
     fn with(&self, credential: &Credential) -> Vec<u8> {
         let secret = &credential.secret;
         match &self.form {
-            Form::Bare => format!(" {secret}"),
-            Form::Scheme(scheme) => format!(" {scheme} {secret}"),
-            Form::Password(user) => {
+            SecretForm::Bare => format!(" {secret}"),
+            SecretForm::Scheme(scheme) => format!(" {scheme} {secret}"),
+            SecretForm::Password(user) => {
                 let user = credential.user.as_ref().map_or(user.as_slice(), |user| user.as_bytes());
                 format!(" Basic {}", STANDARD.encode([user, b":", secret.as_bytes()].concat()))
             }
-            Form::User(password) => {
+            SecretForm::User(password) => {
                 format!(" Basic {}", STANDARD.encode([secret.as_bytes(), b":", password].concat()))
             }
         }

@@ -31,7 +31,7 @@ fn ask(host: &str, is_secret: bool, head: &str) -> Result<Option<String>, &'stat
     let mut words = line.split(' ');
     let (method, target) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
     let request = Request { method, path: target.clone() };
-    let to = To { host, port: 443, is_secret };
+    let to = RequestTarget { host, port: 443, is_secret };
     match broker().judge(head.as_bytes(), to, &request, &target) {
         Ok(None) => Ok(None),
         Ok(Some(put)) => {

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use super::allow::Allowlist;
 use super::ask::Ask;
 use super::authority::Authority;
-use super::channel::{Channel, Picks};
+use super::channel::{Channel, RequestFilter};
 use super::connection_limit::ConnectionLimit;
 use super::credentials::Broker;
 use super::fake_ip_pool::FakeIpPool;
 use super::judge;
-use super::kernel::Policed;
+use super::kernel::PolicedCgroup;
 use super::permit::unruled;
 use super::proxy::Proxy;
 use super::reason::Reason;
@@ -72,24 +72,24 @@ impl LazyResolver {
 pub type OnRefusal = Rc<dyn Fn(Option<&ServerId>, &Refusal)>;
 
 /// Whether it is never said how a port of this machine would be opened.
-pub type Unadvised = Rc<dyn Fn(u16) -> bool>;
+pub type NeverAdvisedPort = Rc<dyn Fn(u16) -> bool>;
 
 /// How the backend tells where a connection wanted to go.
 pub enum Origin {
     /// Every address is local: where it arrived is where it wanted to go.
     Arrival,
     /// The kernel keeps the destination for the program's end of the connection.
-    Kernel(Policed),
+    Kernel(PolicedCgroup),
     /// Whoever makes the program's connections writes down where each is to go, by its own end.
     Told(AnnouncedConnections),
 }
 
 /// Connections that are on their way to the relay.
-pub type AnnouncedConnections = Arc<Mutex<BTreeMap<SocketAddr, Arrived>>>;
+pub type AnnouncedConnections = Arc<Mutex<BTreeMap<SocketAddr, AcceptedConnection>>>;
 
 /// A connection and where it wanted to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrived {
+pub struct AcceptedConnection {
     pub destination: SocketAddr,
     pub caller: Option<Caller>,
 }
@@ -106,7 +106,7 @@ pub struct Caller {
 impl Origin {
     /// None for a connection that nobody redirected.
     #[must_use]
-    pub fn of(&self, stream: &Socket, peer: Option<SocketAddr>) -> Option<Arrived> {
+    pub fn of(&self, stream: &Socket, peer: Option<SocketAddr>) -> Option<AcceptedConnection> {
         let (address, caller) = match self {
             Self::Told(told) => return told.lock().ok()?.remove(&peer?),
             Self::Arrival => (stream.local_addr().ok()?, None),
@@ -115,7 +115,10 @@ impl Origin {
                 (address, Some(caller))
             }
         };
-        Some(Arrived { destination: SocketAddr::new(address.ip().to_canonical(), address.port()), caller })
+        Some(AcceptedConnection {
+            destination: SocketAddr::new(address.ip().to_canonical(), address.port()),
+            caller,
+        })
     }
 }
 
@@ -134,7 +137,7 @@ pub struct Services {
     /// Speaks in the relay's place on some connections.
     pub channel: Option<Rc<dyn Channel>>,
     /// Of some ports of this machine it is not said how they would be opened.
-    pub unadvised: Option<Unadvised>,
+    pub unadvised: Option<NeverAdvisedPort>,
 }
 
 /// The way out of one sandbox.
@@ -156,7 +159,7 @@ pub struct EgressContext<R> {
     /// Asks a person about names that no rule names.
     pub ask: Option<Rc<dyn Ask>>,
     /// Ports of this machine that nobody is advised to open.
-    pub unadvised: Option<Unadvised>,
+    pub unadvised: Option<NeverAdvisedPort>,
     /// The user's own way out.
     pub proxy: Option<Rc<Proxy>>,
     /// Speaks in the relay's place on some connections.
@@ -164,7 +167,7 @@ pub struct EgressContext<R> {
     pub(super) live: Cell<usize>,
     /// How many of the connections are of this sandbox.
     pub(super) own_connections: Rc<Cell<usize>>,
-    counted: RefCell<BTreeMap<Key, Counted>>,
+    counted: RefCell<BTreeMap<Key, EventCount>>,
     /// Refusals written so far.
     written: Cell<u64>,
 }
@@ -174,7 +177,7 @@ type Key = (String, u16, Option<Reason>);
 
 pub(super) const ONLY_RESOLVER: &str = "UDP is allowed only to the sandbox's own resolver";
 
-struct Counted {
+struct EventCount {
     total: u64,
     written: u64,
     /// The first of its kind.
@@ -227,7 +230,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
     }
 
     /// Which requests the channel takes out of connections that it does not carry.
-    pub(super) fn picks(&self) -> Option<Picks> {
+    pub(super) fn picks(&self) -> Option<RequestFilter> {
         self.channel.as_ref().and_then(|channel| channel.picks())
     }
 
@@ -243,7 +246,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
         if counted.len() >= MAX_DIFFERENT && !counted.contains_key(&key) {
             key = (String::new(), 0, None);
         }
-        let new = || Counted { total: 0, written: 0, refusal: refusal.clone() };
+        let new = || EventCount { total: 0, written: 0, refusal: refusal.clone() };
         let entry = counted.entry(key).or_insert_with(new);
         entry.total += 1;
         if entry.total == 1 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::copy::write_all;
-use super::protocol_detection::{self, Closed, Expected, more};
+use super::protocol_detection::{self, Closed, ExpectedPeer, more};
 use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply};
 use super::tls_sni::{Hello, Reader};
@@ -16,7 +16,7 @@ use super::traffic::{Direction, Traffic};
 pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 const HEADER: usize = 5;
 /// Type, length, version and random of a server's hello.
-const DECIDING: usize = 38;
+const SERVER_HELLO_PREFIX_BYTES: usize = 38;
 /// The random of a server's hello that asks for another one (RFC 8446, section 4.1.3).
 const RETRY: [u8; 32] = [
     0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91, 0xC2,
@@ -52,7 +52,7 @@ pub async fn follow(
     inside: &TcpStream,
     outside: &TcpStream,
     early: Vec<u8>,
-    wanted: Expected<'_>,
+    wanted: ExpectedPeer<'_>,
     traffic: &Traffic,
 ) -> io::Result<Result<(), Closed>> {
     let work = async {
@@ -90,13 +90,13 @@ async fn asks_again(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) 
 
 /// None: too little of it is here.
 fn judge(mut answer: &[u8]) -> Option<bool> {
-    let mut message = Vec::with_capacity(DECIDING);
-    while message.len() < DECIDING {
+    let mut message = Vec::with_capacity(SERVER_HELLO_PREFIX_BYTES);
+    while message.len() < SERVER_HELLO_PREFIX_BYTES {
         match answer {
             [22, _, _, high, low, rest @ ..] => {
                 let length = usize::from(u16::from_be_bytes([*high, *low]));
                 let body = rest.get(..length).unwrap_or(rest);
-                message.extend(body.iter().take(DECIDING - message.len()));
+                message.extend(body.iter().take(SERVER_HELLO_PREFIX_BYTES - message.len()));
                 answer = rest.get(body.len()..).unwrap_or_default();
                 if length == 0 || message.first().is_some_and(|kind| *kind != 2) {
                     return Some(false);
@@ -131,7 +131,7 @@ async fn second(
     inside: &TcpStream,
     outside: &TcpStream,
     mut held: Vec<u8>,
-    wanted: Expected<'_>,
+    wanted: ExpectedPeer<'_>,
     traffic: &Traffic,
 ) -> io::Result<Result<(), Closed>> {
     let mut hello = Reader::default();

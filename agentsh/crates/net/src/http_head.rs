@@ -4,15 +4,15 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use super::channel::Picks;
-use super::credentials::{Broker, Put, To};
+use super::channel::RequestFilter;
+use super::credentials::{Broker, HeadEdit, RequestTarget};
 use super::http_host::{Refusal, Request};
 use super::reason::Reason;
 use crate::policy::{MAX_FETCH_BODY, RequestRule, Ruled};
 
 /// What the requests of a connection are held against.
 #[derive(Debug)]
-pub struct Expected {
+pub struct ExpectedRequest {
     /// Lower case, or an address.
     pub name: String,
     pub port: u16,
@@ -25,7 +25,7 @@ pub struct Expected {
     /// The requests come out of TLS, and go on in TLS.
     pub is_secret: bool,
     /// Which requests somebody else takes.
-    pub picks: Option<Picks>,
+    pub picks: Option<RequestFilter>,
     /// Whatever host a request names, it arrives at this one, which may speak another protocol than HTTP.
     pub is_loose: bool,
 }
@@ -36,7 +36,7 @@ pub struct Head {
     pub request: Request,
     pub body: Body,
     /// A secret in place of its placeholder, and what keeps answers readable; in their order.
-    pub puts: Vec<Put>,
+    pub puts: Vec<HeadEdit>,
     pub is_picked: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) const REPLACING: [&str; 6] = [
 
 /// `bytes` is everything up to and including the empty line; it has no NUL and no CR or LF but in pairs.
 /// `is_first`: no request came before it on this connection.
-pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, Refusal> {
+pub fn judge(bytes: &[u8], expected: &ExpectedRequest, is_first: bool) -> Result<Head, Refusal> {
     let refuse = |reason| Err(Refusal::new(reason));
     let mut lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let request_line = lines.next().unwrap_or_default();
@@ -125,7 +125,7 @@ pub fn judge(bytes: &[u8], expected: &Expected, is_first: bool) -> Result<Head, 
     }
     let mut puts = Vec::new();
     if let Some(broker) = &expected.broker {
-        let to = To { host: &expected.name, port: expected.port, is_secret: expected.is_secret };
+        let to = RequestTarget { host: &expected.name, port: expected.port, is_secret: expected.is_secret };
         puts.extend(broker.judge(bytes, to, &request, path_meant)?);
     }
     let has_secret = !puts.is_empty();
@@ -190,7 +190,7 @@ pub fn is_request(bytes: &[u8]) -> bool {
 }
 
 /// The path and query of a target, in whatever form it stands.
-fn path_of<'t>(method: &str, target: &'t str, expected: &Expected) -> Result<&'t str, Refusal> {
+fn path_of<'t>(method: &str, target: &'t str, expected: &ExpectedRequest) -> Result<&'t str, Refusal> {
     if target.contains('#') {
         return Err(Refusal::new(Reason::TargetNotValid));
     }
@@ -215,7 +215,7 @@ fn path_of<'t>(method: &str, target: &'t str, expected: &Expected) -> Result<&'t
 }
 
 /// Whether `host` or `host:port` is where the program connected to.
-fn is_expected(written: &[u8], expected: &Expected) -> bool {
+fn is_expected(written: &[u8], expected: &ExpectedRequest) -> bool {
     if expected.is_loose {
         return true;
     }

@@ -6,9 +6,9 @@
 
 use std::rc::Rc;
 
-use super::channel::Picks;
-use super::credentials::{Broker, Put, Watch};
-use super::http_head::{self, Body, Expected};
+use super::channel::RequestFilter;
+use super::credentials::{Broker, HeadEdit, Watch};
+use super::http_head::{self, Body, ExpectedRequest};
 use super::reason::Reason;
 use crate::policy::{RequestRule, Ruled};
 use crate::types::RuleRef;
@@ -28,7 +28,7 @@ pub struct Verdict {
     /// The requests whose heads are among them.
     pub requests: Vec<Request>,
     /// What other bytes take the place of, counted as `forward` is.
-    pub puts: Vec<Put>,
+    pub puts: Vec<HeadEdit>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Refusal {
 /// State of one connection.
 #[derive(Debug)]
 pub struct Reader {
-    expected: Expected,
+    expected: ExpectedRequest,
     state: State,
     /// A head in the making.
     held: Vec<u8>,
@@ -99,7 +99,7 @@ impl Reader {
     #[must_use]
     pub fn new(name: &str, port: u16) -> Self {
         Self {
-            expected: Expected {
+            expected: ExpectedRequest {
                 name: name.to_ascii_lowercase(),
                 port,
                 rules: Vec::new(),
@@ -143,14 +143,14 @@ impl Reader {
 
     /// Stops at requests that somebody else takes.
     #[must_use]
-    pub fn picking(mut self, picks: Option<Picks>) -> Self {
+    pub fn picking(mut self, picks: Option<RequestFilter>) -> Self {
         self.expected.picks = picks;
         self
     }
 
     /// Looks for nothing but such requests: what is none of HTTP, or could be read differently, goes on unread.
     #[must_use]
-    pub fn loose(picks: Picks) -> Self {
+    pub fn loose(picks: RequestFilter) -> Self {
         let mut reader = Self::new("", 0).picking(Some(picks));
         reader.expected.is_loose = true;
         reader
@@ -332,7 +332,7 @@ impl Reader {
                 return Ok(());
             }
             let forward = verdict.forward;
-            let puts = head.puts.into_iter().map(|put| Put { at: forward + put.at, ..put });
+            let puts = head.puts.into_iter().map(|put| HeadEdit { at: forward + put.at, ..put });
             verdict.puts.extend(puts);
             verdict.forward += self.held.len();
             verdict.requests.push(head.request);

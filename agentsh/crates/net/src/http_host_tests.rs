@@ -407,7 +407,7 @@ fn mcp_past_the_bridges() {
 
 #[test]
 fn what_is_no_request_is_not_waited_for_where_only_some_requests_are_looked_for() {
-    let picks: Picks = |method, path| (method, path) == ("POST", "/p");
+    let picks: RequestFilter = |method, path| (method, path) == ("POST", "/p");
     let released = |parts: &[&str]| {
         let mut reader = Reader::loose(picks);
         let forward = parts.iter().map(|part| reader.feed(part.as_bytes()).unwrap().forward > 0);

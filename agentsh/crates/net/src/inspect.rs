@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::answers::Answers;
+use super::answers::AnswerReader;
 use super::authority::Authority;
-use super::copy::{IDLE, reset_when_dropped, shut};
+use super::copy::{IDLE_TIMEOUT, reset_when_dropped, shut};
 use super::credentials::Use;
 use super::http_host;
 use super::protocol_detection::{Closed, Http};
@@ -26,7 +26,7 @@ use super::requests::End;
 use super::traffic::{Direction, Traffic};
 
 /// Each handshake, and the last words to a program that is refused.
-const HANDSHAKE: Duration = Duration::from_secs(20);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const PIECE: usize = 16 * 1024;
 /// TLS alert: the chain of certificates leads to nobody who is trusted.
@@ -41,7 +41,7 @@ pub struct Inspected<'a> {
     /// What the program sent already.
     pub hello: Vec<u8>,
     /// Looks for secrets in the answers.
-    pub answers: Option<Answers>,
+    pub answers: Option<AnswerReader>,
     /// Hears of every use of a secret before it leaves; false: it may not.
     pub used: &'a dyn Fn(Use) -> bool,
 }
@@ -75,7 +75,7 @@ pub async fn both_ways(
         };
         tokio::select! {
             result = both => result.map(|_| ()),
-            () = traffic.idle(IDLE) => Err(Stop::Broken(io::ErrorKind::TimedOut.into())),
+            () = traffic.idle(IDLE_TIMEOUT) => Err(Stop::Broken(io::ErrorKind::TimedOut.into())),
         }
     };
     match result {
@@ -107,8 +107,8 @@ pub async fn both_ways(
     }
 }
 
-pub(super) type Program<'a> = tokio_rustls::server::TlsStream<Plain<'a>>;
-pub(super) type Server<'a> = tokio_rustls::client::TlsStream<Plain<'a>>;
+pub(super) type Program<'a> = tokio_rustls::server::TlsStream<RewoundStream<'a>>;
+pub(super) type Server<'a> = tokio_rustls::client::TlsStream<RewoundStream<'a>>;
 
 /// As TLS names the two.
 pub(super) const HTTP_1: &[u8] = b"http/1.1";
@@ -132,8 +132,9 @@ pub(super) async fn handshakes<'a>(
     Arc::make_mut(&mut trusting).alpn_protocols.clone_from(&protocols);
     let server_name = rustls::pki_types::ServerName::try_from(name.to_owned())
         .map_err(|error| cannot(format!("'{name}' cannot be proven: {error}")))?;
-    let connecting = TlsConnector::from(trusting).connect(server_name, Plain::new(outside, Vec::new()));
-    let server = within(HANDSHAKE, connecting).await.map_err(|error| match tls_error(&error) {
+    let connecting =
+        TlsConnector::from(trusting).connect(server_name, RewoundStream::new(outside, Vec::new()));
+    let server = within(HANDSHAKE_TIMEOUT, connecting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::InvalidCertificate(why)) => refused(
             Reason::CertificateNotValid,
             format!("'{name}' does not prove its name: {why:?}"),
@@ -144,8 +145,8 @@ pub(super) async fn handshakes<'a>(
     if server.get_ref().1.alpn_protocol() == Some(HTTP_2) {
         Arc::make_mut(&mut shown).alpn_protocols = protocols;
     }
-    let accepting = TlsAcceptor::from(shown).accept(Plain::new(inside, hello));
-    let program = within(HANDSHAKE, accepting).await.map_err(|error| match tls_error(&error) {
+    let accepting = TlsAcceptor::from(shown).accept(RewoundStream::new(inside, hello));
+    let program = within(HANDSHAKE_TIMEOUT, accepting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::AlertReceived(alert)) => refused(
             Reason::AuthorityNotTrusted,
             format!("the program does not trust the certificate of this session for '{name}' ({alert:?})"),
@@ -226,7 +227,7 @@ async fn down(
     mut server: impl AsyncRead + Unpin,
     program: &mut (impl AsyncWrite + Unpin),
     (inside, shared): (&TcpStream, &Shared<'_>),
-    mut answers: Option<Answers>,
+    mut answers: Option<AnswerReader>,
 ) -> Result<(), Stop> {
     let mut buffer = vec![0; PIECE];
     // What may be the beginning of a secret.
@@ -272,19 +273,19 @@ async fn down(
 }
 
 /// A connection that somebody else owns, some of whose bytes were read already.
-pub(super) struct Plain<'a> {
+pub(super) struct RewoundStream<'a> {
     stream: &'a TcpStream,
     first: Vec<u8>,
     given: usize,
 }
 
-impl<'a> Plain<'a> {
+impl<'a> RewoundStream<'a> {
     pub(super) fn new(stream: &'a TcpStream, first: Vec<u8>) -> Self {
         Self { stream, first, given: 0 }
     }
 }
 
-impl AsyncRead for Plain<'_> {
+impl AsyncRead for RewoundStream<'_> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -312,7 +313,7 @@ impl AsyncRead for Plain<'_> {
     }
 }
 
-impl AsyncWrite for Plain<'_> {
+impl AsyncWrite for RewoundStream<'_> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.stream.poll_write_ready(context))?;
@@ -363,9 +364,9 @@ mod tests {
             .unwrap();
         let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
         let asked = ServerName::try_from(asked.to_owned()).unwrap();
-        let client = TlsConnector::from(config).connect(asked, Plain::new(&program, Vec::new()));
+        let client = TlsConnector::from(config).connect(asked, RewoundStream::new(&program, Vec::new()));
         let server =
-            TlsAcceptor::from(speaking.inside(name).unwrap()).accept(Plain::new(&inside, Vec::new()));
+            TlsAcceptor::from(speaking.inside(name).unwrap()).accept(RewoundStream::new(&inside, Vec::new()));
         // The side that gives up does not always say so to the other.
         tokio::try_join!(client, server).is_ok()
     }

@@ -22,7 +22,7 @@ use super::carry::First;
 use super::egress_context::{EgressContext, Refusal};
 use super::fake_ip_pool::FakeIpPool;
 use super::permit::{Change, Permit, refusal, unruled};
-use super::protocol_detection::{Closed, Opening};
+use super::protocol_detection::{Closed, FirstBytes};
 use super::proxy::Proxy;
 use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply, Refused};
@@ -32,7 +32,7 @@ use crate::policy::domain::Host;
 use crate::store::Recorder;
 
 /// A connection that may go on, and where it goes.
-pub(super) struct Judged<'a> {
+pub(super) struct PermittedConnection<'a> {
     pub protocol: &'static str,
     pub first: First,
     pub proxy: Option<&'a Rc<Proxy>>,
@@ -98,12 +98,12 @@ pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
     egress: &'a EgressContext<R>,
     permit: &Permit,
     first: Result<First, Closed>,
-) -> Result<Judged<'a>, Stop> {
+) -> Result<PermittedConnection<'a>, Stop> {
     let first = first.map_err(|closed| not_opened(egress, permit, closed))?;
     let protocol = match &first {
         First::Nothing => "tcp",
-        First::Read(Opening::Tls(_)) => "tls",
-        First::Read(Opening::Http(_)) => "http",
+        First::Read(FirstBytes::Tls(_)) => "tls",
+        First::Read(FirstBytes::Http(_)) => "http",
     };
     readable(permit, protocol)?;
     approved(egress, permit, protocol).await?;
@@ -124,7 +124,7 @@ pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
         let refusal = refusal(permit, Reason::AddressNotAllowed, behind.why, (None, None));
         return Err(refused(protocol, Refusal { rule: behind.rule, ..refusal }));
     }
-    Ok(Judged { protocol, first, proxy, addresses })
+    Ok(PermittedConnection { protocol, first, proxy, addresses })
 }
 
 /// First bytes that are not what the rule allows, or none.

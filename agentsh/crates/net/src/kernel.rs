@@ -52,7 +52,7 @@ struct Contexts<R> {
 }
 
 /// One sandbox as the programs know it. They forget it with this.
-pub struct Policed {
+pub struct PolicedCgroup {
     loaded: Arc<Loaded>,
     cgroup: u64,
     /// Names whose addresses the programs have.
@@ -100,7 +100,7 @@ impl<R: Recorder + 'static> Kernel<R> {
         let failed =
             |error: std::io::Error| EbpfError::Table { what: "find the sandbox", why: error.to_string() };
         let id = ebpf::cgroup_id(cgroup).map_err(failed)?;
-        let policed = Policed {
+        let policed = PolicedCgroup {
             loaded: Arc::clone(&self.loaded),
             cgroup: id,
             opened: RefCell::default(),
@@ -134,7 +134,7 @@ impl<R> Drop for Kernel<R> {
     }
 }
 
-impl Policed {
+impl PolicedCgroup {
     fn fill<R: Recorder + 'static>(
         &self,
         egress: &EgressContext<R>,
@@ -210,7 +210,7 @@ impl Policed {
     }
 }
 
-impl Drop for Policed {
+impl Drop for PolicedCgroup {
     fn drop(&mut self) {
         self.loaded.remove(self.cgroup);
     }

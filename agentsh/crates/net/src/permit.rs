@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::allow::Decision;
 use super::egress_context::{Caller, EgressContext, Refusal};
 use super::http_host;
-use super::protocol_detection::Expected;
+use super::protocol_detection::ExpectedPeer;
 use super::reason::Reason;
 use crate::policy::RequestRule;
 use crate::policy::domain::Host;
@@ -88,8 +88,8 @@ pub(super) fn refusal(permit: &Permit, reason: Reason, detail: String, (change, 
 pub(super) fn wanted<'a, R: Recorder + 'static>(
     egress: &'a EgressContext<R>,
     permit: &'a Permit,
-) -> Expected<'a> {
-    Expected {
+) -> ExpectedPeer<'a> {
+    ExpectedPeer {
         broker: egress.broker.as_ref(),
         host: &permit.shown,
         port: permit.port,

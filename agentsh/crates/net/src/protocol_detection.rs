@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::channel::Picks;
-use super::credentials::{Broker, Put, Use};
+use super::channel::RequestFilter;
+use super::credentials::{Broker, HeadEdit, Use};
 use super::http_host;
 use super::reason::Reason;
 use super::refuse::{ACCESS_DENIED, CloseReply, UNRECOGNIZED_NAME};
@@ -18,7 +18,7 @@ use crate::policy::{RequestRule, Ruled};
 
 /// The first bytes of a connection that may go on.
 #[derive(Debug)]
-pub enum Opening {
+pub enum FirstBytes {
     /// These bytes first, then whatever comes.
     Tls(Vec<u8>),
     /// Requests that are judged one by one.
@@ -34,7 +34,7 @@ pub struct Http {
     /// How many bytes of `held` may go on.
     pub released: usize,
     /// Secrets that take the place of bytes among them.
-    pub puts: Vec<Put>,
+    pub puts: Vec<HeadEdit>,
 }
 
 /// Why it may not.
@@ -54,7 +54,7 @@ pub enum Closed {
 
 /// What the connection has to be for.
 #[derive(Clone, Copy, Debug)]
-pub struct Expected<'a> {
+pub struct ExpectedPeer<'a> {
     /// In its one spelling.
     pub host: &'a str,
     pub port: u16,
@@ -66,7 +66,7 @@ pub struct Expected<'a> {
     /// The session's secrets, none of which goes on a plain request.
     pub broker: Option<&'a Rc<Broker>>,
     /// Which requests somebody else takes.
-    pub picks: Option<Picks>,
+    pub picks: Option<RequestFilter>,
 }
 
 /// A program has this long to say what it wants.
@@ -75,7 +75,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Reads as much as is needed to tell. Nothing is forwarded meanwhile.
 pub struct Reading<'a> {
-    wanted: Expected<'a>,
+    wanted: ExpectedPeer<'a>,
     hello: tls_sni::Reader,
     bytes: Vec<u8>,
     /// Once it is not TLS.
@@ -84,12 +84,12 @@ pub struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     #[must_use]
-    pub fn new(wanted: Expected<'a>) -> Self {
+    pub fn new(wanted: ExpectedPeer<'a>) -> Self {
         Self { wanted, hello: tls_sni::Reader::default(), bytes: Vec::new(), http: None }
     }
 
     /// What a program says first comes with its connection, nearly always. None: the rest has to be waited for.
-    pub fn at_once(&mut self, from: &impl AsFd) -> Option<Result<Opening, Closed>> {
+    pub fn at_once(&mut self, from: &impl AsFd) -> Option<Result<FirstBytes, Closed>> {
         let mut chunk = [0; CHUNK_BYTES];
         match recv_now(from, &mut chunk) {
             Ok(0) => Some(Err(Closed::Gone)),
@@ -101,7 +101,7 @@ impl<'a> Reading<'a> {
 
     /// # Errors
     /// [`Closed`].
-    pub async fn rest(mut self, stream: &TcpStream) -> Result<Opening, Closed> {
+    pub async fn rest(mut self, stream: &TcpStream) -> Result<FirstBytes, Closed> {
         let first = async {
             let mut new = Vec::new();
             loop {
@@ -123,7 +123,7 @@ impl<'a> Reading<'a> {
     }
 
     /// None: more is needed.
-    fn feed(&mut self, new: &[u8]) -> Option<Result<Opening, Closed>> {
+    fn feed(&mut self, new: &[u8]) -> Option<Result<FirstBytes, Closed>> {
         if self.http.is_some() {
             return self.request(new);
         }
@@ -150,16 +150,16 @@ impl<'a> Reading<'a> {
             }
             hello => {
                 let bytes = std::mem::take(&mut self.bytes);
-                Some(judge(&hello, self.wanted).map_or(Ok(Opening::Tls(bytes)), Err))
+                Some(judge(&hello, self.wanted).map_or(Ok(FirstBytes::Tls(bytes)), Err))
             }
         }
     }
 
-    fn request(&mut self, new: &[u8]) -> Option<Result<Opening, Closed>> {
+    fn request(&mut self, new: &[u8]) -> Option<Result<FirstBytes, Closed>> {
         let mut http = self.http.take()?;
         match http.take(new) {
             Err(refused) => Some(Err(Closed::Request(refused))),
-            Ok(()) if http.released > 0 || http.reader.is_picked() => Some(Ok(Opening::Http(http))),
+            Ok(()) if http.released > 0 || http.reader.is_picked() => Some(Ok(FirstBytes::Http(http))),
             Ok(()) => {
                 self.http = Some(http);
                 None
@@ -169,7 +169,7 @@ impl<'a> Reading<'a> {
 }
 
 /// None when the name is right.
-pub(super) fn judge(hello: &Hello, wanted: Expected<'_>) -> Option<Closed> {
+pub(super) fn judge(hello: &Hello, wanted: ExpectedPeer<'_>) -> Option<Closed> {
     let refused = |reason, detail, alert| {
         Some(Closed::Refused { protocol: Some("tls"), reason, detail, farewell: CloseReply::Alert(alert) })
     };
@@ -216,7 +216,7 @@ impl Http {
         self.held.extend_from_slice(bytes);
         let verdict = self.reader.feed(bytes)?;
         let released = self.released;
-        self.puts.extend(verdict.puts.into_iter().map(|put| Put { at: released + put.at, ..put }));
+        self.puts.extend(verdict.puts.into_iter().map(|put| HeadEdit { at: released + put.at, ..put }));
         self.released = self.released.saturating_add(verdict.forward).min(self.held.len());
         Ok(())
     }

@@ -12,11 +12,11 @@ use rustix::net::{SocketAddrAny, SocketFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::carry::{First, Opened, carry};
+use super::carry::{First, OpenConnection, carry};
 use super::copy::reset_when_dropped;
-use super::dial::{Dialled, Timeouts, dial};
+use super::dial::{OutboundConnection, Timeouts, dial};
 use super::egress_context::EgressContext;
-use super::judge::{self, Judged, Stop};
+use super::judge::{self, PermittedConnection, Stop};
 use super::permit::{Permit, refusal, wanted};
 use super::protocol_detection::{Closed, Reading};
 use super::reason::Reason;
@@ -146,25 +146,25 @@ async fn connection<R: Recorder + 'static>(
 /// Connects to where the connection may go.
 async fn dialled(
     permit: &Permit,
-    Judged { protocol, first, proxy, addresses }: Judged<'_>,
-) -> Result<Opened, Stop> {
+    PermittedConnection { protocol, first, proxy, addresses }: PermittedConnection<'_>,
+) -> Result<OpenConnection, Stop> {
     let failed = |address, why| Stop::Failed { protocol, address, why };
     let Some(proxy) = proxy else {
         let addresses = addresses.unwrap_or_default();
-        let Dialled { socket: outside, address } =
+        let OutboundConnection { socket: outside, address } =
             dial(&addresses, permit.port, Timeouts::default())
                 .await
                 .map_err(|error| failed(addresses.first().copied(), error.to_string()))?;
         // As for the listener. A connection that is gone already fails below.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&outside, true);
-        return Ok(Opened { protocol, first, outside, address });
+        return Ok(OpenConnection { protocol, first, outside, address });
     };
     let lookup = Resolver::system_lookup().map_err(|error| failed(None, error.to_string()))?;
     let (stream, address) = proxy
         .tunnel(&permit.shown, permit.port, &*lookup)
         .await
         .map_err(|error| failed(None, error.to_string()))?;
-    Ok(Opened { protocol, first, outside: Socket::Watched(stream), address })
+    Ok(OpenConnection { protocol, first, outside: Socket::Watched(stream), address })
 }
 
 /// Reads the first bytes where they have to be judged.

@@ -7,7 +7,9 @@ use std::io;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::copy::{HalfConnection, IDLE, LARGE, one_way, read_some, reset_when_dropped, shut, write_all};
+use super::copy::{
+    HalfConnection, IDLE_TIMEOUT, MIN_SPLICE_BYTES, one_way, read_some, reset_when_dropped, shut, write_all,
+};
 use super::http_host;
 use super::protocol_detection::{Closed, Http};
 use super::traffic::{Direction, Traffic};
@@ -39,7 +41,7 @@ pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, http: Http, traf
     };
     let result = tokio::select! {
         result = both => result.map(|_| ()),
-        () = traffic.idle(IDLE) => Err(Stop::Broken(io::ErrorKind::TimedOut.into())),
+        () = traffic.idle(IDLE_TIMEOUT) => Err(Stop::Broken(io::ErrorKind::TimedOut.into())),
     };
     match result {
         Ok(()) => End::Done(Ok(())),
@@ -136,7 +138,7 @@ async fn down(
                 Err(error) => return Err(error.into()),
             }
         } else {
-            way.turn(outside, inside, traffic.bytes(Direction::Down) > LARGE).await?
+            way.turn(outside, inside, traffic.bytes(Direction::Down) > MIN_SPLICE_BYTES).await?
         };
         match moved {
             None => {}

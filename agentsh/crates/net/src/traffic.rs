@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::wakeful::{BusyPoller, Expected};
+use super::wakeful::{BusyPollGuard, BusyPoller};
 
 /// Of the bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Traffic {
     received: Cell<u64>,
     last: Cell<Instant>,
     /// Until the server has said something.
-    expected: RefCell<Option<Expected>>,
+    expected: RefCell<Option<BusyPollGuard>>,
     /// One direction has come to its end.
     half_closed: Cell<bool>,
     wakeful: Rc<BusyPoller>,
@@ -30,7 +30,7 @@ pub struct Traffic {
 
 impl Traffic {
     #[must_use]
-    pub fn new(wakeful: Rc<BusyPoller>, expected: Expected) -> Self {
+    pub fn new(wakeful: Rc<BusyPoller>, expected: BusyPollGuard) -> Self {
         Self {
             sent: Cell::new(0),
             received: Cell::new(0),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::busy_poll;
 
 /// How long a program may take from one connection to the next to count as busy.
-const BETWEEN: Duration = Duration::from_micros(30);
+const MAX_IDLE_GAP: Duration = Duration::from_micros(30);
 
 /// Keeps the thread that serves connections from sleeping.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct BusyPoller {
 
 /// A program waits for the answer to a connection that it has opened.
 #[derive(Debug)]
-pub struct Expected(Rc<BusyPoller>);
+pub struct BusyPollGuard(Rc<BusyPoller>);
 
 impl BusyPoller {
     pub fn new() -> Self {
@@ -56,9 +56,9 @@ impl BusyPoller {
     }
 
     /// Until it is dropped, what is not needed for an answer waits.
-    pub fn expect(self: &Rc<Self>) -> Expected {
+    pub fn expect(self: &Rc<Self>) -> BusyPollGuard {
         self.expected.set(self.expected.get() + 1);
-        Expected(Rc::clone(self))
+        BusyPollGuard(Rc::clone(self))
     }
 
     /// Returns when no program waits for an answer and none has opened a connection for a little while, at the latest
@@ -71,14 +71,14 @@ impl BusyPoller {
             tokio::task::yield_now().await;
             let waited = start.elapsed();
             let is_quiet = self.expected.get() == 0 && self.answered.get() == answered;
-            if waited > self.moment || (is_quiet && waited >= BETWEEN) {
+            if waited > self.moment || (is_quiet && waited >= MAX_IDLE_GAP) {
                 return;
             }
         }
     }
 }
 
-impl Drop for Expected {
+impl Drop for BusyPollGuard {
     fn drop(&mut self) {
         self.0.expected.set(self.0.expected.get().saturating_sub(1));
         self.0.answered.set(self.0.answered.get().wrapping_add(1));

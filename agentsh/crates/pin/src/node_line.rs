@@ -38,7 +38,7 @@ pub(super) enum Program {
 
 /// Flags that take the next word when they have no `=`. A flag that is missing here cannot hide the real entry:
 /// the entry is handed to node behind `--`, which no flag takes as its value.
-const VALUED: &[&str] = &[
+const FLAGS_WITH_VALUE: &[&str] = &[
     "-C",
     "--conditions",
     "--input-type",
@@ -83,7 +83,7 @@ const PRELOAD: &[&str] = &["-r", "--require", "--import", "--loader", "--experim
 const SETTINGS: &[&str] = &["--env-file", "--env-file-if-exists"];
 const INLINE: &[&str] = &["-e", "--eval", "-p", "-pe", "--print"];
 /// They run something other than the entry, or new bytes of it later.
-const REFUSED: &[&str] = &[
+const REFUSED_FLAGS: &[&str] = &[
     "--run",
     "--test",
     "--watch",
@@ -124,14 +124,15 @@ pub(super) fn parse(args: &[OsString]) -> Result<Line, PinError> {
         // Node reads `_` in a long flag as `-`.
         let name = if name.starts_with("--") { name.replace('_', "-") } else { name.to_owned() };
         let among = |list: &[&str]| list.contains(&name.as_str());
-        if among(REFUSED) {
+        if among(REFUSED_FLAGS) {
             return Err(PinError::Unsupported {
                 what: format!("node {name}"),
                 instead: "start the script itself, without that flag".to_owned(),
             });
         }
         line.flags.push(word.clone());
-        let takes_word = value.is_none() && [PRELOAD, SETTINGS, INLINE, VALUED].into_iter().any(among);
+        let takes_word =
+            value.is_none() && [PRELOAD, SETTINGS, INLINE, FLAGS_WITH_VALUE].into_iter().any(among);
         // `-p -e TEXT`: a flag is never the text.
         let is_flag = |next: &OsString| among(INLINE) && next.as_bytes().starts_with(b"-");
         let next = match words.clone().next() {

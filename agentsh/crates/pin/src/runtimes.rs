@@ -11,9 +11,9 @@ use super::{Launcher, PinError, node, node_tree, package};
 
 /// `bun [flags] [run] file args`.
 pub(super) fn bun(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
-    const VALUED: &[&str] =
+    const FLAGS_WITH_VALUE: &[&str] =
         &["-r", "--preload", "--cwd", "-c", "--config", "--env-file", "--tsconfig-override"];
-    let mut line = words(command, "bun", VALUED)?;
+    let mut line = words(command, "bun", FLAGS_WITH_VALUE)?;
     if line.subcommand.is_some_and(|word| word != "run") {
         context.note("what this subcommand of bun starts");
         return plain(context, command, found, Launcher::Bun);
@@ -43,7 +43,7 @@ pub(super) fn bun(context: &mut Context<'_>, command: &Command, found: &Found) -
 
 /// `deno run [flags] file args`.
 pub(super) fn deno(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
-    const VALUED: &[&str] = &[
+    const FLAGS_WITH_VALUE: &[&str] = &[
         "-c",
         "--config",
         "--import-map",
@@ -57,7 +57,7 @@ pub(super) fn deno(context: &mut Context<'_>, command: &Command, found: &Found) 
         "--lock",
         "--ext",
     ];
-    let mut line = words(command, "deno", VALUED)?;
+    let mut line = words(command, "deno", FLAGS_WITH_VALUE)?;
     if line.subcommand.is_some_and(|word| word != "run") {
         context.note("what this subcommand of deno starts");
         return plain(context, command, found, Launcher::Deno);

@@ -17,7 +17,7 @@ pub(super) struct Line {
 }
 
 const SPECS: &[&str] = &["--from", "--with", "--spec", "-w"];
-const VALUED: &[&str] = &[
+const FLAGS_WITH_VALUE: &[&str] = &[
     "--python",
     "-p",
     "--index-url",
@@ -120,7 +120,7 @@ pub(super) fn parse(launcher: &str, args: &[OsString], cwd: &Path) -> Result<Lin
                 }
                 break;
             }
-            _ if VALUED.contains(&name) => drop(take()),
+            _ if FLAGS_WITH_VALUE.contains(&name) => drop(take()),
             _ if PLAIN.contains(&name) => {}
             _ => {
                 return Err(PinError::Unsupported {

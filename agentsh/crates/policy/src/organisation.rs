@@ -16,7 +16,7 @@ use super::{narrow, yaml};
 /// Beside the policy: of this machine, else of the user.
 pub const FILE: &str = "organisation.yaml";
 /// Where the bundle of this machine's organisation is kept; the user's own lies below his state.
-const MACHINE: &str = "/var/lib/agentsh/bundles";
+const MACHINE_BUNDLES: &str = "/var/lib/agentsh/bundles";
 
 /// Who signs, and where its bundle is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,8 @@ impl Organisation {
     /// When it is there and cannot be used.
     pub fn find(system: &Path, config_home: &Path, state: &Path) -> Result<Option<Self>, PolicyError> {
         let own = config_home.join("agentsh").join(FILE);
-        let places = [(system.with_file_name(FILE), PathBuf::from(MACHINE)), (own, state.join("bundles"))];
+        let places =
+            [(system.with_file_name(FILE), PathBuf::from(MACHINE_BUNDLES)), (own, state.join("bundles"))];
         for (file, directory) in places {
             if file.parent().is_none_or(|above| above.as_os_str().is_empty()) {
                 continue;

@@ -28,7 +28,7 @@ pub struct ServerProfile {
     /// A directory that is kept from run to run.
     pub state: Option<Ruled<State>>,
     /// What the server's own configuration opens when the user wrote it.
-    pub opened: Vec<Ruled<Opened>>,
+    pub opened: Vec<Ruled<ProfileGrant>>,
     /// Whose data the server's answers are.
     pub source: Option<Ruled<DataSource>>,
     /// Where what the server is told can end up.
@@ -61,7 +61,7 @@ pub struct State {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct ProfileGrant {
     pub from: Place,
     pub what: What,
 }

@@ -39,12 +39,12 @@ pub struct ProxyFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyServer {
     pub id: String,
-    pub way: Way,
+    pub way: ServerTransport,
 }
 
 /// How a server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ServerTransport {
     Command {
         command: String,
         args: Vec<String>,
@@ -242,11 +242,11 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
         judge_url(reader, &url);
         let headers = fields.find("headers").and_then(|here| headers(reader, &here));
         let headers = headers.map(|headers| headers.value).unwrap_or_default();
-        return Some(ProxyServer { id: id?, way: Way::Url { url: url.value, headers } });
+        return Some(ProxyServer { id: id?, way: ServerTransport::Url { url: url.value, headers } });
     }
     Some(ProxyServer {
         id: id?,
-        way: Way::Command { command: command?, args: args.unwrap_or_default(), env },
+        way: ServerTransport::Command { command: command?, args: args.unwrap_or_default(), env },
     })
 }
 

@@ -31,9 +31,9 @@ fn every_documented_key_is_read_with_its_line() {
     let file = parse("proxy.json", WHOLE).unwrap();
     let ids: Vec<&str> = file.servers.iter().map(|server| server.value.id.as_str()).collect();
     assert_eq!(ids, ["filesystem", "web", "far"]);
-    let Way::Command { args, env, .. } = &file.servers[0].value.way else { panic!() };
+    let ServerTransport::Command { args, env, .. } = &file.servers[0].value.way else { panic!() };
     assert_eq!((args.as_slice(), env["A"].as_str()), (&["-y", "server", ""].map(str::to_owned)[..], "b"));
-    let Way::Url { url, headers } = &file.servers[2].value.way else { panic!() };
+    let ServerTransport::Url { url, headers } = &file.servers[2].value.way else { panic!() };
     assert_eq!(
         (url.as_str(), headers["Authorization"].as_str()),
         ("https://mcp.example.com/mcp", "Bearer ${FAR}")

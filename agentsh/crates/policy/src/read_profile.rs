@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::diagnostic::{Diagnostic, Source};
 use super::model::{DataSink, DataSource, PolicyTest, Ruled};
-use super::profile::{Opened, Package, Place, Registry, State, What};
+use super::profile::{Package, Place, ProfileGrant, Registry, State, What};
 use super::read;
 use super::reader::{Fields, Here, List, Reader};
 use super::sections::{self, LimitKeys, RawProcess};
@@ -31,7 +31,7 @@ pub struct RawProfile {
     pub packages: Vec<Ruled<Package>>,
     pub process: RawProcess,
     pub state: Option<Ruled<State>>,
-    pub opened: Vec<Ruled<Opened>>,
+    pub opened: Vec<Ruled<ProfileGrant>>,
     pub source: Option<Ruled<DataSource>>,
     pub sink: Option<Ruled<DataSink>>,
     pub install_scripts: Option<Ruled<bool>>,
@@ -181,7 +181,7 @@ fn opened(
     reader: &mut Reader<'_>,
     here: &Here<'_>,
     reasons: &mut BTreeMap<String, String>,
-) -> Option<Opened> {
+) -> Option<ProfileGrant> {
     let fields = reader.fields(here, &["option", "env", "url", "opens", "port", "protocol", "why"])?;
     keep_reason(reader, &fields, here, reasons);
     let mut places = Vec::new();
@@ -220,7 +220,7 @@ fn opened(
             return None;
         }
     };
-    Some(Opened { from, what })
+    Some(ProfileGrant { from, what })
 }
 
 fn required<'n>(

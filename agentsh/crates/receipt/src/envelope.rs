@@ -14,7 +14,7 @@ pub const MAX_BYTES: usize = 8 << 20;
 const STATEMENT: &str = "application/vnd.in-toto+json";
 const PROFILE: &str = "application/vnd.agentsh.profile+yaml";
 /// By how much clocks may differ.
-const SKEW: SignedDuration = SignedDuration::from_mins(5);
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,7 +33,7 @@ struct Signature {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum EnvelopeRefusal {
     #[error("it is malformed: {0}")]
     Form(String),
     #[error("it is signed by the key {0}, which is not one of the given keys")]
@@ -96,11 +96,15 @@ pub fn open<'s>(
     text: &str,
     signers: &'s [Signer],
     now: Timestamp,
-) -> Result<(Statement, &'s Signer), Refused> {
+) -> Result<(Statement, &'s Signer), EnvelopeRefusal> {
     opened(STATEMENT, text, signers, now, |payload| {
-        let statement = Statement::read(&payload).map_err(Refused::Form)?;
+        let statement = Statement::read(&payload).map_err(EnvelopeRefusal::Form)?;
         let issued = statement.predicate.issued;
-        if issued.duration_since(now) > SKEW { Err(Refused::Future(issued)) } else { Ok((statement, issued)) }
+        if issued.duration_since(now) > CLOCK_SKEW {
+            Err(EnvelopeRefusal::Future(issued))
+        } else {
+            Ok((statement, issued))
+        }
     })
 }
 
@@ -112,7 +116,7 @@ pub fn open_profile<'s>(
     text: &str,
     signers: &'s [Signer],
     now: Timestamp,
-) -> Result<(String, &'s Signer), Refused> {
+) -> Result<(String, &'s Signer), EnvelopeRefusal> {
     opened(PROFILE, text, signers, now, |payload| Ok((payload, now)))
 }
 
@@ -121,28 +125,30 @@ fn opened<'s, T>(
     text: &str,
     signers: &'s [Signer],
     now: Timestamp,
-    read: impl FnOnce(String) -> Result<(T, Timestamp), Refused>,
-) -> Result<(T, &'s Signer), Refused> {
+    read: impl FnOnce(String) -> Result<(T, Timestamp), EnvelopeRefusal>,
+) -> Result<(T, &'s Signer), EnvelopeRefusal> {
     if text.len() > MAX_BYTES {
-        return Err(Refused::Form(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
+        return Err(EnvelopeRefusal::Form(format!("it is larger than {} MiB", MAX_BYTES >> 20)));
     }
-    let envelope: Envelope = serde_json::from_str(text).map_err(|error| Refused::Form(error.to_string()))?;
-    let odd = |what: &str| Refused::Form(what.to_owned());
-    if spelled(&envelope).map_err(Refused::Form)? != text {
+    let envelope: Envelope =
+        serde_json::from_str(text).map_err(|error| EnvelopeRefusal::Form(error.to_string()))?;
+    let odd = |what: &str| EnvelopeRefusal::Form(what.to_owned());
+    if spelled(&envelope).map_err(EnvelopeRefusal::Form)? != text {
         return Err(odd("its envelope is not in agentsh's canonical form"));
     }
     let [signature] = envelope.signatures.as_slice() else { return Err(odd("it has not one signature")) };
     if envelope.payload_type != kind {
-        return Err(Refused::Form(format!("its payload is not {kind}")));
+        return Err(EnvelopeRefusal::Form(format!("its payload is not {kind}")));
     }
-    let decoded = |text: &str| STANDARD.decode(text).map_err(|error| Refused::Form(error.to_string()));
+    let decoded =
+        |text: &str| STANDARD.decode(text).map_err(|error| EnvelopeRefusal::Form(error.to_string()));
     let payload =
         String::from_utf8(decoded(&envelope.payload)?).map_err(|_| odd("its payload is not text"))?;
     let sig = decoded(&signature.sig)?;
     let mut own = signers.iter().filter(|signer| signer.key.fingerprint() == signature.keyid).peekable();
-    let Some(first) = own.peek() else { return Err(Refused::Stranger(signature.keyid.clone())) };
+    let Some(first) = own.peek() else { return Err(EnvelopeRefusal::Stranger(signature.keyid.clone())) };
     if !first.key.holds(&encoded(kind, &payload), &sig) {
-        return Err(Refused::Edited(first.who.clone()));
+        return Err(EnvelopeRefusal::Edited(first.who.clone()));
     }
     let (read, issued) = read(payload)?;
     // One key may stand on several lines, each with its time.

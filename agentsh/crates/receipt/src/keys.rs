@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use sha2::{Digest, Sha256};
 
-use super::envelope::Refused;
+use super::envelope::EnvelopeRefusal;
 
 const KIND: &str = "ssh-ed25519";
 const BEGIN: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
@@ -185,10 +185,10 @@ impl Signer {
         Self { who: who.to_owned(), key, after: None, before: None }
     }
 
-    pub(crate) fn valid_at(&self, time: Timestamp) -> Result<(), Refused> {
+    pub(crate) fn valid_at(&self, time: Timestamp) -> Result<(), EnvelopeRefusal> {
         match (self.after, self.before) {
-            (Some(after), _) if time < after => Err(Refused::Early(self.who.clone(), after)),
-            (_, Some(before)) if time >= before => Err(Refused::Expired(self.who.clone(), before)),
+            (Some(after), _) if time < after => Err(EnvelopeRefusal::Early(self.who.clone(), after)),
+            (_, Some(before)) if time >= before => Err(EnvelopeRefusal::Expired(self.who.clone(), before)),
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ pub mod statement;
 #[cfg(test)]
 mod tests;
 
-pub use envelope::{MAX_BYTES, Refused, open, open_profile, sign, sign_profile};
+pub use envelope::{EnvelopeRefusal, MAX_BYTES, open, open_profile, sign, sign_profile};
 pub use keys::{KeyError, PublicKey, Signer, SigningKey, signers};
 pub use requirements::Requirements;
 pub use statement::{Predicate, Statement};

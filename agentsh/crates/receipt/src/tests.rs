@@ -43,7 +43,7 @@ fn key() -> SigningKey {
     SigningKey::read(&SigningKey::make().unwrap()).unwrap()
 }
 
-fn at(text: &str, signers: &[Signer]) -> Result<Statement, Refused> {
+fn at(text: &str, signers: &[Signer]) -> Result<Statement, EnvelopeRefusal> {
     open(text, signers, NOW.parse().unwrap()).map(|(statement, _)| statement)
 }
 
@@ -146,10 +146,10 @@ fn a_hundred_mutations_of_every_field_are_refused() {
             assert_ne!(payload, *honest, "{place} {round}");
             let payload = payload.to_string();
             let edited = at(&enveloped(&payload, id, signature), &signers);
-            assert_eq!(edited, Err(Refused::Edited("ada".to_owned())), "{place} {round}");
+            assert_eq!(edited, Err(EnvelopeRefusal::Edited("ada".to_owned())), "{place} {round}");
             if round == 0 {
                 let forged = at(&around(&payload, &other), &signers);
-                assert_eq!(forged, Err(Refused::Stranger(other.public().fingerprint())), "{place}");
+                assert_eq!(forged, Err(EnvelopeRefusal::Stranger(other.public().fingerprint())), "{place}");
             }
         }
     }
@@ -182,7 +182,7 @@ fn a_receipt_of_the_first_version_is_good() {
     assert!(!first.contains("profile") && !first.contains("included"), "{first}");
     at(&around(&first, &key), &signers).unwrap();
     let empty = first.replace(r#""output_tokens":200}]"#, r#""output_tokens":200}],"included":[]"#);
-    assert!(matches!(at(&around(&empty, &key), &signers), Err(Refused::Form(_))));
+    assert!(matches!(at(&around(&empty, &key), &signers), Err(EnvelopeRefusal::Form(_))));
 }
 
 #[test]
@@ -214,8 +214,11 @@ fn a_profile_is_no_receipt() {
     let now = NOW.parse().unwrap();
     let text = sign_profile("version: 1\n", &key).unwrap();
     assert_eq!(open_profile(&text, &signers, now).unwrap().0, "version: 1\n");
-    assert!(matches!(at(&text, &signers), Err(Refused::Form(_))));
-    assert!(matches!(open_profile(&sign(&statement(), &key).unwrap(), &signers, now), Err(Refused::Form(_))));
+    assert!(matches!(at(&text, &signers), Err(EnvelopeRefusal::Form(_))));
+    assert!(matches!(
+        open_profile(&sign(&statement(), &key).unwrap(), &signers, now),
+        Err(EnvelopeRefusal::Form(_))
+    ));
 }
 
 #[test]
@@ -256,14 +259,14 @@ fn there_is_one_spelling() {
     ] {
         let payload = good.replace(from, to);
         assert_ne!(payload, good, "{to}");
-        assert!(matches!(at(&around(&payload, &key), &signers), Err(Refused::Form(_))), "{to}");
+        assert!(matches!(at(&around(&payload, &key), &signers), Err(EnvelopeRefusal::Form(_))), "{to}");
     }
     let mut none = statement();
     none.subject.clear();
     assert!(sign(&none, &key).unwrap_err().contains("no commit"));
     let envelope = around(&good, &key);
     for (from, to) in [(r#"{"keyid""#, r#"{"x":1,"keyid""#), (r#","signatures""#, r#", "signatures""#)] {
-        assert!(matches!(at(&envelope.replace(from, to), &signers), Err(Refused::Form(_))), "{to}");
+        assert!(matches!(at(&envelope.replace(from, to), &signers), Err(EnvelopeRefusal::Form(_))), "{to}");
     }
 }
 
@@ -280,9 +283,9 @@ fn a_key_has_its_time() {
     );
     let who = || "ada@example.org".to_owned();
     // It was issued an hour ago: an expired key is refused for what it signed before, too.
-    let expired = Refused::Expired(who(), "2026-11-27T11:30:00Z".parse().unwrap());
+    let expired = EnvelopeRefusal::Expired(who(), "2026-11-27T11:30:00Z".parse().unwrap());
     assert_eq!(ask(r#"valid-before="202611271130""#), Err(expired));
-    let early = Refused::Early(who(), "2026-11-27T11:30:00Z".parse().unwrap());
+    let early = EnvelopeRefusal::Early(who(), "2026-11-27T11:30:00Z".parse().unwrap());
     assert_eq!(ask(r#"valid-after="20261127113000Z""#), Err(early));
     assert_eq!(read(r#"namespaces="git""#), Err(KeyError::Nobody));
     for wrong in ["cert-authority", r#"valid-before="soon""#, r#"valid-before="20261399""#] {
@@ -293,7 +296,7 @@ fn a_key_has_its_time() {
     assert!(matches!(signers("ada ssh-ed25519 AAAA\n"), Err(KeyError::Line(1, _))));
     let past: jiff::Timestamp = "2026-11-27T10:00:00Z".parse().unwrap();
     let future = open(&text, &[Signer::of("ada", key.public())], past).map(|_| ());
-    assert!(matches!(future, Err(Refused::Future(_))));
+    assert!(matches!(future, Err(EnvelopeRefusal::Future(_))));
 }
 
 #[test]

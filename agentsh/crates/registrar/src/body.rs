@@ -52,7 +52,7 @@ pub struct DecisionNote {
 /// The body of `POST /servers`.
 pub fn registration(headers: &HeaderMap, bytes: &[u8]) -> Result<Registration, Refusal> {
     let tree = object(headers, bytes)?;
-    let mut form = Form { tree: &tree, mistakes: Vec::new() };
+    let mut form = BodyFields { tree: &tree, mistakes: Vec::new() };
     let (name, hash) = (form.name(), form.hash("hash"));
     let components = form.components("interface");
     let keep = form.flag("keep");
@@ -63,7 +63,7 @@ pub fn registration(headers: &HeaderMap, bytes: &[u8]) -> Result<Registration, R
 /// The body of `POST /approvals`.
 pub fn approval(headers: &HeaderMap, bytes: &[u8]) -> Result<ApprovalRequest, Refusal> {
     let tree = object(headers, bytes)?;
-    let mut form = Form { tree: &tree, mistakes: Vec::new() };
+    let mut form = BodyFields { tree: &tree, mistakes: Vec::new() };
     let name = form.name();
     let recorded = match form.tree.member("recorded_hash") {
         None | Some(Json::Null) => None,
@@ -82,7 +82,7 @@ pub fn remark(headers: &HeaderMap, bytes: &[u8]) -> Result<DecisionNote, Refusal
         return Ok(DecisionNote::default());
     }
     let tree = object(headers, bytes)?;
-    let mut form = Form { tree: &tree, mistakes: Vec::new() };
+    let mut form = BodyFields { tree: &tree, mistakes: Vec::new() };
     let (reason, keep) = (form.text("reason"), form.flag("keep"));
     let name = tree.member("name").is_some().then(|| form.name());
     form.done()?;
@@ -155,12 +155,12 @@ fn summary(interface: &Interface) -> String {
 }
 
 /// The members of a body, and what is wrong with them.
-struct Form<'a> {
+struct BodyFields<'a> {
     tree: &'a Json<'a>,
     mistakes: Vec<Value>,
 }
 
-impl Form<'_> {
+impl BodyFields<'_> {
     fn done(self) -> Result<(), Refusal> {
         if self.mistakes.is_empty() { Ok(()) } else { Err(Refusal::Invalid(self.mistakes)) }
     }

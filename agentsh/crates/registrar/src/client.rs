@@ -27,7 +27,7 @@ const LOG_PAGE: usize = 100;
 pub struct Client {
     http: Http,
     base: String,
-    shows: Shows,
+    shows: RequestIdentity,
 }
 
 /// The headers that sign a request: method, address and body. None: it cannot be signed.
@@ -35,7 +35,7 @@ pub type Sign = Arc<dyn Fn(&Method, &url::Url, &[u8]) -> Option<HeaderMap> + Sen
 
 /// How it is seen who asks.
 #[derive(Clone)]
-enum Shows {
+enum RequestIdentity {
     Nothing,
     Token(String),
     Signature(Sign),
@@ -85,14 +85,14 @@ impl Client {
     /// `base` is https, or http on this machine.
     #[must_use]
     pub fn new(http: Http, base: &str, token: Option<String>) -> Self {
-        let shows = token.map_or(Shows::Nothing, Shows::Token);
+        let shows = token.map_or(RequestIdentity::Nothing, RequestIdentity::Token);
         Self { http, base: base.trim_end_matches('/').to_owned(), shows }
     }
 
     /// Each request is signed by somebody whom the server knows.
     #[must_use]
     pub fn signed(http: Http, base: &str, sign: Sign) -> Self {
-        Self { shows: Shows::Signature(sign), ..Self::new(http, base, None) }
+        Self { shows: RequestIdentity::Signature(sign), ..Self::new(http, base, None) }
     }
 
     async fn ask(
@@ -108,12 +108,12 @@ impl Client {
         }
         let body = body.unwrap_or_default();
         match &self.shows {
-            Shows::Nothing => {}
-            Shows::Token(token) => {
+            RequestIdentity::Nothing => {}
+            RequestIdentity::Token(token) => {
                 let value = HeaderValue::from_str(&format!("Bearer {token}"));
                 credentials.insert(header::AUTHORIZATION, value.map_err(|_| ClientError::Token)?);
             }
-            Shows::Signature(sign) => {
+            RequestIdentity::Signature(sign) => {
                 credentials = sign(&method, target.url(), body.as_bytes()).ok_or(ClientError::Token)?;
             }
         }

@@ -54,10 +54,10 @@ macro_rules! approval_columns {
 }
 
 /// A metric with its help, and its value by status.
-pub type Counted = (&'static str, &'static str, Vec<(String, i64)>);
+pub type StatusCounts = (&'static str, &'static str, Vec<(String, i64)>);
 
 /// How many registrations and requests for a decision stand how. Statuses are words of this crate.
-pub fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<Counted>, DbError> {
+pub fn counts(db: &mut dyn Connection, now: &str) -> Result<Vec<StatusCounts>, DbError> {
     const OF: [(&str, &str, &str); 2] = [
         (
             "agentsh_registry_servers",

@@ -7,10 +7,10 @@ use serde_json::Value;
 use crate::catalogue::{PendingApproval, Registered};
 
 /// Registrations on a page.
-const LISTED: usize = 25;
+const PAGE_SIZE: usize = 25;
 
 /// How many registrations to ask for: one more than are shown says whether there is a next page.
-pub const ASKED_FOR: i64 = LISTED as i64 + 1;
+pub const QUERY_LIMIT: i64 = PAGE_SIZE as i64 + 1;
 
 /// One page of what was searched for as `asked`: the first of `all`, which are `total` with those of other pages.
 #[must_use]
@@ -19,8 +19,8 @@ pub fn registry(
     (mut all, total): (Vec<Registered>, i64),
     requested: Vec<Requested>,
 ) -> Registry {
-    let has_more = all.len() > LISTED;
-    all.truncate(LISTED);
+    let has_more = all.len() > PAGE_SIZE;
+    all.truncate(PAGE_SIZE);
     let last = all.last().filter(|_| has_more).map(|last| last.id.to_string());
     let next = last.map(|last| Href::to(&["registry"]).with("q", &asked).with("before", &last));
     Registry { requested, asked, found: all.iter().map(found).collect(), total, next, note: None }

@@ -7,7 +7,7 @@ use crate::listing::{MAX_COMPONENTS, has_lone_surrogate};
 
 /// Why a component cannot be registered, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ComponentError {
     /// In the array.
     pub index: usize,
     /// The member, where it is one.
@@ -19,9 +19,9 @@ pub struct Mistake {
 ///
 /// # Errors
 /// A component of another shape than its kind has, with half of a surrogate pair, or one too many.
-pub fn submitted(components: &[Json<'_>]) -> Result<Vec<Component>, Mistake> {
+pub fn submitted(components: &[Json<'_>]) -> Result<Vec<Component>, ComponentError> {
     if components.len() > MAX_COMPONENTS {
-        return Err(Mistake {
+        return Err(ComponentError {
             index: MAX_COMPONENTS,
             member: None,
             reason: "List should have at most 10000 items",
@@ -30,8 +30,8 @@ pub fn submitted(components: &[Json<'_>]) -> Result<Vec<Component>, Mistake> {
     components.iter().enumerate().map(|(index, item)| component(index, item)).collect()
 }
 
-fn component(index: usize, item: &Json<'_>) -> Result<Component, Mistake> {
-    let wrong = |member, reason| Mistake { index, member, reason };
+fn component(index: usize, item: &Json<'_>) -> Result<Component, ComponentError> {
+    let wrong = |member, reason| ComponentError { index, member, reason };
     if item.as_object().is_none() {
         return Err(wrong(None, "Input should be a valid dictionary"));
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::json::read;
 
-    fn read_all(text: &str) -> Result<Vec<Component>, Mistake> {
+    fn read_all(text: &str) -> Result<Vec<Component>, ComponentError> {
         submitted(read(text.as_bytes()).unwrap().as_array().unwrap())
     }
 

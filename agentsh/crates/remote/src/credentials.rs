@@ -14,12 +14,12 @@ use crate::egress::client::Response;
 use super::driver::Link;
 use super::failure::Failure;
 
-pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub type CredentialFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Who has the credentials of one server.
 pub trait Credentials {
     /// What goes with the next request as `Authorization`; None where there is nothing.
-    fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>>;
+    fn current(&self) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>>;
 
     /// The server answered 401 or 403, with these values of `WWW-Authenticate`, to a request with `used`. Another value to try,
     /// None where the answer is about something else, or why there is none. After `is_last` no other value is tried.
@@ -29,7 +29,7 @@ pub trait Credentials {
         challenges: Vec<String>,
         used: Option<HeaderValue>,
         is_last: bool,
-    ) -> Later<'_, Result<Option<HeaderValue>, String>>;
+    ) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>>;
 }
 
 /// A shorter value stands in answers by chance.

@@ -26,10 +26,10 @@ use super::credentials::{Credentials, Secrets};
 use super::failure::Failure;
 use super::headers;
 use super::message::Outgoing;
-use super::renew::Opening;
+use super::renew::ClientOpening;
 
 /// Bytes that either side may be ahead of the other.
-const AHEAD: usize = 256 << 10;
+const PIPE_BYTES: usize = 256 << 10;
 /// Requests that may wait for the server at once.
 const MAX_OPEN: usize = 1024;
 /// How long a message that has no answer may take to be accepted.
@@ -37,7 +37,7 @@ pub(crate) const ACCEPT_LIMIT: Duration = Duration::from_secs(30);
 /// How long what follows such a message waits for it, so that the server hears one after the other.
 const IN_ORDER: Duration = Duration::from_secs(1);
 /// How long the server may take to hear that the session is over.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a server is and what it is told.
 #[derive(Clone)]
@@ -59,12 +59,12 @@ pub struct Settings {
     /// Who wants to know of answers that the server puts off.
     pub pauses: Option<PauseSender>,
     /// Writes down a request that the server did not answer.
-    pub failed: Rc<dyn Fn(&Failed<'_>)>,
+    pub failed: Rc<dyn Fn(&FailedRequest<'_>)>,
 }
 
 /// A request that has no answer of the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Failed<'a> {
+pub struct FailedRequest<'a> {
     pub method: &'a str,
     /// Of a call.
     pub tool: Option<&'a str>,
@@ -82,8 +82,8 @@ pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream
     // A server may take its time for an answer, and be silent between two events: who asked has limits of his own.
     let limits = Limits { first_byte: None, idle: None, max_body: None, ..Limits::default() };
     let client = settings.client.clone().with_limits(limits);
-    let (stdin, input) = duplex(AHEAD);
-    let (output, stdout) = duplex(AHEAD);
+    let (stdin, input) = duplex(PIPE_BYTES);
+    let (output, stdout) = duplex(PIPE_BYTES);
     let (kill, mut killed) = mpsc::unbounded_channel::<()>();
     let link = Rc::new(Link {
         settings: Settings { client, ..settings.clone() },
@@ -142,11 +142,11 @@ pub(crate) struct Link {
     pub session: RefCell<Option<HeaderValue>>,
     pub version: RefCell<Option<HeaderValue>>,
     pub cookies: RefCell<Cookies>,
-    pub opening: RefCell<Opening>,
+    pub opening: RefCell<ClientOpening>,
     pub renewing: Mutex<()>,
     /// The session is over at the server, or its only stream.
     pub lost: Notify,
-    open: RefCell<HashMap<Key, Open>>,
+    open: RefCell<HashMap<Key, OpenRequest>>,
     /// Requests that were taken, and whose answers come by the stream for everything else.
     pub expected: RefCell<HashMap<Key, Outgoing>>,
     /// Reads that stream, as long as there is one.
@@ -157,7 +157,7 @@ pub(crate) struct Link {
     pub streams: RefCell<JoinSet<()>>,
 }
 
-struct Open {
+struct OpenRequest {
     task: AbortHandle,
     /// Closing the stream is how it is cancelled.
     by_closing: bool,
@@ -174,7 +174,7 @@ impl Link {
         self.streams.borrow_mut().abort_all();
         requests.abort_all();
         // Whatever it answers, this side is done.
-        let _ = timeout(FAREWELL, self.end_session()).await;
+        let _ = timeout(CLOSE_TIMEOUT, self.end_session()).await;
         exit
     }
 
@@ -221,7 +221,7 @@ impl Link {
             }
             link.open.borrow_mut().remove(&id.key);
         });
-        self.open.borrow_mut().insert(key, Open { task, by_closing });
+        self.open.borrow_mut().insert(key, OpenRequest { task, by_closing });
     }
 
     /// A message without an answer, which keeps its place before what follows unless the server is slow to take it.
@@ -271,7 +271,7 @@ impl Link {
         }
         let text = self.in_words(failure);
         let tool = message.name.as_deref().filter(|_| message.method == "tools/call");
-        (self.settings.failed)(&Failed { method: &message.method, tool, id, text: &text });
+        (self.settings.failed)(&FailedRequest { method: &message.method, tool, id, text: &text });
         // Nobody reads any more.
         let _ = self.say(failure.reply(&text, id)).await;
     }

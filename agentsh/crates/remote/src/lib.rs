@@ -19,5 +19,5 @@ mod renew;
 pub mod sse;
 mod streams;
 
-pub use credentials::{Credentials, Later};
-pub use driver::{Failed, Settings, connect};
+pub use credentials::{CredentialFuture, Credentials};
+pub use driver::{FailedRequest, Settings, connect};

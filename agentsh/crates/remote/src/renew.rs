@@ -16,7 +16,7 @@ use super::sse::Framer;
 
 /// What a client said first.
 #[derive(Debug, Default)]
-pub(crate) struct Opening {
+pub(crate) struct ClientOpening {
     pub initialize: Option<Outgoing>,
     pub initialized: Option<Outgoing>,
     /// How many sessions were begun.

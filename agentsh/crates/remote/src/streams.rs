@@ -18,10 +18,10 @@ use super::message::Outgoing;
 use super::sse::{Event, Framer};
 
 /// The wait before a stream is taken up again, unless the server says another.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// How often in a row a stream is taken up again without anything new.
-const TRIES: u32 = 5;
+const MAX_RECONNECTS: u32 = 5;
 /// What follows an answer is read for this long, so that the connection can serve the next request.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -57,7 +57,7 @@ impl Link {
             let Some(last) = framer.last_id().and_then(|id| HeaderValue::from_str(id).ok()) else {
                 return Ok(false);
             };
-            if tries >= TRIES {
+            if tries >= MAX_RECONNECTS {
                 return Ok(false);
             }
             let again = Rc::new(Notify::new());
@@ -222,5 +222,5 @@ impl Link {
 }
 
 fn wait(asked: Option<Duration>, tries: u32) -> Duration {
-    asked.unwrap_or(FIRST_WAIT * 2u32.saturating_pow(tries.min(5))).min(MAX_WAIT)
+    asked.unwrap_or(FIRST_BACKOFF * 2u32.saturating_pow(tries.min(5))).min(MAX_WAIT)
 }

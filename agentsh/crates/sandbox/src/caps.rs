@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 
 /// What init needs while it builds: mounts, host name and cgroup namespace; its ids; the loopback interface and
 /// listeners on low ports; sockets that hear of refused connections; lower shares of what the host counts per user; directories of its own tmpfs that are closed to everybody; and to give all of this up.

@@ -85,7 +85,7 @@ impl Hierarchies {
 
     /// Makes room where this process stands alone in a version 2 group that is its own: it moves into a group below, since
     /// one that holds processes cannot hand controllers to the groups of sandboxes. Undone when the answer is dropped, or
-    /// [`Bound::lift`] is called that has it.
+    /// [`SessionGroups::lift`] is called that has it.
     #[must_use]
     pub fn settle(&self, name: &str) -> Option<Settled> {
         let home = self.unified.as_ref().filter(|_| self.unified_memory)?;
@@ -110,8 +110,8 @@ impl Hierarchies {
     /// The same with one more directory in between, where one may be made, whose limit holds for all sandboxes together:
     /// each has one of its own, and nobody counts how many there are.
     #[must_use]
-    pub fn bounded(&self, name: &str, memory_bytes: u64) -> (Self, Bound) {
-        let (mut bounded, mut bound) = (self.clone(), Bound::default());
+    pub fn bounded(&self, name: &str, memory_bytes: u64) -> (Self, SessionGroups) {
+        let (mut bounded, mut bound) = (self.clone(), SessionGroups::default());
         bound.settled = self.settle(name);
         let mut limited = |above: &Path, file: &str| {
             let directory = above.join(name);
@@ -281,12 +281,12 @@ impl Drop for Cgroup {
 /// Directories above all sandboxes of a session, and where the session itself stands. Undone when dropped, if the
 /// sandboxes are gone.
 #[derive(Debug, Default)]
-pub struct Bound {
+pub struct SessionGroups {
     directories: Vec<PathBuf>,
     settled: Option<Settled>,
 }
 
-impl Bound {
+impl SessionGroups {
     /// Removes them now, before the process ends.
     pub fn lift(&mut self) {
         for directory in self.directories.drain(..) {
@@ -297,7 +297,7 @@ impl Bound {
     }
 }
 
-impl Drop for Bound {
+impl Drop for SessionGroups {
     fn drop(&mut self) {
         self.lift();
     }

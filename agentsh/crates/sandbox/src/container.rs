@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use super::control::{self, Answer};
 use super::plan::{Plan, Tier};
 use super::report::{Enforcement, State};
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 use super::{caps, freeze, init, landlock, limits, reaper, seccomp};
 
 /// A process that waits for a disk or a network file system dies when it has what it waits for, which may be never.

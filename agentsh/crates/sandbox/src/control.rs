@@ -1,6 +1,6 @@
 //! The typed ends of the sockets between the session, the process that sandboxes are born from, and pid 1 of each.
 //!
-//! Packets, so that a message is whole or absent. The session orders a birth ([`Order`]), hears of it on the control
+//! Packets, so that a message is whole or absent. The session orders a birth ([`ZygoteRequest`]), hears of it on the control
 //! socket of that sandbox, hands over its plan ([`Handover`]) and gets an [`Answer`] for each step. The far end closing is
 //! the signal that the other side is gone.
 
@@ -26,7 +26,7 @@ pub const MAX_PORTS: usize = 200;
 
 /// What the zygote is asked for. Comes with the far end of the socket for the answer where it is answered, and then:
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub enum Order {
+pub enum ZygoteRequest {
     /// A pid 1, please: if so, the cgroup that it is born into.
     Birth { in_cgroup: bool, tier: Tier },
     /// Mounts in a sandbox that runs: what is to be done, the two namespaces, and detached mounts.

@@ -16,13 +16,13 @@ use rustix::process::{Pid, Signal, kill_process};
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Who waits in the kernel for longer has its signal waiting too: it does nothing of its own before it stops. A parent in
 /// `vfork` waits for its child, which is stopped.
-const LONG_WAIT: Duration = Duration::from_millis(100);
+const MIN_BLOCKED_WAIT: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// A task says that it is stopped a moment before it gives its processor back.
-const SETTLING: Duration = Duration::from_millis(10);
+const SETTLE_DELAY: Duration = Duration::from_millis(10);
 
 /// Who holds which group: several may have their reasons at once, and the last of them lets it go on.
-static HELD: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
+static FREEZE_COUNTS: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 
 /// How one sandbox is stopped.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Freezer {
         let end = Instant::now() + STOP_TIMEOUT;
         match self {
             Self::Group { directory, holds } => {
-                let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut held = FREEZE_COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
                 fs::write(directory.join("cgroup.freeze"), "1")?;
                 if !std::mem::replace(holds, true) {
                     *held.entry(directory.clone()).or_default() += 1;
@@ -69,7 +69,7 @@ impl Freezer {
                 let mut calm = 0;
                 while Instant::now() < end {
                     let waits_may_count =
-                        end.saturating_duration_since(Instant::now()) + LONG_WAIT < STOP_TIMEOUT;
+                        end.saturating_duration_since(Instant::now()) + MIN_BLOCKED_WAIT < STOP_TIMEOUT;
                     let all = descendants(*pid).into_iter().skip(usize::from(*spares_first));
                     let running = all.filter(|pid| is_running(*pid, waits_may_count));
                     let mut count = 0;
@@ -96,7 +96,7 @@ impl Freezer {
                 if !std::mem::take(holds) {
                     return;
                 }
-                let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut held = FREEZE_COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
                 let others = held.remove(directory).unwrap_or_default().saturating_sub(1);
                 if others > 0 {
                     held.insert(directory.clone(), others);
@@ -192,13 +192,13 @@ impl Steps {
 
 /// A sandbox in which nothing takes a step, and whether that stayed so. Dropped, it goes on.
 #[derive(Debug)]
-pub struct Still {
+pub struct FrozenSandbox {
     freezer: Freezer,
     /// None: the kernel holds a group by itself.
     steps: Option<Steps>,
 }
 
-impl Still {
+impl FrozenSandbox {
     /// Reads all of `/proc`, so it is nothing for a thread that others wait for.
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl Still {
             let mut before = Steps::of(pid);
             loop {
                 // Who is on the way to its stop is counted once more.
-                std::thread::sleep(SETTLING);
+                std::thread::sleep(SETTLE_DELAY);
                 let now = Steps::of(pid);
                 if now == before {
                     break;
@@ -240,7 +240,7 @@ impl Still {
     }
 }
 
-impl Drop for Still {
+impl Drop for FrozenSandbox {
     fn drop(&mut self) {
         self.freezer.thaw();
     }

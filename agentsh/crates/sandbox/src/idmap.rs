@@ -12,7 +12,7 @@ use rustix::mount::OpenTreeFlags;
 
 use super::mount_calls::{attributes, clone_tree_with, file_key};
 use super::plan::{Access, Identity, Mount, NodeContent, Source};
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 use super::{Enforcement, State};
 
 /// The maps of a session: one for each owner whose files a sandbox gets as its own.

@@ -13,14 +13,14 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{ForkResult, Gid, Uid};
 
 use super::control::{self, Answer, Cause, Handover};
-use super::mounted::Mounted;
+use super::mounted::MountList;
 use super::plan::{Identity, Plan, Terminal, Tier};
 use super::report::{Enforcement, State};
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 use super::{caps, container, landlock, limits, mount, network, reaper, seccomp};
 
 /// The status of a pid 1 that could not do its work.
-pub const FAILED: u8 = 125;
+pub const INIT_FAILED_STATUS: u8 = 125;
 
 /// Runs the plan that arrives on the control socket and returns pid 1's exit status.
 #[must_use]
@@ -32,7 +32,7 @@ pub fn main(control: &OwnedFd, filters: &seccomp::Filters) -> u8 {
             // The session reports it; when the session is gone there is nobody to tell.
             let _ =
                 control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), cause }, &[]);
-            FAILED.into()
+            INIT_FAILED_STATUS.into()
         }
     };
     u8::try_from(status).unwrap_or(u8::MAX)
@@ -75,7 +75,7 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     rustix::process::umask(users_mask);
 
     // For the session, which may not be shown our files in /proc.
-    let mounted = Mounted::own().ok();
+    let mounted = MountList::own().ok();
     // From here on only restrictions: each one binds pid 1 as well as the program.
     limits::apply(&plan.limits)?;
     let short = limits::lower_shares(&plan.limits);
@@ -244,8 +244,8 @@ fn lead_a_group() -> nix::Result<()> {
 /// The runtime ignores SIGPIPE, and a program that inherits that never hears that nobody reads it any more; the C library
 /// ignores two of its own in what it spawns. What whoever started agentsh has ignored (`nohup`) stays so.
 fn as_programs_start() -> io::Result<()> {
-    const OF_THREADS: [libc::c_int; 2] = [32, 33];
-    [libc::SIGPIPE].into_iter().chain(OF_THREADS).try_for_each(reset_signal)
+    const THREAD_LIBRARY_SIGNALS: [libc::c_int; 2] = [32, 33];
+    [libc::SIGPIPE].into_iter().chain(THREAD_LIBRARY_SIGNALS).try_for_each(reset_signal)
 }
 
 /// Whoever started agentsh may have ignored SIGCHLD, as daemons do: the kernel would throw away how our children ended.

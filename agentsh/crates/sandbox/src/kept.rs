@@ -27,7 +27,7 @@ const MAX_BYTES: u64 = 4 << 20;
 /// Directories that are kept besides the newest; those that are in use stay in any case.
 const MAX_KEPT: usize = 8;
 /// With fewer entries a mount costs more than they do.
-const LEAST: usize = 8;
+const MIN_ENTRIES: usize = 8;
 
 /// Copies of small files.
 #[derive(Debug)]
@@ -107,13 +107,13 @@ fn key_of(path: &Path) -> Option<FileKey> {
 
 /// A directory that is shown as `/etc`; it stays as long as this.
 #[derive(Debug)]
-pub struct InUse(#[expect(dead_code, reason = "it holds the lock")] File);
+pub struct EtcLock(#[expect(dead_code, reason = "it holds the lock")] File);
 
 /// Puts one mount in the place of all that a plan makes in `/etc`. Nothing is changed where that is little.
 ///
 /// # Errors
 /// When the directory cannot be made; the plan is as it was.
-pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUse>> {
+pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<EtcLock>> {
     const ETC: &str = "/etc";
     let is_made = |mount: &Mount| {
         matches!(
@@ -133,7 +133,7 @@ pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUs
         entries.insert(&mount.target, &mount.what);
     }
     let is_etc = |mount: &Mount| mount.target == Path::new(ETC) || mount.target == Path::new("/");
-    if entries.len() < LEAST || mounts.iter().any(is_etc) {
+    if entries.len() < MIN_ENTRIES || mounts.iter().any(is_etc) {
         return Ok(None);
     }
     // Where the others are mounted.
@@ -157,7 +157,7 @@ pub fn show_etc(state: &Path, mounts: &mut Vec<Mount>) -> io::Result<Option<InUs
 }
 
 /// The directory with these entries, made if it is missing.
-fn kept(place: &Path, entries: &BTreeMap<&Path, &NodeContent>) -> io::Result<(PathBuf, InUse)> {
+fn kept(place: &Path, entries: &BTreeMap<&Path, &NodeContent>) -> io::Result<(PathBuf, EtcLock)> {
     // What was written before the machine was switched off may be on its disk in parts.
     let boot = proc_file::read("/proc/sys/kernel/random/boot_id")?;
     let hash: String = agentsh_base::hex(hash(&encoded(&(boot, entries))?).iter().take(16));
@@ -182,7 +182,7 @@ fn kept(place: &Path, entries: &BTreeMap<&Path, &NodeContent>) -> io::Result<(Pa
             renamed => renamed?,
         }
     }
-    Ok((path, InUse(locked)))
+    Ok((path, EtcLock(locked)))
 }
 
 fn make(root: &Path, entries: &BTreeMap<&Path, &NodeContent>) -> io::Result<()> {
@@ -261,7 +261,7 @@ mod tests {
 
     fn plan() -> Vec<Mount> {
         let mut mounts: Vec<Mount> =
-            (0..LEAST).map(|number| mount(&format!("/etc/{number}"), file("x"))).collect();
+            (0..MIN_ENTRIES).map(|number| mount(&format!("/etc/{number}"), file("x"))).collect();
         mounts.insert(0, mount("/etc/alternatives", bind(Kind::Directory)));
         mounts.insert(0, mount("/usr", bind(Kind::Directory)));
         mounts.extend([

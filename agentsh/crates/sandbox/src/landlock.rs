@@ -18,16 +18,16 @@ use rustix::fs::{FileType, OFlags};
 
 use super::plan::{Kind, LandlockAccess, LandlockRule, Mount, NodeContent, Tier};
 use super::report::{Enforcement, State};
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 
 /// Newest version whose rights are asked for.
-const ASKED: ABI = ABI::V7;
+const REQUESTED_ABI: ABI = ABI::V7;
 /// From this version renames, truncation, device ioctls, signals and abstract sockets are all covered.
-const COMPLETE: i32 = 6;
+const COMPLETE_ABI: i32 = 6;
 /// Below this version a file that may not be opened can be truncated by its name.
-const LEAST_ALONE: i32 = 3;
+const MIN_ABI_WITH_TRUNCATE: i32 = 3;
 
-const ASKED_FOR: &str = "files, signals and abstract sockets";
+const RESTRICTED_KINDS: &str = "files, signals and abstract sockets";
 
 /// Applies the rules for good. A path that does not exist grants nothing. The mounts are those that were made.
 ///
@@ -40,11 +40,11 @@ pub fn apply(
     tier: Tier,
     numbered: &[(u32, OwnedFd)],
 ) -> Result<Enforcement, StageError> {
-    let all = AccessFs::from_all(ASKED);
+    let all = AccessFs::from_all(REQUESTED_ABI);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)
-        .and_then(|ruleset| ruleset.scope(Scope::from_all(ASKED)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUESTED_ABI)))
         .and_then(Ruleset::create)
         .map_err(to_io)
         .at("create the Landlock ruleset")?;
@@ -72,7 +72,7 @@ pub fn apply(
 fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRule> {
     let places: BTreeMap<&Path, &NodeContent> =
         mounts.iter().map(|mount| (mount.target.as_path(), &mount.what)).collect();
-    let all = AccessFs::from_all(ASKED);
+    let all = AccessFs::from_all(REQUESTED_ABI);
     let mut given: BTreeMap<&Path, BitFlags<AccessFs>> = BTreeMap::new();
     let mut needed = Vec::new();
     for rule in rules {
@@ -155,7 +155,7 @@ pub fn leave_pid_1_alone() -> Result<(), StageError> {
 }
 
 fn rights(access: LandlockAccess, all: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
-    let read = AccessFs::from_read(ASKED);
+    let read = AccessFs::from_read(REQUESTED_ABI);
     match access {
         LandlockAccess::Read => read,
         LandlockAccess::ReadNoExecute => read & !BitFlags::from(AccessFs::Execute),
@@ -173,7 +173,7 @@ fn rights(access: LandlockAccess, all: BitFlags<AccessFs>) -> BitFlags<AccessFs>
 }
 
 fn describe(status: &LandlockStatus, tier: Tier) -> Enforcement {
-    let asked = ASKED_FOR;
+    let asked = RESTRICTED_KINDS;
     match status {
         LandlockStatus::Available { effective_abi, .. } => describe_version(*effective_abi as i32, tier),
         LandlockStatus::NotEnabled => {
@@ -185,16 +185,19 @@ fn describe(status: &LandlockStatus, tier: Tier) -> Enforcement {
 
 fn describe_version(version: i32, tier: Tier) -> Enforcement {
     let got = format!("version {version}");
-    let less = |why| Enforcement::less("landlock", ASKED_FOR, &format!("{got}: files"), State::Degraded, why);
+    let less =
+        |why| Enforcement::less("landlock", RESTRICTED_KINDS, &format!("{got}: files"), State::Degraded, why);
     match tier {
-        _ if version >= COMPLETE => Enforcement::enforced("landlock", format!("{got}: {ASKED_FOR}")),
+        _ if version >= COMPLETE_ABI => {
+            Enforcement::enforced("landlock", format!("{got}: {RESTRICTED_KINDS}"))
+        }
         Tier::Namespaces => less(
             "this kernel's Landlock lacks later rights; mounts and the network and pid namespaces cover them",
         ),
-        Tier::Container if version < LEAST_ALONE => absent(
-            ASKED_FOR,
+        Tier::Container if version < MIN_ABI_WITH_TRUNCATE => absent(
+            RESTRICTED_KINDS,
             &format!(
-                "this kernel's Landlock is of version {version}; below version {LEAST_ALONE} (Linux 6.2) every file of \
+                "this kernel's Landlock is of version {version}; below version {MIN_ABI_WITH_TRUNCATE} (Linux 6.2) every file of \
                  the user can be truncated"
             ),
         ),
@@ -274,7 +277,7 @@ mod tests {
         let less = describe_version(3, Tier::Container);
         assert_eq!(less.state, State::Degraded);
         assert!(!less.why.contains("mounts") && less.why.contains("signalled"), "{}", less.why);
-        assert_eq!(describe_version(COMPLETE, Tier::Container).state, State::Enforced);
+        assert_eq!(describe_version(COMPLETE_ABI, Tier::Container).state, State::Enforced);
         assert_eq!(describe_version(2, Tier::Namespaces).state, State::Degraded);
     }
 }

@@ -19,7 +19,7 @@ mod guards;
 mod rights;
 mod system;
 
-pub use super::spec::{CacheLayer, Elsewhere, Grant, PinnedBytes, PinnedFile, ProjectLayer};
+pub use super::spec::{CacheLayer, Grant, PinnedBytes, PinnedFile, ProjectLayer, RelocatedPath};
 pub use guards::instructing;
 
 #[derive(Clone, Debug, PartialEq)]

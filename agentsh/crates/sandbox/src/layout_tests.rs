@@ -8,7 +8,7 @@ use crate::host::RealHost;
 use crate::layout::{Layout, OWN_DIRECTORY, StandIn, layout};
 use crate::plan::{Access, Executable, Kind, LandlockAccess, NodeContent};
 use crate::policy::Ruled;
-use crate::spec::{Elsewhere, Feature, Grant, ProcessKind, SandboxSpec};
+use crate::spec::{Feature, Grant, ProcessKind, RelocatedPath, SandboxSpec};
 use crate::testing::{self, FakeHost};
 
 const HOME: &str = "/home/u";
@@ -286,7 +286,7 @@ fn more_repositories_than_can_be_guarded_are_hidden() {
 
 #[test]
 fn landlock_opens_what_is_writable_and_nothing_beyond() {
-    let elsewhere = |inside: &str| Elsewhere {
+    let elsewhere = |inside: &str| RelocatedPath {
         host: "/srv/shared".into(),
         inside: inside.into(),
         access: Access::ReadWrite,

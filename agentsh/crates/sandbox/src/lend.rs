@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use nix::sched::CloneFlags;
 use rustix::mount::OpenTreeFlags;
 
-use super::control::{self, Answer, Cause, MAX_DESCRIPTORS, Order};
+use super::control::{self, Answer, Cause, MAX_DESCRIPTORS, ZygoteRequest};
 use super::init;
 use super::mend::{Namespaces, with_namespaces};
 use super::mount_calls::open_in;
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 use super::zygote::Zygote;
 
 /// Detached mounts of these paths of a running sandbox, in this order.
@@ -33,7 +33,7 @@ fn ask(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<Vec<Ow
     control::encoded(&paths).and_then(|bytes| memory.write_all(&bytes)).at("write the paths")?;
     let (user, mount) = inside.descriptors();
     let with = [memory.as_fd(), user, mount];
-    let socket = zygote.ask(&Order::Lend, &with).at("ask for mounts")?;
+    let socket = zygote.ask(&ZygoteRequest::Lend, &with).at("ask for mounts")?;
     match control::receive::<Answer>(socket.as_fd()).at("wait for mounts")? {
         Some((Answer::Lent, mounts)) if mounts.len() == paths.len() => Ok(mounts),
         Some((Answer::Failed { message, .. }, _)) => Err(io::Error::other(message)).at("show the project"),

@@ -52,5 +52,5 @@ pub mod zygote;
 
 pub use plan::{Plan, Tier};
 pub use report::{Enforcement, State};
-pub use spawn::{Child, Launch, Ordered, SpawnError};
+pub use spawn::{Child, Launch, SpawnError, WaitingInit};
 pub use zygote::{Closer, Zygote};

@@ -7,13 +7,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::plan::Limits;
 use super::report::{Enforcement, State};
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 
 /// What a program leaves waiting: more than programs do, and a fraction of what the user has on every machine.
 const MAX_QUEUED_SIGNALS: u64 = 4096;
 const MAX_QUEUE_BYTES: u64 = 256 << 10;
 /// The sandbox goes first when the machine has no memory left: half of the highest value.
-const FIRST_TO_GO: &str = "500";
+const OOM_SCORE: &str = "500";
 
 /// Set by init for itself and all that it starts.
 ///
@@ -31,7 +31,7 @@ pub fn apply(limits: &Limits) -> Result<(), StageError> {
         .at("limit queued signals")?;
     setrlimit(Resource::Msgqueue, at_most(Resource::Msgqueue, MAX_QUEUE_BYTES)).at("limit message queues")?;
     // Where /proc does not have it the kernel chooses as it does.
-    let _ = fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
+    let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     Ok(())
 }
 

@@ -15,11 +15,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, OpenTreeFlags};
 use serde::{Deserialize, Serialize};
 
-use super::control::{self, Answer, Cause, Order};
+use super::control::{self, Answer, Cause, ZygoteRequest};
 use super::init;
 use super::mount_calls::{attach, open_in, open_path, relative, restrict, tmpfs};
 use super::plan::{Access, Executable, Identity, Mount, NodeContent, Source};
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 use super::zygote::Zygote;
 
 /// How many mount namespaces there may be in the user namespace of whoever opens it.
@@ -65,7 +65,7 @@ impl Namespaces {
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Work {
+struct RemountJob {
     identity: Identity,
     executable: Executable,
     mounts: Vec<Mount>,
@@ -91,7 +91,7 @@ pub fn mend(
                 *index = of_these.len().saturating_sub(1);
             }
         }
-        once(zygote, inside, &Work { identity, executable: executable.clone(), mounts }, &of_these)
+        once(zygote, inside, &RemountJob { identity, executable: executable.clone(), mounts }, &of_these)
             .map_err(|error| error.to_string())?;
     }
     Ok(())
@@ -100,7 +100,7 @@ pub fn mend(
 fn once(
     zygote: &Zygote,
     inside: &Namespaces,
-    work: &Work,
+    work: &RemountJob,
     passed: &[BorrowedFd<'_>],
 ) -> Result<(), StageError> {
     let memory = rustix::fs::memfd_create("mend", rustix::fs::MemfdFlags::CLOEXEC).at("write the mounts")?;
@@ -108,7 +108,7 @@ fn once(
     control::encoded(work).and_then(|bytes| memory.write_all(&bytes)).at("write the mounts")?;
     let mut descriptors = vec![memory.as_fd(), inside.user.as_fd(), inside.mount.as_fd()];
     descriptors.extend(passed);
-    let socket = zygote.ask(&Order::Mend, &descriptors).at("ask for mounts")?;
+    let socket = zygote.ask(&ZygoteRequest::Mend, &descriptors).at("ask for mounts")?;
     match control::receive::<Answer>(socket.as_fd()).at("wait for mounts")? {
         Some((Answer::Mended, _)) => Ok(()),
         Some((Answer::Failed { message, .. }, _)) => Err(io::Error::other(message)).at("guard again"),
@@ -134,7 +134,7 @@ fn work(descriptors: Vec<OwnedFd>) -> Result<(), StageError> {
         return Err(io::Error::from(io::ErrorKind::InvalidData)).at("read the mounts");
     };
     let mut passed: Vec<Option<OwnedFd>> = descriptors.map(Some).collect();
-    let Work { identity, executable, mounts } = init::read_sent(memory)?;
+    let RemountJob { identity, executable, mounts } = init::read_sent(memory)?;
 
     nix::sched::setns(&user, CloneFlags::CLONE_NEWUSER).at("enter the user namespace")?;
     // In it no further namespace may be made, and detached mounts count as one each. The capability that it takes nobody

@@ -17,7 +17,7 @@ use super::mount_calls::{
 use super::plan::{Access, Executable, Kind, Mount, NodeContent, PROJECT_LAYER, Source, UPPER, WORK};
 use super::report::{Enforcement, State};
 use super::sealed;
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
 

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags};
 
 use super::plan::{Access, FileKey};
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 
 /// A detached copy of what stands at a path and of all that is mounted below, with the restrictions of [`restrict`].
 pub(super) fn open_path(

@@ -13,15 +13,15 @@ const OWN: &str = "/proc/self/mountinfo";
 
 /// The list of mounts of one sandbox, which stays readable when its processes are gone.
 #[derive(Debug)]
-pub struct Mounted(File);
+pub struct MountList(File);
 
-impl From<Mounted> for OwnedFd {
-    fn from(mounted: Mounted) -> Self {
+impl From<MountList> for OwnedFd {
+    fn from(mounted: MountList) -> Self {
         mounted.0.into()
     }
 }
 
-impl Mounted {
+impl MountList {
     /// Of this process.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Mounted {
 }
 
 /// Has a priority event whenever something was mounted or taken away.
-impl AsFd for Mounted {
+impl AsFd for MountList {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

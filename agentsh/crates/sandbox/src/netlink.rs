@@ -8,12 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
 /// Loopback is the first device of every network namespace.
-const LOOPBACK: u32 = 1;
+const LOOPBACK_INDEX: u32 = 1;
 const HEADER: usize = 16;
 const NEW_ROUTE: u16 = 24;
 const ERROR: u16 = 2;
 /// Request, acknowledge, create.
-const FLAGS: u16 = 0x1 | 0x4 | 0x400;
+const CREATE_FLAGS: u16 = 0x1 | 0x4 | 0x400;
 const OUTPUT_DEVICE: u16 = 4;
 const PREFERRED_SOURCE: u16 = 7;
 const TABLE_LOCAL: u8 = 255;
@@ -39,7 +39,7 @@ fn message(family: AddressFamily) -> Vec<u8> {
     let is_v4 = family == AddressFamily::Inet;
     let family = u8::try_from(family as i32).unwrap_or(0);
     let mut body = vec![family, 0, 0, 0, TABLE_LOCAL, PROTOCOL_BOOT, SCOPE_HOST, TYPE_LOCAL, 0, 0, 0, 0];
-    attribute(&mut body, OUTPUT_DEVICE, LOOPBACK.to_ne_bytes());
+    attribute(&mut body, OUTPUT_DEVICE, LOOPBACK_INDEX.to_ne_bytes());
     if is_v4 {
         attribute(&mut body, PREFERRED_SOURCE, [127, 0, 0, 1]);
     }
@@ -47,7 +47,7 @@ fn message(family: AddressFamily) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER + body.len());
     message.extend(length.to_ne_bytes());
     message.extend(NEW_ROUTE.to_ne_bytes());
-    message.extend(FLAGS.to_ne_bytes());
+    message.extend(CREATE_FLAGS.to_ne_bytes());
     // Sequence number and sender: one question is asked, so one answer comes.
     message.extend([0; 8]);
     message.extend(body);

@@ -10,14 +10,14 @@ use nix::sys::socket::AddressFamily;
 use rustix::net::{SocketFlags, SocketType, sockopt};
 
 use super::plan::Network;
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 use super::{netlink, refused};
 
 /// Where names are resolved inside every sandbox.
 pub const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), 53);
 
 /// Connections that may wait for the session; the kernel cuts it to `net.core.somaxconn`.
-const WAITING: i32 = 4096;
+const LISTEN_BACKLOG: i32 = 4096;
 
 /// Connections from this machine that a sandbox may have at a time; with the ports of a policy they fit into one message.
 const PUBLISHED: usize = 16;
@@ -168,7 +168,7 @@ fn listen_on(address: SocketAddr) -> io::Result<OwnedFd> {
         sockopt::set_ipv6_v6only(&listener, false)?;
     }
     rustix::net::bind(&listener, &address)?;
-    rustix::net::listen(&listener, WAITING)?;
+    rustix::net::listen(&listener, LISTEN_BACKLOG)?;
     Ok(listener)
 }
 

@@ -19,7 +19,7 @@ const RST_AND_ACK: u8 = 0x14;
 
 /// What was asked for and answered by nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unanswered {
+pub struct UnansweredPacket {
     pub destination: SocketAddr,
     /// Else over UDP.
     pub is_tcp: bool,
@@ -40,11 +40,11 @@ const LOAD_WORD_BEHIND: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_IND;
 const HEADER_LENGTH: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
 const EQUALS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
-const GIVE: u32 = libc::BPF_RET | libc::BPF_K;
+const BPF_RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
 #[expect(clippy::cast_possible_truncation, reason = "a length below 256")]
-const TAKEN: libc::sock_filter = step(GIVE, 0, 0, MAX_LENGTH as u32);
-const LEFT: libc::sock_filter = step(GIVE, 0, 0, 0);
+const BPF_ACCEPT: libc::sock_filter = step(BPF_RETURN, 0, 0, MAX_LENGTH as u32);
+const BPF_DROP: libc::sock_filter = step(BPF_RETURN, 0, 0, 0);
 
 /// TCP: a reset that answers a SYN has the sequence number 0. ICMP: a port that cannot be reached.
 const IPV4: [libc::sock_filter; 15] = [
@@ -61,8 +61,8 @@ const IPV4: [libc::sock_filter; 15] = [
     step(LOAD_WORD_BEHIND, 0, 0, 0),
     step(AND, 0, 0, 0xffff_0000),
     step(EQUALS, 0, 1, 0x0303_0000),
-    TAKEN,
-    LEFT,
+    BPF_ACCEPT,
+    BPF_DROP,
 ];
 
 const IPV6: [libc::sock_filter; 9] = [
@@ -73,8 +73,8 @@ const IPV6: [libc::sock_filter; 9] = [
     step(EQUALS, 0, 3, RST_AND_ACK as u32),
     step(LOAD_WORD, 0, 0, 44),
     step(EQUALS, 0, 1, 0),
-    TAKEN,
-    LEFT,
+    BPF_ACCEPT,
+    BPF_DROP,
 ];
 
 /// One for each family. Without IPv6 nothing is refused there.
@@ -103,10 +103,10 @@ pub fn is_one(socket: &OwnedFd) -> bool {
 
 /// What a packet that passed the filter says.
 #[must_use]
-pub fn read(packet: &[u8]) -> Option<Unanswered> {
+pub fn read(packet: &[u8]) -> Option<UnansweredPacket> {
     let tcp = |from: IpAddr, segment: &[u8]| {
         let port = u16::from_be_bytes(*segment.first_chunk()?);
-        Some(Unanswered { destination: SocketAddr::new(from, port), is_tcp: true })
+        Some(UnansweredPacket { destination: SocketAddr::new(from, port), is_tcp: true })
     };
     if packet.first()? >> 4 == 6 {
         let from: [u8; 16] = *packet.get(8..)?.first_chunk()?;
@@ -119,7 +119,7 @@ pub fn read(packet: &[u8]) -> Option<Unanswered> {
             let (asked, datagram) = ipv4(body.get(8..)?)?;
             let port = u16::from_be_bytes(*datagram.get(2..)?.first_chunk()?);
             let destination = SocketAddr::new(asked.destination.into(), port);
-            (asked.protocol == UDP).then_some(Unanswered { destination, is_tcp: false })
+            (asked.protocol == UDP).then_some(UnansweredPacket { destination, is_tcp: false })
         }
         _ => None,
     }
@@ -156,13 +156,13 @@ mod tests {
     fn who_did_not_answer() {
         let mut reset = header(TCP);
         reset.extend([0x1f, 0x90, 0, 9]);
-        let expected = Unanswered { destination: "192.0.2.1:8080".parse().unwrap(), is_tcp: true };
+        let expected = UnansweredPacket { destination: "192.0.2.1:8080".parse().unwrap(), is_tcp: true };
         assert_eq!(read(&reset), Some(expected));
         let mut unreachable = header(ICMP);
         unreachable.extend([3, 3, 0, 0, 0, 0, 0, 0]);
         unreachable.extend(header(UDP));
         unreachable.extend([0, 9, 0, 53]);
-        let expected = Unanswered { destination: "10.0.0.1:53".parse().unwrap(), is_tcp: false };
+        let expected = UnansweredPacket { destination: "10.0.0.1:53".parse().unwrap(), is_tcp: false };
         assert_eq!(read(&unreachable), Some(expected));
         for length in 0..unreachable.len() {
             assert_eq!(read(&unreachable[..length]), None);

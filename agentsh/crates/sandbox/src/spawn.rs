@@ -12,12 +12,12 @@ use tokio::io::unix::AsyncFd;
 use super::cgroup::Cgroup;
 use super::control::{self, Answer, Cause, Handover};
 use super::mend::Namespaces;
-use super::mounted::Mounted;
+use super::mounted::MountList;
 use super::network::{self, Sockets};
 use super::plan::{Identity, Plan, Tier};
 use super::report::Enforcement;
 use super::seccomp::listener::Listener;
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 use super::zygote::Zygote;
 
 /// Everything one sandbox needs beside its plan.
@@ -52,7 +52,7 @@ pub struct Child {
     /// Taken by whoever guards again what the host takes away.
     pub namespaces: Option<Namespaces>,
     /// None when it could not be opened.
-    pub mounted: Option<Mounted>,
+    pub mounted: Option<MountList>,
     label: String,
     tier: Tier,
     pidfd: AsyncFd<OwnedFd>,
@@ -66,7 +66,7 @@ pub struct Child {
 
 /// A pid 1 that was ordered and waits for its plan. Dropping it ends it.
 #[derive(Debug)]
-pub struct Ordered {
+pub struct WaitingInit {
     label: String,
     /// None once it was started.
     control: Option<OwnedFd>,
@@ -76,13 +76,13 @@ pub struct Ordered {
 ///
 /// # Errors
 /// When there is no process that could bear it.
-pub fn order(zygote: &Zygote, label: &str, cgroup: &Cgroup, tier: Tier) -> Result<Ordered, SpawnError> {
+pub fn order(zygote: &Zygote, label: &str, cgroup: &Cgroup, tier: Tier) -> Result<WaitingInit, SpawnError> {
     let control = zygote.order(cgroup.unified(), tier).at("execute agentsh for the sandbox");
     let control = control.map_err(|source| SpawnError::Kernel { label: label.to_owned(), source })?;
-    Ok(Ordered { label: label.to_owned(), control: Some(control) })
+    Ok(WaitingInit { label: label.to_owned(), control: Some(control) })
 }
 
-impl Ordered {
+impl WaitingInit {
     /// Hands over the plan and waits until everything is in place and the program is about to be executed.
     ///
     /// # Errors
@@ -137,9 +137,9 @@ impl Ordered {
                 Ok(child)
             }
             Some((Answer::Ready { enforcement }, mut sockets)) => {
-                let mut mounted = Mounted::from_descriptor(&mut sockets);
+                let mut mounted = MountList::from_descriptor(&mut sockets);
                 child.listener = sockets.pop_if(|last| !network::is_socket(last)).map(Listener::from);
-                mounted = mounted.or_else(|| Mounted::from_descriptor(&mut sockets));
+                mounted = mounted.or_else(|| MountList::from_descriptor(&mut sockets));
                 child.mounted = mounted;
                 child.enforcement = enforcement;
                 child.sockets = Sockets::from_descriptors(sockets);
@@ -154,7 +154,7 @@ impl Ordered {
     }
 }
 
-impl Drop for Ordered {
+impl Drop for WaitingInit {
     fn drop(&mut self) {
         /// Longer than a birth takes on a busy machine.
         const START_TIMEOUT: Duration = Duration::from_secs(1);

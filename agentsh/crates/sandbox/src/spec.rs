@@ -39,7 +39,7 @@ pub struct Grant {
 
 /// A path of the host that is shown at another place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Elsewhere {
+pub struct RelocatedPath {
     pub host: PathBuf,
     pub inside: PathBuf,
     pub access: Access,
@@ -181,9 +181,9 @@ pub struct PathRules {
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     pub files: Vec<File>,
-    pub elsewhere: Vec<Elsewhere>,
+    pub elsewhere: Vec<RelocatedPath>,
     /// As `elsewhere`, and no rule of Landlock opens it.
-    pub beyond_landlock: Vec<Elsewhere>,
+    pub beyond_landlock: Vec<RelocatedPath>,
     pub caches: Vec<CacheLayer>,
     /// Links of the host that lead to what is shown, with what they say.
     pub links: BTreeMap<PathBuf, PathBuf>,

@@ -28,7 +28,7 @@ impl std::error::Error for StageError {
 }
 
 /// Names the step that a system call belongs to.
-pub trait At<T> {
+pub trait StageContext<T> {
     /// # Errors
     /// The error itself, with the step's name.
     fn at(self, stage: &'static str) -> Result<T, StageError>;
@@ -37,7 +37,7 @@ pub trait At<T> {
     fn on(self, stage: &'static str, detail: impl fmt::Display) -> Result<T, StageError>;
 }
 
-impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> StageContext<T> for Result<T, E> {
     fn at(self, stage: &'static str) -> Result<T, StageError> {
         self.map_err(|error| StageError { stage, detail: String::new(), source: error.into() })
     }

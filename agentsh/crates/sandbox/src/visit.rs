@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::sched::CloneFlags;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
-use super::control::{self, Answer, Order};
+use super::control::{self, Answer, ZygoteRequest};
 use super::mend::Namespaces;
 use super::zygote::Zygote;
 
@@ -22,7 +22,7 @@ use super::zygote::Zygote;
 /// # Errors
 /// When it is not a regular file, or the sandbox cannot be entered.
 pub fn open(zygote: &Zygote, inside: &Namespaces, path: &Path) -> io::Result<Option<File>> {
-    let order = Order::Visit { path: path.as_os_str().as_bytes().to_vec() };
+    let order = ZygoteRequest::Visit { path: path.as_os_str().as_bytes().to_vec() };
     let (user, mount) = inside.descriptors();
     let socket = zygote.ask(&order, &[user, mount])?;
     match control::receive::<Answer>(socket.as_fd())? {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::proc_file;
 
 /// What a sandbox may gain in a second: as fast as the kernel gives pages to a few processors.
-const GAIN: u64 = 4 << 30;
+const MAX_GAIN_PER_SECOND: u64 = 4 << 30;
 /// Between two looks.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
@@ -35,7 +35,7 @@ pub async fn exceeded(pid: u32, limit: u64) {
 }
 
 fn pause(left: u64) -> Duration {
-    Duration::from_millis(left.saturating_mul(1000) / GAIN).clamp(MIN_INTERVAL, MAX_INTERVAL)
+    Duration::from_millis(left.saturating_mul(1000) / MAX_GAIN_PER_SECOND).clamp(MIN_INTERVAL, MAX_INTERVAL)
 }
 
 /// Bytes of memory of a process and all its descendants: resident pages, page tables, pages of memory files (memfd) that

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-use super::control::{self, Answer, Order};
+use super::control::{self, Answer, ZygoteRequest};
 use super::plan::Tier;
 use super::{init, lend, mend, placeholders, reaper, seccomp, visit};
 
@@ -53,7 +53,7 @@ impl Zygote {
     /// When the process cannot be had.
     pub fn order(&self, cgroup: Option<BorrowedFd<'_>>, tier: Tier) -> io::Result<OwnedFd> {
         let with: Vec<BorrowedFd<'_>> = cgroup.into_iter().collect();
-        self.ask(&Order::Birth { in_cgroup: cgroup.is_some(), tier }, &with)
+        self.ask(&ZygoteRequest::Birth { in_cgroup: cgroup.is_some(), tier }, &with)
     }
 
     /// Has stand-ins removed when this process is gone, however it ends.
@@ -62,7 +62,7 @@ impl Zygote {
     /// When the process cannot be had.
     pub fn clean_up_after_me(&self, records: &std::path::Path) -> io::Result<()> {
         let records = records.as_os_str().as_encoded_bytes().to_vec();
-        self.ask(&Order::CleanUp { records, pid: std::process::id() }, &[]).map(drop)
+        self.ask(&ZygoteRequest::CleanUp { records, pid: std::process::id() }, &[]).map(drop)
     }
 
     /// Gives up descriptors without a wait for their last `close`.
@@ -75,7 +75,7 @@ impl Zygote {
     ///
     /// # Errors
     /// When the process cannot be had.
-    pub fn ask(&self, order: &Order, with: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    pub fn ask(&self, order: &ZygoteRequest, with: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
         let (ours, theirs) = control::pair()?;
         let descriptors: Vec<BorrowedFd<'_>> =
             std::iter::once(theirs.as_fd()).chain(with.iter().copied()).collect();
@@ -111,7 +111,7 @@ impl Closer {
         }
         let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         match &self.0 {
-            Some(socket) if control::send(socket.as_fd(), &Order::Close, &borrowed).is_ok() => {}
+            Some(socket) if control::send(socket.as_fd(), &ZygoteRequest::Close, &borrowed).is_ok() => {}
             _ => {
                 drop(borrowed);
                 // Where there is no thread for it, they are closed here.
@@ -155,7 +155,7 @@ fn execute() -> io::Result<OwnedFd> {
 #[must_use]
 pub fn main() -> u8 {
     // A broken order has no sender that could be told: the session sees its sockets close.
-    serve().unwrap_or(init::FAILED)
+    serve().unwrap_or(init::INIT_FAILED_STATUS)
 }
 
 fn serve() -> io::Result<u8> {
@@ -170,25 +170,25 @@ fn serve() -> io::Result<u8> {
         let mut descriptors = descriptors.into_iter();
         let control = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;
         let (in_cgroup, tier) = match order {
-            Order::Birth { in_cgroup, tier } => (in_cgroup, tier),
-            Order::Mend => {
+            ZygoteRequest::Birth { in_cgroup, tier } => (in_cgroup, tier),
+            ZygoteRequest::Mend => {
                 in_a_child(|| mend::child(control.as_fd(), descriptors.collect()))?;
                 continue;
             }
-            Order::Visit { path } => {
+            ZygoteRequest::Visit { path } => {
                 in_a_child(|| visit::child(control.as_fd(), path, descriptors.collect()))?;
                 continue;
             }
-            Order::Lend => {
+            ZygoteRequest::Lend => {
                 in_a_child(|| lend::child(control.as_fd(), descriptors.collect()))?;
                 continue;
             }
-            Order::Close => {
+            ZygoteRequest::Close => {
                 given_up.push(control);
                 given_up.extend(descriptors);
                 continue;
             }
-            Order::CleanUp { records, pid } => {
+            ZygoteRequest::CleanUp { records, pid } => {
                 left_behind = Some((PathBuf::from(OsString::from_vec(records)), pid));
                 continue;
             }
@@ -250,7 +250,10 @@ fn know_the_processor() {
 }
 
 /// Waits small: what is not needed for a while leaves memory, and what was given up is closed.
-fn next_order(socket: &OwnedFd, given_up: &mut Vec<OwnedFd>) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
+fn next_order(
+    socket: &OwnedFd,
+    given_up: &mut Vec<OwnedFd>,
+) -> io::Result<Option<(ZygoteRequest, Vec<OwnedFd>)>> {
     const A_WHILE_MS: u16 = 1000;
     /// More than a session with many short-lived sandboxes may leave open.
     const MAX_GIVEN_UP: usize = 64;
@@ -278,13 +281,13 @@ fn prepare() -> nix::Result<SigSet> {
 /// Moved away, so that no other descriptor gets a standard number. What the caller of agentsh left open is closed.
 #[expect(unsafe_code, reason = "close_range has no safe wrapper: it may close descriptors that others own")]
 fn take_standard_input() -> io::Result<OwnedFd> {
-    const FIRST: libc::c_int = libc::STDERR_FILENO + 1;
+    const FIRST_FREE_DESCRIPTOR: libc::c_int = libc::STDERR_FILENO + 1;
     // SAFETY: nothing was opened by this process yet, so no owner's descriptor vanishes under it.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, 0) };
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, FIRST_FREE_DESCRIPTOR, u32::MAX, 0) };
     if closed != 0 {
         return Err(io::Error::last_os_error());
     }
-    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), FIRST)?;
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), FIRST_FREE_DESCRIPTOR)?;
     rustix::stdio::dup2_stdin(rustix::stdio::stdout())?;
     Ok(socket)
 }

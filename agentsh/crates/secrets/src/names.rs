@@ -56,11 +56,11 @@ const COPULAS: [&str; 9] = ["is", "ist", "lautet", "est", "es", "to", "was", "é
 /// Longest name that is read as one.
 const MAX_NAME: usize = 60;
 /// Bytes in front of a value in which its name may stand, and words.
-const BEFORE: usize = 80;
+const NAME_WINDOW_BYTES: usize = 80;
 const MAX_WORDS: usize = 8;
 
 /// The last two letters of all names: nearly every other word is told from them by that.
-static ENDS: [u32; 32] = {
+static LAST_LETTER_PAIRS: [u32; 32] = {
     let mut ends = [0; 32];
     let mut at = 0;
     while at < SECRET_NAMES.len() + WHOLE_NAMES.len() + COMPOUNDS.len() {
@@ -83,7 +83,8 @@ pub(crate) fn may_end_name(text: &[u8], tails: &[&str]) -> bool {
     tails.iter().filter(|tail| tail.bytes().last().is_none_or(|byte| byte == last)).any(|tail| {
         let Some(length) = text.len().checked_sub(tail.len()) else { return false };
         let (name, end) = text.split_at(length);
-        let is_end = |[before, last]: &[u8; 2]| ENDS[usize::from(before & 31)] >> (last & 31) & 1 == 1;
+        let is_end =
+            |[before, last]: &[u8; 2]| LAST_LETTER_PAIRS[usize::from(before & 31)] >> (last & 31) & 1 == 1;
         name.last_chunk().is_some_and(is_end) && end.eq_ignore_ascii_case(tail.as_bytes())
     })
 }
@@ -95,7 +96,7 @@ pub(crate) fn is_secret_name(word: &str) -> bool {
     let is_letter = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte >= 0x80;
     let mut last = word.as_bytes().iter().rev().filter(is_letter);
     let (Some(last), Some(before)) = (last.next(), last.next()) else { return false };
-    if word.len() > MAX_NAME || ENDS[usize::from(before & 31)] >> (last & 31) & 1 == 0 {
+    if word.len() > MAX_NAME || LAST_LETTER_PAIRS[usize::from(before & 31)] >> (last & 31) & 1 == 0 {
         return false;
     }
     let (mut plain, mut length) = ([0; MAX_NAME], 0);
@@ -181,7 +182,7 @@ pub(crate) fn is_told(text: &str, start: usize, value: &str) -> bool {
     if !(8..=64).contains(&value.len()) || !looks_chosen(value) {
         return false;
     }
-    let before = &text[text.floor_char_boundary(start.saturating_sub(BEFORE))..start];
+    let before = &text[text.floor_char_boundary(start.saturating_sub(NAME_WINDOW_BYTES))..start];
     let before = before.trim_end_matches(['"', '\'', '`', '*', '(', '[', ' ']);
     if let Some(user) = before.strip_suffix(" /") {
         let is_signed = value.bytes().any(|byte| b"!#$%^&*?~+".contains(&byte));

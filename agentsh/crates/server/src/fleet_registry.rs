@@ -11,7 +11,7 @@ use axum::response::Response;
 use jiff::SignedDuration;
 
 use crate::fleet::{Gate, Identity, Role};
-use crate::registry::{Caller, May, Mounted};
+use crate::registry::{Caller, CallerRight, Mounted};
 use agentsh::cli::server::Registers;
 use agentsh_terminal::output::Failure;
 
@@ -71,9 +71,9 @@ async fn known(State(gate): State<Gate>, request: Request, next: Next) -> Respon
         Err(refused) => return refused,
     };
     let caller = match who {
-        Identity::Host(name) => Caller { name: format!("host {name}"), may: May::Ask },
+        Identity::Host(name) => Caller { name: format!("host {name}"), may: CallerRight::Ask },
         Identity::Person { name, role } => {
-            Caller { name, may: if role >= Role::Approver { May::Decide } else { May::Look } }
+            Caller { name, may: if role >= Role::Approver { CallerRight::Decide } else { CallerRight::Look } }
         }
     };
     request.extensions_mut().insert(caller);

@@ -13,7 +13,7 @@ use crate::types::SessionId;
 pub const MAX_BODY: usize = MAX_BODY_BYTES;
 
 /// What the first row of a journal links to.
-pub const NOTHING: [u8; 32] = chain::ZERO;
+pub const FIRST_LINK: [u8; 32] = chain::ZERO;
 
 /// One row, with what the chain covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ fn fill(connection: &mut Connection, rows: &[Raw]) -> Result<(), StoreError> {
     let transaction = connection.transaction().map_err(sql)?;
     {
         let mut statement = transaction.prepare(INSERT).map_err(sql)?;
-        let mut prev = NOTHING;
+        let mut prev = FIRST_LINK;
         for row in rows {
             writer::insert_row(
                 &mut statement,
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!((first.len(), first[4].id), (5, 5));
         assert_eq!(journal.raw_after(5, 100, 1).await.unwrap().len(), 1);
         let rows = journal.raw_after(0, 1000, usize::MAX).await.unwrap();
-        let mut prev = NOTHING;
+        let mut prev = FIRST_LINK;
         for row in &rows {
             assert_eq!(row.hash_behind(&prev), row.hash);
             assert!(row.facts().is_some());

@@ -12,7 +12,7 @@ const MAX_CHARS: usize = 200;
 
 /// How much of a value is shown.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct RedactionLimits {
     /// Of all of it, as JSON.
     pub bytes: usize,
     /// Of each string.
@@ -20,7 +20,7 @@ pub struct Bounds {
 }
 
 /// What a store keeps.
-const STORED: Bounds = Bounds { bytes: MAX_BYTES, chars: MAX_CHARS };
+const STORED: RedactionLimits = RedactionLimits { bytes: MAX_BYTES, chars: MAX_CHARS };
 
 /// Lists and objects deeper than this are left out.
 const MAX_DEPTH: usize = 16;
@@ -41,8 +41,8 @@ pub fn redact(value: &Value) -> Value {
 
 /// As [`redact`], with other bounds.
 #[must_use]
-pub fn within(value: &Value, bounds: Bounds) -> Value {
-    let mut room = Room { left: bounds.bytes, chars: bounds.chars };
+pub fn within(value: &Value, bounds: RedactionLimits) -> Value {
+    let mut room = RemainingBudget { left: bounds.bytes, chars: bounds.chars };
     part(value, None, 0, &mut room).unwrap_or_else(|| Value::String("[left out]".to_owned()))
 }
 
@@ -85,13 +85,13 @@ fn cut(text: &str, chars: usize) -> String {
 }
 
 /// What is left of the bounds.
-struct Room {
+struct RemainingBudget {
     left: usize,
     chars: usize,
 }
 
 /// None: there is no room for it.
-fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut Room) -> Option<Value> {
+fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut RemainingBudget) -> Option<Value> {
     let secret = name.is_some_and(record::is_hidden_name);
     match value {
         Value::Null | Value::Bool(_) => scalar(value.clone(), room),
@@ -119,7 +119,7 @@ fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut Room) -> Opt
     }
 }
 
-fn list(items: &[Value], depth: usize, room: &mut Room) -> Option<Value> {
+fn list(items: &[Value], depth: usize, room: &mut RemainingBudget) -> Option<Value> {
     take(room, RESERVE)?;
     let mut kept = Vec::new();
     for item in items {
@@ -134,7 +134,7 @@ fn list(items: &[Value], depth: usize, room: &mut Room) -> Option<Value> {
     Some(Value::Array(kept))
 }
 
-fn object(fields: &Map<String, Value>, depth: usize, room: &mut Room) -> Option<Value> {
+fn object(fields: &Map<String, Value>, depth: usize, room: &mut RemainingBudget) -> Option<Value> {
     take(room, RESERVE)?;
     let pair_is_secret = fields.len() <= 8 && names_a_secret(fields);
     let mut kept = Map::new();
@@ -167,7 +167,7 @@ fn names_a_secret(fields: &Map<String, Value>) -> bool {
     })
 }
 
-fn scalar(value: Value, room: &mut Room) -> Option<Value> {
+fn scalar(value: Value, room: &mut RemainingBudget) -> Option<Value> {
     let length = match &value {
         Value::String(string) => json_length(string),
         other => other.to_string().len(),
@@ -176,7 +176,7 @@ fn scalar(value: Value, room: &mut Room) -> Option<Value> {
     Some(value)
 }
 
-fn take(room: &mut Room, bytes: usize) -> Option<()> {
+fn take(room: &mut RemainingBudget, bytes: usize) -> Option<()> {
     room.left = room.left.checked_sub(bytes)?;
     Some(())
 }
@@ -279,7 +279,7 @@ mod tests {
         #[test]
         fn the_result_is_bounded(value in any_value()) {
             prop_assert!(redact(&value).to_string().len() <= MAX_BYTES);
-            let wide = Bounds { bytes: 2 * MAX_BYTES, chars: 1000 };
+            let wide = RedactionLimits { bytes: 2 * MAX_BYTES, chars: 1000 };
             prop_assert!(within(&value, wide).to_string().len() <= wide.bytes);
         }
 

@@ -11,13 +11,13 @@ use crate::types::SessionId;
 
 /// Says that a session runs, as long as it lives.
 #[derive(Debug)]
-pub struct Mark {
+pub struct RunningMark {
     /// Holds the lock.
     _file: File,
     path: PathBuf,
 }
 
-impl Mark {
+impl RunningMark {
     /// # Errors
     /// When the file cannot be made or locked.
     pub fn set(state_dir: &Path, session: SessionId) -> io::Result<Self> {
@@ -42,7 +42,7 @@ impl Mark {
     }
 }
 
-impl Drop for Mark {
+impl Drop for RunningMark {
     fn drop(&mut self) {
         // Without it the lock says the same.
         let _may_be_gone = fs::remove_file(&self.path);
@@ -92,7 +92,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let session = SessionId(uuid::Uuid::from_u128(7));
         assert!(!is_running(state.path(), session));
-        let mark = Mark::set(state.path(), session).unwrap();
+        let mark = RunningMark::set(state.path(), session).unwrap();
         assert_eq!((is_running(state.path(), session), running(state.path())), (true, vec![session]));
         drop(mark);
         assert_eq!((is_running(state.path(), session), running(state.path())), (false, vec![]));

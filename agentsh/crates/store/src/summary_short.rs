@@ -79,10 +79,10 @@ impl Summary {
 
     /// One line for all of them.
     fn flows_short(&self) -> Option<String> {
-        const NAMED: usize = 3;
-        let mut named: Vec<String> = self.flows.values().take(NAMED).map(arrow).collect();
-        if self.flows.values().len() > NAMED {
-            named.push(format!("{} more", self.flows.values().len() - NAMED));
+        const MAX_NAMES: usize = 3;
+        let mut named: Vec<String> = self.flows.values().take(MAX_NAMES).map(arrow).collect();
+        if self.flows.values().len() > MAX_NAMES {
+            named.push(format!("{} more", self.flows.values().len() - MAX_NAMES));
         }
         (!named.is_empty()).then(|| format!("data: {}; {}", named.join(", "), self.detections()))
     }

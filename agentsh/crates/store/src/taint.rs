@@ -63,7 +63,7 @@ pub struct SetAside {
 
 /// What was stored, oldest first.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedTaintStore {
     pub store: TaintStore,
     pub records: Vec<Vec<u8>>,
     /// The database was damaged: it was moved away and an empty one was begun.
@@ -114,8 +114,8 @@ impl TaintStore {
     /// `journal`.
     ///
     /// # Errors
-    /// When the directory or the database cannot be used. A damaged database is not an error: see [`Opened::set_aside`].
-    pub async fn open(path: &Path, now: Duration, journal: &Journal) -> Result<Opened, StoreError> {
+    /// When the directory or the database cannot be used. A damaged database is not an error: see [`OpenedTaintStore::set_aside`].
+    pub async fn open(path: &Path, now: Duration, journal: &Journal) -> Result<OpenedTaintStore, StoreError> {
         let path = path.to_owned();
         let open = move || match load(&path, now) {
             Err(StoreError::Damaged { message }) => {
@@ -126,7 +126,7 @@ impl TaintStore {
         };
         let (set_aside, (connection, records)) = database::offload(open).await?;
         let shared = Arc::new(Shared { queue: Mutex::default(), connection: Mutex::new(connection) });
-        Ok(Opened { store: Self { shared, journal: journal.clone() }, records, set_aside })
+        Ok(OpenedTaintStore { store: Self { shared, journal: journal.clone() }, records, set_aside })
     }
 
     /// Queues a record that is of no use after `expires` (since 1970). Never blocks.
@@ -287,7 +287,7 @@ mod tests {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
-    async fn open(state: &Path, now: Duration) -> Opened {
+    async fn open(state: &Path, now: Duration) -> OpenedTaintStore {
         let session = crate::testing::session(1);
         let journal = Journal::open(&state.join("agentsh"), session).await.unwrap();
         TaintStore::open(&state.join("taint.db"), now, &journal).await.unwrap()

@@ -11,7 +11,7 @@ use super::{Event, record};
 use crate::types::SessionId;
 
 /// Events that wait for the slowest subscriber; older ones are lost to it. Each is at most 64 KiB.
-const WAITING: usize = 256;
+const MAX_QUEUED_EVENTS: usize = 256;
 
 /// An event that is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Tap {
 
     pub(crate) fn subscribe(&self) -> Subscription {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        Subscription(sender.get_or_insert_with(|| broadcast::Sender::new(WAITING)).subscribe())
+        Subscription(sender.get_or_insert_with(|| broadcast::Sender::new(MAX_QUEUED_EVENTS)).subscribe())
     }
 
     /// `before`: events of the session that stand before these.

@@ -22,7 +22,7 @@ use agentsh_store::{Event, Recorder, Subscription, TapMessage};
 /// How long the end of a session waits for what is on its way.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// For the thread itself, beyond that.
-const LAST_STEPS: Duration = Duration::from_millis(200);
+const THREAD_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Whom to tell. Empty: nobody.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Subscriber {
     pub async fn finish(self) -> Vec<String> {
         let _ = self.stop.send(());
         let stuck = || vec!["it did not finish in time; what it had not sent is lost".to_owned()];
-        match timeout(DRAIN_TIMEOUT + LAST_STEPS, self.ended).await {
+        match timeout(DRAIN_TIMEOUT + THREAD_EXIT_TIMEOUT, self.ended).await {
             Ok(notes) => notes.unwrap_or_else(|_| stuck()),
             Err(_) => stuck(),
         }
@@ -93,8 +93,8 @@ struct Audience {
     otlp: Option<Otlp>,
     file: Option<Lines>,
     syslog: Option<Syslog>,
-    hooks: Vec<(Webhook<Undelivered>, Vec<String>)>,
-    undelivered: Undelivered,
+    hooks: Vec<(Webhook<UndeliveredCount>, Vec<String>)>,
+    undelivered: UndeliveredCount,
     notes: Vec<String>,
     /// Events that the thread was too slow for.
     lost: u64,
@@ -102,7 +102,7 @@ struct Audience {
 
 impl Audience {
     fn open(settings: Settings, client: impl FnOnce() -> Result<Client, String>, session: SessionId) -> Self {
-        let undelivered = Undelivered::default();
+        let undelivered = UndeliveredCount::default();
         let mut told = Self {
             otlp: None,
             file: settings.file,
@@ -205,9 +205,9 @@ impl Audience {
 /// What webhooks did not take, and why the last of it. It is counted and not recorded: to record it would be one more event,
 /// and what it says is on record already.
 #[derive(Clone, Default)]
-struct Undelivered(Rc<RefCell<Option<(String, u64)>>>);
+struct UndeliveredCount(Rc<RefCell<Option<(String, u64)>>>);
 
-impl Recorder for Undelivered {
+impl Recorder for UndeliveredCount {
     fn record(&self, event: Event) {
         if let Event::AlertUndelivered { detail, .. } = event {
             let before = self.0.borrow_mut().take().map_or(0, |(_, events)| events);

@@ -21,10 +21,10 @@ use agentsh_store::{Event, Recorder};
 /// Of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Before the second attempt; doubled before each one after it.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const ATTEMPTS: u32 = 5;
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_ATTEMPTS: u32 = 5;
 /// Requests on the way at once.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_REQUESTS: usize = 4;
 /// Alerts that are not delivered yet.
 const MAX_WAITING: usize = 256;
 /// What a receiver answers is not used.
@@ -42,7 +42,7 @@ pub struct Settings {
 impl Settings {
     #[must_use]
     pub fn new(url: Url, secret: Option<Vec<u8>>) -> Self {
-        Self { url, secret, patience: ATTEMPT_TIMEOUT, first_wait: FIRST_WAIT }
+        Self { url, secret, patience: ATTEMPT_TIMEOUT, first_wait: FIRST_BACKOFF }
     }
 }
 
@@ -68,7 +68,7 @@ impl<R: Recorder + 'static> Webhook<R> {
             settings,
             client,
             record,
-            turns: Semaphore::new(AT_ONCE),
+            turns: Semaphore::new(MAX_CONCURRENT_REQUESTS),
             waiting: RefCell::default(),
             done: Notify::new(),
         };
@@ -133,7 +133,7 @@ impl<R: Recorder> Inner<R> {
             };
             match outcome {
                 Ok(()) => return Ok(()),
-                Err((why, again)) if !again || attempt == ATTEMPTS => return Err((attempt, why)),
+                Err((why, again)) if !again || attempt == MAX_ATTEMPTS => return Err((attempt, why)),
                 Err(_) => sleep(wait).await,
             }
             wait *= 2;

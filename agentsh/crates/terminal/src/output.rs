@@ -15,7 +15,7 @@ use agentsh_base::types::RuleRef;
 use agentsh_store::{StoreError, state_dir};
 
 /// Longest cell of a table, in characters.
-const CELL: usize = 120;
+const MAX_CELL_CHARACTERS: usize = 120;
 /// Shown of a hash in a table.
 const HASH_DIGITS: usize = 13;
 
@@ -102,7 +102,7 @@ pub fn table(
     head: &[&str],
     rows: Vec<Vec<String>>,
 ) -> Result<usize, Failure> {
-    let shorten = |cell: String| escape::shorten(&escape::line(&cell), CELL).into_owned();
+    let shorten = |cell: String| escape::shorten(&escape::line(&cell), MAX_CELL_CHARACTERS).into_owned();
     let rows = if context.width.is_none() {
         rows
     } else {

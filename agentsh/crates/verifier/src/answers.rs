@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 4 << 20;
 /// Servers that are remembered.
 const MAX_COUNT: usize = 4_096;
 /// Seconds after which the same answer is written down anew.
-const FRESH: u64 = 3600;
+const REWRITE_INTERVAL_S: u64 = 3600;
 
 /// The last answer about one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub fn keep(state: &Path, key: &str, vouched: &VerificationOutcome) -> std::io::
     let mut all = read(&file);
     let known = all.get(key).cloned().and_then(|signed| signed.read(key, &secret));
     let same = |known: &VerificationOutcome| known.name == vouched.name && known.hash == vouched.hash;
-    if known.is_some_and(|known| same(&known) && vouched.at.saturating_sub(known.at) < FRESH) {
+    if known.is_some_and(|known| same(&known) && vouched.at.saturating_sub(known.at) < REWRITE_INTERVAL_S) {
         return Ok(());
     }
     all.remove(key);
@@ -183,8 +183,9 @@ mod tests {
         // The same answer later is written down anew, in a while.
         keep(state.path(), &one, &VerificationOutcome { at: 8, ..answer.clone() }).unwrap();
         assert_eq!(find(state.path(), &one).unwrap().at, 7);
-        keep(state.path(), &one, &VerificationOutcome { at: 7 + FRESH, ..answer.clone() }).unwrap();
-        assert_eq!(find(state.path(), &one).unwrap().at, 7 + FRESH);
+        keep(state.path(), &one, &VerificationOutcome { at: 7 + REWRITE_INTERVAL_S, ..answer.clone() })
+            .unwrap();
+        assert_eq!(find(state.path(), &one).unwrap().at, 7 + REWRITE_INTERVAL_S);
         let text = fs::read_to_string(file(state.path())).unwrap();
         for (from, to) in [("\"n\"", "\"m\""), ("\"h\"", "\"i\""), ("3607", "9607"), ("one", "other")] {
             fs::write(file(state.path()), text.replace(from, to)).unwrap();

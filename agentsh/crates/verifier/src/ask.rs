@@ -23,7 +23,7 @@ use agentsh_store::words::InterfaceWord;
 use agentsh_store::{Event, escape};
 
 use super::answers::{self, VerificationOutcome as Last};
-use super::{Registered, Settings, Standing};
+use super::{Registered, RegistryStatus, Settings};
 use agentsh_content::content::since_1970;
 use agentsh_host::{Facts, Record, outgoing};
 
@@ -75,14 +75,14 @@ impl RegistryVerifier for Asker {
 }
 
 /// What a question is about.
-struct Offered {
+struct OfferedInterface {
     interface: Interface,
     /// Every entry, by its hash.
     seen: BTreeSet<String>,
 }
 
 /// What is to be done after an answer.
-enum Next {
+enum AskOutcome {
     Stands(InterfaceWord, String),
     Ask { recorded: Option<String>, diff: String, why: String },
 }
@@ -95,13 +95,13 @@ impl Inner {
     ) -> VerificationOutcome {
         let read = offered.and_then(|captured| {
             let interface = agentsh_registry::read(&captured).map_err(|error| error.to_string())?;
-            Ok(Offered { interface, seen: hashes(&captured) })
+            Ok(OfferedInterface { interface, seen: hashes(&captured) })
         });
         let offered = match read {
             Ok(offered) => offered,
             Err(why) => {
                 let interface = Interface { name: String::new(), components: Vec::new() };
-                let none = Offered { interface, seen: BTreeSet::new() };
+                let none = OfferedInterface { interface, seen: BTreeSet::new() };
                 self.settle(&server, &none, InterfaceWord::Invalid, format!("it has no hash: {why}"));
                 return VerificationOutcome::Decided;
             }
@@ -114,8 +114,8 @@ impl Inner {
             }
         };
         match self.ask(&client, &server, &offered.interface).await {
-            Ok(Next::Stands(word, what)) => self.settle(&server, &offered, word, what),
-            Ok(Next::Ask { recorded, diff, why }) => {
+            Ok(AskOutcome::Stands(word, what)) => self.settle(&server, &offered, word, what),
+            Ok(AskOutcome::Ask { recorded, diff, why }) => {
                 match client.request(&offered.interface, recorded.as_deref(), &diff).await {
                     Ok(approval) => return self.wait_for(client, server, offered, &approval, &diff, &why),
                     Err(error) => self.failed(&server, &offered, &error),
@@ -142,7 +142,7 @@ impl Inner {
         client: &Client,
         server: &ServerId,
         interface: &Interface,
-    ) -> Result<Next, ClientError> {
+    ) -> Result<AskOutcome, ClientError> {
         let mode = self.settings.mode;
         let name = escape::line(&interface.name);
         if let Some(expected) = self.expected(server).filter(|expected| *expected != interface.name)
@@ -153,20 +153,20 @@ impl Inner {
                  NAME}}}}` decides which name counts",
                 escape::line(&expected)
             );
-            return Ok(Next::Stands(InterfaceWord::Changed, what));
+            return Ok(AskOutcome::Stands(InterfaceWord::Changed, what));
         }
         if interface.name.is_empty() {
-            return Ok(Next::Stands(InterfaceWord::Invalid, "it does not tell its name".to_owned()));
+            return Ok(AskOutcome::Stands(InterfaceWord::Invalid, "it does not tell its name".to_owned()));
         }
         if mode == RegistryMode::Register {
             client.register(interface).await?;
-            return Ok(Next::Stands(InterfaceWord::Registered, String::new()));
+            return Ok(AskOutcome::Stands(InterfaceWord::Registered, String::new()));
         }
         let (word, what, recorded, before) = match client.verify(interface).await? {
-            Verdict::Same => return Ok(Next::Stands(InterfaceWord::Same, String::new())),
+            Verdict::Same => return Ok(AskOutcome::Stands(InterfaceWord::Same, String::new())),
             Verdict::Unknown { .. } if mode == RegistryMode::Auto => {
                 client.register(interface).await?;
-                return Ok(Next::Stands(InterfaceWord::Registered, "at first sight".to_owned()));
+                return Ok(AskOutcome::Stands(InterfaceWord::Registered, "at first sight".to_owned()));
             }
             Verdict::Unknown { .. } => {
                 (InterfaceWord::Unknown, format!("'{name}' is not registered"), None, Vec::new())
@@ -176,7 +176,7 @@ impl Inner {
                     let what = format!(
                         "it matches the registered hash {recorded}, except for parts that may change"
                     );
-                    return Ok(Next::Stands(InterfaceWord::Same, what));
+                    return Ok(AskOutcome::Stands(InterfaceWord::Same, what));
                 }
                 let hash = interface.hash();
                 let what = format!(
@@ -188,9 +188,9 @@ impl Inner {
         let live: Vec<String> = interface.components.iter().map(|one| one.canonical.clone()).collect();
         let diff = difference(&before, &live);
         if mode == RegistryMode::Approval {
-            return Ok(Next::Ask { recorded, diff, why: what });
+            return Ok(AskOutcome::Ask { recorded, diff, why: what });
         }
-        Ok(Next::Stands(word, if before.is_empty() { what } else { format!("{what}\n{diff}") }))
+        Ok(AskOutcome::Stands(word, if before.is_empty() { what } else { format!("{what}\n{diff}") }))
     }
 
     /// Whether two interfaces differ in nothing but what `version_pinning` lets change.
@@ -223,12 +223,12 @@ impl Inner {
         self: Rc<Self>,
         client: Client,
         server: ServerId,
-        offered: Offered,
+        offered: OfferedInterface,
         approval: &Approval,
         diff: &str,
         why: &str,
     ) -> VerificationOutcome {
-        self.known.note(&server, &offered.seen, Standing::Waiting);
+        self.known.note(&server, &offered.seen, RegistryStatus::Waiting);
         self.record(&server, &offered.interface, InterfaceWord::Waiting, &format!("request {}", approval.id));
         let Settings { base, wait, host, .. } = &self.settings;
         let base = if host.is_some() { FLEET_REGISTRY } else { base.as_str() };
@@ -271,7 +271,7 @@ impl Inner {
     }
 
     /// The registry did not answer as it should.
-    fn failed(&self, server: &ServerId, offered: &Offered, error: &ClientError) {
+    fn failed(&self, server: &ServerId, offered: &OfferedInterface, error: &ClientError) {
         match error {
             ClientError::Http(_) | ClientError::TimedOut => {
                 self.unreachable(server, offered, &error.to_string())
@@ -283,7 +283,7 @@ impl Inner {
         }
     }
 
-    fn unreachable(&self, server: &ServerId, offered: &Offered, why: &str) {
+    fn unreachable(&self, server: &ServerId, offered: &OfferedInterface, why: &str) {
         let now = since_1970().as_secs();
         let last = || {
             let last = self.last(server).filter(|last| last.name == offered.interface.name);
@@ -302,7 +302,7 @@ impl Inner {
                 None => self.settle(server, offered, InterfaceWord::Unreachable, why.to_owned()),
             },
             OnUnreachable::Warn => {
-                self.known.note(server, &offered.seen, Standing::Good);
+                self.known.note(server, &offered.seen, RegistryStatus::Good);
                 self.record(server, &offered.interface, InterfaceWord::Unreachable, why);
                 self.record.note(&format!(
                     "no registry vouches for what server '{server}' offers: {}",
@@ -316,12 +316,12 @@ impl Inner {
     }
 
     /// Writes down how a server stands, and tells the user what is new about it.
-    fn settle(&self, server: &ServerId, offered: &Offered, word: InterfaceWord, what: String) {
+    fn settle(&self, server: &ServerId, offered: &OfferedInterface, word: InterfaceWord, what: String) {
         use InterfaceWord::{Approved, Cached, Registered as New, Rejected, Same};
         let first = what.lines().next().unwrap_or_default().to_owned();
         self.record(server, &offered.interface, word, &first);
         if matches!(word, Same | New | Approved | Cached) {
-            self.known.note(server, &offered.seen, Standing::Good);
+            self.known.note(server, &offered.seen, RegistryStatus::Good);
             // What was not said anew does not become younger.
             if word == Cached {
                 return;
@@ -351,7 +351,7 @@ impl Inner {
             shown(&what).trim_end(),
             self.settings.rule
         ));
-        self.known.note(server, &offered.seen, Standing::Bad { why: first, always: word == Rejected });
+        self.known.note(server, &offered.seen, RegistryStatus::Bad { why: first, always: word == Rejected });
     }
 
     fn record(&self, server: &ServerId, interface: &Interface, verdict: InterfaceWord, detail: &str) {

@@ -21,7 +21,7 @@ pub use settings::{Settings, SettingsError};
 
 /// How one server stands.
 #[derive(Clone, Debug, Default)]
-enum Standing {
+enum RegistryStatus {
     #[default]
     NotAsked,
     /// A person is asked.
@@ -34,7 +34,7 @@ enum Standing {
 
 #[derive(Debug, Default)]
 struct RegisteredServer {
-    standing: Standing,
+    standing: RegistryStatus,
     /// Hash of every entry that the standing is about.
     seen: BTreeSet<String>,
     /// An alert about how it stands was given.
@@ -79,7 +79,7 @@ impl Registered {
 
     /// What was seen counts from the moment that somebody has said something about it, and no sooner: other connections to
     /// the server go by the earlier answer until then.
-    fn note(&self, server: &ServerId, seen: &BTreeSet<String>, standing: Standing) {
+    fn note(&self, server: &ServerId, seen: &BTreeSet<String>, standing: RegistryStatus) {
         let known = RegisteredServer { standing, seen: seen.clone(), is_told: false };
         self.0.servers.borrow_mut().insert(server.clone(), known);
     }
@@ -107,17 +107,17 @@ impl Check for Registered {
         let mut servers = self.0.servers.borrow_mut();
         let known = servers.entry(subject.server.clone()).or_default();
         let what = match &known.standing {
-            Standing::Good => match entry {
+            RegistryStatus::Good => match entry {
                 Some(hash) if !known.seen.contains(hash) => {
                     "the server's offer changed while the registry was asked".to_owned()
                 }
                 _ => return,
             },
-            Standing::NotAsked => "the registry has not been asked about this server yet".to_owned(),
-            Standing::Waiting => "a person has to approve what the server offers".to_owned(),
-            Standing::Bad { why, .. } => why.clone(),
+            RegistryStatus::NotAsked => "the registry has not been asked about this server yet".to_owned(),
+            RegistryStatus::Waiting => "a person has to approve what the server offers".to_owned(),
+            RegistryStatus::Bad { why, .. } => why.clone(),
         };
-        let always = matches!(known.standing, Standing::Bad { always: true, .. });
+        let always = matches!(known.standing, RegistryStatus::Bad { always: true, .. });
         let outcome = if settings.enforce || always { Outcome::Block } else { Outcome::Alert };
         // One alert says it all.
         if outcome == Outcome::Alert && std::mem::replace(&mut known.is_told, true) {
@@ -185,7 +185,7 @@ mod tests {
         let listing = |hash| SubjectKind::Definition { name: "t", hash, definition: &definition };
         let call = |hash| SubjectKind::Call { tool: "t", hash, unlisted: false, arguments: None };
         assert!(is_refused(&registered, listing("a")) && is_refused(&registered, call(Some("a"))));
-        registered.note(&server(), &seen(&["a"]), Standing::Good);
+        registered.note(&server(), &seen(&["a"]), RegistryStatus::Good);
         assert!(!is_refused(&registered, listing("a")) && is_refused(&registered, listing("b")));
         assert!(!is_refused(&registered, call(Some("a"))) && !is_refused(&registered, call(None)));
         assert!(is_refused(&registered, call(Some("b"))));
@@ -199,11 +199,15 @@ mod tests {
         let matter =
             SubjectKind::Offer { kind: Offer::Template, name: "x:{y}", hash: "c", definition: &definition };
         assert!(is_refused(&registered, matter), "nobody was asked");
-        registered.note(&server(), &seen(&["a"]), Standing::Waiting);
+        registered.note(&server(), &seen(&["a"]), RegistryStatus::Waiting);
         assert!(is_refused(&registered, matter), "a person is asked");
-        registered.note(&server(), &seen(&["a"]), Standing::Bad { why: "changed".to_owned(), always: false });
+        registered.note(
+            &server(),
+            &seen(&["a"]),
+            RegistryStatus::Bad { why: "changed".to_owned(), always: false },
+        );
         assert!(is_refused(&registered, matter), "it changed");
-        registered.note(&server(), &seen(&["a"]), Standing::Good);
+        registered.note(&server(), &seen(&["a"]), RegistryStatus::Good);
         assert!(!is_refused(&registered, matter));
     }
 }

@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
-use super::Here;
+use super::AdvisoryContext;
 use agentsh_advisories::read::SIGNATURES;
 use agentsh_host::outgoing;
 
@@ -21,7 +21,7 @@ fn is_url(source: &str) -> bool {
 }
 
 /// The files of a source, or its URL.
-pub(super) fn names_of(here: &Here, source: &str) -> Result<Vec<String>, String> {
+pub(super) fn names_of(here: &AdvisoryContext, source: &str) -> Result<Vec<String>, String> {
     if is_url(source) {
         return Ok(vec![source.to_owned()]);
     }
@@ -45,7 +45,7 @@ pub(super) fn names_of(here: &Here, source: &str) -> Result<Vec<String>, String>
 }
 
 /// A file of a source as it lies; what a URL gives goes to the disk first, where nobody else finds it.
-pub(super) async fn opened(here: &Here, name: &str) -> Result<File, String> {
+pub(super) async fn opened(here: &AdvisoryContext, name: &str) -> Result<File, String> {
     if !is_url(name) {
         let file = File::open(at(here, name)).map_err(|error| error.to_string())?;
         let length = file.metadata().map_err(|error| error.to_string())?.len();
@@ -71,7 +71,7 @@ fn too_large() -> String {
 }
 
 /// The signatures beside a list: a file or URL with `.minisig` behind its name.
-pub(super) async fn signatures_of(here: &Here, name: &str) -> Result<String, String> {
+pub(super) async fn signatures_of(here: &AdvisoryContext, name: &str) -> Result<String, String> {
     let beside = format!("{name}{SIGNATURES}");
     let bytes = match is_url(name) {
         true => outgoing::get(&beside, MAX_SIGNATURES).await,
@@ -85,7 +85,7 @@ pub(super) async fn signatures_of(here: &Here, name: &str) -> Result<String, Str
     String::from_utf8(bytes).map_err(|_| "the signatures of the list are not text".to_owned())
 }
 
-fn at(here: &Here, source: &str) -> PathBuf {
+fn at(here: &AdvisoryContext, source: &str) -> PathBuf {
     match source.strip_prefix("~/") {
         Some(rest) => here.home.join(rest),
         None => PathBuf::from(source),

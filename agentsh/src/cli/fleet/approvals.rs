@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::people::{At, failure};
+use super::people::{FleetTarget, failure};
 use agentsh_approvals::Item;
-use agentsh_fleet::wire::{Say, Waiting};
+use agentsh_fleet::wire::{ApprovalAnswer, Waiting};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_store::escape;
 use agentsh_terminal::output::{Context, Failure};
@@ -14,7 +14,7 @@ use agentsh_terminal::output::{Context, Failure};
 const MIN_COUNT: usize = 4;
 
 /// A fleet server that is asked for questions.
-pub(in crate::cli) struct Asked(Client);
+pub(in crate::cli) struct FleetApprovals(Client);
 
 /// A question with the host that it is of.
 #[derive(Clone, Debug, Serialize)]
@@ -24,9 +24,9 @@ pub struct OfHost {
     pub item: Item,
 }
 
-impl Asked {
+impl FleetApprovals {
     pub(in crate::cli) fn at(url: &str, context: &Context) -> Result<Self, Failure> {
-        Ok(Self(At { fleet: Some(url.to_owned()) }.client(context)?))
+        Ok(Self(FleetTarget { fleet: Some(url.to_owned()) }.client(context)?))
     }
 
     pub async fn waiting(&self) -> Result<Vec<OfHost>, Failure> {
@@ -46,7 +46,7 @@ impl Asked {
     }
 
     pub async fn answer(&self, one: &OfHost, approve: bool, scope: &str) -> Result<(), Failure> {
-        let said = Say { approve, scope: scope.to_owned(), bound: one.waiting.bound.clone() };
+        let said = ApprovalAnswer { approve, scope: scope.to_owned(), bound: one.waiting.bound.clone() };
         answer(&self.0, &one.waiting.id, &said).await.map_err(failure)
     }
 }
@@ -61,6 +61,6 @@ pub async fn waiting(client: &Client) -> Result<Vec<OfHost>, ClientError> {
     Ok(all.into_iter().filter_map(read).collect())
 }
 
-pub async fn answer(client: &Client, id: &str, said: &Say) -> Result<(), ClientError> {
+pub async fn answer(client: &Client, id: &str, said: &ApprovalAnswer) -> Result<(), ClientError> {
     client.post::<Value>(&format!("/v1/asks/{id}/answer"), said).await.map(drop)
 }

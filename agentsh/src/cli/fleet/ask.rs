@@ -7,7 +7,7 @@ use serde_json::Value;
 use url::form_urlencoded::Serializer;
 
 use super::super::mcp_query::{Listed, Query};
-use super::people::{At, failure};
+use super::people::{FleetTarget, failure};
 use agentsh_base::types::SessionId;
 use agentsh_fleet::Client;
 use agentsh_fleet::keys;
@@ -48,7 +48,7 @@ pub struct Copied {
 
 impl Fleet {
     pub(in crate::cli) fn at(url: &str, host: Option<&str>, context: &Context) -> Result<Self, Failure> {
-        let client = At { fleet: Some(url.to_owned()) }.client(context)?;
+        let client = FleetTarget { fleet: Some(url.to_owned()) }.client(context)?;
         Ok(Self { client, host: host.map(str::to_owned) })
     }
 

@@ -8,7 +8,7 @@ use agentsh_fleet::place;
 use agentsh_terminal::output::{Context, Failure};
 
 /// Between two looks, also of forwarders that come and go with sessions.
-const EVERY: Duration = Duration::from_secs(300);
+const CHECK_INTERVAL: Duration = Duration::from_secs(300);
 /// How often the time is looked at.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -38,5 +38,7 @@ pub(super) async fn fetch(context: &Context) -> Option<Failure> {
 fn is_time(state_dir: &Path) -> bool {
     let noted = std::fs::metadata(place::fetched_file(state_dir)).and_then(|found| found.modified());
     // A clock that was set back counts as time.
-    noted.map_or(true, |noted| SystemTime::now().duration_since(noted).map_or(true, |age| age > EVERY))
+    noted.map_or(true, |noted| {
+        SystemTime::now().duration_since(noted).map_or(true, |age| age > CHECK_INTERVAL)
+    })
 }

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use super::host::enrolled;
-use super::people::{At, http};
+use super::people::{FleetTarget, http};
 use agentsh_authoring::{Surroundings, bundle};
 use agentsh_fleet::place::{self, HostFile};
-use agentsh_fleet::wire::{Host, Look, Position};
+use agentsh_fleet::wire::{Host, Position, SelfCheck};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_store::{Reader, escape};
 use agentsh_terminal::output::{self, Context, Failure, NO, OK};
@@ -19,7 +19,7 @@ const LEAST_FREE: u64 = 1 << 30;
 
 /// Exit status 1 where something is not well.
 pub(super) async fn run(
-    at: &At,
+    at: &FleetTarget,
     as_json: bool,
     context: &Context,
     out: &mut dyn Write,
@@ -38,18 +38,18 @@ pub(super) async fn run(
         output::json(out, &looks)?;
         return Ok(status);
     }
-    for Look { ok, what, detail } in &looks {
+    for SelfCheck { ok, what, detail } in &looks {
         let word = if *ok { "ok" } else { "bad" };
         writeln!(out, "{word:<4}{what:<10} {}", escape::line(detail))?;
     }
     Ok(status)
 }
 
-fn look(ok: bool, what: &str, detail: impl Into<String>) -> Look {
-    Look { ok, what: what.to_owned(), detail: detail.into() }
+fn look(ok: bool, what: &str, detail: impl Into<String>) -> SelfCheck {
+    SelfCheck { ok, what: what.to_owned(), detail: detail.into() }
 }
 
-async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> Result<(), Failure> {
+async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<SelfCheck>) -> Result<(), Failure> {
     looks.push(look(true, "host", format!("'{}' is {} at {}", file.name, file.host, file.url)));
     let is_forwarding = place::lock(&context.state_dir).is_ok_and(|lock| lock.is_none());
     let forwarder = if is_forwarding {
@@ -101,7 +101,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<Look>) -> R
 }
 
 /// What waits stands in the journal alone, which grows as far as the disk has room.
-fn spool(state_dir: &Path, waiting: i64) -> Option<Look> {
+fn spool(state_dir: &Path, waiting: i64) -> Option<SelfCheck> {
     let files = std::fs::read_dir(state_dir).ok()?.flatten();
     let sizes = files
         .filter_map(|file| file.metadata().ok().filter(std::fs::Metadata::is_file))
@@ -117,9 +117,9 @@ fn spool(state_dir: &Path, waiting: i64) -> Option<Look> {
     Some(look(free >= LEAST_FREE, "spool", detail))
 }
 
-async fn of_server(at: &At, context: &Context, looks: &mut Vec<Look>) -> Result<(), Failure> {
+async fn of_server(at: &FleetTarget, context: &Context, looks: &mut Vec<SelfCheck>) -> Result<(), Failure> {
     let client = at.client(context)?;
-    let server: Result<Vec<Look>, ClientError> = client.get("/v1/looks").await;
+    let server: Result<Vec<SelfCheck>, ClientError> = client.get("/v1/looks").await;
     match server {
         Ok(found) => looks.extend(found),
         Err(error) => {

@@ -8,7 +8,7 @@ use clap::Args;
 use super::bundle;
 use super::people::{failure, http};
 use agentsh_fleet::Client;
-use agentsh_fleet::forward::{ForwardError, Until, forward as send};
+use agentsh_fleet::forward::{ForwardError, ForwardUntil, forward as send};
 use agentsh_fleet::keys::HostKey;
 use agentsh_fleet::place::{self, HostFile, PlaceError};
 use agentsh_fleet::wire::{Enrol, Enrolled};
@@ -115,12 +115,12 @@ pub(super) async fn forward(
 ) -> Result<u8, Failure> {
     let file = enrolled(&context.state_dir)?;
     let until = match (args.once, args.until_idle) {
-        (true, _) => Until::Sent,
-        (_, true) => Until::Idle,
-        _ => Until::Stopped,
+        (true, _) => ForwardUntil::Sent,
+        (_, true) => ForwardUntil::Idle,
+        _ => ForwardUntil::Stopped,
     };
     // A session started it, and it outlives that and its terminal.
-    let is_alone = until == Until::Idle && rustix::process::setsid().is_ok();
+    let is_alone = until == ForwardUntil::Idle && rustix::process::setsid().is_ok();
     go_last(is_alone);
     let Some(_lock) = place::lock(&context.state_dir).map_err(unusable)? else {
         writeln!(err, "another process forwards already")?;
@@ -129,7 +129,7 @@ pub(super) async fn forward(
     };
     let client = Client::host(http()?, &file).map_err(failure)?;
     let stop = stop::asked()?;
-    if until == Until::Sent
+    if until == ForwardUntil::Sent
         && let Some(failure) = bundle::fetch(context).await
     {
         writeln!(err, "policy: {failure}")?;

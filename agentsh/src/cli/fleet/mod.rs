@@ -12,7 +12,7 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 
-pub(super) use approvals::Asked;
+pub(super) use approvals::FleetApprovals;
 pub use ask::Fleet;
 
 use super::server;
@@ -42,7 +42,7 @@ enum Verb {
         #[arg(long)]
         credentials: bool,
         #[command(flatten)]
-        at: people::At,
+        at: people::FleetTarget,
         #[arg(long)]
         json: bool,
     },
@@ -51,7 +51,7 @@ enum Verb {
         /// Its id
         host: String,
         #[command(flatten)]
-        at: people::At,
+        at: people::FleetTarget,
     },
     /// Revoke a host or a person
     Revoke {
@@ -62,12 +62,12 @@ enum Verb {
         #[arg(long, value_name = "NAME", conflicts_with = "host")]
         credential: Option<String>,
         #[command(flatten)]
-        at: people::At,
+        at: people::FleetTarget,
     },
     /// Check whether this host forwards and the server works
     Doctor {
         #[command(flatten)]
-        at: people::At,
+        at: people::FleetTarget,
         #[arg(long)]
         json: bool,
     },

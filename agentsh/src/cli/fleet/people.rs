@@ -20,7 +20,7 @@ const CREDENTIAL: &str = "AGENTSH_FLEET_CREDENTIAL";
 
 /// Which server.
 #[derive(Clone, Debug, Default, Args)]
-pub struct At {
+pub struct FleetTarget {
     /// The fleet server; without it the one of `agentsh fleet login`
     #[arg(long, value_name = "URL")]
     pub fleet: Option<String>,
@@ -55,7 +55,7 @@ pub struct TokenArgs {
     #[command(flatten)]
     pub database: Place,
     #[command(flatten)]
-    pub at: At,
+    pub at: FleetTarget,
 }
 
 #[derive(Debug, Args)]
@@ -81,7 +81,7 @@ pub(super) fn failure(error: ClientError) -> Failure {
     }
 }
 
-impl At {
+impl FleetTarget {
     /// # Errors
     /// When no server or no credential is known.
     pub(in crate::cli) fn client(&self, context: &Context) -> Result<Client, Failure> {
@@ -168,7 +168,7 @@ pub(super) async fn login(args: &LoginArgs, context: &Context, out: &mut dyn Wri
 
 /// Exit status 1 where a host is refused.
 pub(super) async fn hosts(
-    at: &At,
+    at: &FleetTarget,
     as_json: bool,
     context: &Context,
     out: &mut dyn Write,
@@ -206,7 +206,7 @@ pub(super) async fn hosts(
 
 /// Names, roles and times: what a credential is stands nowhere.
 pub(super) async fn credentials(
-    at: &At,
+    at: &FleetTarget,
     as_json: bool,
     context: &Context,
     out: &mut dyn Write,
@@ -231,7 +231,7 @@ pub(super) async fn credentials(
 
 /// Exit status 1 where no person has a credential or a token of this name.
 pub(super) async fn revoke(
-    at: &At,
+    at: &FleetTarget,
     context: &Context,
     name: &str,
     out: &mut dyn Write,
@@ -243,7 +243,12 @@ pub(super) async fn revoke(
 }
 
 /// `accept` or `revoke`.
-pub(super) async fn change(at: &At, context: &Context, host: &str, verb: &str) -> Result<(), Failure> {
+pub(super) async fn change(
+    at: &FleetTarget,
+    context: &Context,
+    host: &str,
+    verb: &str,
+) -> Result<(), Failure> {
     if !host.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(Failure::Usage(
             "the id of a host has letters and digits; `agentsh fleet hosts` shows it".to_owned(),

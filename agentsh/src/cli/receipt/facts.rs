@@ -10,7 +10,7 @@ use agentsh_receipt::statement::{
     Approval, Binding, Chain, Host, Included, Layer, Layered, Model, Organisation, Predicate, Program,
     Refusal, Server, Session, Tool,
 };
-use agentsh_store::raw::{NOTHING, Raw};
+use agentsh_store::raw::{FIRST_LINK, Raw};
 use agentsh_store::words::{Action, ConnectionState};
 use agentsh_store::{Event, Reader};
 use agentsh_terminal::output::Failure;
@@ -36,7 +36,7 @@ async fn walk(
     session: SessionId,
     mut visit: impl FnMut(&Raw) -> Result<(), Failure>,
 ) -> Result<Chain, Failure> {
-    let (mut events, mut head) = (0, NOTHING);
+    let (mut events, mut head) = (0, FIRST_LINK);
     loop {
         let rows = reader.raw_of(session, events, PAGE).await?;
         if rows.is_empty() {
@@ -44,7 +44,7 @@ async fn walk(
         }
         for row in rows {
             if events == 0 {
-                head = reader.hash_at(row.id - 1).await?.unwrap_or(NOTHING);
+                head = reader.hash_at(row.id - 1).await?.unwrap_or(FIRST_LINK);
             }
             events += 1;
             if row.seq != events || row.hash_behind(&head) != row.hash {

@@ -19,7 +19,7 @@ use agentsh_terminal::output::{self, Context, Failure, NO, OK};
 
 /// Registry and token.
 #[derive(Clone, Debug, Args)]
-pub struct At {
+pub struct RegistryTarget {
     /// The registry: https, or http on this machine, or `fleet`: that of the server of `agentsh fleet login`; otherwise KIJI_SAFEGUARD_REGISTRY, or http://127.0.0.1:8000
     #[arg(long, value_name = "URL", global = true)]
     pub registry: Option<String>,
@@ -53,7 +53,7 @@ pub enum Approvals {
     },
 }
 
-impl At {
+impl RegistryTarget {
     fn client(&self) -> Result<Client, Failure> {
         let token = self.token.as_ref().map(|path| {
             let text = fs::read_to_string(path);
@@ -67,7 +67,7 @@ impl At {
         let named = self.registry.clone().or_else(|| std::env::var("KIJI_SAFEGUARD_REGISTRY").ok());
         let base = named.as_deref().filter(|url| !url.is_empty()).unwrap_or("http://127.0.0.1:8000");
         if base == FLEET_REGISTRY {
-            let (url, credential) = At::of_fleet()?;
+            let (url, credential) = RegistryTarget::of_fleet()?;
             let http = outgoing::client().map_err(Failure::Failed)?;
             return Ok(Client::new(http, &format!("{url}/registry"), Some(credential)));
         }
@@ -75,7 +75,7 @@ impl At {
     }
 }
 
-impl At {
+impl RegistryTarget {
     /// Address and credential of whoever is logged in at a fleet.
     fn of_fleet() -> Result<(String, String), Failure> {
         let context = Context::of_process()?;
@@ -91,7 +91,7 @@ impl At {
 
 /// Exit status 0: registered; 1: refused.
 pub(super) async fn register(
-    at: &At,
+    at: &RegistryTarget,
     interface: &Interface,
     format: Format,
     out: &mut dyn Write,
@@ -109,7 +109,7 @@ pub(super) async fn register(
 }
 
 /// What the registry has under the name of an interface, as canonical texts.
-pub(super) async fn recorded(at: &At, interface: &Interface) -> Result<Vec<String>, Failure> {
+pub(super) async fn recorded(at: &RegistryTarget, interface: &Interface) -> Result<Vec<String>, Failure> {
     match at.client()?.verify(interface).await.map_err(failure)? {
         Verdict::Same => Ok(interface.components.iter().map(|one| one.canonical.clone()).collect()),
         Verdict::Changed { components, .. } => Ok(components),
@@ -121,7 +121,7 @@ pub(super) async fn recorded(at: &At, interface: &Interface) -> Result<Vec<Strin
 
 /// Exit status 0: in force under its name; 1: changed or unknown.
 pub(super) async fn verify(
-    at: &At,
+    at: &RegistryTarget,
     interface: &Interface,
     format: Format,
     out: &mut dyn Write,
@@ -165,7 +165,11 @@ pub(super) async fn verify(
     Ok(if same { OK } else { NO })
 }
 
-pub(super) async fn approvals(at: &At, verb: Option<Approvals>, out: &mut dyn Write) -> Result<u8, Failure> {
+pub(super) async fn approvals(
+    at: &RegistryTarget,
+    verb: Option<Approvals>,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
     let client = at.client()?;
     match verb.unwrap_or(Approvals::List { json: false }) {
         Approvals::List { json } => {
@@ -234,7 +238,7 @@ fn decided(approval: &Approval, wanted: &str, out: &mut dyn Write) -> Result<u8,
 }
 
 pub(super) async fn revoke(
-    at: &At,
+    at: &RegistryTarget,
     name: &str,
     hash: &str,
     reason: &str,
@@ -250,7 +254,7 @@ pub(super) async fn revoke(
 }
 
 /// Prints the log once its chain of hashes holds, then its last digest.
-pub(super) async fn log(at: &At, as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
+pub(super) async fn log(at: &RegistryTarget, as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
     let (entries, tip) = at.client()?.log().await.map_err(failure)?;
     if as_json {
         output::json(out, &json!({ "entries": entries, "head": tip }))?;

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::Format;
-use agentsh_agents::project::{Brought, look};
+use agentsh_agents::project::{ProjectFile, look};
 use agentsh_store::escape;
 use agentsh_terminal::output::{Failure, NO, OK};
 
@@ -38,7 +38,7 @@ pub(super) fn run(args: &ProjectArgs, out: &mut dyn Write) -> Result<u8, Failure
             "'{path}' has more than {MAX_COUNT} files or is nested too deeply; scan its parts"
         )));
     }
-    let judged: Vec<(Brought, Scan)> = brings
+    let judged: Vec<(ProjectFile, Scan)> = brings
         .files
         .into_iter()
         .map(|file| {
@@ -46,7 +46,7 @@ pub(super) fn run(args: &ProjectArgs, out: &mut dyn Write) -> Result<u8, Failure
             (file, scan.unwrap_or_default())
         })
         .collect();
-    let is_news = |(file, scan): &(Brought, Scan)| !file.acts.is_empty() || scan.verdict != Action::Allow;
+    let is_news = |(file, scan): &(ProjectFile, Scan)| !file.acts.is_empty() || scan.verdict != Action::Allow;
     match args.format {
         Format::Json => {
             let files: Vec<Value> = judged.iter().map(as_json).collect();
@@ -57,18 +57,18 @@ pub(super) fn run(args: &ProjectArgs, out: &mut dyn Write) -> Result<u8, Failure
     Ok(if judged.iter().any(is_news) { NO } else { OK })
 }
 
-fn as_json((file, scan): &(Brought, Scan)) -> Value {
+fn as_json((file, scan): &(ProjectFile, Scan)) -> Value {
     json!({
         "path": file.path, "agent": file.agent, "kind": kind(file), "acts": file.acts, "sha256": file.hash,
         "verdict": scan.verdict.as_str(), "score": scan.score, "findings": super::findings(scan),
     })
 }
 
-fn kind(file: &Brought) -> &'static str {
+fn kind(file: &ProjectFile) -> &'static str {
     if file.starts { "settings" } else { "instructions" }
 }
 
-fn print(directory: &Path, judged: &[(Brought, Scan)], out: &mut dyn Write) -> std::io::Result<()> {
+fn print(directory: &Path, judged: &[(ProjectFile, Scan)], out: &mut dyn Write) -> std::io::Result<()> {
     if judged.is_empty() {
         return writeln!(out, "'{}' contains nothing for agents", directory.display());
     }

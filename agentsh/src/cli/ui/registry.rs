@@ -21,7 +21,7 @@ pub(super) struct Wanted {
 
 pub(super) async fn search(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Answer {
     let (text, before) = (wanted.q.clone(), wanted.before.unwrap_or(i64::MAX));
-    let asked = ask(&app, move |catalogue| catalogue.search(&text, before, shown::ASKED_FOR)).await?;
+    let asked = ask(&app, move |catalogue| catalogue.search(&text, before, shown::QUERY_LIMIT)).await?;
     let note = asked.is_none().then(|| {
         "No registry is kept on this machine: `agentsh registry serve` starts one, and a policy may name one elsewhere".to_owned()
     });

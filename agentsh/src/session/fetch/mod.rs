@@ -42,7 +42,7 @@ pub enum FetchError {
     Failed { tool: &'static str, output: String },
     #[error("agentsh killed {tool}: it used more memory than {rule} allows")]
     Memory { tool: &'static str, rule: RuleRef },
-    #[error("agentsh killed {tool}: it took longer than {} minutes", stage::LIMIT.as_secs() / 60)]
+    #[error("agentsh killed {tool}: it took longer than {} minutes", stage::FETCH_TIMEOUT.as_secs() / 60)]
     Slow { tool: &'static str },
     #[error("{tool} does not tell its configured registry")]
     NoRegistry { tool: &'static str },

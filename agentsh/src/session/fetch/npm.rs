@@ -81,7 +81,7 @@ pub async fn install(job: &Job<'_>) -> Result<(), FetchError> {
     finished(stage::run(job, building).await?, &[])
 }
 
-fn finished(done: stage::Done, registries: &[Address]) -> Result<(), FetchError> {
+fn finished(done: stage::CommandOutput, registries: &[Address]) -> Result<(), FetchError> {
     if done.code == 0 {
         return Ok(());
     }

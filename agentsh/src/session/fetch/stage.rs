@@ -27,7 +27,7 @@ use agentsh_store::words::ExitCause;
 use super::{FetchError, Job};
 
 /// Longer than any package takes; a registry that trickles ends here.
-pub(super) const LIMIT: Duration = Duration::from_mins(10);
+pub(super) const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
 /// What is kept of the output.
 const MAX_OUTPUT: usize = 4 << 20;
 
@@ -47,13 +47,13 @@ pub struct Task<'a> {
     pub trusts: Vec<Source>,
 }
 
-pub struct Done {
+pub struct CommandOutput {
     pub code: u8,
     pub output: String,
     pub errors: String,
 }
 
-pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
+pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<CommandOutput, FetchError> {
     let session = job.session;
     let context = &session.facts.context;
     let cannot = |why: String| FetchError::Tool { tool: task.tool, why };
@@ -133,7 +133,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
     drop((output_inside, errors_inside));
     let (mut said, mut complained) = (Vec::new(), Vec::new());
     let too_long = async {
-        tokio::time::sleep(LIMIT).await;
+        tokio::time::sleep(FETCH_TIMEOUT).await;
         ExitCause::Killed
     };
     let ((code, mut cause), (), ()) = tokio::join!(
@@ -165,7 +165,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<Done, FetchError> {
         _ => {}
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Done { code, output: text(&said), errors: text(&complained) })
+    Ok(CommandOutput { code, output: text(&said), errors: text(&complained) })
 }
 
 /// The registry and nothing else. An address that is not public is opened by name: the user's own configuration of

@@ -13,26 +13,26 @@ use agentsh_sandbox::cgroup::{Hierarchies, Parent};
 use agentsh_store::Journal;
 
 /// Attached programs, and the control group below which they hold.
-pub struct Policed {
+pub struct AttachedPrograms {
     pub kernel: Kernel<Journal>,
     pub hierarchies: Hierarchies,
-    hold: RefCell<Option<Hold>>,
+    hold: RefCell<Option<AttachedHold>>,
 }
 
 /// What polices while it lives: the programs' links, dropped before the directory that they are attached to.
-pub type Hold = (Attached, Parent);
+pub type AttachedHold = (Attached, Parent);
 
 type Attempt = Result<(Loaded, Attached, Hierarchies, Parent), String>;
 
 /// Programs on their way into the kernel.
-pub struct Loading {
+pub struct LoadingPrograms {
     pending: RefCell<Option<oneshot::Receiver<Attempt>>>,
     is_tried: bool,
     /// The first answer, which stays.
-    settled: OnceCell<Result<Rc<Policed>, String>>,
+    settled: OnceCell<Result<Rc<AttachedPrograms>, String>>,
 }
 
-impl Loading {
+impl LoadingPrograms {
     pub fn begin(backend: Backend, hierarchies: &Hierarchies) -> Self {
         let settled = OnceCell::new();
         let refused = match (backend, ebpf::permitted()) {
@@ -60,7 +60,7 @@ impl Loading {
     }
 
     /// What is to be dropped when the last sandbox has ended: it takes the kernel a millisecond.
-    pub fn let_go(&self) -> Option<Hold> {
+    pub fn let_go(&self) -> Option<AttachedHold> {
         self.settled.get()?.as_ref().ok()?.hold.borrow_mut().take()
     }
 
@@ -68,13 +68,17 @@ impl Loading {
     ///
     /// # Errors
     /// Why they are not.
-    pub async fn policed(&self) -> Result<Rc<Policed>, String> {
+    pub async fn policed(&self) -> Result<Rc<AttachedPrograms>, String> {
         let settle = async {
             let pending = self.pending.borrow_mut().take().ok_or("they were not loaded")?;
             let attempt = pending.await.map_err(|_| "the thread that loads them exited".to_owned())?;
             let (loaded, attached, hierarchies, parent) = attempt?;
             let kernel = Kernel::new(loaded).map_err(|error| error.to_string())?;
-            Ok(Rc::new(Policed { kernel, hierarchies, hold: RefCell::new(Some((attached, parent))) }))
+            Ok(Rc::new(AttachedPrograms {
+                kernel,
+                hierarchies,
+                hold: RefCell::new(Some((attached, parent))),
+            }))
         };
         self.settled.get_or_init(|| settle).await.clone()
     }

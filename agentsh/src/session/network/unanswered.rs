@@ -23,27 +23,27 @@ const MAX_DIFFERENT: usize = 1000;
 const TABLE_HOLDS: Duration = Duration::from_secs(1);
 
 /// Told while it lives.
-pub(super) struct Unanswered {
-    watched: Vec<Rc<Watched>>,
+pub(super) struct UnansweredWatcher {
+    watched: Vec<Rc<WatchedSocket>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
-struct Watched {
+struct WatchedSocket {
     socket: AsyncFd<OwnedFd>,
     egress: Rc<EgressContext<Journal>>,
     /// Of this machine's loopback where nothing listens: a port of the sandbox's own.
     own: RefCell<BTreeSet<u16>>,
-    machine: RefCell<Listening>,
+    machine: RefCell<ListeningPorts>,
 }
 
 /// The ports of the machine's loopback on which something listened when the table was read.
 #[derive(Default)]
-struct Listening {
+struct ListeningPorts {
     read: Option<Instant>,
     ports: BTreeSet<u16>,
 }
 
-impl Drop for Unanswered {
+impl Drop for UnansweredWatcher {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -51,11 +51,11 @@ impl Drop for Unanswered {
     }
 }
 
-impl Unanswered {
+impl UnansweredWatcher {
     pub(super) fn watch(egress: &Rc<EgressContext<Journal>>, sockets: Vec<OwnedFd>) -> Self {
         let watch = |socket| {
             let socket = spawn::watch(socket, Interest::READABLE).ok()?;
-            Some(Rc::new(Watched {
+            Some(Rc::new(WatchedSocket {
                 socket,
                 egress: Rc::clone(egress),
                 own: RefCell::default(),
@@ -63,7 +63,7 @@ impl Unanswered {
             }))
         };
         let watched: Vec<_> = sockets.into_iter().filter_map(watch).collect();
-        let start = |watched: &Rc<Watched>| {
+        let start = |watched: &Rc<WatchedSocket>| {
             let watched = Rc::clone(watched);
             tokio::task::spawn_local(async move { watched.serve().await })
         };
@@ -89,7 +89,7 @@ impl Unanswered {
     }
 }
 
-impl Watched {
+impl WatchedSocket {
     async fn serve(&self) {
         serve(&self.socket, async || self.look().await).await;
     }
@@ -115,7 +115,7 @@ impl Watched {
         }
         let mut machine = self.machine.borrow_mut();
         if machine.read.is_none_or(|read| read.elapsed() >= TABLE_HOLDS) {
-            *machine = Listening { read: Some(Instant::now()), ports: listening() };
+            *machine = ListeningPorts { read: Some(Instant::now()), ports: listening() };
         }
         let listens = machine.ports.contains(&port);
         if !listens {

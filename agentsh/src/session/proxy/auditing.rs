@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use agentsh_auditor::{Audit as Said, AuditorName, Auditors};
 use agentsh_base::types::ServerId;
 use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
-use agentsh_mcp::{Audit, Audited, Question};
+use agentsh_mcp::{Audit, AuditResult, Question};
 use agentsh_policy::proxy_file::ProxyFile;
 use agentsh_store::words::AuditVerdict;
 
@@ -20,7 +20,7 @@ use agentsh_host::Facts;
 use agentsh_host::outgoing;
 
 /// Calls that are asked about at once; more wait for their turn.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_AUDITS: usize = 16;
 
 /// The auditors of a file; None when it names none.
 ///
@@ -38,7 +38,11 @@ pub fn of_file(
     let auditors = Auditors::of_file(file, &facts.context.env, client);
     let auditors = auditors.map_err(|error| RunError::Refused(error.to_string()))?;
     Ok(auditors.map(|auditors| {
-        let asked = AuditQueue { auditors, content: Rc::clone(content), turns: Semaphore::new(AT_ONCE) };
+        let asked = AuditQueue {
+            auditors,
+            content: Rc::clone(content),
+            turns: Semaphore::new(MAX_CONCURRENT_AUDITS),
+        };
         Rc::new(Auditing(Rc::new(asked))) as Rc<dyn Audit>
     }))
 }
@@ -54,7 +58,7 @@ struct AuditQueue {
 }
 
 impl Audit for Auditing {
-    fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = Audited>>> {
+    fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = AuditResult>>> {
         let data = agentsh_auditor::shown(call.server, call.tool, call.arguments, call.finding);
         let (asked, server, tool) = (Rc::clone(&self.0), call.server.clone(), call.tool.to_owned());
         Box::pin(async move {
@@ -68,10 +72,10 @@ impl Audit for Auditing {
 }
 
 impl AuditQueue {
-    fn heard(&self, said: Said, server: &ServerId, tool: &str) -> Audited {
+    fn heard(&self, said: Said, server: &ServerId, tool: &str) -> AuditResult {
         let passes = self.auditors.lets_pass(&said);
         let (word, by, reason, why) = match said {
-            Said::Clean => return Audited { word: AuditVerdict::Clean, by: None, found: None },
+            Said::Clean => return AuditResult { word: AuditVerdict::Clean, by: None, found: None },
             Said::Flagged { by, why } => (AuditVerdict::Flagged, by, Reason::AuditFlagged, why),
             Said::TimedOut { by } => (AuditVerdict::TimedOut, by, Reason::AuditTimedOut, String::new()),
             Said::Failed { by, why } => (AuditVerdict::Failed, by, Reason::AuditFailed, why),
@@ -85,7 +89,7 @@ impl AuditQueue {
             content.keep(&found, server, tool);
             found
         });
-        Audited { word, by: Some(name), found }
+        AuditResult { word, by: Some(name), found }
     }
 }
 

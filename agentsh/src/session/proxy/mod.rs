@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use agentsh_base::types::ServerId;
-use agentsh_policy::proxy_file::{self, ProxyFile, Way};
+use agentsh_policy::proxy_file::{self, ProxyFile, ServerTransport};
 use agentsh_policy::{OnFlow, PolicyError};
 
 use super::bridges::Bridges;
@@ -21,11 +21,11 @@ use super::content::{self, Content, Destinations};
 use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
-use super::either::Either;
+use super::either::UpstreamKind;
 use super::remote::{self, Remote};
 use super::run_error::RunError;
 use super::server::{ErrorOutput, Server};
-use super::{Opening, Session, SessionError, signals, standard};
+use super::{Session, SessionError, SessionOptions, signals, standard};
 use agentsh_host::Backend;
 
 pub use settings::{Settings, SettingsError};
@@ -56,7 +56,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         path.iter().flat_map(|path| ["--config".to_owned(), path.display().to_string()]).collect();
     let mut session = Session::open(
         context,
-        Opening {
+        SessionOptions {
             verb: "proxy",
             command: &command,
             agent: "generic",
@@ -64,7 +64,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
             backend: request.backend,
             allow_degraded: request.allow_degraded,
             project_shown,
-            ..Opening::default()
+            ..SessionOptions::default()
         },
     )
     .await?;
@@ -93,7 +93,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let bridges = bridges.with_classifier()?.with_standard_client(Rc::clone(&is_over));
     let io = |doing| move |source| RunError::Io { doing, source };
     let (input, output) = standard::streams().map_err(io("use standard input and output"))?;
-    let (input, end_of_input) = standard::Endable::new(input);
+    let (input, end_of_input) = standard::StoppableReader::new(input);
     let serving = async {
         if path.is_some() {
             return bridges.aggregate(input, output, servers, Box::new(report)).await;
@@ -138,7 +138,7 @@ async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Re
     }
 }
 
-fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Either)> {
+fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, UpstreamKind)> {
     let each = file.servers.iter().map(|server| {
         let place = Some(format!("{}:{}", server.rule.file, server.rule.line));
         let server = server.value.clone();
@@ -147,17 +147,17 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, Either)> {
         // Whoever names the file means what it says.
         let users_word = true;
         let upstream = match server.way {
-            Way::Command { command, args, env } => {
+            ServerTransport::Command { command, args, env } => {
                 let (id, agreed) = (id.clone(), false);
                 let declaration =
                     Declaration { id, command, args, env, cwd: None, users_word, agreed, place };
-                Either::Program(Box::new(Server::new(session, declaration, ErrorOutput::Shown)))
+                UpstreamKind::Program(Box::new(Server::new(session, declaration, ErrorOutput::Shown)))
             }
-            Way::Url { url, headers } => {
+            ServerTransport::Url { url, headers } => {
                 let headers = remote::filled(&headers, &session.facts.context.env);
                 let (id, is_configured) = (id.clone(), false);
                 let declaration = remote::Declaration { id, url, headers, users_word, place, is_configured };
-                Either::Url(Box::new(Remote::new(session, declaration)))
+                UpstreamKind::Url(Box::new(Remote::new(session, declaration)))
             }
         };
         (id, upstream)

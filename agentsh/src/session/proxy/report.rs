@@ -5,7 +5,7 @@ use subtle::ConstantTimeEq;
 
 use agentsh_base::json::Json;
 use agentsh_base::types::SessionId;
-use agentsh_mcp::aggregate::Own;
+use agentsh_mcp::aggregate::OwnTools;
 use agentsh_mcp::{ErrorReply, INVALID_PARAMS};
 
 use super::settings::Secret;
@@ -41,7 +41,7 @@ impl Report {
     }
 }
 
-impl Own for Report {
+impl OwnTools for Report {
     fn tools(&self) -> Vec<String> {
         vec![self.entry(NAME)]
     }

@@ -16,7 +16,7 @@ use crate::session::run_error::RunError;
 use crate::session::{
     Session, environment, first_index, git_identity, grants, remotes, repositories, signals, trust,
 };
-use agentsh_broker::credentials::Brokered;
+use agentsh_broker::credentials::BrokerSetup;
 use agentsh_broker::ssh;
 use agentsh_home::files;
 use agentsh_host::Facts;
@@ -34,7 +34,7 @@ pub struct Agent<'a> {
     pub pinned: &'a Pinned,
     /// Where agentsh listens for the agent's bridges.
     pub socket: &'a Path,
-    pub brokered: &'a Brokered,
+    pub brokered: &'a BrokerSetup,
     pub keys: &'a ssh::SshGrants,
     pub model: Option<&'a Model>,
     /// The user agrees to repositories next to the project.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::config::Sources;
 use crate::{
-    Access, Context, Format, HomeState, InjectedFile, Key, Launch, Remembered, Shape, StateKind, read,
+    Access, Context, Format, HomeState, InjectedFile, KeptFile, Key, Launch, Shape, StateKind, read,
 };
 
 const FILE: &str = "settings.local.json";
@@ -40,7 +40,7 @@ pub(super) fn own(context: &Context<'_>, sources: &Sources, launch: &mut Launch)
         access: Access::Answers,
         why: "answers to Claude Code's questions in this project",
     });
-    launch.remembered.push(Remembered { path: file, format: Format::Json, keys: keys() });
+    launch.remembered.push(KeptFile { path: file, format: Format::Json, keys: keys() });
 }
 
 /// They hold for further runs in this project, each in its sandbox. What takes something away stays the project's to say.

@@ -56,7 +56,7 @@ const ONE: &[&str] = &[
     "--workload",
 ];
 /// Options with one value or more.
-const MANY: &[&str] = &[
+const MULTI_VALUE_OPTIONS: &[&str] = &[
     "--add-dir",
     "--allowed-tools",
     "--allowedTools",
@@ -186,7 +186,7 @@ pub(super) fn parse(words: &[String]) -> Parsed {
             values.push(value);
         } else if ONE.contains(&name) {
             values.extend(words.next().cloned());
-        } else if MANY.contains(&name) {
+        } else if MULTI_VALUE_OPTIONS.contains(&name) {
             values.extend(words.next().cloned());
             while let Some(value) = words.next_if(|next| !is_option(next)) {
                 values.push(value.clone());

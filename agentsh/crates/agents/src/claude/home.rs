@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::config::Sources;
 use super::settings::Settings;
 use crate::{
-    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, Judged, Key, Launch, Remembered,
-    Shape, StateKind, endpoint,
+    Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, Shape,
+    StateKind, TlsInspection, endpoint,
 };
 
 /// Files and directories that say how Claude Code behaves. A sandboxed agent may read them; if it could write
@@ -116,7 +116,7 @@ pub(super) fn state_copy(
 
 /// What Claude Code asks once and writes down. That the user trusts a project, or approves its servers, could also be
 /// written by what runs inside: it holds for further runs in this project, each in its sandbox.
-pub(super) fn remembered(sources: &Sources) -> Remembered {
+pub(super) fn remembered(sources: &Sources) -> KeptFile {
     let project = |name: &str, shape| Key::of_project(&["projects", &sources.project_key, name], shape);
     let keys = vec![
         Key::harmless(&["hasCompletedOnboarding"], Shape::Flag),
@@ -136,7 +136,7 @@ pub(super) fn remembered(sources: &Sources) -> Remembered {
         project("enabledMcpjsonServers", Shape::Names),
         project("disabledMcpjsonServers", Shape::Names),
     ];
-    Remembered { path: sources.state_path.clone(), format: Format::Json, keys }
+    KeptFile { path: sources.state_path.clone(), format: Format::Json, keys }
 }
 
 /// Variables with a key of the user.
@@ -225,7 +225,7 @@ pub(super) fn endpoints(
         let found = Endpoint { only_keys, ..moved.unwrap_or_else(default) };
         // A certificate of its own proves Claude Code to nobody but the model's host itself.
         let has_certificate = value("CLAUDE_CODE_CLIENT_CERT").is_some();
-        add(if has_certificate { found } else { found.judged(Judged::ByDefault) });
+        add(if has_certificate { found } else { found.judged(TlsInspection::ByDefault) });
         let keyed = KEYS.iter().any(|name| value(name).is_some()) || settings.key_helper;
         if !keyed && (has_login || !is_moved) {
             add(endpoint::login("platform.claude.com", "the login and its renewal", LOGIN));

@@ -6,8 +6,8 @@ use toml::{Table, Value};
 
 use super::argv::Parsed;
 use crate::{
-    Access, AgentError, Context, Endpoint, Format, HomeState, Judged, Key, Launch, Remembered, Shape,
-    StateKind, endpoint, json, read,
+    Access, AgentError, Context, Endpoint, Format, HomeState, KeptFile, Key, Launch, Shape, StateKind,
+    TlsInspection, endpoint, json, read,
 };
 
 /// A sandboxed agent may read these; if it could write them, the next agent outside would obey.
@@ -69,7 +69,7 @@ pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> 
 }
 
 /// What Codex asks once and writes down, as for Claude Code.
-pub(super) fn remembered(context: &Context<'_>, codex_home: &Path) -> Remembered {
+pub(super) fn remembered(context: &Context<'_>, codex_home: &Path) -> KeptFile {
     let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
     let mut places = vec![context.project.to_string_lossy(), cwd.to_string_lossy()];
     places.dedup();
@@ -85,7 +85,7 @@ pub(super) fn remembered(context: &Context<'_>, codex_home: &Path) -> Remembered
         keys.push(Key::harmless(&["notice", name], Shape::Flag));
     }
     keys.push(Key::harmless(&["tui", "theme"], Shape::Word));
-    Remembered { path: codex_home.join("config.toml"), format: Format::Toml, keys }
+    KeptFile { path: codex_home.join("config.toml"), format: Format::Toml, keys }
 }
 
 /// Where the model is, and the variables that its provider is configured to read.
@@ -144,8 +144,12 @@ pub(super) fn model(
     for endpoint in found {
         if !launch.endpoints.iter().any(|known| (&known.host, known.port) == (&endpoint.host, endpoint.port))
         {
-            let is_login = endpoint.judged == Judged::Never;
-            launch.endpoints.push(if is_login { endpoint } else { endpoint.judged(Judged::ByDefault) });
+            let is_login = endpoint.judged == TlsInspection::Never;
+            launch.endpoints.push(if is_login {
+                endpoint
+            } else {
+                endpoint.judged(TlsInspection::ByDefault)
+            });
         }
     }
     Ok(())

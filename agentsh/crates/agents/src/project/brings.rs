@@ -17,14 +17,14 @@ const MAX_FILES: usize = 2_000;
 #[derive(Clone, Debug, Default)]
 pub struct ProjectAgentConfig {
     /// By path.
-    pub files: Vec<Brought>,
+    pub files: Vec<ProjectFile>,
     /// There is more than was looked at.
     pub is_cut: bool,
 }
 
 /// One file.
 #[derive(Clone, Debug)]
-pub struct Brought {
+pub struct ProjectFile {
     /// Below the project.
     pub path: PathBuf,
     /// Who obeys it, as people call it.
@@ -88,9 +88,9 @@ fn obeyed(path: &Path) -> Option<(&'static str, bool)> {
     best.map(|(title, starts, _)| (title, starts))
 }
 
-fn brought(project: &Path, path: PathBuf, agent: &'static str, starts: bool, is_link: bool) -> Brought {
+fn brought(project: &Path, path: PathBuf, agent: &'static str, starts: bool, is_link: bool) -> ProjectFile {
     let whole = project.join(&path);
-    let of = |acts: Vec<String>, hash: String, text| Brought {
+    let of = |acts: Vec<String>, hash: String, text| ProjectFile {
         path: path.clone(),
         agent,
         starts,
@@ -107,9 +107,10 @@ fn brought(project: &Path, path: PathBuf, agent: &'static str, starts: bool, is_
         // What lies in the project is looked at where it lies, unless nobody would obey it there.
         return match leads.strip_prefix(&root) {
             Ok(inside) if obeyed(inside).is_some() => of(Vec::new(), hash, None),
-            Ok(inside) => {
-                Brought { path: path.clone(), ..brought(project, inside.to_owned(), agent, starts, false) }
-            }
+            Ok(inside) => ProjectFile {
+                path: path.clone(),
+                ..brought(project, inside.to_owned(), agent, starts, false)
+            },
             Err(_) => {
                 let what = format!("leads out of the project, to {}", agentsh_base::escape::line(&shown));
                 of(vec![what], hash, None)

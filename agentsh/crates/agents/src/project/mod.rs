@@ -6,7 +6,7 @@ mod brings;
 mod cover;
 mod keys;
 
-pub use brings::{Brought, ProjectAgentConfig, look};
+pub use brings::{ProjectAgentConfig, ProjectFile, look};
 pub(super) use cover::{cover, cover_these};
 pub(super) use keys::take_out;
 

@@ -17,17 +17,17 @@ pub(super) fn json(body: &[u8], labels: &[String]) -> Result<f64, String> {
             [Value::Array(inner)] => labelled(inner, labels),
             items => labelled(items, labels),
         },
-        _ => Err(FORM.to_owned()),
+        _ => Err(UNEXPECTED_FORMAT.to_owned()),
     }
 }
 
-const FORM: &str = "its answer does not have the requested format";
+const UNEXPECTED_FORMAT: &str = "its answer does not have the requested format";
 
 /// Scores of labels: those that mean an attack are added up.
 fn labelled(items: &[Value], labels: &[String]) -> Result<f64, String> {
     let (mut sum, mut known) = (0.0, false);
     for item in items {
-        let label = item.get("label").and_then(Value::as_str).ok_or(FORM)?;
+        let label = item.get("label").and_then(Value::as_str).ok_or(UNEXPECTED_FORMAT)?;
         let score = share(item.get("score"))?;
         if labels.contains(&label.to_lowercase()) {
             known = true;
@@ -35,7 +35,7 @@ fn labelled(items: &[Value], labels: &[String]) -> Result<f64, String> {
         }
     }
     match (items.len(), known) {
-        (0, _) => Err(FORM.to_owned()),
+        (0, _) => Err(UNEXPECTED_FORMAT.to_owned()),
         // The best label alone: another one than those that mean an attack.
         (1, false) => Ok(0.0),
         // All labels, and none of them means an attack: they have other names.
@@ -56,16 +56,16 @@ pub(super) fn chat(body: &[u8], code: &str) -> Result<f64, String> {
     if choice["finish_reason"] != "stop" {
         return Err("its answer is not finished".to_owned());
     }
-    let text = choice["message"]["content"].as_str().ok_or(FORM)?;
-    let text = crate::after_thoughts(text.trim()).ok_or(FORM)?;
+    let text = choice["message"]["content"].as_str().ok_or(UNEXPECTED_FORMAT)?;
+    let text = crate::after_thoughts(text.trim()).ok_or(UNEXPECTED_FORMAT)?;
     let number = text.strip_prefix("SCORE ").and_then(|rest| rest.strip_prefix(code)).map(str::trim_start);
     let number = number.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'));
-    let score = number.and_then(|number| number.parse::<f64>().ok()).ok_or(FORM)?;
+    let score = number.and_then(|number| number.parse::<f64>().ok()).ok_or(UNEXPECTED_FORMAT)?;
     in_range(score)
 }
 
 fn share(value: Option<&Value>) -> Result<f64, String> {
-    in_range(value.and_then(Value::as_f64).ok_or(FORM)?)
+    in_range(value.and_then(Value::as_f64).ok_or(UNEXPECTED_FORMAT)?)
 }
 
 fn in_range(score: f64) -> Result<f64, String> {

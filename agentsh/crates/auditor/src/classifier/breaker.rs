@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::endpoint::NoScore;
 
 /// Failures in a row until it is left alone.
-const FAILURES: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 /// How long; after that one question tries again, and one more failure closes it again.
 const OPEN_TIME: Duration = Duration::from_secs(30);
 
@@ -31,7 +31,7 @@ impl Breaker {
 
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        if self.failures >= FAILURES {
+        if self.failures >= MAX_FAILURES {
             self.until = Some(now + OPEN_TIME);
         }
     }
@@ -60,11 +60,11 @@ mod tests {
     #[test]
     fn only_who_is_away_is_left_alone() {
         let (mut breaker, start) = (Breaker::default(), Instant::now());
-        for _ in 0..FAILURES * 2 {
+        for _ in 0..MAX_FAILURES * 2 {
             breaker.heard(&Err(NoScore::Odd("its answer is not JSON".to_owned())), start);
         }
         assert_eq!(breaker.closed_for(start), None);
-        for _ in 0..FAILURES {
+        for _ in 0..MAX_FAILURES {
             breaker.heard(&Err(NoScore::Away("no answer".to_owned())), start);
         }
         assert_eq!(breaker.closed_for(start), Some(OPEN_TIME));

@@ -29,7 +29,7 @@ const PIECE: usize = 8 << 10;
 /// Pieces of one text that are sent; of a longer one the rest is not seen.
 const MAX_PIECES: usize = 8;
 /// Questions on their way at once; more wait for their turn.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// Scores that are kept.
 const KEPT: usize = 4096;
 
@@ -135,7 +135,7 @@ impl Classifier {
             labels: policy.labels(),
             key,
             within: Duration::from_millis(policy.timeout_ms()),
-            turns: Semaphore::new(AT_ONCE),
+            turns: Semaphore::new(MAX_CONCURRENT_REQUESTS),
             breaker: RefCell::default(),
             kept: RefCell::default(),
         }))

@@ -26,7 +26,7 @@ const MIN_SCRUBBED: usize = 8;
 
 /// What the agent works with.
 #[derive(Default)]
-pub struct Brokered {
+pub struct BrokerSetup {
     pub broker: Option<Rc<Broker>>,
     /// Files of the home, made anew: path inside and content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
@@ -46,12 +46,12 @@ pub(super) struct Secret {
 }
 
 /// Reads every secret that the policy names. One that cannot be had is told, and the agent does without.
-pub async fn read(facts: &Facts, record: &Record) -> Brokered {
+pub async fn read(facts: &Facts, record: &Record) -> BrokerSetup {
     let asked = &facts.policy.agent_only.credentials;
     if asked.is_empty() {
-        return Brokered::default();
+        return BrokerSetup::default();
     }
-    let mut brokered = Brokered::default();
+    let mut brokered = BrokerSetup::default();
     let Ok(random) = agentsh_base::random::bytes::<8>() else {
         record.note("no credential is used: the system's random number generator failed");
         return brokered;
@@ -130,7 +130,7 @@ pub fn hosts(credentials: &[Ruled<agentsh_policy::Credential>]) -> Vec<HostRule>
     credentials.iter().filter_map(host).collect()
 }
 
-impl Brokered {
+impl BrokerSetup {
     /// Placeholders where tools look for secrets, and in place of secrets in variables.
     #[must_use]
     pub fn contribution(

@@ -13,7 +13,7 @@ use agentsh_base::types::ServerId;
 use agentsh_login::challenge::Challenge;
 use agentsh_login::grant::Grant;
 use agentsh_login::{Clients, LoginError};
-use agentsh_remote::{Credentials, Later};
+use agentsh_remote::{CredentialFuture, Credentials};
 use agentsh_store::{escape, words::LoginWord};
 
 use super::store::{Stamp, Store};
@@ -41,7 +41,7 @@ struct Inner {
     /// What was found when it was looked for last.
     recent: RefCell<Option<(Instant, Option<Grant>)>>,
     /// Tokens that went on the wire, the newest last.
-    handed: RefCell<VecDeque<Handed>>,
+    handed: RefCell<VecDeque<SentToken>>,
     /// An access token that cannot be renewed.
     dead: RefCell<Option<String>>,
     /// Who renews; the others wait for what comes of it.
@@ -51,7 +51,7 @@ struct Inner {
 }
 
 /// What a token that went on the wire gave.
-struct Handed {
+struct SentToken {
     token: String,
     /// As of [`Grant::login`].
     login: String,
@@ -61,7 +61,7 @@ struct Handed {
 /// Between two looks at whether the user has logged in meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// For so long a request uses what was found, without looking on the disk. What the server refuses is looked for again.
-const RECENT: Duration = Duration::from_secs(1);
+const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 /// Tokens that are remembered after they went on the wire.
 const MAX_HANDED: usize = 16;
 
@@ -94,10 +94,10 @@ impl StoredLogin {
 
     /// Another grant than one with this token, or why there is none. A request may end while it waits, but no renewal: its
     /// answer holds the only refresh token that is still good.
-    async fn renewed(&self, token: &str) -> Result<Grant, Lacking> {
+    async fn renewed(&self, token: &str) -> Result<Grant, NoToken> {
         let (inner, token) = (Rc::clone(&self.0), token.to_owned());
         let renewal = tokio::task::spawn_local(async move { inner.renewed(&token).await });
-        renewal.await.map_err(|error| Lacking::Now(format!("cannot renew its login now: {error}")))?
+        renewal.await.map_err(|error| NoToken::Now(format!("cannot renew its login now: {error}")))?
     }
 }
 
@@ -105,7 +105,7 @@ impl Inner {
     /// As it was a moment ago.
     async fn recent(&self) -> Result<Option<Grant>, String> {
         if let Some((at, grant)) = &*self.recent.borrow()
-            && at.elapsed() < RECENT
+            && at.elapsed() < CACHE_LIFETIME
         {
             return Ok(grant.clone());
         }
@@ -135,18 +135,18 @@ impl Inner {
     }
 
     /// Another grant than one with this token, or why there is none.
-    async fn renewed(&self, token: &str) -> Result<Grant, Lacking> {
+    async fn renewed(&self, token: &str) -> Result<Grant, NoToken> {
         let _only = self.renewing.lock().await;
-        let broken = |error: std::io::Error| Lacking::Now(format!("cannot store its login: {error}"));
+        let broken = |error: std::io::Error| NoToken::Now(format!("cannot store its login: {error}"));
         let (store, url) = (self.store.clone(), self.url.clone());
         let lock = tokio::task::spawn_blocking(move || store.lock(&url)).await;
         let lock = lock.map_err(std::io::Error::other).and_then(|lock| lock).map_err(broken)?;
-        let grant = self.grant().await.map_err(Lacking::Now)?.ok_or(Lacking::Login)?;
+        let grant = self.grant().await.map_err(NoToken::Now)?.ok_or(NoToken::Login)?;
         if grant.access_token != token {
             return Ok(grant);
         }
         if grant.refresh_token.is_none() || self.dead.borrow().as_deref() == Some(token) {
-            return Err(Lacking::Login);
+            return Err(NoToken::Login);
         }
         match grant.renewed(&self.clients, since_1970().as_secs()).await {
             Ok(new) => {
@@ -161,14 +161,14 @@ impl Inner {
         }
     }
 
-    fn not_renewed(&self, grant: &Grant, error: &LoginError) -> Lacking {
+    fn not_renewed(&self, grant: &Grant, error: &LoginError) -> NoToken {
         let why = error.to_string();
         self.record(LoginWord::Refused, Some(&grant.issuer), format!("the login was not renewed: {why}"));
         if error.is_final() {
             *self.dead.borrow_mut() = Some(grant.access_token.clone());
-            return Lacking::Login;
+            return NoToken::Login;
         }
-        Lacking::Now(format!("cannot renew its login now: {why}"))
+        NoToken::Now(format!("cannot renew its login now: {why}"))
     }
 
     /// What the one who asked is told; the user hears it once.
@@ -260,7 +260,7 @@ impl Inner {
                 handed.pop_front();
             }
             let (token, login) = (grant.access_token.clone(), grant.login.clone());
-            handed.push_back(Handed { token, login, scopes: grant.scopes.clone() });
+            handed.push_back(SentToken { token, login, scopes: grant.scopes.clone() });
         }
         header(grant)
     }
@@ -271,7 +271,7 @@ impl Inner {
 }
 
 /// Why there is no other token.
-enum Lacking {
+enum NoToken {
     /// The user has to log in.
     Login,
     /// It may be had later.
@@ -291,7 +291,7 @@ fn token(value: Option<&HeaderValue>) -> &str {
 }
 
 impl Credentials for StoredLogin {
-    fn current(&self) -> Later<'_, Result<Option<HeaderValue>, String>> {
+    fn current(&self) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>> {
         Box::pin(async move {
             let Some(grant) = self.0.recent().await? else { return Ok(None) };
             if grant.refresh_token.is_some() && grant.is_old(since_1970().as_secs()) {
@@ -310,7 +310,7 @@ impl Credentials for StoredLogin {
         challenges: Vec<String>,
         used: Option<HeaderValue>,
         is_last: bool,
-    ) -> Later<'_, Result<Option<HeaderValue>, String>> {
+    ) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>> {
         Box::pin(async move {
             let challenge = Challenge::read(challenges.iter().map(String::as_str)).unwrap_or_default();
             if status == StatusCode::FORBIDDEN {
@@ -331,8 +331,8 @@ impl Credentials for StoredLogin {
             }
             match self.renewed(token(used.as_ref())).await {
                 Ok(grant) => self.0.header(&grant).map(Some),
-                Err(Lacking::Login) => Err(self.0.wants_login(used.is_some())),
-                Err(Lacking::Now(why)) => Err(why),
+                Err(NoToken::Login) => Err(self.0.wants_login(used.is_some())),
+                Err(NoToken::Now(why)) => Err(why),
             }
         })
     }

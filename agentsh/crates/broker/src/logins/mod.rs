@@ -16,7 +16,7 @@ use agentsh_egress::resolve::Resolver;
 use agentsh_login::Clients;
 use agentsh_store::{Event, escape, words::LoginWord};
 
-use agentsh_approvals::{Approvals, Elsewhere, notice};
+use agentsh_approvals::{Approvals, WeakApprovals, notice};
 use agentsh_host::outgoing::{self, is_here, rules};
 use agentsh_host::{Facts, Record};
 
@@ -39,7 +39,7 @@ pub struct LoginSession {
 pub struct Logins {
     told: RefCell<BTreeSet<String>>,
     /// Where questions are put that wait for an answer.
-    approvals: OnceCell<Elsewhere>,
+    approvals: OnceCell<WeakApprovals>,
 }
 
 impl Logins {

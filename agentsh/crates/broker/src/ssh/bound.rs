@@ -9,7 +9,7 @@ pub const NAME: &str = "session-bind@openssh.com";
 
 /// A proven session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundSession {
     pub host_key: Vec<u8>,
     pub session: Vec<u8>,
 }
@@ -18,7 +18,7 @@ pub struct Bound {
 ///
 /// # Errors
 /// A stable code.
-pub fn read(content: &[u8]) -> Result<Bound, &'static str> {
+pub fn read(content: &[u8]) -> Result<BoundSession, &'static str> {
     let mut rest = Bytes(content);
     let parts = (|| Some((rest.string()?, rest.string()?, rest.string()?, rest.byte()?)))();
     let (host_key, session, signed, is_forwarding) =
@@ -27,7 +27,7 @@ pub fn read(content: &[u8]) -> Result<Bound, &'static str> {
         return Err("forwarded-agent");
     }
     verify(host_key, session, signed).ok_or("host-key-not-proven")?;
-    Ok(Bound { host_key: host_key.to_vec(), session: session.to_vec() })
+    Ok(BoundSession { host_key: host_key.to_vec(), session: session.to_vec() })
 }
 
 /// Whether the owner of a host key signed these bytes.

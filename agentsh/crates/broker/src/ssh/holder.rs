@@ -15,22 +15,22 @@ use agentsh_host::{Context, host_programs};
 
 /// A key that has to be touched, or agreed to, takes its time.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(60);
-const START: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Longest message, in bytes.
 pub(super) const MAX_BYTES: usize = 256 << 10;
 
 /// The socket of an ssh agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holder(PathBuf);
+pub(super) struct AgentSocket(PathBuf);
 
 /// A public key as the agent holds it, and its comment.
 type HeldKey = (Vec<u8>, String);
 
-pub(super) struct Holders {
+pub(super) struct AgentSockets {
     context: SshPrograms,
     directory: PathBuf,
-    user: Option<(Holder, Vec<HeldKey>)>,
+    user: Option<(AgentSocket, Vec<HeldKey>)>,
     own: Option<OwnAgent>,
 }
 
@@ -54,11 +54,11 @@ impl Drop for OwnAgent {
     }
 }
 
-impl Holders {
+impl AgentSockets {
     pub(super) async fn new(context: &Context, directory: &Path) -> Self {
         let socket = context.env.get("SSH_AUTH_SOCK").map(PathBuf::from).filter(|path| path.is_absolute());
         let mut user = None;
-        if let Some(holder) = socket.map(Holder) {
+        if let Some(holder) = socket.map(AgentSocket) {
             let answer = holder.ask(&[&[wire::REQUEST_IDENTITIES]]).await;
             user = answer.ok().and_then(|answer| wire::identities(&answer)).map(|keys| (holder, keys));
         }
@@ -72,14 +72,14 @@ impl Holders {
     }
 
     /// A key in the user's agent.
-    pub(super) fn of_user(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<(Holder, Vec<u8>, String)> {
+    pub(super) fn of_user(&self, is_it: impl Fn(&[u8]) -> bool) -> Option<(AgentSocket, Vec<u8>, String)> {
         let (holder, keys) = self.user.as_ref()?;
         let (public, comment) = keys.iter().find(|(public, _)| is_it(public))?;
         Some((holder.clone(), public.clone(), comment.clone()))
     }
 
     /// A key in a file: by the user's agent where it holds it, else by the session's own.
-    pub(super) async fn of_file(&mut self, private: &Path, public: &[u8]) -> Result<Holder, String> {
+    pub(super) async fn of_file(&mut self, private: &Path, public: &[u8]) -> Result<AgentSocket, String> {
         if let Some((holder, _, _)) = self.of_user(|known| known == public) {
             return Ok(holder);
         }
@@ -89,7 +89,7 @@ impl Holders {
                 private.display()
             ));
         }
-        let holder = Holder(self.directory.join("ssh-keys"));
+        let holder = AgentSocket(self.directory.join("ssh-keys"));
         if self.own.is_none() {
             self.own = Some(self.start(&holder).await?);
         }
@@ -114,7 +114,7 @@ impl Holders {
     }
 
     /// Started in its directory: the path of a socket has room for 107 bytes.
-    async fn start(&self, holder: &Holder) -> Result<OwnAgent, String> {
+    async fn start(&self, holder: &AgentSocket) -> Result<OwnAgent, String> {
         let program = self.context.agent.as_ref().ok_or("there is no `ssh-agent` in PATH")?;
         let mut command = host_programs::command(program, &self.context.env);
         command.args(["-a", "ssh-keys", "cat"]).current_dir(&self.directory);
@@ -122,7 +122,7 @@ impl Holders {
         let own = OwnAgent(command.spawn().map_err(|error| format!("cannot start `ssh-agent`: {error}"))?);
         let since = tokio::time::Instant::now();
         while !holder.0.exists() {
-            if since.elapsed() > START {
+            if since.elapsed() > CONNECT_TIMEOUT {
                 return Err("`ssh-agent` does not start".to_owned());
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -131,7 +131,7 @@ impl Holders {
     }
 }
 
-impl Holder {
+impl AgentSocket {
     /// What it answers to the last of these messages, sent one after the other.
     pub(super) async fn ask(&self, messages: &[&[u8]]) -> std::io::Result<Vec<u8>> {
         let talk = async {

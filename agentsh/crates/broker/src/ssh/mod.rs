@@ -20,13 +20,13 @@ use agentsh_policy::{Ruled, SshAccess};
 use agentsh_sandbox::Enforcement;
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_sandbox::plan::Access;
-use agentsh_sandbox::spec::{Contribution, Elsewhere, Feature, File};
+use agentsh_sandbox::spec::{Contribution, Feature, File, RelocatedPath};
 use agentsh_store::escape;
 
 use agentsh_host::Facts;
 use agentsh_host::users_networks::users_networks;
 use agentsh_host::{Context, Record, git_identity};
-use holder::{Holder, Holders};
+use holder::{AgentSocket, AgentSockets};
 use request::Key;
 
 /// What the agent gets.
@@ -58,7 +58,7 @@ impl SshGrants {
             ..hosts(ssh)
         };
         let Some(socket) = &self.socket else { return part };
-        let socket = Elsewhere { host: socket.clone(), inside: inside(), access: Access::ReadOnly };
+        let socket = RelocatedPath { host: socket.clone(), inside: inside(), access: Access::ReadOnly };
         let variable = ("SSH_AUTH_SOCK".to_owned(), inside().display().to_string());
         Contribution { elsewhere: vec![socket], ..part.setting([variable]) }
     }
@@ -92,7 +92,7 @@ pub async fn open(facts: &Facts, record: &Rc<Record>, directory: &Path) -> std::
     if asked.is_empty() {
         return Ok(SshGrants::default());
     }
-    let mut holders = Holders::new(&facts.context, directory).await;
+    let mut holders = AgentSockets::new(&facts.context, directory).await;
     let (mut keys, mut known) = (Vec::new(), BTreeSet::new());
     let mut missing = BTreeSet::new();
     for entry in asked {
@@ -142,7 +142,7 @@ pub async fn open(facts: &Facts, record: &Rc<Record>, directory: &Path) -> std::
 }
 
 /// Two entries may name one key for different servers.
-fn add(keys: &mut Vec<(Key, Holder)>, key: Key, holder: Holder) {
+fn add(keys: &mut Vec<(Key, AgentSocket)>, key: Key, holder: AgentSocket) {
     match keys.iter_mut().find(|(known, _)| known.public == key.public) {
         Some((known, _)) => known.adds(key),
         None => keys.push((key, holder)),
@@ -150,7 +150,11 @@ fn add(keys: &mut Vec<(Key, Holder)>, key: Key, holder: Holder) {
 }
 
 /// The key that an entry of the policy means, and who holds it.
-async fn find(facts: &Facts, holders: &mut Holders, text: &str) -> Result<(Holder, Vec<u8>, String), String> {
+async fn find(
+    facts: &Facts,
+    holders: &mut AgentSockets,
+    text: &str,
+) -> Result<(AgentSocket, Vec<u8>, String), String> {
     if text.starts_with("SHA256:") {
         let found = holders.of_user(|public| fingerprint(public) == text);
         return found
@@ -179,8 +183,8 @@ fn fingerprint(public: &[u8]) -> String {
 }
 
 /// Commits are signed by the first key that may.
-fn signing(facts: &Facts, asked: &[Ruled<SshAccess>], keys: &[(Key, Holder)]) -> String {
-    let signs = |key: &&(Key, Holder)| key.0.signs("git").is_some();
+fn signing(facts: &Facts, asked: &[Ruled<SshAccess>], keys: &[(Key, AgentSocket)]) -> String {
+    let signs = |key: &&(Key, AgentSocket)| key.0.signs("git").is_some();
     let Some((key, _)) = keys.iter().find(signs).filter(|_| !asked.is_empty()) else { return String::new() };
     let kind = wire::Bytes(&key.public).text().unwrap_or_default();
     let public = STANDARD.encode(&key.public);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agentsh_base::types::RuleRef;
 use agentsh_policy::{Ruled, SshAccess, SshHost};
 
-use super::bound::Bound;
+use super::bound::BoundSession;
 use super::wire::Bytes;
 
 /// A key that may be used, and for what.
@@ -81,7 +81,12 @@ impl Refusal {
 ///
 /// # Errors
 /// Why not.
-pub fn judge(key: &Key, data: &[u8], flags: u32, bound: Option<&Bound>) -> Result<Ruled<Purpose>, Refusal> {
+pub fn judge(
+    key: &Key,
+    data: &[u8],
+    flags: u32,
+    bound: Option<&BoundSession>,
+) -> Result<Ruled<Purpose>, Refusal> {
     let refuse = |reason, detail: &str| {
         let rule = key.nearest(|entry| !entry.hosts.is_empty());
         Err(Refusal { reason, detail: detail.to_owned(), change: None, rule })
@@ -226,13 +231,13 @@ mod tests {
         data
     }
 
-    fn reason(data: &[u8], bound: Option<&Bound>) -> Result<Purpose, &'static str> {
+    fn reason(data: &[u8], bound: Option<&BoundSession>) -> Result<Purpose, &'static str> {
         judge(&key(), data, 0, bound).map(|purpose| purpose.value).map_err(|refusal| refusal.reason)
     }
 
     #[test]
     fn a_login_is_for_the_server_that_was_shown() {
-        let bound = Bound { host_key: b"host".to_vec(), session: b"s".to_vec() };
+        let bound = BoundSession { host_key: b"host".to_vec(), session: b"s".to_vec() };
         for host in [None, Some(&b"host"[..])] {
             let purpose = reason(&login(b"s", b"key", host), Some(&bound));
             assert!(matches!(purpose, Ok(Purpose::Login { host, user }) if host.port == 22 && user == "git"));
@@ -242,7 +247,7 @@ mod tests {
         assert_eq!(login_of(b"t", b"key", None), Err("server-not-proven"));
         assert_eq!(login_of(b"s", b"key", Some(b"other")), Err("server-not-proven"));
         assert_eq!(login_of(b"s", b"yek", None), Err("malformed-request"));
-        let elsewhere = Bound { host_key: b"other".to_vec(), session: b"s".to_vec() };
+        let elsewhere = BoundSession { host_key: b"other".to_vec(), session: b"s".to_vec() };
         assert_eq!(reason(&login(b"s", b"key", None), Some(&elsewhere)), Err("host-not-allowed"));
     }
 
@@ -259,7 +264,7 @@ mod tests {
 
     #[test]
     fn names_have_a_length() {
-        let bound = Bound { host_key: b"host".to_vec(), session: b"s".to_vec() };
+        let bound = BoundSession { host_key: b"host".to_vec(), session: b"s".to_vec() };
         let (longest, longer) = ("n".repeat(MAX_NAME), "n".repeat(MAX_NAME + 1));
         assert_eq!(reason(&file(longest.as_bytes()), None), Err("namespace-not-allowed"));
         assert_eq!(reason(&file(longer.as_bytes()), None), Err("malformed-request"));
@@ -299,7 +304,7 @@ mod tests {
         key.adds(named_by(4, &[(b"other", "b.example"), (b"both", "b.example")], &["git"]));
         key.adds(named_by(5, &[], &["git", "file"]));
         let line = |data: &[u8], host: &[u8]| {
-            let bound = Bound { host_key: host.to_vec(), session: b"s".to_vec() };
+            let bound = BoundSession { host_key: host.to_vec(), session: b"s".to_vec() };
             let judged = judge(&key, data, 0, Some(&bound));
             (judged.is_ok(), judged.map_or_else(|refusal| refusal.rule, |purpose| purpose.rule).line)
         };

@@ -14,17 +14,17 @@ use agentsh_base::types::RuleRef;
 use agentsh_policy::Ruled;
 use agentsh_store::{Event, escape};
 
-use super::bound::{self, Bound};
-use super::holder::{Holder, Holders, receive, send};
+use super::bound::{self, BoundSession};
+use super::holder::{AgentSocket, AgentSockets, receive, send};
 use super::request::{Key, Purpose, Refusal, judge};
 use super::wire::{self, Bytes};
 use agentsh_host::Record;
 
 /// Programs that speak with the agent at once; further ones are turned away.
 const MAX_CLIENTS: usize = 32;
-/// Refusals of one [`About`] that go on record one by one; the others are counted. A program inside can cause them without end.
+/// Refusals of one [`RefusalSubject`] that go on record one by one; the others are counted. A program inside can cause them without end.
 const MAX_RECORDED: u64 = 256;
-/// Refusals of one [`About`] that the user is told of as they fall.
+/// Refusals of one [`RefusalSubject`] that the user is told of as they fall.
 const MAX_TOLD: u64 = 5;
 /// How long no further client is taken when one could not be: descriptors may be short for a moment.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -33,7 +33,7 @@ pub(super) struct Serving {
     keys: Rc<Keys>,
     task: tokio::task::JoinHandle<()>,
     /// Its own ssh agent ends with it.
-    _holders: Holders,
+    _holders: AgentSockets,
 }
 
 impl Drop for Serving {
@@ -45,15 +45,15 @@ impl Drop for Serving {
 
 struct Keys {
     record: Rc<Record>,
-    keys: Vec<(Key, Holder)>,
+    keys: Vec<(Key, AgentSocket)>,
     clients: Cell<usize>,
-    refused: BTreeMap<About, Cell<u64>>,
+    refused: BTreeMap<RefusalSubject, Cell<u64>>,
 }
 
 /// What a refusal is about. Each is counted by itself: any number of messages that name no key of the policy leaves the room of
 /// those that do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum About {
+enum RefusalSubject {
     /// A key that the policy names.
     Key,
     /// Anything else, which takes nothing to send.
@@ -64,14 +64,14 @@ impl Serving {
     pub(super) fn begin(
         record: &Rc<Record>,
         socket: &Path,
-        keys: Vec<(Key, Holder)>,
-        holders: Holders,
+        keys: Vec<(Key, AgentSocket)>,
+        holders: AgentSockets,
     ) -> std::io::Result<Self> {
         // By way of a descriptor: the path of a socket has room for 107 bytes.
         let directory = std::fs::File::open(socket.parent().unwrap_or(socket))?;
         let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?;
-        let refused = [About::Key, About::Other].map(|about| (about, Cell::new(0))).into();
+        let refused = [RefusalSubject::Key, RefusalSubject::Other].map(|about| (about, Cell::new(0))).into();
         let keys = Rc::new(Keys { record: Rc::clone(record), keys, clients: Cell::new(0), refused });
         let serving = Rc::clone(&keys);
         let task = tokio::task::spawn_local(async move {
@@ -99,7 +99,7 @@ impl Serving {
 /// What is known of a connection's server.
 #[derive(Default)]
 struct Server {
-    bound: Option<Bound>,
+    bound: Option<BoundSession>,
     /// As it came, for the holder of the key.
     message: Vec<u8>,
     /// A connection is for one session; a second one makes it useless.
@@ -128,7 +128,7 @@ async fn converse(keys: &Keys, mut stream: UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-fn list(keys: &[(Key, Holder)]) -> Vec<u8> {
+fn list(keys: &[(Key, AgentSocket)]) -> Vec<u8> {
     let mut answer = vec![wire::IDENTITIES_ANSWER];
     answer.extend(u32::try_from(keys.len()).unwrap_or(0).to_be_bytes());
     for (key, _) in keys {
@@ -207,7 +207,7 @@ impl Keys {
     /// None: it is about no key that the policy names.
     async fn refuse(&self, key: Option<&Key>, refusal: Refusal) {
         let Refusal { reason, detail, change, rule } = refusal;
-        let about = if key.is_some() { About::Key } else { About::Other };
+        let about = if key.is_some() { RefusalSubject::Key } else { RefusalSubject::Other };
         let number = self.refused.get(&about).map_or(u64::MAX, |count| count.replace(count.get() + 1) + 1);
         if number <= MAX_TOLD {
             let change = change.map_or(String::new(), |change| format!("; to allow it: `{change}`"));
@@ -217,8 +217,10 @@ impl Keys {
             self.record.note(&format!("{what}: {}, by {rule}{change}", escape::line(&detail)));
         } else if number == MAX_TOLD + 1 {
             let more = match about {
-                About::Key => "the ssh agent refuses more uses of keys",
-                About::Other => "the ssh agent refused more requests for keys that the policy does not list",
+                RefusalSubject::Key => "the ssh agent refuses more uses of keys",
+                RefusalSubject::Other => {
+                    "the ssh agent refused more requests for keys that the policy does not list"
+                }
             };
             self.record.note(&format!("{more}; `agentsh mcp events --type ssh_key_refused` lists them"));
         }
@@ -235,8 +237,8 @@ impl Keys {
         for (about, count) in &self.refused {
             let count = count.get().saturating_sub(MAX_RECORDED);
             let what = match about {
-                About::Key => "of keys that the policy names",
-                About::Other => "of requests that name no key of the policy",
+                RefusalSubject::Key => "of keys that the policy names",
+                RefusalSubject::Other => "of requests that name no key of the policy",
             };
             if count > 0 {
                 self.record.journal.record(Event::SshKeyRefused {

@@ -17,7 +17,7 @@ use super::settings::Destinations;
 use super::{Content, OF_PROTOCOL, names_places, replaced, since_1970};
 
 /// What was found, and under what it holds.
-pub(super) struct Searched {
+pub(super) struct PrecomputedSearch {
     pub labels: Labels,
     /// How often was judged what goes to the server, before.
     pub calls: u64,
@@ -67,7 +67,7 @@ impl PrecomputeJob for Search {
             || copy.as_mut().map(|flow| flow.judge(subject.server, labels, &call, since_1970(), &views)),
             || forbidden(&call, &list.as_ref()?.allowed, &views.limits),
         );
-        Box::new(Searched { labels, calls, flow: judged.zip(copy), place })
+        Box::new(PrecomputedSearch { labels, calls, flow: judged.zip(copy), place })
     }
 }
 

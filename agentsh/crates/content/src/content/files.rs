@@ -24,7 +24,7 @@ const MAX_FILES: usize = 200;
 const MAX_SECRETS: usize = 256;
 const TIME: Duration = Duration::from_millis(200);
 /// Directories in which others' files lie.
-const FOREIGN: [&str; 6] = [".git", "node_modules", "target", ".venv", "venv", "vendor"];
+const THIRD_PARTY_DIRECTORIES: [&str; 6] = [".git", "node_modules", "target", ".venv", "venv", "vendor"];
 
 impl Content {
     /// Remembers the secrets of files that are there to hold some. Gives how many files had any.
@@ -94,7 +94,7 @@ fn files(project: &Path) -> Vec<(PathBuf, String)> {
             }
             let (Ok(kind), name) = (entry.file_type(), entry.file_name()) else { continue };
             let name = name.to_string_lossy();
-            if kind.is_dir() && depth < DEEPEST && !FOREIGN.contains(&&*name) {
+            if kind.is_dir() && depth < DEEPEST && !THIRD_PARTY_DIRECTORIES.contains(&&*name) {
                 open.push_back((entry.path(), depth + 1));
             } else if kind.is_file()
                 && holds_secrets(&name)
@@ -112,11 +112,12 @@ fn files(project: &Path) -> Vec<(PathBuf, String)> {
 
 fn holds_secrets(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    const ENDS: [&str; 6] = [".pem", ".key", ".tfvars", ".env", ".p8", ".ppk"];
-    const STARTS: [&str; 6] = [".env", "id_rsa", "id_ed25519", "id_ecdsa", "credentials", "secrets."];
-    const WHOLE: [&str; 7] =
+    const SECRET_NAME_SUFFIXES: [&str; 6] = [".pem", ".key", ".tfvars", ".env", ".p8", ".ppk"];
+    const SECRET_NAME_PREFIXES: [&str; 6] =
+        [".env", "id_rsa", "id_ed25519", "id_ecdsa", "credentials", "secrets."];
+    const SECRET_FILE_NAMES: [&str; 7] =
         [".npmrc", ".netrc", ".pypirc", ".pgpass", ".git-credentials", ".htpasswd", "wp-config.php"];
-    STARTS.iter().any(|start| name.starts_with(start))
-        || ENDS.iter().any(|end| name.ends_with(end))
-        || WHOLE.contains(&&*name)
+    SECRET_NAME_PREFIXES.iter().any(|start| name.starts_with(start))
+        || SECRET_NAME_SUFFIXES.iter().any(|end| name.ends_with(end))
+        || SECRET_FILE_NAMES.contains(&&*name)
 }

@@ -13,7 +13,7 @@ use agentsh_guard::{Finding, Outcome, Reason, Report, Rewrite, Severity, Subject
 use agentsh_policy::OnFlow;
 use agentsh_store::escape;
 
-use super::ahead::Searched;
+use super::ahead::PrecomputedSearch;
 use super::pairs::{self, way_of_value, ways};
 use super::settings::Destinations;
 use super::{Content, outcome_of, since_1970};
@@ -114,7 +114,7 @@ impl Content {
         tool: &str,
         arguments: &Json<'_>,
         may_name: bool,
-        seen: Option<Searched>,
+        seen: Option<PrecomputedSearch>,
     ) -> Vec<Finding> {
         self.catch_up_now();
         let labels = self.labels(server);

@@ -9,11 +9,11 @@ const MAX_BYTES: usize = 4 << 20;
 
 /// Each with where it came from, oldest first, as JSON.
 #[derive(Debug, Default)]
-pub(super) struct Later {
+pub(super) struct DeferredResults {
     results: Vec<(Origin, Vec<u8>)>,
 }
 
-impl Later {
+impl DeferredResults {
     pub fn push(&mut self, origin: Origin, said: &Json<'_>) {
         self.results.push((origin, said.to_compact().into_bytes()));
     }

@@ -9,13 +9,13 @@ use agentsh_base::json::{Json, unescape};
 use agentsh_base::types::ServerId;
 
 /// Bits that one call may say, and all calls of a session to one server.
-const OF_CALL: u32 = 48;
-const OF_SESSION: u32 = 1024;
+const MAX_CALL_BITS: u32 = 48;
+const MAX_SESSION_BITS: u32 = 1024;
 /// Of those of a session, bits of answers: of values that nobody offered. One is at least so much, and a number that goes on
 /// from the one before it.
 pub(super) const OF_ANSWERS: u32 = 16;
-const OF_ANSWER: u32 = 4;
-const OF_NEXT: u32 = 1;
+const ANSWER_BITS: u32 = 4;
+const NEXT_ITEM_BITS: u32 = 1;
 /// Words, or numbers, that are known for each server (those it said last), and longest one in bytes.
 const MAX_WORDS: usize = 4096;
 const MAX_WORD: usize = 64;
@@ -24,14 +24,14 @@ const MAX_TEXT: usize = 16 << 10;
 /// Tools whose last call is known.
 const MAX_TOOLS: usize = 1024;
 /// Words that every reader knows.
-const PLAIN: [&str; 9] = ["", "yes", "no", "true", "false", "on", "off", "asc", "desc"];
+const COMMON_WORDS: [&str; 9] = ["", "yes", "no", "true", "false", "on", "off", "asc", "desc"];
 /// A character of a name that nobody declared, and of a number.
-const OF_CHARACTER: u32 = 6;
-const OF_DIGIT: u32 = 4;
+const CHARACTER_BITS: u32 = 6;
+const DIGIT_BITS: u32 = 4;
 
 /// What a call says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Says {
+pub(super) enum BudgetVerdict {
     /// So little that it may go; it counts now.
     Little,
     /// Little, and with what was said before too much.
@@ -46,24 +46,24 @@ pub(super) struct Little {
     /// Names of parameters and values of lists in the tools of a server.
     declared: BTreeMap<ServerId, BTreeSet<u64>>,
     /// Words and numbers that public servers said, and numbers that each server said.
-    public: BTreeMap<ServerId, Recent>,
-    public_numbers: BTreeMap<ServerId, Recent>,
-    numbers: BTreeMap<ServerId, Recent>,
-    said: BTreeMap<ServerId, Said>,
+    public: BTreeMap<ServerId, RecentWords>,
+    public_numbers: BTreeMap<ServerId, RecentWords>,
+    numbers: BTreeMap<ServerId, RecentWords>,
+    said: BTreeMap<ServerId, SpentBits>,
     /// The last call of each tool that passed.
     last: BTreeMap<(ServerId, u64), Counted>,
 }
 
 /// What one server said last, no more than so much of it.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentWords {
     /// When it was said.
     words: BTreeMap<u64, u64>,
     order: BTreeMap<u64, u64>,
     next: u64,
 }
 
-impl Recent {
+impl RecentWords {
     fn add(&mut self, word: u64) {
         if let Some(before) = self.words.insert(word, self.next) {
             self.order.remove(&before);
@@ -80,7 +80,7 @@ impl Recent {
 
 /// Bits that were said to a server, and those of answers among them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Said {
+struct SpentBits {
     all: u32,
     answers: u32,
 }
@@ -110,7 +110,7 @@ impl Counted {
             if own.value == last.value {
                 0
             } else if own.number.is_some() && own.number == last.number.and_then(|one| one.checked_add(1)) {
-                OF_NEXT
+                NEXT_ITEM_BITS
             } else {
                 bits
             }
@@ -164,21 +164,21 @@ impl Little {
         tool: &str,
         arguments: &Json<'_>,
         values: impl Iterator<Item = &'v str>,
-    ) -> Says {
+    ) -> BudgetVerdict {
         let values: BTreeSet<&str> = values.collect();
-        let Some(counted) = self.count(server, arguments, &values) else { return Says::Much };
+        let Some(counted) = self.count(server, arguments, &values) else { return BudgetVerdict::Much };
         let key = (server.clone(), self.random.hash_one(tool));
         let answers = counted.after(self.last.get(&key));
         let said = self.said.entry(server.clone()).or_default();
         let all = said.all.saturating_add(counted.bits);
-        if all > OF_SESSION || said.answers + answers > OF_ANSWERS {
-            return Says::UsedUp;
+        if all > MAX_SESSION_BITS || said.answers + answers > OF_ANSWERS {
+            return BudgetVerdict::UsedUp;
         }
-        *said = Said { all, answers: said.answers + answers };
+        *said = SpentBits { all, answers: said.answers + answers };
         if self.last.len() < MAX_TOOLS || self.last.contains_key(&key) {
             self.last.insert(key, counted);
         }
-        Says::Little
+        BudgetVerdict::Little
     }
 
     /// None: it is not one of a few.
@@ -192,13 +192,13 @@ impl Little {
                     Some(offered) => offered,
                     None => {
                         let digits = u32::try_from(raw.len()).ok()?;
-                        counted.answer(&self.random, raw, OF_DIGIT.checked_mul(digits)?)
+                        counted.answer(&self.random, raw, DIGIT_BITS.checked_mul(digits)?)
                     }
                 },
                 Json::String(raw) => match &*unescape(raw) {
-                    word if values.contains(word) => bits_of(PLAIN.len() + values.len()),
-                    word if PLAIN.contains(&word) => {
-                        counted.answer(&self.random, word, bits_of(PLAIN.len() + values.len()))
+                    word if values.contains(word) => bits_of(COMMON_WORDS.len() + values.len()),
+                    word if COMMON_WORDS.contains(&word) => {
+                        counted.answer(&self.random, word, bits_of(COMMON_WORDS.len() + values.len()))
                     }
                     word => self.of_word(word, declared)?,
                 },
@@ -215,7 +215,7 @@ impl Little {
                         let name = unescape(raw);
                         counted.turn(&self.random, &*name);
                         let is_declared = declared.is_some_and(|words| self.has(words, &name));
-                        let long = u32::try_from(name.len()).ok()?.checked_mul(OF_CHARACTER)?;
+                        let long = u32::try_from(name.len()).ok()?.checked_mul(CHARACTER_BITS)?;
                         if !is_declared {
                             counted.form();
                         }
@@ -224,7 +224,7 @@ impl Little {
                 }
             };
             counted.bits = counted.bits.checked_add(bits)?;
-            if counted.bits > OF_CALL {
+            if counted.bits > MAX_CALL_BITS {
                 return None;
             }
         }
@@ -243,7 +243,7 @@ impl Little {
     }
 
     /// What it takes to choose one of all that these know.
-    fn of_known<'k>(&self, known: impl Iterator<Item = &'k Recent> + Clone, word: &str) -> Option<u32> {
+    fn of_known<'k>(&self, known: impl Iterator<Item = &'k RecentWords> + Clone, word: &str) -> Option<u32> {
         let hash = (word.len() <= MAX_WORD).then(|| self.random.hash_one(word))?;
         let is_known = known.clone().any(|known| known.words.contains_key(&hash));
         is_known.then(|| bits_of(known.map(|known| known.words.len()).sum()))
@@ -258,14 +258,14 @@ impl Counted {
     /// Notes a value that nobody offered, and gives its bits.
     fn answer(&mut self, random: &RandomState, value: &str, bits: u32) -> u32 {
         let (value, number) = (random.hash_one(value), value.parse().ok());
-        self.answers.push(Answer { value, number, bits: bits.max(OF_ANSWER) });
+        self.answers.push(Answer { value, number, bits: bits.max(ANSWER_BITS) });
         self.turn(random, "answer");
         bits
     }
 
     /// Notes a name that nobody declared, or the length of a list: another one in the next call says something.
     fn form(&mut self) {
-        self.answers.push(Answer { value: 0, number: None, bits: OF_NEXT });
+        self.answers.push(Answer { value: 0, number: None, bits: NEXT_ITEM_BITS });
     }
 
     fn turn(&mut self, random: &RandomState, by: &(impl std::hash::Hash + ?Sized)) {
@@ -317,13 +317,13 @@ mod tests {
         ServerId("net".to_owned())
     }
 
-    fn says(little: &mut Little, text: &str) -> Says {
+    fn says(little: &mut Little, text: &str) -> BudgetVerdict {
         let values = ["open", "closed"].into_iter();
         little.says(&server(), "send", &read(text.as_bytes()).unwrap(), values)
     }
 
     fn passes(little: &mut Little, text: &str) -> bool {
-        says(little, text) == Says::Little
+        says(little, text) == BudgetVerdict::Little
     }
 
     fn hear(little: &mut Little, by: &str, said: &str, is_public: bool) {
@@ -340,7 +340,7 @@ mod tests {
         let names = r#"{"correct":{"horse":true},"battery":null}"#;
         for text in [&deep, &wide, names, r#"{"a":123456789012345}"#, r#"{"a":"hello"}"#, "1e99999999999999"]
         {
-            assert_eq!(says(&mut Little::default(), text), Says::Much, "{text}");
+            assert_eq!(says(&mut Little::default(), text), BudgetVerdict::Much, "{text}");
         }
     }
 
@@ -362,7 +362,7 @@ mod tests {
             [true, true, true, false, true, true, false, true],
             "what stands there already says nothing"
         );
-        assert_eq!(says(&mut little, "12345"), Says::UsedUp);
+        assert_eq!(says(&mut little, "12345"), BudgetVerdict::UsedUp);
         // Of words that the user named, each is one of a few and no answer.
         let named = (0..64).filter(|at| passes(&mut little, ["\"open\"", "\"closed\""][at % 2])).count();
         assert_eq!(named, 64);
@@ -380,8 +380,8 @@ mod tests {
     #[test]
     fn numbers_that_the_server_or_a_public_one_said_are_one_of_a_few() {
         let mut little = Little::default();
-        assert_eq!(says(&mut little, "4711"), Says::Little);
-        assert_eq!(says(&mut little, "4712345"), Says::UsedUp);
+        assert_eq!(says(&mut little, "4711"), BudgetVerdict::Little);
+        assert_eq!(says(&mut little, "4712345"), BudgetVerdict::UsedUp);
         hear(
             &mut little,
             "net",
@@ -393,7 +393,7 @@ mod tests {
         for number in ["4712345", "99123456"] {
             assert!((0..20).all(|_| passes(&mut little, number)), "{number}");
         }
-        assert_eq!(says(&mut little, "77123456"), Says::UsedUp);
+        assert_eq!(says(&mut little, "77123456"), BudgetVerdict::UsedUp);
     }
 
     #[test]
@@ -421,7 +421,7 @@ mod tests {
                 .chain(little.public.values())
                 .all(|known| { known.words.len() <= MAX_WORDS && known.words.len() == known.order.len() })
         );
-        assert_eq!(says(&mut little, "10001"), Says::UsedUp, "what came first is forgotten first");
+        assert_eq!(says(&mut little, "10001"), BudgetVerdict::UsedUp, "what came first is forgotten first");
     }
 
     #[test]
@@ -431,7 +431,7 @@ mod tests {
         hear(&mut little, "net", &format!("[{}]", said.join(",")), false);
         let passed = (0..1000).filter(|at| passes(&mut little, &said[at % said.len()])).count();
         assert_eq!(passed, 146, "1024 bits of 7 each");
-        assert_eq!(says(&mut little, "10"), Says::UsedUp);
+        assert_eq!(says(&mut little, "10"), BudgetVerdict::UsedUp);
     }
 
     #[test]
@@ -448,6 +448,6 @@ mod tests {
         assert!(!passes(&mut little, r#"{"state":"nobody"}"#), "a word of a text is not an id");
         let other = ServerId("other".to_owned());
         let arguments = read(text.as_bytes()).unwrap();
-        assert_eq!(little.says(&other, "send", &arguments, std::iter::empty()), Says::Much);
+        assert_eq!(little.says(&other, "send", &arguments, std::iter::empty()), BudgetVerdict::Much);
     }
 }

@@ -9,7 +9,7 @@ use agentsh_store::Event;
 use super::{Content, since_1970};
 
 /// One text that the agent handed over.
-pub struct Wrapped {
+pub struct MarkedText {
     pub id: OriginId,
     /// With the marker, or as it was.
     pub text: String,
@@ -19,7 +19,7 @@ pub struct Wrapped {
 
 impl Content {
     /// Remembers a text, and marks it unless the marker would break its format.
-    pub fn wrap(&mut self, source: ToolId, content: &Json<'_>, position: marker::Position) -> Wrapped {
+    pub fn wrap(&mut self, source: ToolId, content: &Json<'_>, position: marker::Position) -> MarkedText {
         let origin = Origin {
             private: Origin::is_private(self.labels(&source.server)),
             server: source.server,
@@ -32,7 +32,7 @@ impl Content {
         let text = content.as_text().unwrap_or_default().into_owned();
         let random = self.random.next();
         let marked = self.flow.mark(id, &text, position, random);
-        Wrapped { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
+        MarkedText { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
     }
 
     /// What of everything that is remembered stands in a text that is about to go to `target`, on record. Each

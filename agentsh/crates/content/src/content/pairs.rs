@@ -11,8 +11,8 @@ use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
 use agentsh_policy::{CLOSE_AFTER, ExfiltrationPolicy, OnFlow};
 use agentsh_store::escape;
 
-use super::little::{OF_ANSWERS, Says};
-use super::settings::Unwritten;
+use super::little::{BudgetVerdict, OF_ANSWERS};
+use super::settings::AfterReadAction;
 use super::{Content, since_1970};
 
 /// Servers whose reads are remembered: more than any session has.
@@ -93,11 +93,11 @@ impl Content {
         let policy = &self.settings.policy;
         let values = policy.values(&source.server.0, &server.0);
         let says = self.little.says(server, tool, arguments, values);
-        if says == Says::Little {
+        if says == BudgetVerdict::Little {
             return None;
         }
         let call = (tool, Leaves::of_call("", arguments).length());
-        let found = flow_finding(policy, &source, server, call, now, says == Says::UsedUp);
+        let found = flow_finding(policy, &source, server, call, now, says == BudgetVerdict::UsedUp);
         if self.pairs.told.len() < MAX_SERVERS {
             self.pairs.told.insert((source.server, server.clone()));
         }
@@ -154,11 +154,11 @@ impl Content {
             return Some((outcome, rule.clone()));
         }
         let outcome = match self.settings.unwritten? {
-            Unwritten::Ask => Outcome::Ask,
-            Unwritten::TellOnce if self.pairs.told.contains(&(source.clone(), server.clone())) => {
+            AfterReadAction::Ask => Outcome::Ask,
+            AfterReadAction::TellOnce if self.pairs.told.contains(&(source.clone(), server.clone())) => {
                 return None;
             }
-            Unwritten::TellOnce => Outcome::Alert,
+            AfterReadAction::TellOnce => Outcome::Alert,
         };
         Some((outcome, part_of(&policy.rule, "on_private_to_external")))
     }

@@ -17,9 +17,9 @@ use super::{Content, since_1970};
 const MAX_DEFINITIONS: usize = 16_384;
 
 /// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
-const LONG: usize = 256 << 10;
+const MIN_TRIM_BYTES: usize = 256 << 10;
 /// Evicted results until the record hears of them again.
-const EVICTED: u64 = 1000;
+const EVICTIONS_PER_NOTICE: u64 = 1000;
 
 impl Content {
     /// Remembers one result, after all that came before it.
@@ -38,7 +38,7 @@ impl Content {
         if let Some(evicted) = evicted {
             let before = self.evicted;
             self.evicted += evicted.results;
-            if before == 0 || before / EVICTED != self.evicted / EVICTED {
+            if before == 0 || before / EVICTIONS_PER_NOTICE != self.evicted / EVICTIONS_PER_NOTICE {
                 let kept = if evicted.kept > 0 { "; of some only the secrets are" } else { "" };
                 let whose: Vec<String> =
                     evicted.by_server.keys().map(|server| format!("'{server}'")).collect();
@@ -171,7 +171,7 @@ impl Content {
                 self.note_stored(server, time, stored);
             }
         }
-        if longest >= LONG {
+        if longest >= MIN_TRIM_BYTES {
             agentsh_base::memory::trim_heap();
         }
     }

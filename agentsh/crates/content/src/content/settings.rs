@@ -46,12 +46,12 @@ pub struct Settings {
     /// What the policy says of pairs of servers.
     pub policy: ExfiltrationPolicy,
     /// What happens to a call after a private read where the policy says nothing of it. None: it goes.
-    pub unwritten: Option<Unwritten>,
+    pub unwritten: Option<AfterReadAction>,
 }
 
 /// What happens to a call after a private read where nobody wrote anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unwritten {
+pub enum AfterReadAction {
     /// A person is asked, who is there.
     Ask,
     /// The first one is told for each pair of servers.
@@ -85,7 +85,7 @@ impl Settings {
         Self {
             mode: policy.in_run(),
             marker: policy.marker_in_run(),
-            unwritten: Some(if can_ask { Unwritten::Ask } else { Unwritten::TellOnce }),
+            unwritten: Some(if can_ask { AfterReadAction::Ask } else { AfterReadAction::TellOnce }),
             ..Self::of_policy(policy, labels)
         }
     }

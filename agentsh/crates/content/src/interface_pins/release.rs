@@ -10,11 +10,11 @@ use tokio::task::AbortHandle;
 
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
-use agentsh_guard::Used;
-use agentsh_mcp::Released;
+use agentsh_guard::UsedEntry;
+use agentsh_mcp::ReleaseCounts;
 use agentsh_store::{InterfacePin, Offered, PinStore, StoreError, WhichInterface};
 
-use super::{InterfacePins, Key, Trusted};
+use super::{InterfacePins, Key, TrustedDefinition};
 
 /// Questions about entries that stand at once; the others are asked about when they are listed again.
 const MAX_ASKED: usize = 16;
@@ -23,7 +23,7 @@ const MAX_OF_ONE: usize = 4;
 
 /// Something that is not the trusted version, and that nobody calls before it is shown.
 #[derive(Clone, Debug)]
-pub struct Withheld {
+pub struct WithheldEntry {
     pub server: ServerId,
     pub kind: Offered,
     /// Empty for instructions.
@@ -38,15 +38,15 @@ pub struct Withheld {
 }
 
 /// Begins to ask about something; None: nobody can be asked.
-type Asks = dyn Fn(Withheld) -> Option<AbortHandle>;
+type AskReview = dyn Fn(WithheldEntry) -> Option<AbortHandle>;
 
 /// Who asks about what is withheld, and who hears of what is not any more.
 #[derive(Default)]
 pub(super) struct Releases {
-    asks: Option<Rc<Asks>>,
+    asks: Option<Rc<AskReview>>,
     /// What is asked about now.
     asked: BTreeMap<(ServerId, Key), AbortHandle>,
-    heard: BTreeMap<ServerId, watch::Sender<Released>>,
+    heard: BTreeMap<ServerId, watch::Sender<ReleaseCounts>>,
 }
 
 impl std::fmt::Debug for Releases {
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Releases {
 }
 
 impl Releases {
-    pub fn ask(&mut self, withheld: Withheld) {
+    pub fn ask(&mut self, withheld: WithheldEntry) {
         let Some(asks) = &self.asks else { return };
         let of_one = self.asked.keys().filter(|(server, _)| *server == withheld.server).count();
         let is_full = self.asked.len() >= MAX_ASKED || of_one >= MAX_OF_ONE;
@@ -73,12 +73,12 @@ impl Releases {
 impl InterfacePins {
     /// From now on `asks` is told of each entry that is withheld, once until [`InterfacePins::asked`] says that the question is
     /// over. It must not use the pins before it returns.
-    pub fn ask_by(&self, asks: Rc<Asks>) {
+    pub fn ask_by(&self, asks: Rc<AskReview>) {
         self.0.borrow_mut().releases.asks = Some(asks);
     }
 
     /// The question about it is over.
-    pub fn asked(&self, withheld: &Withheld) {
+    pub fn asked(&self, withheld: &WithheldEntry) {
         let entry = (withheld.server.clone(), (withheld.kind, withheld.name.clone()));
         self.0.borrow_mut().releases.asked.remove(&entry);
     }
@@ -94,9 +94,9 @@ impl InterfacePins {
 
     /// For a connection with this server.
     #[must_use]
-    pub fn released(&self, server: &ServerId) -> watch::Receiver<Released> {
+    pub fn released(&self, server: &ServerId) -> watch::Receiver<ReleaseCounts> {
         let heard = &mut self.0.borrow_mut().releases.heard;
-        heard.entry(server.clone()).or_insert_with(|| watch::channel(Released::default()).0).subscribe()
+        heard.entry(server.clone()).or_insert_with(|| watch::channel(ReleaseCounts::default()).0).subscribe()
     }
 
     /// Clients of this server are told to list its tools again.
@@ -121,7 +121,7 @@ impl InterfacePins {
     /// Which entry a request uses that is not what was trusted.
     #[must_use]
     pub fn used(&self, server: &ServerId, method: &str, params: &Json<'_>) -> Option<(Offered, String)> {
-        let used = Used::by(method, params)?;
+        let used = UsedEntry::by(method, params)?;
         self.0.borrow().servers.get(server)?.drifted(&used, None).cloned()
     }
 
@@ -132,8 +132,8 @@ impl InterfacePins {
         let mut state = self.0.borrow_mut();
         let Some(known) = state.servers.get_mut(server) else { return false };
         let entry: Key = (kind, name.to_owned());
-        let is_it = |key: &Key, offered: &Trusted| *key == entry && offered.0 == hash;
-        let accepted: Vec<(String, Trusted)> = known
+        let is_it = |key: &Key, offered: &TrustedDefinition| *key == entry && offered.0 == hash;
+        let accepted: Vec<(String, TrustedDefinition)> = known
             .drifted
             .iter()
             .filter(|((_, key), offered)| is_it(key, offered))
@@ -195,14 +195,14 @@ mod tests {
     async fn changes_of_one_server_leave_room_for_questions_about_others() {
         let told = Rc::new(RefCell::new(Vec::new()));
         let heard = Rc::clone(&told);
-        let asks: Rc<Asks> = Rc::new(move |withheld: Withheld| {
+        let asks: Rc<AskReview> = Rc::new(move |withheld: WithheldEntry| {
             heard.borrow_mut().push(withheld.server.0);
             Some(tokio::spawn(std::future::pending::<()>()).abort_handle())
         });
         let mut releases = Releases { asks: Some(asks), ..Releases::default() };
         for (server, names) in [("many", 40), ("one", 1), ("two", 2)] {
             for name in 0..names {
-                releases.ask(Withheld {
+                releases.ask(WithheldEntry {
                     server: ServerId(server.to_owned()),
                     kind: Offered::Resource,
                     name: format!("note:///{name}"),

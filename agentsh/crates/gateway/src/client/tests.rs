@@ -5,7 +5,7 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 use super::*;
-use crate::post::{Abandoned, Era};
+use crate::post::{CancelOnDrop, ProtocolMode};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -15,12 +15,12 @@ fn started(unread: usize) -> (Rc<Client>, DuplexStream) {
 
 fn connected(unread: usize, ahead: usize) -> (Rc<Client>, DuplexStream) {
     let (ours, theirs) = tokio::io::duplex(ahead);
-    let bounds = Bounds { line: 1 << 20, unread };
+    let bounds = ClientLimits { line: 1 << 20, unread };
     let client = Client::start(
         "shared".to_owned(),
         "e".to_owned(),
         "s".to_owned(),
-        Wire::steady(ours),
+        ServerWire::steady(ours),
         bounds,
         Translation::Straight,
         |_| {},
@@ -46,7 +46,7 @@ async fn requests_that_nobody_waits_for_take_no_place() {
             let mut heard = BufReader::new(server).lines();
             for _ in 0..MAX_OPEN + 10 {
                 let (message, stream) = asked(&client).await.unwrap();
-                drop(Abandoned::new(&client, &stream, message.id().unwrap(), Era::Stateless));
+                drop(CancelOnDrop::new(&client, &stream, message.id().unwrap(), ProtocolMode::Stateless));
                 assert!(heard.next_line().await.unwrap().unwrap().contains("tools/call"));
                 let cancelled = heard.next_line().await.unwrap().unwrap();
                 let said = format!(r#""requestId":{}"#, message.id().unwrap().spelled);
@@ -56,7 +56,7 @@ async fn requests_that_nobody_waits_for_take_no_place() {
             assert_eq!(client.streams.borrow().len(), 1);
             // Who has a session may come back.
             let (message, stream) = asked(&client).await.unwrap();
-            drop(Abandoned::new(&client, &stream, message.id().unwrap(), Era::Stateful));
+            drop(CancelOnDrop::new(&client, &stream, message.id().unwrap(), ProtocolMode::Stateful));
             assert_eq!(client.pending.borrow().len(), 1);
         })
         .await;
@@ -68,7 +68,7 @@ async fn what_nobody_reads_any_more_holds_no_other_up() {
         .run_until(async {
             let (client, mut server) = started(100);
             let (message, stream) = asked(&client).await.unwrap();
-            let abandoned = Abandoned::new(&client, &stream, message.id().unwrap(), Era::Stateless);
+            let abandoned = CancelOnDrop::new(&client, &stream, message.id().unwrap(), ProtocolMode::Stateless);
             let (_, other) = asked(&client).await.unwrap();
             let long = "x".repeat(200);
             let told = format!(

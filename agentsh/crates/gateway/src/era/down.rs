@@ -23,7 +23,7 @@ const MAX_PARKED: usize = 64;
 const REMOVED: [&str; 5] =
     ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
 /// Their results say for how long they hold.
-const CACHED: [&str; 5] =
+const METHODS_WITH_TTL: [&str; 5] =
     ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"];
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
@@ -45,7 +45,7 @@ enum Phase {
 }
 
 #[derive(Default)]
-pub struct Down {
+pub struct StatelessClient {
     phase: Phase,
     queue: VecDeque<Vec<u8>>,
     /// Of the first request: capabilities and name of the client, as JSON.
@@ -55,7 +55,7 @@ pub struct Down {
     server: Facts,
     serial: u64,
     running: HashMap<Key, Running>,
-    parked: VecDeque<(String, Parked)>,
+    parked: VecDeque<(String, PendingInput)>,
     listeners: Listeners,
     level: Option<String>,
     /// Whose request a question belongs to is not known, and another key may not answer it.
@@ -83,15 +83,15 @@ struct Running {
 }
 
 /// What the client is asked for, until it comes back.
-struct Parked {
+struct PendingInput {
     request: Key,
     /// The server's request, by its id as spelled.
     ask: String,
 }
 
-const ASKED: &str = "input";
+const INPUT_ID_PREFIX: &str = "input";
 
-impl Down {
+impl StatelessClient {
     pub fn for_everybody() -> Self {
         Self { asks_nobody: true, ..Self::default() }
     }
@@ -300,7 +300,7 @@ impl Down {
             let why = "no pending request has this requestState; start again";
             return steps.push(Step::ToClient(error(&id.spelled, INVALID_PARAMS, why)));
         };
-        let given = params.and_then(|params| params.member("inputResponses")?.member(ASKED));
+        let given = params.and_then(|params| params.member("inputResponses")?.member(INPUT_ID_PREFIX));
         steps.push(Step::ToServer(match given {
             Some(given) => answer(&parked.ask, &given.to_compact()),
             None => error(&parked.ask, INTERNAL_ERROR, "the client did not answer"),
@@ -352,10 +352,10 @@ impl Down {
             )));
         };
         let result = format!(
-            r#"{{"resultType":"input_required","inputRequests":{{"{ASKED}":{what}}},"requestState":"{state}"}}"#
+            r#"{{"resultType":"input_required","inputRequests":{{"{INPUT_ID_PREFIX}":{what}}},"requestState":"{state}"}}"#
         );
         steps.push(Step::ToClient(answer(&waits, &result)));
-        self.parked.push_back((state, Parked { request: request.clone(), ask }));
+        self.parked.push_back((state, PendingInput { request: request.clone(), ask }));
         if self.parked.len() > MAX_PARKED
             && let Some((_, oldest)) = self.parked.pop_front()
         {
@@ -378,7 +378,7 @@ impl Down {
         let mut tree = tree;
         if let Some(result) = tree.member_mut("result") {
             set_default(result, "resultType", Json::String("complete"));
-            if CACHED.contains(&running.method.as_str()) {
+            if METHODS_WITH_TTL.contains(&running.method.as_str()) {
                 set_default(result, "ttlMs", Json::Number("0"));
                 set_default(result, "cacheScope", Json::String("private"));
             }

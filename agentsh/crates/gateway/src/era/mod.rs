@@ -2,7 +2,7 @@
 //! one that it speaks, a server the one that it answers to; where they differ, this stands between them, message by message.
 //! What both know goes through as it was spelled.
 //!
-//! [`Up`] is a client with sessions before a server without, [`Down`] the other way round. Which one a server speaks is found
+//! [`StatefulClient`] is a client with sessions before a server without, [`StatelessClient`] the other way round. Which one a server speaks is found
 //! by asking it. Pure: lines in, lines out, no clock.
 
 mod down;
@@ -10,8 +10,8 @@ mod listeners;
 pub(crate) mod tree;
 mod up;
 
-use down::Down;
-use up::Up;
+use down::StatelessClient;
+use up::StatefulClient;
 
 /// Ids of requests that nobody else asked begin with it.
 const OWN: &str = "agentsh-era-";
@@ -26,25 +26,25 @@ pub enum Step {
 pub enum Translation {
     /// Both speak the same.
     Straight,
-    Up(Box<Up>),
-    Down(Box<Down>),
+    StatefulClient(Box<StatefulClient>),
+    StatelessClient(Box<StatelessClient>),
 }
 
 impl Translation {
     /// For a client that begins with `initialize`.
     pub fn with_sessions() -> Self {
-        Self::Up(Box::default())
+        Self::StatefulClient(Box::default())
     }
 
     /// For a client whose requests stand alone.
     pub fn without_sessions() -> Self {
-        Self::Down(Box::default())
+        Self::StatelessClient(Box::default())
     }
 
     /// The same, where requests of clients that do not trust each other share the connection: no question of the server
     /// goes to any of them.
     pub fn for_everybody() -> Self {
-        Self::Down(Box::new(Down::for_everybody()))
+        Self::StatelessClient(Box::new(StatelessClient::for_everybody()))
     }
 
     pub fn is_straight(&self) -> bool {
@@ -55,11 +55,11 @@ impl Translation {
         let mut steps = Vec::new();
         let is_over = match self {
             Self::Straight => return vec![Step::ToServer(line.to_vec())],
-            Self::Up(up) => {
+            Self::StatefulClient(up) => {
                 up.client_says(line, &mut steps);
                 up.is_straight()
             }
-            Self::Down(down) => {
+            Self::StatelessClient(down) => {
                 down.client_says(line, &mut steps);
                 down.is_straight()
             }
@@ -74,11 +74,11 @@ impl Translation {
         let mut steps = Vec::new();
         let is_over = match self {
             Self::Straight => return vec![Step::ToClient(line.to_vec())],
-            Self::Up(up) => {
+            Self::StatefulClient(up) => {
                 up.server_says(line, &mut steps);
                 up.is_straight()
             }
-            Self::Down(down) => {
+            Self::StatelessClient(down) => {
                 down.server_says(line, &mut steps);
                 down.is_straight()
             }
@@ -92,7 +92,7 @@ impl Translation {
     /// A server that is asked which protocol it speaks says nothing.
     pub fn on_silence(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
-        if let Self::Down(down) = self {
+        if let Self::StatelessClient(down) = self {
             down.on_silence(&mut steps);
         }
         steps

@@ -34,7 +34,7 @@ enum Phase {
 }
 
 #[derive(Default)]
-pub struct Up {
+pub struct StatefulClient {
     phase: Phase,
     /// The client's `initialize`: its id, revision, capabilities and name, as JSON.
     id: String,
@@ -70,7 +70,7 @@ struct Running {
 const LISTED: [(&str, &str); 3] =
     [("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged")];
 
-impl Up {
+impl StatefulClient {
     pub fn is_straight(&self) -> bool {
         matches!(self.phase, Phase::Straight)
     }

@@ -22,7 +22,7 @@ pub use series::Tuning;
 /// Servers of one session.
 const MAX_SERVERS: usize = 256;
 /// From this score on a finding is grave.
-const GRAVE: f64 = 0.9;
+const MIN_SEVERE_SCORE: f64 = 0.9;
 
 /// The check, with what is usual for each server.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ fn finding(outcome: Outcome, rule: RuleRef, score: &Score) -> Finding {
         category: Some("anomaly".to_owned()),
         detector: Reason::Unusual.code().to_owned(),
         severity: match score.composite {
-            score if score >= GRAVE => Severity::High,
+            score if score >= MIN_SEVERE_SCORE => Severity::High,
             score if score >= 0.5 => Severity::Medium,
             _ => Severity::Low,
         },

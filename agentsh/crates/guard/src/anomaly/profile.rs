@@ -10,14 +10,14 @@ use super::series::{Deviation, Series, Tuning, count};
 
 /// Bits that are surprising, and those that what never happened in some hundred calls has.
 const SURPRISING: f64 = 8.0;
-const SURE: f64 = 10.0;
+const MIN_CONFIDENT_SCORE: f64 = 10.0;
 /// After so many calls a tool is compared with itself, however short it was learned.
 const LEARNING_CALLS: u64 = 200;
 /// From this score on length and frequency are told of a tool that is not known itself: more than one thing has to come together.
-const TOGETHER: f64 = 0.5;
+const MIN_COMBINED_SCORE: f64 = 0.5;
 /// Of the three weights, what has to be known for a full score.
 const LEAST_WEIGHT: f64 = 0.65;
-const HARDLY: &str = "it hardly ever follows";
+const RARELY_FOLLOWS: &str = "it hardly ever follows";
 /// Tools of one server.
 const MAX_TOOLS: usize = 2_000;
 const MAX_NAME: usize = 256;
@@ -135,10 +135,10 @@ impl Profile {
         let size = with.request.is_known().then_some(size);
         let rate = with.rate.is_known().then_some(rate);
         let mut score = score("request", size, rate, bits.zip(before), tuning);
-        if own.is_none() && score.composite < TOGETHER {
+        if own.is_none() && score.composite < MIN_COMBINED_SCORE {
             // Alone the order says something of a tool that nobody knows, and nothing while it is learned.
             let tells_order = known.is_none_or(|known| known.is_learned(now, tuning.learning_s));
-            score.what.retain(|what| tells_order && what.starts_with(HARDLY));
+            score.what.retain(|what| tells_order && what.starts_with(RARELY_FOLLOWS));
         }
         score
     }
@@ -205,7 +205,7 @@ fn score(
     let parts = [
         rate.map(|rate| (0.35, part(rate.z, tuning.sigma, rate.drifts))),
         size.map(|size| (0.35, part(size.z, tuning.sigma, size.drifts))),
-        order.map(|(bits, _)| (0.30, (bits / SURE).min(1.0))),
+        order.map(|(bits, _)| (0.30, (bits / MIN_CONFIDENT_SCORE).min(1.0))),
     ];
     let weight: f64 = parts.iter().flatten().map(|(weight, _)| weight).sum();
     let sum: f64 = parts.iter().flatten().map(|(weight, part)| weight * part).sum();
@@ -227,7 +227,7 @@ fn score(
         what.push("how often it is called has been drifting".to_owned());
     }
     if let Some((bits, before)) = order.filter(|(bits, _)| *bits > SURPRISING) {
-        what.push(format!("{HARDLY} '{before}' ({bits:.1} bits)"));
+        what.push(format!("{RARELY_FOLLOWS} '{before}' ({bits:.1} bits)"));
     }
     Score { composite, what }
 }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::series::count;
 
 /// Counted for a tool that never followed.
-const UNSEEN: f64 = 0.1;
+const UNSEEN_COUNT: f64 = 0.1;
 /// Calls behind a tool before anything is said.
-const LEAST: u64 = 20;
+const MIN_CALLS: u64 = 20;
 /// Tools that others are remembered to follow, and those that follow one.
 const MAX_ROWS: usize = 512;
 const MAX_NEXT: usize = 128;
@@ -33,14 +33,14 @@ impl Sequence {
     /// often this one is called at all says more: `calls` of so many of the server.
     #[must_use]
     pub fn surprise(&self, before: &str, tool: &str, tools: usize, (calls, of): (u64, u64)) -> Option<f64> {
-        let row = self.rows.get(before).filter(|row| row.all >= LEAST);
+        let row = self.rows.get(before).filter(|row| row.all >= MIN_CALLS);
         let (seen, all) = match row {
             Some(row) => (row.next.get(tool).copied().unwrap_or_default(), row.all),
-            None if of >= LEAST => (calls, of),
+            None if of >= MIN_CALLS => (calls, of),
             None => return None,
         };
-        let all = count(all) + UNSEEN * count(tools.max(1) as u64);
-        Some((all / (count(seen) + UNSEEN)).log2().max(0.0))
+        let all = count(all) + UNSEEN_COUNT * count(tools.max(1) as u64);
+        Some((all / (count(seen) + UNSEEN_COUNT)).log2().max(0.0))
     }
 
     pub fn take(&mut self, before: &str, tool: &str) {

@@ -8,7 +8,7 @@ use crate::policy::AnomalyPolicy;
 /// Values before anything is said.
 const WARM_UP: u64 = 30;
 /// The least standard deviation that is reckoned with: what never varies would otherwise be unusual at once.
-const FLOOR: f64 = 0.15;
+const MIN_DEVIATION: f64 = 0.15;
 /// Further out a value does not pull the mean, in standard deviations.
 const MAX_PULL: f64 = 3.0;
 /// Values of the baseline.
@@ -112,7 +112,7 @@ impl Series {
     }
 
     fn deviation(&self) -> f64 {
-        self.variance.max(0.0).sqrt().max(FLOOR)
+        self.variance.max(0.0).sqrt().max(MIN_DEVIATION)
     }
 
     /// Both sums with this value.
@@ -120,7 +120,7 @@ impl Series {
         if self.baseline < BASELINE {
             return (0.0, 0.0);
         }
-        let deviation = (self.baseline_squares / count(self.baseline - 1)).max(0.0).sqrt().max(FLOOR);
+        let deviation = (self.baseline_squares / count(self.baseline - 1)).max(0.0).sqrt().max(MIN_DEVIATION);
         let z = ((value - self.baseline_mean) / deviation).clamp(-MAX_DRIFT, MAX_DRIFT);
         ((self.up + z - DELTA).max(0.0), (self.down - z - DELTA).max(0.0))
     }

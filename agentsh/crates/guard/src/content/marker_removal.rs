@@ -4,12 +4,12 @@ use crate::decision::Rewrite;
 use crate::json::{Json, has_lone_surrogate, spell, unescape};
 
 /// Begins every marker: word joiner.
-const LEAD: char = '\u{2060}';
+const MARKER_START: char = '\u{2060}';
 const ESCAPED_LEAD: &str = "\\u2060";
 
 /// The members of a request's parameters that an agent writes. Names of tools and addresses are judged as they are
 /// spelled, so they are forwarded as they are spelled.
-const WRITTEN: [&str; 2] = ["arguments", "argument"];
+const AGENT_WRITTEN_MEMBERS: [&str; 2] = ["arguments", "argument"];
 
 /// What stands in place of the strings that hold a marker. `clean` gives a text without markers; None: it has none.
 pub fn unmarked(value: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
@@ -22,7 +22,7 @@ pub fn unmarked(value: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec
 pub fn unmarked_params(params: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
     let mut found = Vec::new();
     for (at, (name, value)) in params.as_object().unwrap_or_default().iter().enumerate() {
-        if WRITTEN.iter().any(|written| unescape(name) == *written) {
+        if AGENT_WRITTEN_MEMBERS.iter().any(|written| unescape(name) == *written) {
             each(value, &mut vec![at], &clean, &mut found);
         }
     }
@@ -36,7 +36,7 @@ fn each(
     found: &mut Vec<Rewrite>,
 ) {
     match value {
-        Json::String(raw) if raw.contains(LEAD) || raw.contains(ESCAPED_LEAD) => {
+        Json::String(raw) if raw.contains(MARKER_START) || raw.contains(ESCAPED_LEAD) => {
             if let Some(spelled) = cleaned(raw, clean) {
                 found.push(Rewrite { path: path.clone(), spelled });
             }

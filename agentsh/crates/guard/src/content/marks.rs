@@ -8,7 +8,7 @@ use agentsh_dlp::taint::marker;
 
 /// Texts of this length are marked, in bytes: from that of `@exfil/canary`, to where writing a result anew takes longer
 /// than reading it.
-const MARKED: std::ops::RangeInclusive<usize> = 50..=1 << 20;
+const MARKED_LENGTHS: std::ops::RangeInclusive<usize> = 50..=1 << 20;
 /// A text of fewer words is a name or a path with a space in it.
 const LEAST_WORDS: usize = 4;
 
@@ -24,7 +24,7 @@ pub fn markable<'j>(result: &'j Json<'_>, position: marker::Position) -> Vec<(us
         }
         match item.member("text")? {
             // Written anew it would not be the same.
-            Json::String(raw) if !MARKED.contains(&raw.len()) || has_lone_surrogate(raw) => None,
+            Json::String(raw) if !MARKED_LENGTHS.contains(&raw.len()) || has_lone_surrogate(raw) => None,
             text => text
                 .as_text()
                 .filter(|text| text.split_whitespace().nth(LEAST_WORDS - 1).is_some())

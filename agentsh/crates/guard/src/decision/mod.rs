@@ -15,7 +15,7 @@ pub use finding::{Finding, Rewrite, Severity};
 pub use fold::{Decision, Report};
 pub use refusal::{Refusal, remedy};
 pub use subject::{Offer, Subject, SubjectKind};
-pub use used::Used;
+pub use used::UsedEntry;
 
 use std::cell::RefCell;
 use std::fmt::Debug;

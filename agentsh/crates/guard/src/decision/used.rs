@@ -10,12 +10,12 @@ const MAX_TEMPLATE: usize = 1024;
 
 /// An entry of a listing as a request names it: a prompt by its name, a resource by its URI, a template as it was listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct UsedEntry {
     pub kind: Offer,
     pub name: String,
 }
 
-impl Used {
+impl UsedEntry {
     /// None: the request uses nothing that is listed.
     #[must_use]
     pub fn by(method: &str, params: &Json<'_>) -> Option<Self> {
@@ -50,9 +50,9 @@ impl Used {
 impl SubjectKind<'_> {
     /// What of a listing is used here; None: nothing, or a tool.
     #[must_use]
-    pub fn uses(&self) -> Option<Used> {
+    pub fn uses(&self) -> Option<UsedEntry> {
         match self {
-            Self::Request { method, params: Some(params) } => Used::by(method, params),
+            Self::Request { method, params: Some(params) } => UsedEntry::by(method, params),
             _ => None,
         }
     }
@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_uri_is_of_its_own_entry_and_of_the_templates_that_it_fits() {
-        let used = |method: &str, params: &str| Used::by(method, &json::read(params.as_bytes()).unwrap());
+        let used =
+            |method: &str, params: &str| UsedEntry::by(method, &json::read(params.as_bytes()).unwrap());
         let read = used("resources/read", r#"{"uri":"note:///7/text"}"#).unwrap();
         for (kind, name, expected) in [
             (Offer::Resource, "note:///7/text", true),

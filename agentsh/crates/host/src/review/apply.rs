@@ -70,7 +70,7 @@ pub struct Applier<'a> {
 }
 
 /// Everything for one step is on disk.
-struct Ready {
+struct ReadyStep {
     number: u32,
     step: Step,
     new: Option<Mark>,
@@ -104,7 +104,7 @@ impl Applier<'_> {
                         }
                     });
                 match staged {
-                    Ok(new) => ready.push(Ready { number, step, new }),
+                    Ok(new) => ready.push(ReadyStep { number, step, new }),
                     Err(error) => {
                         let left = self.remove_temporary(&step.path, run.number, number);
                         self.names.note(left);
@@ -126,7 +126,7 @@ impl Applier<'_> {
             });
             run.write(about.collect(), true)?;
             let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
-            for Ready { number, step, .. } in ready {
+            for ReadyStep { number, step, .. } in ready {
                 let line = match self.commit(run.number, number, &step) {
                     Ok((now, left)) => {
                         directories.extend(step.path.parent().map(Path::to_owned));

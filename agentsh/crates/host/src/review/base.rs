@@ -22,12 +22,12 @@ const NAME: &str = "base";
 pub struct Base {
     entries: BTreeMap<PathBuf, Stamp>,
     /// What was applied together with a change from outside.
-    merged: BTreeMap<PathBuf, Both>,
+    merged: BTreeMap<PathBuf, MergedStamp>,
     names: Names,
 }
 
 #[derive(Debug)]
-struct Both {
+struct MergedStamp {
     /// Of the layer's version that is in it.
     layer: Stamp,
     /// What stood there when the layer was laid over it.
@@ -112,7 +112,7 @@ impl Base {
         match &done.merged {
             Some(Merged::Done(layer)) => {
                 let first = known.map_or_else(|| self.entries.get(&done.path).cloned(), |known| known.first);
-                self.merged.insert(done.path.clone(), Both { layer: layer.clone(), first });
+                self.merged.insert(done.path.clone(), MergedStamp { layer: layer.clone(), first });
             }
             Some(Merged::Undone(_)) => stands = known.map_or(stands, |known| known.first),
             None => {}

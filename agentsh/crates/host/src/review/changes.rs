@@ -14,7 +14,7 @@ use super::originals::{MAX_BYTES, Originals};
 const OPAQUE: &str = "user.overlay.opaque";
 const WHITEOUT: &str = "user.overlay.whiteout";
 /// Marks that a layer of ours never has: what they mean is elsewhere.
-const FOREIGN: [&str; 2] = ["user.overlay.redirect", "user.overlay.metacopy"];
+const UNSUPPORTED_XATTRS: [&str; 2] = ["user.overlay.redirect", "user.overlay.metacopy"];
 
 /// Directories inside each other that are read. A program can make more than there is stack for, as no path names them all.
 const MAX_LEVELS: usize = 500;
@@ -285,7 +285,7 @@ impl Walk<'_> {
         if kind == Kind::Link {
             return Ok(());
         }
-        for name in FOREIGN {
+        for name in UNSUPPORTED_XATTRS {
             if self.has(path, name)? {
                 return Err(io::Error::other(format!(
                     "{} has the attribute {name}: it is not a layer of agentsh",

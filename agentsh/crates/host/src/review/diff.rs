@@ -31,16 +31,15 @@ pub struct Diff {
 pub fn of(trees: &Trees, change: &Change) -> Diff {
     let (old, _) = side(&trees.project, &change.path, change.was.as_ref());
     let (new, hash) = match &change.merged {
-        Some(text) => (Side::Text(text.clone()), hashed(text.as_bytes())),
+        Some(text) => (DiffSide::Text(text.clone()), hashed(text.as_bytes())),
         None => side(&trees.upper, &change.path, change.now.as_ref()),
     };
     let mut diff = match (&old, &new) {
-        (Side::Text(old), Side::Text(new)) => texts(old, new),
-        (Side::Nothing, Side::Text(new)) => texts("", new),
-        (Side::Text(old), Side::Nothing) => texts(old, ""),
-        (Side::Directory, Side::Nothing | Side::Directory) | (Side::Nothing, Side::Directory) => {
-            Diff::default()
-        }
+        (DiffSide::Text(old), DiffSide::Text(new)) => texts(old, new),
+        (DiffSide::Nothing, DiffSide::Text(new)) => texts("", new),
+        (DiffSide::Text(old), DiffSide::Nothing) => texts(old, ""),
+        (DiffSide::Directory, DiffSide::Nothing | DiffSide::Directory)
+        | (DiffSide::Nothing, DiffSide::Directory) => Diff::default(),
         _ => Diff { lines: vec![format!("  {} -> {}", old.word(), new.word())], ..Diff::default() },
     };
     diff.mark = change.now.as_ref().map(|now| Mark { kind: now.kind, mode: now.given_mode(), hash });
@@ -56,14 +55,14 @@ pub fn of(trees: &Trees, change: &Change) -> Diff {
     diff
 }
 
-enum Side {
+enum DiffSide {
     Nothing,
     Directory,
     Text(String),
     Other(String),
 }
 
-impl Side {
+impl DiffSide {
     fn word(&self) -> &str {
         match self {
             Self::Nothing => "nothing",
@@ -75,14 +74,14 @@ impl Side {
 }
 
 /// What stands there, and the hash of the same bytes.
-fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (Side, String) {
-    let Some(stamp) = stamp else { return (Side::Nothing, String::new()) };
-    let no_hash = |word: &str| (Side::Other(word.to_owned()), "unknown".to_owned());
+fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (DiffSide, String) {
+    let Some(stamp) = stamp else { return (DiffSide::Nothing, String::new()) };
+    let no_hash = |word: &str| (DiffSide::Other(word.to_owned()), "unknown".to_owned());
     match stamp.kind {
         Kind::File => match tree.content(path, MAX_BYTES) {
             Ok(Some(content)) => (text(&content), hashed(&content)),
             Ok(None) => match tree.file(path).and_then(hash) {
-                Ok(hash) => (Side::Other(format!("{} bytes, sha256 {hash}", stamp.size)), hash),
+                Ok(hash) => (DiffSide::Other(format!("{} bytes, sha256 {hash}", stamp.size)), hash),
                 Err(_) => no_hash("not readable"),
             },
             Err(_) => no_hash("not readable"),
@@ -90,17 +89,17 @@ fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (Side, St
         Kind::Link => {
             let to = tree.link(path).unwrap_or_default();
             let shown = format!("a link to {}", escape::line(&to.to_string_lossy()));
-            (Side::Other(shown), hashed(to.as_bytes()))
+            (DiffSide::Other(shown), hashed(to.as_bytes()))
         }
-        Kind::Directory => (Side::Directory, String::new()),
+        Kind::Directory => (DiffSide::Directory, String::new()),
         Kind::Whiteout | Kind::Special | Kind::Closed => no_hash("a special file"),
     }
 }
 
 /// A NUL in a script, or a byte of another encoding, makes nothing binary: whoever runs it reads past them.
-fn text(content: &[u8]) -> Side {
+fn text(content: &[u8]) -> DiffSide {
     if let Ok(text) = std::str::from_utf8(content) {
-        return Side::Text(text.to_owned());
+        return DiffSide::Text(text.to_owned());
     }
     if content.contains(&0) {
         let first = content.split(|byte| *byte == b'\n').next().filter(|line| line.starts_with(b"#!"));
@@ -110,14 +109,14 @@ fn text(content: &[u8]) -> Side {
         });
         let size = content.len();
         let hash = hashed(content);
-        return Side::Other(format!("binary, {size} bytes, sha256 {hash}{}", script.unwrap_or_default()));
+        return DiffSide::Other(format!("binary, {size} bytes, sha256 {hash}{}", script.unwrap_or_default()));
     }
     let mut text = String::with_capacity(content.len());
     for chunk in content.utf8_chunks() {
         text.push_str(chunk.valid());
         chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
     }
-    Side::Text(text)
+    DiffSide::Text(text)
 }
 
 fn hashed(content: &[u8]) -> String {

@@ -34,7 +34,7 @@ use self::guarded::Guarded;
 use self::journal::Run;
 use self::originals::{Copying, Originals};
 use super::Context;
-use agentsh_sandbox::mounted::Mounted;
+use agentsh_sandbox::mounted::MountList;
 use agentsh_sandbox::plan::{Access, UPPER, WORK};
 use agentsh_sandbox::spec::PathRules;
 use agentsh_sandbox::spelling;
@@ -73,7 +73,7 @@ fn io_at<'p>(doing: &'static str, path: &'p Path) -> impl Fn(io::Error) -> Revie
 
 /// What is kept of a run beside its layer.
 #[derive(Debug, Serialize, Deserialize)]
-struct About {
+struct RunMetadata {
     #[serde(with = "bytes")]
     project: PathBuf,
     command: Vec<String>,
@@ -145,7 +145,7 @@ fn begin_in(
     let base = Base::of(&project).map_err(io_at("review", &project))?;
     base.write(&directory).map_err(io_at("write what is in the project below", &directory))?;
     let originals = Copying::begin(&project, &directory, &base);
-    let about = About {
+    let about = RunMetadata {
         project,
         command: command.to_vec(),
         unmasked: unmasked.iter().cloned().map(Name).collect(),
@@ -159,7 +159,7 @@ fn begin_in(
 
 /// A layer shows one file system: what is mounted inside the project would be missing.
 fn holds_no_mount(project: &Path) -> Result<()> {
-    let mounted = Mounted::own().and_then(|mut mounted| mounted.points());
+    let mounted = MountList::own().and_then(|mut mounted| mounted.points());
     let mounted = mounted.map_err(io_at("read what is mounted in", project))?;
     match mounted.into_iter().find(|point| point.starts_with(project) && point != project) {
         Some(point) => Err(ReviewError::Refused(format!(
@@ -195,7 +195,7 @@ pub struct Review {
     pub project: PathBuf,
     pub command: Vec<String>,
     directory: PathBuf,
-    about: About,
+    about: RunMetadata,
 }
 
 /// Reviews with a layer, the newest first.
@@ -255,7 +255,7 @@ pub fn find(state: &Path, named: Option<&str>, here: &Path) -> Result<Review> {
 impl Review {
     fn read(directory: PathBuf) -> Option<Self> {
         let session = directory.file_name()?.to_str()?.to_owned();
-        let about: About = serde_json::from_slice(&fs::read(directory.join(ABOUT)).ok()?).ok()?;
+        let about: RunMetadata = serde_json::from_slice(&fs::read(directory.join(ABOUT)).ok()?).ok()?;
         Some(Self {
             session,
             project: about.project.clone(),

@@ -22,7 +22,7 @@ pub const MAX_BYTES: u64 = 256 << 10;
 /// Of all together.
 const MAX_TOGETHER: u64 = 64 << 20;
 /// Directories of what can be made anew, and of git.
-const LEFT_OUT: [&str; 4] = [".git", "node_modules", "target", ".venv"];
+const SKIPPED_DIRECTORIES: [&str; 4] = [".git", "node_modules", "target", ".venv"];
 
 #[derive(Serialize, Deserialize)]
 struct Original {
@@ -53,7 +53,8 @@ impl Copying {
     #[must_use]
     pub fn begin(project: &Path, directory: &Path, base: &Base) -> Self {
         let is_small = |stamp: &Stamp| stamp.kind == Kind::File && stamp.size <= MAX_BYTES;
-        let is_left = |path: &Path| path.iter().any(|part| LEFT_OUT.iter().any(|name| part == *name));
+        let is_left =
+            |path: &Path| path.iter().any(|part| SKIPPED_DIRECTORIES.iter().any(|name| part == *name));
         let wanted: Vec<(PathBuf, Stamp)> = base
             .below(Path::new(""))
             .filter(|(path, stamp)| is_small(stamp) && !is_left(path))

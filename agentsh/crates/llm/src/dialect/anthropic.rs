@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{At, Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use super::{
+    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, number, parse, quoted,
+    reason, text, with,
+};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -107,12 +110,12 @@ impl Dialect for Anthropic {
         !event.is_empty() && !EVENTS.contains(&event)
     }
 
-    fn take(&mut self, event: &str, data: &str) -> Result<Taken, LlmError> {
+    fn take(&mut self, event: &str, data: &str) -> Result<EventContent, LlmError> {
         let tree = parse(data)?;
         // Clients go by the one or by the other: only where the data says nothing does the name of the event count.
         let named = (event == "ping").then(|| event.to_owned());
         let kind = text(&tree, "type").or(named).ok_or(LlmError::Shape("an event without a type"))?;
-        let mut taken = Taken { usage: Usage::of(&tree), ..Taken::default() };
+        let mut taken = EventContent { usage: Usage::of(&tree), ..EventContent::default() };
         let index = || number(&tree, "index").ok_or(LlmError::Shape("a block without an index"));
         match kind.as_str() {
             "ping" => taken.is_ping = true,
@@ -172,7 +175,7 @@ impl Dialect for Anthropic {
     fn rewrite(
         &mut self,
         frame: &Frame,
-        at: &At,
+        at: &EventTarget,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
@@ -211,7 +214,7 @@ impl Dialect for Anthropic {
         Ok(false)
     }
 
-    fn released(&mut self, frame: &Frame, at: &At) -> Result<(), LlmError> {
+    fn released(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError> {
         let Some(data) = &frame.data else { return Ok(()) };
         let tree = parse(data)?;
         match text(&tree, "type").as_deref() {
@@ -261,8 +264,8 @@ impl Dialect for Anthropic {
 /// An answer that came as one.
 pub(super) struct Message;
 
-impl Whole for Message {
-    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
+impl WholeAnswer for Message {
+    fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError> {
         let (mut calls, mut said, mut thought) = (Vec::new(), String::new(), String::new());
         for (index, block) in (0..).zip(tree.member("content").and_then(Json::as_array).unwrap_or_default()) {
             if let Some(at_provider) = call_kind(block) {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    At, Dialect, Found, Key, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, number, parse,
+    quoted, reason, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
@@ -12,9 +13,9 @@ use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
 /// The place of the one call that the API had before there were lists.
-const LEGACY: u64 = u64::MAX;
+const LEGACY_CALL_INDEX: u64 = u64::MAX;
 /// What ends a choice that calls.
-const CALLING: [&str; 2] = ["tool_calls", "function_call"];
+const CALL_FINISH_REASONS: [&str; 2] = ["tool_calls", "function_call"];
 const DONE: &str = "[DONE]";
 
 #[derive(Default)]
@@ -35,13 +36,13 @@ pub(super) struct Chat {
 #[derive(Default)]
 struct Calls {
     /// The call that an index means now.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenCall>,
     /// How many calls have begun.
     begun: u64,
 }
 
 /// A call that has begun.
-struct Open {
+struct OpenCall {
     place: u64,
     id: String,
     has_name: bool,
@@ -68,11 +69,11 @@ impl Calls {
             }
             return (open.place, is_plain);
         }
-        let place = if index == LEGACY { LEGACY } else { self.begun };
-        self.begun += u64::from(index != LEGACY);
-        let open = Open { place, id: id.to_owned(), has_name, has_arguments };
+        let place = if index == LEGACY_CALL_INDEX { LEGACY_CALL_INDEX } else { self.begun };
+        self.begun += u64::from(index != LEGACY_CALL_INDEX);
+        let open = OpenCall { place, id: id.to_owned(), has_name, has_arguments };
         self.open.insert(index, open);
-        (place, index == LEGACY || (has_index && place == index))
+        (place, index == LEGACY_CALL_INDEX || (has_index && place == index))
     }
 }
 
@@ -190,7 +191,7 @@ fn strip(
         let list = (!left.is_empty()).then(|| format!("[{}]", left.join(",")));
         changes.push(("tool_calls", list));
     }
-    if legacy(message).is_some() && reason(rulings, (choice, LEGACY)).is_some() {
+    if legacy(message).is_some() && reason(rulings, (choice, LEGACY_CALL_INDEX)).is_some() {
         changes.push(("function_call", None));
     }
     with(message, &changes)
@@ -198,13 +199,14 @@ fn strip(
 
 /// The one word for an end, once no call is left.
 fn ending(choice: &Json<'_>, number: u64, rulings: &Rulings) -> Option<String> {
-    let calls = text(choice, "finish_reason").is_some_and(|word| CALLING.contains(&word.as_str()));
+    let calls =
+        text(choice, "finish_reason").is_some_and(|word| CALL_FINISH_REASONS.contains(&word.as_str()));
     (calls && !has_call(rulings, number)).then(|| quoted("stop"))
 }
 
 impl Dialect for Chat {
-    fn take(&mut self, _event: &str, data: &str) -> Result<Taken, LlmError> {
-        let mut taken = Taken::default();
+    fn take(&mut self, _event: &str, data: &str) -> Result<EventContent, LlmError> {
+        let mut taken = EventContent::default();
         if data.trim() == DONE {
             taken.is_last = true;
             return Ok(taken);
@@ -219,7 +221,8 @@ impl Dialect for Chat {
             let delta = part.member("delta").unwrap_or(&none);
             taken.texts.extend(texts(choice, delta));
             let listed = (0..).zip(calls(delta)).map(|(place, call)| (number(call, "index"), place, call));
-            let listed = listed.chain(legacy(delta).map(|call| (Some(LEGACY), LEGACY, call)));
+            let listed =
+                listed.chain(legacy(delta).map(|call| (Some(LEGACY_CALL_INDEX), LEGACY_CALL_INDEX, call)));
             let known = self.calls.entry(choice).or_default();
             for (index, counted, call) in listed {
                 let mut piece = piece((choice, 0), call);
@@ -247,7 +250,7 @@ impl Dialect for Chat {
     fn rewrite(
         &mut self,
         frame: &Frame,
-        at: &At,
+        at: &EventTarget,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
@@ -294,7 +297,7 @@ impl Dialect for Chat {
         Ok(changed)
     }
 
-    fn released(&mut self, frame: &Frame, _at: &At) -> Result<(), LlmError> {
+    fn released(&mut self, frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
         let Some(data) = frame.data.as_deref().filter(|data| data.trim() != DONE) else { return Ok(()) };
         let tree = parse(data)?;
         self.known.extend(choices(&tree).map(|(choice, _)| choice));
@@ -330,13 +333,14 @@ impl Dialect for Chat {
 /// An answer that came as one.
 pub(super) struct Completion;
 
-impl Whole for Completion {
-    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
+impl WholeAnswer for Completion {
+    fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError> {
         let (mut found, mut said) = (Vec::new(), Vec::new());
         for (choice, part) in counted(tree) {
             let Some(message) = part.member("message") else { continue };
             said.extend(texts(choice, message).into_iter().map(|(_, said)| said));
-            let listed = (0..).zip(calls(message)).chain(legacy(message).map(|call| (LEGACY, call)));
+            let listed =
+                (0..).zip(calls(message)).chain(legacy(message).map(|call| (LEGACY_CALL_INDEX, call)));
             for (place, call) in listed {
                 let Piece { key, id, namespace, name, arguments, .. } = piece((choice, place), call);
                 let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());

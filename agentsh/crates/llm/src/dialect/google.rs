@@ -1,6 +1,9 @@
 //! Google Generate Content: candidates, each with parts, some of which are calls. A call comes whole, in one event.
 
-use super::{At, Dialect, Found, Key, Piece, Rulings, Taken, Whole, parse, quoted, text, with};
+use super::{
+    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, parse, quoted, text,
+    with,
+};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -95,12 +98,12 @@ fn replacing(replacement: &str) -> String {
 }
 
 impl Dialect for Google {
-    fn take(&mut self, _event: &str, data: &str) -> Result<Taken, LlmError> {
+    fn take(&mut self, _event: &str, data: &str) -> Result<EventContent, LlmError> {
         let tree = parse(data)?;
         if tree.as_object().is_none() {
             return Err(LlmError::Shape("an event is an object"));
         }
-        let mut taken = Taken { usage: Usage::of(&tree), ..Taken::default() };
+        let mut taken = EventContent { usage: Usage::of(&tree), ..EventContent::default() };
         self.events += 1;
         let mut place = 0;
         for (candidate, parts) in candidates(&tree) {
@@ -128,7 +131,7 @@ impl Dialect for Google {
     fn rewrite(
         &mut self,
         frame: &Frame,
-        _at: &At,
+        _at: &EventTarget,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
@@ -138,7 +141,7 @@ impl Dialect for Google {
         Ok(true)
     }
 
-    fn released(&mut self, _frame: &Frame, _at: &At) -> Result<(), LlmError> {
+    fn released(&mut self, _frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
         Ok(())
     }
 
@@ -161,8 +164,8 @@ fn pieces<'a, 'b>(tree: &'b Json<'a>) -> &'b [Json<'a>] {
     tree.as_array().unwrap_or(std::slice::from_ref(tree))
 }
 
-impl Whole for Generated {
-    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
+impl WholeAnswer for Generated {
+    fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError> {
         let (mut calls, mut texts) = (Vec::new(), std::collections::BTreeMap::<(u64, u8), String>::new());
         for (event, piece) in (0..).zip(pieces(tree)) {
             let mut place = 0;

@@ -22,7 +22,7 @@ pub(crate) type Rulings = BTreeMap<Key, (Call, Ruling)>;
 
 /// Which calls, and which block, an event is about.
 #[derive(Debug, Default)]
-pub(crate) struct At {
+pub(crate) struct EventTarget {
     /// Calls without whose ruling the event cannot go on, in the order in which they stand in it.
     pub keys: Vec<Key>,
     pub block: Option<u64>,
@@ -30,10 +30,10 @@ pub(crate) struct At {
 
 /// What an event brings.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct EventContent {
     pub texts: Vec<(Channel, String)>,
     pub pieces: Vec<Piece>,
-    pub at: At,
+    pub at: EventTarget,
     /// Calls that have all of their arguments now.
     pub complete: Vec<Key>,
     /// What the event says of the tokens so far.
@@ -58,13 +58,13 @@ pub(crate) struct Piece {
 
 /// One provider's form of events.
 pub(crate) trait Dialect {
-    fn take(&mut self, event: &str, data: &str) -> Result<Taken, LlmError>;
+    fn take(&mut self, event: &str, data: &str) -> Result<EventContent, LlmError>;
     /// Writes the event from what was judged: without what was refused, and with calls at places of their own where the model
     /// put several at one. `at` is what [`Dialect::take`] gave for it. False: it goes on as it came.
     fn rewrite(
         &mut self,
         frame: &Frame,
-        at: &At,
+        at: &EventTarget,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError>;
@@ -77,7 +77,7 @@ pub(crate) trait Dialect {
         false
     }
     /// The event is on its way to the agent.
-    fn released(&mut self, frame: &Frame, at: &At) -> Result<(), LlmError>;
+    fn released(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError>;
     /// Ends the message well-formed, with this text and the tokens that the provider has counted until now.
     fn leak(&mut self, replacement: &str, usage: Usage, out: &mut Vec<u8>);
 }
@@ -92,17 +92,17 @@ pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {
 }
 
 /// The calls in an answer, and its texts.
-pub(crate) type Found = (Vec<(Key, Call)>, Vec<String>);
+pub(crate) type AnswerContent = (Vec<(Key, Call)>, Vec<String>);
 
 /// A whole answer: the calls in it, where they stand, and how it is written without some of them.
-pub(crate) trait Whole {
+pub(crate) trait WholeAnswer {
     /// Every call, and every text of every channel.
-    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError>;
+    fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError>;
     fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError>;
     fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String;
 }
 
-pub(crate) fn whole(provider: Provider) -> &'static dyn Whole {
+pub(crate) fn whole(provider: Provider) -> &'static dyn WholeAnswer {
     match provider {
         Provider::Anthropic => &anthropic::Message,
         Provider::OpenAiChat => &chat::Completion,

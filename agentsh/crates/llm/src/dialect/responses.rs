@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{At, Dialect, Found, Piece, Rulings, Taken, Whole, number, parse, quoted, reason, text, with};
+use super::{
+    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, number, parse, quoted,
+    reason, text, with,
+};
 use crate::engine::Ruling;
 use crate::json::Json;
 use crate::sse::{Frame, spelled};
@@ -12,7 +15,7 @@ use crate::{Call, LlmError, refusal};
 /// Where the items of the last event are numbered from.
 const LAST_ITEMS: u64 = 1 << 32;
 /// Events that end an answer, with the whole of it.
-const LAST: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "error"];
+const FINAL_EVENTS: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "error"];
 
 #[derive(Default)]
 pub(super) struct Responses {
@@ -24,12 +27,12 @@ pub(super) struct Responses {
     response: Option<String>,
     items: u64,
     /// Items that the agent has the beginning of.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenItem>,
     /// Refused items whose message the agent has.
     replaced: BTreeSet<u64>,
 }
 
-struct Open {
+struct OpenItem {
     /// As it was told when it began.
     item: String,
     /// The place of a part that has no end yet.
@@ -79,12 +82,12 @@ fn part(said: &str) -> String {
 
 /// The events of a message, numbered like the event whose place they take.
 fn message_events(place: u64, sequence: Option<u64>, said: &str, out: &mut Vec<u8>) {
-    let begun = Begun { place, id: format!("msg_agentsh_{place}"), item: None, part: None };
+    let begun = StartedMessage { place, id: format!("msg_agentsh_{place}"), item: None, part: None };
     begun.events(sequence, said, out);
 }
 
 /// A message, as far as the agent has it.
-struct Begun {
+struct StartedMessage {
     place: u64,
     id: String,
     /// With what it says in the end; None: the agent has nothing of it.
@@ -93,7 +96,7 @@ struct Begun {
     part: Option<u64>,
 }
 
-impl Begun {
+impl StartedMessage {
     /// What is left of its events.
     fn events(&self, sequence: Option<u64>, said: &str, out: &mut Vec<u8>) {
         let place = self.place;
@@ -142,8 +145,8 @@ fn left(response: &Json<'_>, rulings: &Rulings) -> String {
 }
 
 impl Dialect for Responses {
-    fn take(&mut self, event: &str, data: &str) -> Result<Taken, LlmError> {
-        let mut taken = Taken::default();
+    fn take(&mut self, event: &str, data: &str) -> Result<EventContent, LlmError> {
+        let mut taken = EventContent::default();
         if data.trim() == "[DONE]" {
             taken.is_last = true;
             return Ok(taken);
@@ -197,7 +200,7 @@ impl Dialect for Responses {
             "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
                 taken.texts.extend(text(&tree, "delta").map(|said| ((0, 1), said)));
             }
-            last if LAST.contains(&last) => {
+            last if FINAL_EVENTS.contains(&last) => {
                 taken.is_last = true;
                 self.take_last(&tree, &mut taken);
             }
@@ -209,7 +212,7 @@ impl Dialect for Responses {
     fn rewrite(
         &mut self,
         frame: &Frame,
-        _at: &At,
+        _at: &EventTarget,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
@@ -228,14 +231,14 @@ impl Dialect for Responses {
             }
             return Ok(true);
         }
-        let Some(response) = tree.member("response").filter(|_| LAST.contains(&kind.as_str())) else {
+        let Some(response) = tree.member("response").filter(|_| FINAL_EVENTS.contains(&kind.as_str())) else {
             return Ok(false);
         };
         out.extend(spelled(Some(&kind), &with(&tree, &[("response", Some(left(response, rulings)))])));
         Ok(true)
     }
 
-    fn released(&mut self, frame: &Frame, _at: &At) -> Result<(), LlmError> {
+    fn released(&mut self, frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
         let Some(data) = frame.data.as_deref().filter(|data| data.trim() != "[DONE]") else { return Ok(()) };
         let tree = parse(data)?;
         if self.response.is_none() {
@@ -251,7 +254,7 @@ impl Dialect for Responses {
                     return Ok(());
                 }
                 let item = tree.member("item").map(Json::to_compact).unwrap_or_default();
-                self.open.insert(place, Open { item, part: None });
+                self.open.insert(place, OpenItem { item, part: None });
             }
             Some("response.output_item.done") => {
                 self.open.remove(&place);
@@ -277,7 +280,7 @@ impl Dialect for Responses {
                 let content = ("content", Some(format!("[{}]", part(replacement))));
                 let item = with(&item, &[("status", Some(quoted("completed"))), content]);
                 let id = parse(&item).ok().and_then(|item| text(&item, "id")).unwrap_or_default();
-                own = Some(Begun { place, id, item: Some(item), part: open.part });
+                own = Some(StartedMessage { place, id, item: Some(item), part: open.part });
                 continue;
             }
             let item = with(&item, &[("status", Some(quoted("incomplete")))]);
@@ -287,7 +290,7 @@ impl Dialect for Responses {
             output.push(item);
         }
         let place = self.items;
-        let own = own.unwrap_or_else(|| Begun {
+        let own = own.unwrap_or_else(|| StartedMessage {
             place,
             id: format!("msg_agentsh_{place}"),
             item: None,
@@ -318,7 +321,7 @@ impl Responses {
     }
 
     /// The last event has the whole answer once more. What stands there alone counts as well.
-    fn take_last(&mut self, tree: &Json<'_>, taken: &mut Taken) {
+    fn take_last(&mut self, tree: &Json<'_>, taken: &mut EventContent) {
         let response = tree.member("response");
         let items = response.and_then(|response| response.member("output")).and_then(Json::as_array);
         for (place, item) in (0..).zip(items.unwrap_or_default()) {
@@ -358,8 +361,8 @@ fn said(item: &Json<'_>) -> (String, String) {
 /// An answer that came as one.
 pub(super) struct Response;
 
-impl Whole for Response {
-    fn read(&self, tree: &Json<'_>) -> Result<Found, LlmError> {
+impl WholeAnswer for Response {
+    fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError> {
         let (mut found, mut said, mut thought) = (Vec::new(), String::new(), String::new());
         for (place, item) in (0..).zip(tree.member("output").and_then(Json::as_array).unwrap_or_default()) {
             found.extend(call(item).map(|call| ((place, 0), call)));

@@ -18,10 +18,10 @@ use super::super::from_client::{cancelled_id, progress_token};
 use super::super::jsonrpc::{self, Id, Message, Shape};
 use super::super::pending::MAX_PENDING;
 use super::super::pending::SUBSCRIPTION;
-use super::super::reject::Fault;
+use super::super::reject::InvalidMessage;
 use super::super::reply::{self, ErrorReply};
 use super::super::upstream::Upstream;
-use super::in_flight::{Flight, Gather, METHOD_NOT_FOUND, Try, Way, What};
+use super::in_flight::{ClientRequest, Dispatch, Gather, METHOD_NOT_FOUND, Try, What};
 use super::route::{self, Route};
 use super::{Aggregate, OWN_ID};
 
@@ -40,17 +40,17 @@ const MAX_BACKLOG: usize = 64 << 20;
 
 impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     pub(super) async fn on_client_frame(&mut self, frame: Frame<'_>) {
-        if let Some(fault) = Fault::oversized(&frame, self.front.max_line_bytes) {
+        if let Some(fault) = InvalidMessage::oversized(&frame, self.front.max_line_bytes) {
             return self.reject(fault).await;
         }
         let Frame::Line(line) = frame else { return };
         let tree = match json::read(line) {
             Ok(tree) => tree,
-            Err(error) => return self.reject(Fault::unreadable(line, &error)).await,
+            Err(error) => return self.reject(InvalidMessage::unreadable(line, &error)).await,
         };
         match jsonrpc::classify(&tree) {
             Err(error) => {
-                let fault = Fault::envelope(line, error);
+                let fault = InvalidMessage::envelope(line, error);
                 self.reject(fault).await;
             }
             Ok(Message::Request { id, method, .. }) => self.on_request(line.len(), tree, id, &method).await,
@@ -91,7 +91,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 self.refuse(&id, code, why, reason);
             }
             Route::One { server, name } => {
-                self.add(&id, method, params, Way::One(server), None);
+                self.add(&id, method, params, Dispatch::One(server), None);
                 match name {
                     None => self.deliver(server, bytes, &tree, id, method).await,
                     Some((path, name)) => {
@@ -115,7 +115,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 // Only where somebody else could still be asked.
                 let message = if servers.is_empty() { Vec::new() } else { tree.to_compact().into_bytes() };
                 let attempt = Try { current, rest: servers, message, any_error, kept: None };
-                self.add(&id, method, params, Way::Try(attempt), None);
+                self.add(&id, method, params, Dispatch::Try(attempt), None);
                 self.deliver(current, bytes, &tree, id, method).await;
             }
             Route::All { what, servers, cursors } => {
@@ -149,7 +149,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         let until = (now + of_server).max(self.started + limit);
         // A subscription has no answer until it ends.
         let deadline = (method != SUBSCRIPTION).then_some(until);
-        self.add(&id, method, tree.member("params"), Way::All(gather), deadline);
+        self.add(&id, method, tree.member("params"), Dispatch::All(gather), deadline);
         if servers.is_empty() {
             return self.board.finish(&id.key);
         }
@@ -196,7 +196,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     /// Asks the next server wherever one did not know.
     pub(super) async fn try_next(&mut self) {
         while let Some(key) = self.board.retries.pop() {
-            let Some(Flight { way: Way::Try(attempt), id, method, .. }) = self.board.flights.get_mut(&key)
+            let Some(ClientRequest { way: Dispatch::Try(attempt), id, method, .. }) =
+                self.board.flights.get_mut(&key)
             else {
                 continue;
             };
@@ -218,7 +219,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         match method {
             "tools/call" => {
                 let detail = "`tools/call` without an `id`".to_owned();
-                self.reject(Fault::invalid(bytes, "invalid-request", detail, None, Shape::Request)).await;
+                self.reject(InvalidMessage::invalid(bytes, "invalid-request", detail, None, Shape::Request))
+                    .await;
             }
             "notifications/cancelled" => {
                 let Some(id) = cancelled_id(params) else { return };
@@ -259,7 +261,14 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             // An error that belongs to no request says nothing to any server in particular.
             if id.is_some() {
                 let detail = "an answer to a request that no server sent".to_owned();
-                self.reject(Fault::invalid(bytes, "unasked-response", detail, None, Shape::Response)).await;
+                self.reject(InvalidMessage::invalid(
+                    bytes,
+                    "unasked-response",
+                    detail,
+                    None,
+                    Shape::Response,
+                ))
+                .await;
             }
             return;
         };
@@ -290,7 +299,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 
     /// A message that goes nowhere: recorded, then answered.
-    async fn reject(&mut self, fault: Fault) {
+    async fn reject(&mut self, fault: InvalidMessage) {
         self.record_rejection(fault.reason, &fault.detail, fault.bytes as usize).await;
         if fault.shape == Shape::Response {
             // The server that asked hears that there is no answer.
@@ -315,9 +324,16 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         self.board.to_client.error(Some(id), &ErrorReply { code, message, reason, rule: None });
     }
 
-    fn add(&mut self, id: &Id, method: &str, params: Option<&Json<'_>>, way: Way, deadline: Option<Instant>) {
+    fn add(
+        &mut self,
+        id: &Id,
+        method: &str,
+        params: Option<&Json<'_>>,
+        way: Dispatch,
+        deadline: Option<Instant>,
+    ) {
         let token = progress_token(params).map(|token| token.key);
-        self.board.add(Flight { id: id.clone(), method: method.into(), token, way, deadline });
+        self.board.add(ClientRequest { id: id.clone(), method: method.into(), token, way, deadline });
     }
 }
 

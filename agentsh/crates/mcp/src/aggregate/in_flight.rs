@@ -23,7 +23,7 @@ pub const METHOD_NOT_FOUND: i32 = -32601;
 pub struct InFlight {
     pub ids: Vec<String>,
     pub to_client: Outbox,
-    pub flights: HashMap<Key, Flight>,
+    pub flights: HashMap<Key, ClientRequest>,
     pub owners: Owners,
     /// What each server announced; None until it did.
     pub capabilities: Vec<Option<Vec<String>>>,
@@ -50,16 +50,16 @@ pub struct InFlight {
 }
 
 /// A request of the client that is not answered yet.
-pub struct Flight {
+pub struct ClientRequest {
     pub id: Id,
     pub method: Box<str>,
     pub token: Option<Key>,
-    pub way: Way,
+    pub way: Dispatch,
     /// When the answer is put together from what is there.
     pub deadline: Option<Instant>,
 }
 
-pub enum Way {
+pub enum Dispatch {
     One(usize),
     /// One after another, until one knows.
     Try(Try),
@@ -135,7 +135,7 @@ impl InFlight {
         self.own_names.iter().any(|own| own == tool)
     }
 
-    pub fn add(&mut self, flight: Flight) {
+    pub fn add(&mut self, flight: ClientRequest) {
         if let Some(token) = &flight.token {
             self.tokens.insert(token.clone(), flight.id.key.clone());
         }
@@ -146,7 +146,7 @@ impl InFlight {
     }
 
     /// Takes a request out; its answer, should it come, is dropped.
-    pub fn remove(&mut self, key: &Key) -> Option<Flight> {
+    pub fn remove(&mut self, key: &Key) -> Option<ClientRequest> {
         let flight = self.flights.remove(key)?;
         if flight.deadline.is_some() {
             self.deadlines.remove(key);
@@ -162,9 +162,9 @@ impl InFlight {
     /// Servers that a request is at now.
     pub fn servers_of(&self, key: &Key) -> Vec<usize> {
         match self.flights.get(key).map(|flight| &flight.way) {
-            Some(Way::One(server)) => vec![*server],
-            Some(Way::Try(attempt)) => vec![attempt.current],
-            Some(Way::All(gather)) => gather.waiting.iter().copied().collect(),
+            Some(Dispatch::One(server)) => vec![*server],
+            Some(Dispatch::Try(attempt)) => vec![attempt.current],
+            Some(Dispatch::All(gather)) => gather.waiting.iter().copied().collect(),
             None => Vec::new(),
         }
     }
@@ -178,7 +178,9 @@ impl InFlight {
         let due: Vec<Key> =
             self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for key in due {
-            let Some(Flight { way: Way::All(gather), method, id, .. }) = self.flights.get_mut(&key) else {
+            let Some(ClientRequest { way: Dispatch::All(gather), method, id, .. }) =
+                self.flights.get_mut(&key)
+            else {
                 continue;
             };
             let slow = |server: &usize| now < gather.late_until && self.slow.contains(server);
@@ -220,7 +222,9 @@ impl InFlight {
     }
 
     pub fn settle_gather(&mut self, server: usize, key: &Key, reply: Vec<u8>, error: Option<(String, bool)>) {
-        let Some(Flight { way: Way::All(gather), method, .. }) = self.flights.get_mut(key) else { return };
+        let Some(ClientRequest { way: Dispatch::All(gather), method, .. }) = self.flights.get_mut(key) else {
+            return;
+        };
         if !gather.waiting.remove(&server) {
             return;
         }
@@ -248,7 +252,7 @@ impl InFlight {
         let Some(server) = self.ids.iter().position(|id| *id == tool.server.0) else { return false };
         let mut is_taken = false;
         for flight in self.flights.values_mut() {
-            if let Way::All(Gather { what: What::List(List::Tools, _), answers, .. }) = &mut flight.way
+            if let Dispatch::All(Gather { what: What::List(List::Tools, _), answers, .. }) = &mut flight.way
                 && let Some(answer) = answers.get_mut(&server)
                 && let Some(without) = merge::without_tool(answer, &tool.tool)
             {
@@ -261,7 +265,7 @@ impl InFlight {
 
     /// Puts the answer together.
     pub fn finish(&mut self, key: &Key) {
-        let Some(Flight { way: Way::All(gather), id, .. }) = self.remove(key) else { return };
+        let Some(ClientRequest { way: Dispatch::All(gather), id, .. }) = self.remove(key) else { return };
         let Gather { what, answers, errors, .. } = gather;
         let mut out = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.spelled).into_bytes();
         let legacy = errors.values().find(|(_, ours)| !ours);
@@ -371,7 +375,9 @@ impl InFlight {
 
     /// The next server is to be asked, or the client hears the most telling error.
     pub fn next_attempt(&mut self, key: &Key, error: Vec<u8>, telling: bool) {
-        let Some(Flight { way: Way::Try(attempt), .. }) = self.flights.get_mut(key) else { return };
+        let Some(ClientRequest { way: Dispatch::Try(attempt), .. }) = self.flights.get_mut(key) else {
+            return;
+        };
         if attempt.kept.is_none() && telling {
             attempt.kept = Some(error.clone());
         }

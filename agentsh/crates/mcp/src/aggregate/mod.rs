@@ -32,7 +32,7 @@ use super::connection::Connection;
 use super::framing::LineReader;
 use super::options::Options;
 use super::reply::ErrorReply;
-use super::server_session::{ServerSession, Woke};
+use super::server_session::{ServerSession, SessionEvent};
 use super::upstream::Upstream;
 pub use dispatcher::called;
 pub(crate) use dispatcher::rejected;
@@ -48,7 +48,7 @@ pub struct Member<U> {
 }
 
 /// The tools that the proxy itself has.
-pub trait Own {
+pub trait OwnTools {
     /// Entries of `tools/list`, each one JSON object with its full name.
     fn tools(&self) -> Vec<String>;
 
@@ -60,10 +60,10 @@ pub trait Own {
 }
 
 /// Everything of the front: what it is called in records, and whom it tells what is missing.
-pub struct Front {
+pub struct AggregateOptions {
     /// Longest line of the client, in bytes.
     pub max_line_bytes: usize,
-    pub own: Box<dyn Own>,
+    pub own: Box<dyn OwnTools>,
     /// Tells the user.
     pub note: Box<dyn Fn(&str)>,
 }
@@ -76,7 +76,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
     members: Vec<Member<U>>,
     guard: Rc<RefCell<Guard>>,
     record: R,
-    front: Front,
+    front: AggregateOptions,
 ) {
     let mut client = LineReader::new(client_in, front.max_line_bytes);
     let mut aggregate = Aggregate::new(members, &guard, record, front);
@@ -139,7 +139,7 @@ struct Aggregate<R: Recorder, U: Upstream> {
     parked: Vec<Vec<Vec<u8>>>,
     board: InFlight,
     record: R,
-    front: Front,
+    front: AggregateOptions,
     started: Instant,
     /// The client will not send any more.
     ended: bool,
@@ -150,12 +150,12 @@ struct Aggregate<R: Recorder, U: Upstream> {
 enum Event<U: Upstream> {
     Read,
     Written(io::Result<()>),
-    Server(usize, Woke<U>),
+    Server(usize, SessionEvent<U>),
     Timer,
 }
 
 impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
-    fn new(members: Vec<Member<U>>, guard: &Rc<RefCell<Guard>>, record: R, front: Front) -> Self {
+    fn new(members: Vec<Member<U>>, guard: &Rc<RefCell<Guard>>, record: R, front: AggregateOptions) -> Self {
         let ids = members.iter().map(|member| member.options.server.0.clone()).collect();
         let hosts: Vec<_> = members
             .into_iter()
@@ -225,7 +225,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
 async fn first<R: Recorder, U: Upstream + 'static>(
     hosts: &mut [ServerSession<R, U>],
     read: bool,
-) -> (usize, Woke<U>) {
+) -> (usize, SessionEvent<U>) {
     let mut waits: Vec<Pin<Box<_>>> = hosts.iter_mut().map(|host| Box::pin(host.wait(read))).collect();
     poll_fn(|context| {
         for (server, wait) in waits.iter_mut().enumerate() {

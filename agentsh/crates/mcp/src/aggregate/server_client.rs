@@ -6,7 +6,7 @@ use crate::types::ToolId;
 use super::super::client::Client;
 use super::super::jsonrpc::Id;
 use super::super::reply::{self, ErrorReply};
-use super::in_flight::{InFlight, METHOD_NOT_FOUND, Way};
+use super::in_flight::{Dispatch, InFlight, METHOD_NOT_FOUND};
 
 pub struct ServerClient<'b> {
     pub board: &'b mut InFlight,
@@ -76,7 +76,7 @@ impl Client for ServerClient<'_> {
             return;
         };
         match &flight.way {
-            Way::One(owner) if *owner == server => {
+            Dispatch::One(owner) if *owner == server => {
                 board.remove(&id.key);
                 if let Some(task) = task_of(&tree)
                     && !board.owners.note_task(server, &task)
@@ -93,8 +93,8 @@ impl Client for ServerClient<'_> {
                 }
                 board.to_client.push_answer(|out| tree.write(out));
             }
-            Way::One(_) => {}
-            Way::Try(attempt) if attempt.current == server => {
+            Dispatch::One(_) => {}
+            Dispatch::Try(attempt) if attempt.current == server => {
                 let error = tree.member("error");
                 let unknown = error.is_some_and(is_unknown_method);
                 if error.is_some() && (unknown || attempt.any_error) {
@@ -104,8 +104,8 @@ impl Client for ServerClient<'_> {
                 board.remove(&id.key);
                 board.to_client.push_answer(|out| tree.write(out));
             }
-            Way::Try(_) => {}
-            Way::All(_) => {
+            Dispatch::Try(_) => {}
+            Dispatch::All(_) => {
                 let why = tree.member("error").map(|error| {
                     let message = error.member("message").and_then(Json::as_text);
                     (message.map_or_else(|| "an error".to_owned(), |text| text.into_owned()), false)
@@ -122,12 +122,12 @@ impl Client for ServerClient<'_> {
         let Some(id) = id else { return board.to_client.push(|out| out.extend_from_slice(&text)) };
         let key = &id.key;
         match board.flights.get(key).map(|flight| &flight.way) {
-            Some(Way::One(owner)) if owner == server => {
+            Some(Dispatch::One(owner)) if owner == server => {
                 board.remove(key);
                 board.to_client.push_answer(|out| out.extend_from_slice(&text));
             }
-            Some(Way::Try(attempt)) if attempt.current == *server => board.next_attempt(key, text, true),
-            Some(Way::All(_)) => {
+            Some(Dispatch::Try(attempt)) if attempt.current == *server => board.next_attempt(key, text, true),
+            Some(Dispatch::All(_)) => {
                 board.settle_gather(*server, key, text, Some((error.message.clone(), true)));
             }
             _ => {}

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::rig::{Factory, Journal, Peer, Server, pair, run, setup, within};
-use crate::aggregate::{Front, Member, Own, serve};
+use crate::aggregate::{AggregateOptions, Member, OwnTools, serve};
 use crate::guard::Guard;
 use crate::json::Json;
 use crate::policy::McpPolicy;
@@ -32,7 +32,7 @@ type Opened = (Peer, Rc<Journal>, Rc<RefCell<Vec<String>>>, JoinHandle<()>);
 
 struct OneTool;
 
-impl Own for OneTool {
+impl OwnTools for OneTool {
     fn tools(&self) -> Vec<String> {
         vec![r#"{"name":"canary__get_report","inputSchema":{"type":"object"}}"#.to_owned()]
     }
@@ -58,7 +58,7 @@ fn open(ids: &[&str], factories: Vec<Factory>, policy: &McpPolicy) -> Opened {
         Member { upstream, options }
     });
     let heard = notes.clone();
-    let front = Front {
+    let front = AggregateOptions {
         max_line_bytes: 100_000,
         own: Box::new(OneTool),
         note: Box::new(move |note| heard.borrow_mut().push(note.to_owned())),

@@ -14,7 +14,7 @@ use crate::guard::Guard;
 use crate::policy::McpPolicy;
 use crate::store::{Event, Recorder};
 use crate::types::ServerId;
-use crate::{Ended, ExitInfo, Options, Running, StartError, Upstream, serve};
+use crate::{ConnectionEnd, ExitInfo, Options, Running, StartError, Upstream, serve};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -22,7 +22,7 @@ pub struct Rig {
     pub client: Peer,
     pub servers: mpsc::UnboundedReceiver<Server>,
     pub journal: Rc<Journal>,
-    pub ended: JoinHandle<Ended>,
+    pub ended: JoinHandle<ConnectionEnd>,
     pub starts: Rc<Cell<usize>>,
 }
 
@@ -154,7 +154,7 @@ impl Rig {
         .await;
     }
 
-    pub async fn ended(self) -> Ended {
+    pub async fn ended(self) -> ConnectionEnd {
         drop(self.client);
         within("the connection to end", self.ended).await.unwrap()
     }

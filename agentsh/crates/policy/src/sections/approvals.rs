@@ -13,7 +13,7 @@ use crate::sections::credentials::is_variable;
 use crate::sections::telemetry::address;
 
 /// How long a call waits unless a policy says otherwise.
-pub const WAIT: Duration = Duration::from_secs(300);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest wait that may be written, in milliseconds.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 
@@ -49,7 +49,9 @@ pub struct Approved {
 impl ApprovalPolicy {
     #[must_use]
     pub fn wait(&self) -> Duration {
-        self.wait_ms.as_ref().map_or(WAIT, |wait| Duration::from_millis(wait.value.min(MAX_WAIT_MS)))
+        self.wait_ms
+            .as_ref()
+            .map_or(DEFAULT_TIMEOUT, |wait| Duration::from_millis(wait.value.min(MAX_WAIT_MS)))
     }
 
     /// Whether a call waits although the session has no terminal.

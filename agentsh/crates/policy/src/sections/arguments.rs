@@ -14,14 +14,14 @@ pub struct Arguments {
     pub most_bytes: Option<Ruled<u64>>,
 }
 
-const LEAST: u64 = 1;
+const MIN_LENGTH: u64 = 1;
 /// No line is longer.
 const MAX_COUNT: u64 = 1 << 30;
 
 impl Section<McpPolicy> for Arguments {
     const KEYS: &'static [Key] = &[Key {
         name: "max_argument_bytes",
-        kind: Kind::Number(LEAST, MAX_COUNT),
+        kind: Kind::Number(MIN_LENGTH, MAX_COUNT),
         default: "none: a call is as long as a message may be",
         about: "Longest argument of a tool call, in bytes of its JSON. A call with a longer one is refused.",
         example: "65536",
@@ -29,7 +29,7 @@ impl Section<McpPolicy> for Arguments {
     }];
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        Self { most_bytes: reader.number(fields.find("max_argument_bytes"), LEAST, MAX_COUNT) }
+        Self { most_bytes: reader.number(fields.find("max_argument_bytes"), MIN_LENGTH, MAX_COUNT) }
     }
 
     fn merge(&self, below: &mut McpPolicy) {

@@ -119,7 +119,7 @@ sections! {
     }
     pinning: pinning::PinningKeys => { pinning: Pinning }
     rates: rates::Rates => { rate_limits: RateLimits }
-    wire: wire::Wire => {
+    wire: wire::WireSettings => {
         /// Longest line on the wire, in bytes.
         max_line_bytes: u64,
         /// Seconds a request may stay unanswered before it is cancelled; None leaves it to the client.

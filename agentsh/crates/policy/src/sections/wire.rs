@@ -10,7 +10,7 @@ use crate::sections::McpPolicy;
 use crate::units;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wire {
+pub struct WireSettings {
     pub max_line_bytes: Option<Ruled<u64>>,
     /// Milliseconds.
     pub request_timeout: Option<Ruled<u64>>,
@@ -20,7 +20,7 @@ pub struct Wire {
 const MAX_LINE: u64 = 1 << 30;
 const MIN_LINE: u64 = 1024;
 
-impl Section<McpPolicy> for Wire {
+impl Section<McpPolicy> for WireSettings {
     const KEYS: &'static [Key] = &[
         Key {
             name: "max_line_bytes",

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Builder, Elsewhere, OWN_DIRECTORY, SandboxSpec};
+use super::{Builder, OWN_DIRECTORY, RelocatedPath, SandboxSpec};
 use crate::etc;
 use crate::host::{PathKind, Small};
 use crate::plan::{Access, Kind, Mount, NodeContent, Source};
@@ -129,9 +129,9 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn elsewhere(&mut self, shown: &[Elsewhere]) {
+    pub(super) fn elsewhere(&mut self, shown: &[RelocatedPath]) {
         let before = self.layout.mounts.len();
-        for Elsewhere { host, inside, access } in shown {
+        for RelocatedPath { host, inside, access } in shown {
             let again = if host == inside { self.laid_over(inside, before) } else { Some(Vec::new()) };
             let Some(again) = again else { continue };
             let kind =

@@ -2,7 +2,7 @@
 //! ranges of system call numbers.
 
 use super::calls::Architecture;
-use super::files::{LOOKS_FOR_FILES, LooksFor};
+use super::files::{LOOKS_FOR_FILES, PathArgument};
 use super::in_a_container::IN_A_CONTAINER;
 use super::rule::{ArgumentCheck, Filter, Verdict};
 use super::rules::RULES;
@@ -40,7 +40,7 @@ const ERRNO: u32 = 0x0005_0000;
 const ASK: u32 = 0x7FC0_0000;
 /// As [`ASK`], where a sandbox has something that its calls may meet: see [`Program::of`]. Its low half means nothing to the
 /// kernel.
-const HEAR: u32 = ASK | 1;
+const NOTIFY_LOOKUPS: u32 = ASK | 1;
 
 /// `O_CREAT`, and of `O_TMPFILE` the bit that is not `O_DIRECTORY`.
 pub(super) const MAKES_A_FILE: u32 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).unsigned_abs();
@@ -60,7 +60,7 @@ impl Program {
             let k = match (instruction.code, instruction.k) {
                 (JUMP_EQUAL, OWN_USER) => identity.host_uid,
                 (JUMP_EQUAL, OWN_GROUP) => identity.host_gid,
-                (RETURN, HEAR) => {
+                (RETURN, NOTIFY_LOOKUPS) => {
                     if hears_renames {
                         ASK
                     } else {
@@ -123,7 +123,7 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
         Refusal::ToldWithFiles => (ASK, LOOKS_FOR_FILES),
         _ => (ALLOW, [].as_slice()),
     };
-    let heard = if tier == Tier::Namespaces && refusal != Refusal::Silent { HEAR } else { ALLOW };
+    let heard = if tier == Tier::Namespaces && refusal != Refusal::Silent { NOTIFY_LOOKUPS } else { ALLOW };
     let opens_to_write = if opens == ASK { ASK } else { heard };
     let mut code = vec![
         statement(LOAD_WORD, ARCHITECTURE),
@@ -143,7 +143,7 @@ fn compile_for(architecture: Architecture, filter: Filter, tier: Tier, refusal: 
 
 /// Ranges that cover every number, neighbours of one verdict merged. A number that no rule names does not
 /// exist in the sandbox.
-fn ranges(architecture: Architecture, tier: Tier, asked: &[LooksFor]) -> Vec<Range> {
+fn ranges(architecture: Architecture, tier: Tier, asked: &[PathArgument]) -> Vec<Range> {
     let mut table = std::collections::BTreeMap::new();
     let further = match tier {
         Tier::Namespaces => &[],

@@ -12,7 +12,7 @@ use super::rules::RULES;
 
 /// Where such a call has its path, and the directory from which that counts.
 #[derive(Clone, Copy, Debug)]
-pub struct LooksFor {
+pub struct PathArgument {
     pub call: Call,
     pub path: usize,
     /// None: the working directory.
@@ -21,18 +21,18 @@ pub struct LooksFor {
     pub flags: Option<usize>,
 }
 
-const fn looks(call: Call) -> LooksFor {
-    LooksFor { call, path: 0, directory: None, flags: None }
+const fn looks(call: Call) -> PathArgument {
+    PathArgument { call, path: 0, directory: None, flags: None }
 }
 
-const fn looks_in(call: Call) -> LooksFor {
-    LooksFor { call, path: 1, directory: Some(0), flags: None }
+const fn looks_in(call: Call) -> PathArgument {
+    PathArgument { call, path: 1, directory: Some(0), flags: None }
 }
 
 /// All of them; older ones do not exist everywhere.
-pub(super) const LOOKS_FOR_FILES: &[LooksFor] = &[
-    LooksFor { flags: Some(1), ..looks(calls::SYS_open) },
-    LooksFor { flags: Some(2), ..looks_in(calls::SYS_openat) },
+pub(super) const LOOKS_FOR_FILES: &[PathArgument] = &[
+    PathArgument { flags: Some(1), ..looks(calls::SYS_open) },
+    PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) },
     looks(calls::SYS_stat),
     looks(calls::SYS_lstat),
     looks(calls::SYS_access),
@@ -78,20 +78,20 @@ impl MissingFile {
 /// Where a call that renames or links has its two paths, and the directories from which they count.
 struct Renames {
     call: Call,
-    from: LooksFor,
-    to: LooksFor,
+    from: PathArgument,
+    to: PathArgument,
     /// Of which a call with any but `RENAME_NOREPLACE` does something else.
     flags: Option<usize>,
     is_link: bool,
 }
 
 const fn renames(call: Call, flags: Option<usize>, is_link: bool) -> Renames {
-    let from = LooksFor { call, path: 1, directory: Some(0), flags: None };
-    Renames { call, from, to: LooksFor { path: 3, directory: Some(2), ..from }, flags, is_link }
+    let from = PathArgument { call, path: 1, directory: Some(0), flags: None };
+    Renames { call, from, to: PathArgument { path: 3, directory: Some(2), ..from }, flags, is_link }
 }
 
 const fn renames_here(call: Call, is_link: bool) -> Renames {
-    Renames { call, from: looks(call), to: LooksFor { path: 1, ..looks(call) }, flags: None, is_link }
+    Renames { call, from: looks(call), to: PathArgument { path: 1, ..looks(call) }, flags: None, is_link }
 }
 
 const RENAMES: &[Renames] = &[
@@ -104,7 +104,7 @@ const RENAMES: &[Renames] = &[
 
 /// Something that is to get another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renamed {
+pub struct RenameCall {
     pub from: MissingFile,
     pub to: MissingFile,
     /// What has that name is not replaced: the call fails.
@@ -115,8 +115,8 @@ pub struct Renamed {
 
 /// How a call gives something another name.
 pub(super) struct NewName {
-    pub from: &'static LooksFor,
-    pub to: &'static LooksFor,
+    pub from: &'static PathArgument,
+    pub to: &'static PathArgument,
     pub only_new: bool,
     pub is_link: bool,
 }
@@ -133,7 +133,7 @@ pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Opti
 
 /// What a call would do to the file that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
+pub enum FileEffect {
     /// It makes it, where there is none.
     Makes,
     /// It changes or removes it, where there is one.
@@ -143,29 +143,32 @@ pub enum Touch {
 }
 
 /// Calls that change what has a name, besides those that rename and link.
-const TOUCHES: &[(LooksFor, Touch)] = &[
-    (LooksFor { flags: Some(1), ..looks(calls::SYS_open) }, Touch::Writes),
-    (LooksFor { flags: Some(2), ..looks_in(calls::SYS_openat) }, Touch::Writes),
-    (looks(calls::SYS_unlink), Touch::Changes),
-    (looks_in(calls::SYS_unlinkat), Touch::Changes),
-    (looks(calls::SYS_rmdir), Touch::Changes),
-    (looks(calls::SYS_mkdir), Touch::Makes),
-    (looks_in(calls::SYS_mkdirat), Touch::Makes),
-    (LooksFor { path: 1, ..looks(calls::SYS_symlink) }, Touch::Makes),
-    (LooksFor { path: 2, directory: Some(1), ..looks(calls::SYS_symlinkat) }, Touch::Makes),
+const TOUCHES: &[(PathArgument, FileEffect)] = &[
+    (PathArgument { flags: Some(1), ..looks(calls::SYS_open) }, FileEffect::Writes),
+    (PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) }, FileEffect::Writes),
+    (looks(calls::SYS_unlink), FileEffect::Changes),
+    (looks_in(calls::SYS_unlinkat), FileEffect::Changes),
+    (looks(calls::SYS_rmdir), FileEffect::Changes),
+    (looks(calls::SYS_mkdir), FileEffect::Makes),
+    (looks_in(calls::SYS_mkdirat), FileEffect::Makes),
+    (PathArgument { path: 1, ..looks(calls::SYS_symlink) }, FileEffect::Makes),
+    (PathArgument { path: 2, directory: Some(1), ..looks(calls::SYS_symlinkat) }, FileEffect::Makes),
 ];
 
 /// What a call would do to which file. None for one that only reads, and for one that the table refuses.
-pub(super) fn touches(number: libc::c_long, arguments: &[u64; 6]) -> Option<(&'static LooksFor, Touch)> {
+pub(super) fn touches(
+    number: libc::c_long,
+    arguments: &[u64; 6],
+) -> Option<(&'static PathArgument, FileEffect)> {
     let call = Call::of(number)?;
     let (looks, touch) = TOUCHES.iter().find(|(looks, _)| looks.call == call)?;
     let Some(flags) = looks.flags else { return Some((looks, *touch)) };
     let flags = low(arguments.get(flags).copied());
     let has = |bits: libc::c_int| flags & bits.unsigned_abs() == bits.unsigned_abs();
     let touch = match (has(libc::O_CREAT), has(libc::O_EXCL)) {
-        (true, true) => Touch::Makes,
-        (true, false) => Touch::Writes,
-        (false, _) => Touch::Changes,
+        (true, true) => FileEffect::Makes,
+        (true, false) => FileEffect::Writes,
+        (false, _) => FileEffect::Changes,
     };
     let writes = flags & libc::O_ACCMODE.unsigned_abs() != 0;
     (writes && goes_on(looks, arguments)).then_some((looks, touch))
@@ -173,14 +176,14 @@ pub(super) fn touches(number: libc::c_long, arguments: &[u64; 6]) -> Option<(&'s
 
 /// How the call of a number looks for a file; None for others.
 #[must_use]
-pub(super) fn of(number: libc::c_long) -> Option<&'static LooksFor> {
+pub(super) fn of(number: libc::c_long) -> Option<&'static PathArgument> {
     let call = Call::of(number)?;
     LOOKS_FOR_FILES.iter().find(|looks| looks.call == call)
 }
 
 /// Whether the table lets a call with these arguments through. What they are is fixed: they are no memory.
 #[must_use]
-pub(super) fn goes_on(looks: &LooksFor, arguments: &[u64; 6]) -> bool {
+pub(super) fn goes_on(looks: &PathArgument, arguments: &[u64; 6]) -> bool {
     let rule = RULES.iter().find(|rule| rule.calls.contains(&looks.call));
     match rule.map(|rule| rule.verdict) {
         Some(Verdict::Allow) => true,
@@ -209,7 +212,7 @@ mod tests {
         assert!(goes_on(openat, &[0, 0, makes, 0o644, 0, 0]));
         assert!(!goes_on(openat, &[0, 0, makes, 0o4755, 0, 0]));
         assert!(!goes_on(openat, &[0, 0, makes | 1 << 40, 0o2755, 0, 0]));
-        assert_eq!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o644, 0, 0]).unwrap().1, Touch::Writes);
+        assert_eq!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o644, 0, 0]).unwrap().1, FileEffect::Writes);
         assert!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o4755, 0, 0]).is_none());
         assert!(touches(libc::SYS_openat, &[0, 0, 0, 0, 0, 0]).is_none());
         assert!(of(libc::SYS_mount).is_none() && of(libc::SYS_write).is_none());

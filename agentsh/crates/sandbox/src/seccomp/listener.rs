@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::files::{self, LooksFor, MissingFile, Renamed, Touch};
+use super::files::{self, FileEffect, MissingFile, PathArgument, RenameCall};
 
 /// `SECCOMP_ADDFD_FLAG_SETFD`.
 const IN_PLACE_OF: u32 = 1;
@@ -124,21 +124,21 @@ impl Listener {
         &self,
         heard: &Refused,
         matters: impl Fn(&MissingFile) -> bool,
-    ) -> Option<Option<Renamed>> {
+    ) -> Option<Option<RenameCall>> {
         let Some(name) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
         let to = wanted(heard, name.to);
         if !matters(&to) {
             return Some(None);
         }
         let from = wanted(heard, name.from);
-        let renamed = Renamed { from, to, only_new: name.only_new, is_link: name.is_link };
+        let renamed = RenameCall { from, to, only_new: name.only_new, is_link: name.is_link };
         Some(self.is_waiting(heard.id).then_some(renamed))
     }
 
     /// What a call would do to which file, where that is neither a rename nor a link, and it is not refused. None for others. The
     /// path is the caller's word.
     #[must_use]
-    pub fn touches(&self, heard: &Refused) -> Option<(MissingFile, Touch)> {
+    pub fn touches(&self, heard: &Refused) -> Option<(MissingFile, FileEffect)> {
         let (looks, touch) = files::touches(heard.call, &heard.arguments)?;
         let mut wanted = wanted(heard, looks);
         if !self.is_waiting(heard.id) {
@@ -248,7 +248,7 @@ impl Listener {
 }
 
 /// The path of a call, and from where it counts.
-fn wanted(heard: &Refused, looks: &LooksFor) -> MissingFile {
+fn wanted(heard: &Refused, looks: &PathArgument) -> MissingFile {
     let argument = |index: usize| heard.arguments.get(index).copied();
     let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
     let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));

@@ -16,12 +16,12 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 pub use calls::{Architecture, Call};
 pub use compile::{Instruction, Program, Refusal, compile};
-pub use files::{MissingFile, Renamed, Touch};
+pub use files::{FileEffect, MissingFile, RenameCall};
 pub use rule::{Filter, Rule, Verdict};
 pub use rules::RULES;
 
 use super::plan::{Identity, Tier};
-use super::stage::{At, StageError};
+use super::stage::{StageContext, StageError};
 
 /// Both programs, made once for all sandboxes of a session.
 pub struct Filters {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{CacheLayer, Elsewhere, Grant};
+use super::{CacheLayer, Grant, RelocatedPath};
 use crate::policy::{HostRule, Ruled};
 use crate::report::Enforcement;
 use crate::types::RuleRef;
@@ -148,8 +148,8 @@ pub struct Contribution {
     pub files: Vec<File>,
     pub environment: Vec<EnvChange>,
     pub links: BTreeMap<PathBuf, PathBuf>,
-    pub elsewhere: Vec<Elsewhere>,
-    pub beyond_landlock: Vec<Elsewhere>,
+    pub elsewhere: Vec<RelocatedPath>,
+    pub beyond_landlock: Vec<RelocatedPath>,
     pub caches: Vec<CacheLayer>,
     pub hosts: Vec<HostRule>,
     /// Ports of the host's loopback.

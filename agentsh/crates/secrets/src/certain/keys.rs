@@ -100,10 +100,10 @@ fn service_accounts(text: &str, found: &mut Vec<Secret>) {
 
 /// The whole object, from its brace to the one that closes it.
 fn service_account(text: &str, at: usize) -> Option<Range<usize>> {
-    const BEFORE: usize = 400;
+    const MAX_BYTES_BEFORE: usize = 400;
     const MAX_LENGTH: usize = 16_384;
     let bytes = text.as_bytes();
-    let from = text.floor_char_boundary(at.saturating_sub(BEFORE));
+    let from = text.floor_char_boundary(at.saturating_sub(MAX_BYTES_BEFORE));
     let start = from + memchr::memrchr(b'{', &bytes[from..at])?;
     let limit = text.floor_char_boundary((start + MAX_LENGTH).min(text.len()));
     let block = &text[start..limit];

@@ -12,7 +12,7 @@ const MAX_DIGITS: usize = 19;
 /// Digits of the shortest number that is told here.
 const MIN_DIGITS: usize = 9;
 /// Bytes that are asked together whether a digit is among them.
-const BLOCK: usize = 32;
+const BLOCK_BYTES: usize = 32;
 
 pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
     let bytes = text.as_bytes();
@@ -47,11 +47,11 @@ pub(super) fn find(text: &str, found: &mut Vec<Secret>) {
 
 /// Where the next digit stands.
 fn next_digit(bytes: &[u8], mut from: usize) -> Option<usize> {
-    while let Some(block) = bytes[from..].first_chunk::<BLOCK>() {
+    while let Some(block) = bytes[from..].first_chunk::<BLOCK_BYTES>() {
         if block.iter().fold(false, |any, byte| any | byte.is_ascii_digit()) {
             break;
         }
-        from += BLOCK;
+        from += BLOCK_BYTES;
     }
     bytes[from..].iter().position(u8::is_ascii_digit).map(|offset| from + offset)
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::Secret;
 
-const LOCAL: usize = 64;
-const DOMAIN: usize = 253;
+const MAX_LOCAL_PART: usize = 64;
+const MAX_DOMAIN: usize = 253;
 const MAX_LENGTH: usize = 2048;
 
 pub(super) fn addresses(text: &str, found: &mut Vec<Secret>) {
@@ -33,12 +33,12 @@ fn email(text: &str, at: usize) -> Option<Range<usize>> {
     let is_local = |byte: &&u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'%' | b'+' | b'-' | b'\'' | b'#' | b'!')
     };
-    let local = bytes[..at].iter().rev().take(LOCAL + 1).take_while(is_local).count();
+    let local = bytes[..at].iter().rev().take(MAX_LOCAL_PART + 1).take_while(is_local).count();
     let start = at - local;
     let written = &text[start..at];
     let cut = written.len() - written.trim_start_matches(['.', '\'', '-', '#', '!', '%']).len();
     let start = start + cut;
-    if start == at || local > LOCAL || text[..at].ends_with('.') {
+    if start == at || local > MAX_LOCAL_PART || text[..at].ends_with('.') {
         return None;
     }
     // `scheme://host/@x`, `@scope/name@1.0` and the like are no addresses.
@@ -50,7 +50,7 @@ fn email(text: &str, at: usize) -> Option<Range<usize>> {
     }
     let domain = bytes[at + 1..]
         .iter()
-        .take(DOMAIN)
+        .take(MAX_DOMAIN)
         .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
         .count();
     let name = text[at + 1..at + 1 + domain].trim_end_matches(['.', '-']);
@@ -71,9 +71,9 @@ fn is_part(byte: u8) -> bool {
 
 /// `scheme://user:password@host/...` around the `@`, and the password. `slashes`: where the user begins.
 fn connection(bytes: &[u8], slashes: usize, at: usize) -> Option<(Range<usize>, Range<usize>)> {
-    const USER: usize = 256;
+    const MAX_USER_INFO: usize = 256;
     let user = &bytes[slashes..at];
-    if user.len() > USER || !bytes[..slashes].ends_with(b"://") {
+    if user.len() > MAX_USER_INFO || !bytes[..slashes].ends_with(b"://") {
         return None;
     }
     let colon = memchr::memchr(b':', user)?;

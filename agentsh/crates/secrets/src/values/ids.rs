@@ -3,14 +3,14 @@
 use crate::checks;
 
 /// Letters and digits of names that Kubernetes draws: no vowels, and none that are taken for another.
-const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const KUBERNETES_SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Objects of Stripe; its keys begin otherwise.
 const OBJECTS: [&str; 14] =
     ["acct", "ch", "cs", "cus", "evt", "in", "ii", "pi", "pm", "price", "prod", "re", "seti", "sub"];
 /// Words that make an id something to be kept secret.
 const SECRET: [&str; 8] = ["session", "token", "secret", "auth", "key", "cookie", "login", "sid"];
 /// Bytes in front of a word in which its name stands.
-const NEAR: usize = 48;
+const NAME_WINDOW_BYTES: usize = 48;
 
 /// Whether a word, with what stands in front of it in the text, is the name of a thing.
 pub(super) fn is_id(text: &str, start: usize, word: &str) -> bool {
@@ -52,7 +52,7 @@ fn is_resource(word: &str) -> bool {
 
 /// `web-7d4b9c6f5-x2k8q`.
 fn is_pod(word: &str) -> bool {
-    let drawn = |part: &str| part.bytes().all(|byte| DRAWN.contains(&byte));
+    let drawn = |part: &str| part.bytes().all(|byte| KUBERNETES_SUFFIX_ALPHABET.contains(&byte));
     let mut parts = word.rsplitn(3, '-');
     let (Some(own), Some(set), Some(name)) = (parts.next(), parts.next(), parts.next()) else { return false };
     let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -84,7 +84,7 @@ fn is_sortable(word: &str) -> bool {
 
 /// Whether what stands in front calls the next word an id: `doc id `, `"fileId": "`, `page_id=`.
 pub(super) fn is_called_id(before: &str) -> bool {
-    let near = &before[before.floor_char_boundary(before.len().saturating_sub(NEAR))..];
+    let near = &before[before.floor_char_boundary(before.len().saturating_sub(NAME_WINDOW_BYTES))..];
     let near = near.trim_end_matches(|c: char| c.is_whitespace() || "\"'`:=#<(".contains(c));
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     let (rest, name) = near.rsplit_once(|c| !is_name(c)).unwrap_or(("", near));

@@ -10,16 +10,16 @@ use super::countries::{
 use crate::checks::{self, date, weighted};
 
 /// Bytes before and behind a number in which a word may say what it is.
-const BEFORE: usize = 56;
-const BEHIND: usize = 20;
+const LABEL_WINDOW_BEFORE: usize = 56;
+const LABEL_WINDOW_AFTER: usize = 20;
 /// Fewer digits stand in none of them.
 pub(super) const MIN_COUNT: usize = 6;
 /// Shorter labels are found as whole words only: `bsn`, not `absent`.
-const WHOLE: usize = 8;
+const MIN_SUBSTRING_LABEL: usize = 8;
 
 /// When a number needs no word that says what it is.
 #[derive(Clone, Copy, Debug)]
-enum Alone {
+enum WithoutLabel {
     /// Of a thousand numbers of this length one passes the check at most.
     Always,
     /// When its digits stand in these groups.
@@ -33,21 +33,21 @@ enum Alone {
 struct Form {
     digits: usize,
     check: fn(&[u8]) -> bool,
-    alone: Alone,
+    alone: WithoutLabel,
     labels: &'static [&'static str],
 }
 
 const fn form(
     digits: usize,
     check: fn(&[u8]) -> bool,
-    alone: Alone,
+    alone: WithoutLabel,
     labels: &'static [&'static str],
 ) -> Form {
     Form { digits, check, alone, labels }
 }
 
 /// Labels for any of them that has a check.
-const ANY: [&str; 9] = [
+const GENERIC_LABELS: [&str; 9] = [
     "national id",
     "national_id",
     "nationalid",
@@ -61,154 +61,159 @@ const ANY: [&str; 9] = [
 
 const FORMS: [Form; 31] = [
     // France: NIR with its key.
-    form(15, nir, Alone::Always, &[]),
+    form(15, nir, WithoutLabel::Always, &[]),
     // China.
-    form(18, |digits| chinese(digits, digits.last().copied()), Alone::Always, &[]),
+    form(18, |digits| chinese(digits, digits.last().copied()), WithoutLabel::Always, &[]),
     // Switzerland.
-    form(13, |d| d.starts_with(&[7, 5, 6]) && ean(d), Alone::Always, &[]),
+    form(13, |d| d.starts_with(&[7, 5, 6]) && ean(d), WithoutLabel::Always, &[]),
     // Norway.
-    form(11, norwegian, Alone::Always, &[]),
+    form(11, norwegian, WithoutLabel::Always, &[]),
     // Belgium.
-    form(11, belgian, Alone::Always, &[]),
+    form(11, belgian, WithoutLabel::Always, &[]),
     // Korea.
-    form(13, korean, Alone::Grouped(&[6, 7]), &["주민", "rrn"]),
+    form(13, korean, WithoutLabel::Grouped(&[6, 7]), &["주민", "rrn"]),
     // South Africa.
     form(
         13,
         |d| checks::luhn(d) && date(d, 2, 4) && d[10] < 3,
-        Alone::Never,
+        WithoutLabel::Never,
         &["sa id", "rsa id", "id no", "south african"],
     ),
     // Romania.
-    form(13, romanian, Alone::Never, &["cnp", "numeric personal"]),
+    form(13, romanian, WithoutLabel::Never, &["cnp", "numeric personal"]),
     // Brazil.
-    form(11, brazilian, Alone::Grouped(&[3, 3, 3, 2]), &["cpf"]),
+    form(11, brazilian, WithoutLabel::Grouped(&[3, 3, 3, 2]), &["cpf"]),
     // Poland.
     form(
         11,
         |d| weighted(d, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10) && shifted_date(d),
-        Alone::Never,
+        WithoutLabel::Never,
         &["pesel"],
     ),
     // Turkey.
-    form(11, turkish, Alone::Never, &["tckn", "kimlik", "t.c.", "tc no"]),
+    form(11, turkish, WithoutLabel::Never, &["tckn", "kimlik", "t.c.", "tc no"]),
     // Germany and Croatia.
     form(
         11,
         iso_7064,
-        Alone::Never,
+        WithoutLabel::Never,
         &["steuer-id", "steuerid", "idnr", "identifikationsnummer", "steuernummer", "oib"],
     ),
     // Estonia and Lithuania.
-    form(11, baltic, Alone::Never, &["isikukood", "asmens kodas"]),
+    form(11, baltic, WithoutLabel::Never, &["isikukood", "asmens kodas"]),
     // Greece.
-    form(11, |d| checks::luhn(d) && date(d, 2, 0), Alone::Never, &["amka", "αμκα"]),
+    form(11, |d| checks::luhn(d) && date(d, 2, 0), WithoutLabel::Never, &["amka", "αμκα"]),
     // India.
     form(
         12,
         |d| d[0] > 1 && checks::verhoeff(d),
-        Alone::Grouped(&[4, 4, 4]),
+        WithoutLabel::Grouped(&[4, 4, 4]),
         &["aadhaar", "aadhar", "uidai", "आधार"],
     ),
     // Japan.
-    form(12, japanese, Alone::Never, &["my number", "mynumber", "マイナンバー", "個人番号"]),
+    form(12, japanese, WithoutLabel::Never, &["my number", "mynumber", "マイナンバー", "個人番号"]),
     // Sweden, with and without the century.
     form(
         12,
         |d| checks::luhn(&d[2..]) && date(d, 4, 6) && matches!(d, [1, 9, ..] | [2, 0, ..]),
-        Alone::Never,
+        WithoutLabel::Never,
         SWEDISH,
     ),
-    form(10, |d| checks::luhn(d) && date(d, 2, 4), Alone::Never, SWEDISH),
+    form(10, |d| checks::luhn(d) && date(d, 2, 4), WithoutLabel::Never, SWEDISH),
     // Denmark: no check digit any more.
-    form(10, |d| date(d, 2, 0), Alone::Named, &["cpr", "personnummer"]),
+    form(10, |d| date(d, 2, 0), WithoutLabel::Named, &["cpr", "personnummer"]),
     // United Kingdom: the health service.
-    form(10, |d| weighted(d, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11), Alone::Never, &["nhs"]),
+    form(
+        10,
+        |d| weighted(d, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11),
+        WithoutLabel::Never,
+        &["nhs"],
+    ),
     // Bulgaria.
     form(
         10,
         |d| weighted(d, &[2, 4, 8, 5, 10, 9, 7, 3, 6]) % 11 % 10 == u32::from(d[9]),
-        Alone::Never,
+        WithoutLabel::Never,
         &["egn", "егн"],
     ),
     // Finland, where the check is a digit.
     form(
         10,
         |d| finnish(&d.iter().map(|d| d + b'0').collect::<Vec<_>>()),
-        Alone::Never,
+        WithoutLabel::Never,
         &["hetu", "henkilötunnus"],
     ),
     // Czechia and Slovakia.
     form(
         10,
         |d| d.iter().fold(0, |sum, digit| (sum * 10 + u32::from(*digit)) % 11) == 0,
-        Alone::Never,
+        WithoutLabel::Never,
         &["rodné číslo", "rodne cislo", "rodné č"],
     ),
     // Netherlands.
     form(
         9,
         |d| (weighted(d, &[9, 8, 7, 6, 5, 4, 3, 2]) + 11 * 9 - u32::from(d[8])).is_multiple_of(11),
-        Alone::Never,
+        WithoutLabel::Never,
         &["bsn", "burgerservicenummer", "sofinummer"],
     ),
     // Canada.
-    form(9, checks::luhn, Alone::Never, &["sin", "social insurance"]),
+    form(9, checks::luhn, WithoutLabel::Never, &["sin", "social insurance"]),
     // Israel.
-    form(9, checks::luhn, Alone::Never, &["teudat", "ת.ז", "ת\"ז", "תעודת זהות"]),
+    form(9, checks::luhn, WithoutLabel::Never, &["teudat", "ת.ז", "ת\"ז", "תעודת זהות"]),
     // United States.
-    form(9, checks::ssn, Alone::Never, &["ssn", "itin"]),
+    form(9, checks::ssn, WithoutLabel::Never, &["ssn", "itin"]),
     // Australia.
     form(
         9,
         |d| weighted(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11),
-        Alone::Never,
+        WithoutLabel::Never,
         &["tfn", "tax file"],
     ),
     // Portugal.
     form(
         9,
         |d| (11 - weighted(d, &[9, 8, 7, 6, 5, 4, 3, 2]) % 11) % 11 % 10 == u32::from(d[8]),
-        Alone::Never,
+        WithoutLabel::Never,
         &["nif", "contribuinte"],
     ),
     // Passports, in digits alone.
-    form(9, |_| true, Alone::Named, PASSPORT),
-    form(8, |d| !is_day(d), Alone::Named, PASSPORT),
+    form(9, |_| true, WithoutLabel::Named, PASSPORT),
+    form(8, |d| !is_day(d), WithoutLabel::Named, PASSPORT),
 ];
 
 const SWEDISH: &[&str] = &["personnummer", "personnr", "samordningsnummer", "pnr"];
 const PASSPORT: &[&str] = &["passport", "reisepass", "passeport", "pasaporte", "passaporto", "护照"];
 
 /// Letters and digits: `A` stands for a capital, `9` for a digit; everything else is not compared.
-struct Lettered {
+struct LetteredId {
     shape: &'static [u8],
     check: fn(&[u8]) -> bool,
     /// Empty: it is known wherever it stands.
     labels: &'static [&'static str],
 }
 
-const LETTERED: [Lettered; 10] = [
+const LETTERED_IDS: [LetteredId; 10] = [
     // United Kingdom: national insurance.
-    Lettered { shape: b"AA999999A", check: national_insurance, labels: &[] },
+    LetteredId { shape: b"AA999999A", check: national_insurance, labels: &[] },
     // Spain: of citizens, and of others.
-    Lettered { shape: b"99999999A", check: |v| spanish(v) && !is_day(&values(v)), labels: &[] },
-    Lettered { shape: b"A9999999A", check: |v| spanish(v) || singapore(v), labels: &[] },
+    LetteredId { shape: b"99999999A", check: |v| spanish(v) && !is_day(&values(v)), labels: &[] },
+    LetteredId { shape: b"A9999999A", check: |v| spanish(v) || singapore(v), labels: &[] },
     // Finland.
-    Lettered { shape: b"999999999A", check: finnish, labels: &[] },
+    LetteredId { shape: b"999999999A", check: finnish, labels: &[] },
     // China, where the check is ten.
-    Lettered {
+    LetteredId {
         shape: b"99999999999999999A",
         check: |v| v[17] == b'X' && chinese(&values(v), Some(10)),
         labels: &[],
     },
     // Ireland.
-    Lettered { shape: b"9999999A", check: irish, labels: &["pps", "ppsn"] },
-    Lettered { shape: b"9999999AA", check: irish, labels: &["pps", "ppsn"] },
+    LetteredId { shape: b"9999999A", check: irish, labels: &["pps", "ppsn"] },
+    LetteredId { shape: b"9999999AA", check: irish, labels: &["pps", "ppsn"] },
     // Passports.
-    Lettered { shape: b"A99999999", check: |_| true, labels: PASSPORT },
-    Lettered { shape: b"AA9999999", check: |_| true, labels: PASSPORT },
-    Lettered { shape: b"A9999999A", check: |_| true, labels: PASSPORT },
+    LetteredId { shape: b"A99999999", check: |_| true, labels: PASSPORT },
+    LetteredId { shape: b"AA9999999", check: |_| true, labels: PASSPORT },
+    LetteredId { shape: b"A9999999A", check: |_| true, labels: PASSPORT },
 ];
 
 /// The national id that the digits at `at` are, or are most of. `sought`: what is remembered is looked up, and needs
@@ -239,12 +244,12 @@ fn number(text: &str, at: &Range<usize>, digits: &[u8], groups: &[usize], sought
         form.digits == digits.len()
             && (form.check)(digits)
             && match form.alone {
-                Alone::Always => true,
-                Alone::Grouped(wanted) if wanted == groups => true,
-                Alone::Grouped(_) | Alone::Never => {
-                    is_labelled(text, at, form.labels) || is_labelled(text, at, &ANY)
+                WithoutLabel::Always => true,
+                WithoutLabel::Grouped(wanted) if wanted == groups => true,
+                WithoutLabel::Grouped(_) | WithoutLabel::Never => {
+                    is_labelled(text, at, form.labels) || is_labelled(text, at, &GENERIC_LABELS)
                 }
-                Alone::Named => is_labelled(text, at, form.labels),
+                WithoutLabel::Named => is_labelled(text, at, form.labels),
             }
     })
 }
@@ -284,13 +289,13 @@ fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>
     if is_word(start.checked_sub(1).and_then(|before| bytes.get(before))) || is_word(bytes.get(end)) {
         return None;
     }
-    let fits = |form: &Lettered| {
+    let fits = |form: &LetteredId| {
         form.shape.len() == value.len()
             && form.shape.iter().zip(&value).all(|(shape, byte)| (*shape == b'9') == byte.is_ascii_digit())
             && (form.check)(&value)
             && (form.labels.is_empty() || is_labelled(text, &(start..end), form.labels))
     };
-    LETTERED.iter().any(fits).then_some(start..end)
+    LETTERED_IDS.iter().any(fits).then_some(start..end)
 }
 
 /// A word of capitals and digits with a check of its own: the Italian and the Mexican one.
@@ -312,8 +317,8 @@ pub(super) fn is_word(word: &[u8]) -> bool {
 
 /// Whether a word near by says what stands at `at`.
 fn is_labelled(text: &str, at: &Range<usize>, labels: &[&str]) -> bool {
-    let before = &text[text.floor_char_boundary(at.start.saturating_sub(BEFORE))..at.start];
-    let behind = &text[at.end..text.floor_char_boundary(at.end + BEHIND)];
+    let before = &text[text.floor_char_boundary(at.start.saturating_sub(LABEL_WINDOW_BEFORE))..at.start];
+    let behind = &text[at.end..text.floor_char_boundary(at.end + LABEL_WINDOW_AFTER)];
     let near = [before.to_lowercase(), behind.to_lowercase()];
     let says = |label: &&str| near.iter().any(|near| has_label(near, label));
     labels.iter().any(says)
@@ -325,7 +330,7 @@ fn has_label(near: &str, label: &str) -> bool {
     let begins = memchr::memchr_iter(bytes.1.first().copied().unwrap_or_default(), bytes.0);
     begins.filter(|at| bytes.0[*at..].starts_with(bytes.1)).any(|at| {
         let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        label.len() >= WHOLE
+        label.len() >= MIN_SUBSTRING_LABEL
             || !label.is_ascii()
             || !is_letter(near[..at].chars().next_back())
                 && !is_letter(near[at + label.len()..].chars().next())

@@ -18,7 +18,7 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
             return;
         }
         let class = class(bytes[at]);
-        if class == BREAK {
+        if class == WORD_BREAK {
             // The name of a secret holds for the next word when only these stand between.
             if matches!(bytes[at], b'\n' | b',' | b'{' | b'}' | b'[' | b']') {
                 announced &= bytes[at] == b'[';
@@ -28,22 +28,22 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
         }
         let letters = ascii::letters(&bytes[at..]);
         let stop = usize::from(bytes.get(at + letters) == Some(&b'.'));
-        let ends = bytes.get(at + letters + stop).is_none_or(|next| self::class(*next) == BREAK);
+        let ends = bytes.get(at + letters + stop).is_none_or(|next| self::class(*next) == WORD_BREAK);
         let end = if letters > 0 && ends && letters <= MAX_PLAIN {
             // Letters alone are no value, whatever they say.
             at + letters + stop
         } else {
-            let end = at + letters + length(&bytes[at + letters..], |class| class != BREAK);
+            let end = at + letters + length(&bytes[at + letters..], |class| class != WORD_BREAK);
             word(text, at, end, announced, found);
             end
         };
         announced = match next(text, at, end, announced) {
-            Next::Value => true,
-            Next::Cell if at >= table_end => {
+            Expectation::Value => true,
+            Expectation::Cell if at >= table_end => {
                 table_end = columns::find(text, at, limit, found);
                 false
             }
-            Next::Cell | Next::Nothing => false,
+            Expectation::Cell | Expectation::Nothing => false,
         };
         at = end;
     }
@@ -52,13 +52,13 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
 /// Longest word of letters alone that is not a key of any form.
 const MAX_PLAIN: usize = 16;
 /// Ends a word wherever it stands.
-const BREAK: u8 = 1;
+const WORD_BREAK: u8 = 1;
 static CLASS: [u8; 256] = {
     let mut table = [0; 256];
     let breaks = b" \n\r\t\"'`<>{}[](),;|";
     let mut at = 0;
     while at < breaks.len() {
-        table[breaks[at] as usize] = BREAK;
+        table[breaks[at] as usize] = WORD_BREAK;
         at += 1;
     }
     table
@@ -76,7 +76,7 @@ fn length(bytes: &[u8], fits: impl Fn(u8) -> bool) -> usize {
 }
 
 /// What a word says of what comes.
-enum Next {
+enum Expectation {
     Nothing,
     /// A secret: behind `password:`, `"token": `, `Bearer`, `password is`, `<password>`.
     Value,
@@ -84,10 +84,10 @@ enum Next {
     Cell,
 }
 
-fn next(text: &str, start: usize, end: usize, announced: bool) -> Next {
+fn next(text: &str, start: usize, end: usize, announced: bool) -> Expectation {
     let word = &text[start..end];
     let ahead = &text.as_bytes()[end..];
-    let told = |is_told: bool| if is_told { Next::Value } else { Next::Nothing };
+    let told = |is_told: bool| if is_told { Expectation::Value } else { Expectation::Nothing };
     // Mostly another word follows, and nothing is said of what comes.
     let is_next = matches!(ahead, [b' ', next, ..] if next.is_ascii_alphabetic());
     if !announced && is_next && !matches!(end - start, 5 | 6) && !word.ends_with([':', '=']) {
@@ -102,27 +102,27 @@ fn next(text: &str, start: usize, end: usize, announced: bool) -> Next {
         || matches!(behind, Some(b':' | b'='))
         || is_next && is_copula(&ahead[1..]);
     match word.len() {
-        6 if word.eq_ignore_ascii_case("bearer") => return Next::Value,
-        5 if word.eq_ignore_ascii_case("basic") => return Next::Value,
+        6 if word.eq_ignore_ascii_case("bearer") => return Expectation::Value,
+        5 if word.eq_ignore_ascii_case("basic") => return Expectation::Value,
         5 | 6 if is_assigned && word.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("value")) => {
             // `{"name": "password", "value": "..."}`
             return told(names_secret(&text[..start]));
         }
         1 | 2 if matches!(word, ":" | "=" | ":=" | "=>") => return told(announced),
-        1..=7 if announced && is_copula(word.as_bytes()) => return Next::Value,
+        1..=7 if announced && is_copula(word.as_bytes()) => return Expectation::Value,
         _ => {}
     }
     match behind {
         _ if is_assigned => told(is_secret_name(word)),
-        Some(b',' | b'|' | b'\t' | b';' | b'\n' | b'\r') if is_secret_name(word) => Next::Cell,
-        _ => Next::Nothing,
+        Some(b',' | b'|' | b'\t' | b';' | b'\n' | b'\r') if is_secret_name(word) => Expectation::Cell,
+        _ => Expectation::Nothing,
     }
 }
 
 /// Whether the last word of a text is the name of a secret.
 fn names_secret(before: &str) -> bool {
-    const NEAR: usize = 80;
-    let near = &before[before.floor_char_boundary(before.len().saturating_sub(NEAR))..];
+    const NAME_WINDOW_BYTES: usize = 80;
+    let near = &before[before.floor_char_boundary(before.len().saturating_sub(NAME_WINDOW_BYTES))..];
     let near = near.trim_end_matches(|c: char| !c.is_alphanumeric());
     near.rsplit(|c: char| c.is_whitespace() || "\"'`<>,".contains(c)).next().is_some_and(is_secret_name)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agentsh_database::{Connection, DbError, Value};
-use agentsh_store::raw::{Facts, NOTHING, Raw};
+use agentsh_store::raw::{FIRST_LINK, Facts, Raw};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
@@ -15,12 +15,12 @@ use agentsh_fleet::keys;
 use agentsh_fleet::wire::Position;
 
 /// Rows of one statement.
-const TOGETHER: usize = 32;
+const ROWS_IN_STATEMENT: usize = 32;
 const COLUMNS: usize = 13;
 
 /// What became of a batch.
 #[derive(Clone, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct StoredBatch {
     pub position: Position,
     /// What was kept now, by type.
     pub kinds: BTreeMap<String, u64>,
@@ -52,7 +52,7 @@ pub(crate) fn take(
     places: &Places,
     host: &str,
     batch: &Batch,
-) -> Result<Taken, Refusal> {
+) -> Result<StoredBatch, Refusal> {
     in_transaction(db, |db| taken(db, places, host, batch))
 }
 
@@ -74,7 +74,12 @@ pub(crate) fn in_transaction<T>(
     result
 }
 
-fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) -> Result<Taken, Refusal> {
+fn taken(
+    db: &mut dyn Connection,
+    places: &Places,
+    host: &str,
+    batch: &Batch,
+) -> Result<StoredBatch, Refusal> {
     let known = hold(db, host)?;
     let here = Position { id: known.last_id, hash: spelled(known.last_id, &known.last_hash) };
     if known.state != "active" {
@@ -135,7 +140,7 @@ fn taken(db: &mut dyn Connection, places: &Places, host: &str, batch: &Batch) ->
     for (_, _, facts) in &kept {
         *kinds.entry(facts.kind.clone()).or_default() += 1;
     }
-    Ok(Taken { position: Position { id: last_id, hash: spelled(last_id, &hash) }, kinds })
+    Ok(StoredBatch { position: Position { id: last_id, hash: spelled(last_id, &hash) }, kinds })
 }
 
 fn spelled(id: i64, hash: &[u8; 32]) -> String {
@@ -171,7 +176,7 @@ fn hold(db: &mut dyn Connection, host: &str) -> Result<HostRow, Refusal> {
     }
     Ok(HostRow {
         last_id: last_id.as_int(),
-        last_hash: keys::hash(last_hash.as_text()).unwrap_or(NOTHING),
+        last_hash: keys::hash(last_hash.as_text()).unwrap_or(FIRST_LINK),
         state: state.as_text().to_owned(),
         last_event,
     })
@@ -258,7 +263,7 @@ fn begun(host: &str, before: &[u8; 32]) -> Session {
         seq: 0,
         hash: *before,
         project: String::new(),
-        fresh: Some(crate::fleet::tally::Fresh {
+        fresh: Some(crate::fleet::tally::NewSession {
             first_link: *before,
             first_at: String::new(),
             first_event: 0,
@@ -276,7 +281,7 @@ fn session(db: &mut dyn Connection, id: &str) -> Result<Option<Session>, DbError
     Ok(Some(Session {
         host: host.as_text().to_owned(),
         seq: u64::try_from(seq.as_int()).unwrap_or_default(),
-        hash: keys::hash(hash.as_text()).unwrap_or(NOTHING),
+        hash: keys::hash(hash.as_text()).unwrap_or(FIRST_LINK),
         project: project.as_text().to_owned(),
         fresh: None,
         last_at: String::new(),
@@ -285,7 +290,7 @@ fn session(db: &mut dyn Connection, id: &str) -> Result<Option<Session>, DbError
 }
 
 fn insert(db: &mut dyn Connection, host: &str, rows: &[(i64, &Raw, Facts)]) -> Result<(), DbError> {
-    let whole = rows.chunks_exact(TOGETHER);
+    let whole = rows.chunks_exact(ROWS_IN_STATEMENT);
     let rest = whole.remainder().chunks(1);
     for chunk in whole.chain(rest) {
         let mut values = Vec::with_capacity(chunk.len() * COLUMNS);

@@ -8,7 +8,7 @@ use crate::fleet::arrival::{in_transaction, stopped};
 use crate::fleet::refusal::Refusal;
 use crate::fleet::tally::shown;
 use agentsh_fleet::keys;
-use agentsh_fleet::wire::{Ask, Said, Say, Waiting};
+use agentsh_fleet::wire::{ApprovalAnswer, Ask, QuestionStatus, Waiting};
 
 /// Longest body of a question, in bytes.
 pub(crate) const MAX_BODY: usize = 64 << 10;
@@ -104,7 +104,12 @@ pub(crate) fn waiting(db: &mut dyn Connection) -> Result<Vec<Waiting>, agentsh_d
 }
 
 /// The first answer counts, and no other.
-pub(crate) fn answer(db: &mut dyn Connection, id: &str, said: &Say, by: &str) -> Result<(), Refusal> {
+pub(crate) fn answer(
+    db: &mut dyn Connection,
+    id: &str,
+    said: &ApprovalAnswer,
+    by: &str,
+) -> Result<(), Refusal> {
     if !matches!(said.scope.as_str(), "once" | "session") {
         return Err(Refusal::Wrong("the scope of an answer is once or session".to_owned()));
     }
@@ -145,7 +150,7 @@ pub(crate) fn answer(db: &mut dyn Connection, id: &str, said: &Say, by: &str) ->
 }
 
 /// What a host hears of its question. It still asks, by that.
-pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<Said, Refusal> {
+pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<QuestionStatus, Refusal> {
     let (now, values) = (now(), [Value::text(id), Value::text(host)]);
     let text = "SELECT state, scope, answered_by, digest, expires_at, heard_at FROM asks WHERE id = $1 AND host = $2";
     let rows = db.rows(text, &values)?;
@@ -153,7 +158,7 @@ pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<Sai
         return Err(Refusal::Missing("no such question"));
     };
     let is_over = state.as_text() == "waiting" && expires_at.as_int() <= now;
-    let said = Said {
+    let said = QuestionStatus {
         state: if is_over { "over" } else { state.as_text() }.to_owned(),
         scope: scope.as_text().to_owned(),
         by: by.as_text().to_owned(),
@@ -192,8 +197,8 @@ mod tests {
         Ask { id: id.to_string().repeat(32), question: question.to_owned(), expires_at: now() + 60 }
     }
 
-    fn say(approve: bool, bound: &str) -> Say {
-        Say { approve, scope: "once".to_owned(), bound: bound.to_owned() }
+    fn say(approve: bool, bound: &str) -> ApprovalAnswer {
+        ApprovalAnswer { approve, scope: "once".to_owned(), bound: bound.to_owned() }
     }
 
     #[test]
@@ -223,7 +228,13 @@ mod tests {
         assert_eq!(heard(db, "h1", &shown.id).unwrap().state, "waiting");
         assert!(answer(db, &shown.id, &say(true, &keys::digest(b"may we?")), "abe").is_err());
         assert!(
-            answer(db, &shown.id, &Say { scope: "always".into(), ..say(true, &shown.bound) }, "abe").is_err()
+            answer(
+                db,
+                &shown.id,
+                &ApprovalAnswer { scope: "always".into(), ..say(true, &shown.bound) },
+                "abe"
+            )
+            .is_err()
         );
         answer(db, &shown.id, &say(false, &shown.bound), "abe").unwrap();
         assert!(answer(db, &shown.id, &say(true, &shown.bound), "ada").is_err(), "one answer");

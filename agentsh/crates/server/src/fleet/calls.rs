@@ -10,9 +10,9 @@ use crate::fleet::tally::indexed;
 use agentsh_fleet::wire::{Row, Rows};
 
 /// Events between a call and what was decided about it, at most.
-const DISTANCE: u64 = 1024;
+const MAX_VERDICT_DISTANCE: u64 = 1024;
 /// Calls of one statement.
-const TOGETHER: usize = 50;
+const CALLS_IN_STATEMENT: usize = 50;
 
 /// What a call and its verdict have in common: session, server and id of the request.
 type Key = (String, String, String);
@@ -32,10 +32,10 @@ pub(crate) fn add_calls(db: &mut dyn Connection, rows: &mut Rows) -> Result<(), 
     }
     // The one of a verdict of this page may stand on it.
     verdicts.retain(|(key, seq)| {
-        let near = |call: &u64| call < seq && seq - call <= DISTANCE;
+        let near = |call: &u64| call < seq && seq - call <= MAX_VERDICT_DISTANCE;
         !here.get(key).is_some_and(|calls| calls.iter().any(near))
     });
-    for some in verdicts.chunks(TOGETHER) {
+    for some in verdicts.chunks(CALLS_IN_STATEMENT) {
         let ids = places(db, some)?;
         if ids.is_empty() {
             continue;
@@ -80,7 +80,7 @@ fn places(db: &mut dyn Connection, verdicts: &[(Key, u64)]) -> Result<Vec<Value>
             Value::text(server.as_str()),
             Value::text(request.as_str()),
         ]);
-        values.extend([number(*seq), number(seq.saturating_sub(DISTANCE))]);
+        values.extend([number(*seq), number(seq.saturating_sub(MAX_VERDICT_DISTANCE))]);
     }
     let text = format!(
         "SELECT (SELECT e.id FROM events e WHERE e.session = v.column1 AND e.seq < v.column4 AND e.seq >= v.column5 \

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::fleet::arrival::Taken;
+use crate::fleet::arrival::StoredBatch;
 
 /// Different words of one label, at most: hosts choose the types of their events. Further ones count as `other`.
 const MAX_WORDS: usize = 200;
@@ -31,7 +31,7 @@ struct Counts {
 
 impl Metrics {
     /// A batch that was kept: so many bytes as it was sent, and how long it took until it was on disk.
-    pub fn taken(&self, taken: &Taken, bytes: usize, time: Duration) {
+    pub fn taken(&self, taken: &StoredBatch, bytes: usize, time: Duration) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.batches += 1;
         counts.bytes += bytes as u64;
@@ -119,7 +119,7 @@ mod tests {
         let metrics = Metrics::default();
         let kinds = (0..500).map(|number| (format!("a\"\n{number}"), 1)).collect();
         let position = Position { id: 1, hash: String::new() };
-        metrics.taken(&Taken { position, kinds }, 7, Duration::from_millis(30));
+        metrics.taken(&StoredBatch { position, kinds }, 7, Duration::from_millis(30));
         metrics.refused("busy");
         let changes = [true, true, false, false, true].map(|is_failing| metrics.kept("days", is_failing));
         assert_eq!(changes, [true, false, true, false, true]);

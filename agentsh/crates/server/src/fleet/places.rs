@@ -7,13 +7,13 @@ use agentsh_database::DbError;
 use jiff::Timestamp;
 
 use crate::fleet::schema::LOW_BITS;
-use crate::fleet::serve::Tell;
+use crate::fleet::serve::OperatorLog;
 
 /// How far a place may be ahead of the clock of this server, in microseconds. A server whose clock is wrong by more is not
 /// followed: what arrives would stay until that time comes, whatever is to be forgotten.
 const MAX_AHEAD: i64 = 3_600_000_000;
 /// Between two messages about a clock.
-const TOLD: Duration = Duration::from_secs(60);
+const CLOCK_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Gives every event its place: the microsecond of its arrival, later than every one before, with bits of its own. Where the
 /// clocks of servers differ, those that are behind follow the one that is ahead, up to [`MAX_AHEAD`]: the events of a host are
@@ -21,12 +21,12 @@ const TOLD: Duration = Duration::from_secs(60);
 pub(crate) struct Places {
     last: Mutex<i64>,
     low: i64,
-    tell: Tell,
+    tell: OperatorLog,
     told: Mutex<Option<Instant>>,
 }
 
 impl Places {
-    pub fn new(low: u16, tell: Tell) -> Self {
+    pub fn new(low: u16, tell: OperatorLog) -> Self {
         let low = i64::from(low) & ((1 << LOW_BITS) - 1);
         Self { last: Mutex::new(0), low, tell, told: Mutex::new(None) }
     }
@@ -62,7 +62,7 @@ impl Places {
             return;
         }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|at| at.elapsed() >= TOLD) {
+        if told.is_none_or(|at| at.elapsed() >= CLOCK_WARNING_INTERVAL) {
             *told = Some(Instant::now());
             (self.tell)(&format!(
                 "the newest event of host {host} is {} hours ahead of the clock of this server, and is not followed: the clock \

@@ -7,14 +7,14 @@ use agentsh_database::{Connection, DbError, Row as Columns, Value};
 use crate::fleet::calls::add_calls;
 use crate::fleet::schema::LOW_BITS;
 use crate::fleet::tally::indexed;
-use agentsh_fleet::wire::{Host, Incident, Look, Person, Row, Rows, ServerRow, SessionRow};
+use agentsh_fleet::wire::{Host, Incident, Person, Row, Rows, SelfCheck, ServerRow, SessionRow};
 
 pub(crate) const MAX_ROWS: i64 = 1000;
 const MAX_BYTES: usize = 8 << 20;
 /// Incidents that are shown of one host.
 const MAX_INCIDENTS: i64 = 10;
 /// How far the clock of a host may be ahead of when its events arrive, in microseconds: beyond five minutes nothing is taken.
-const AHEAD: i64 = 600_000_000;
+const MAX_CLOCK_LEAD_US: i64 = 600_000_000;
 
 const EVENT: &str = "id, host, session, seq, time, hash, body";
 
@@ -131,7 +131,7 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, Db
 /// The first place that an event of this time or later can have.
 fn arrived_since(since: &str) -> Option<i64> {
     let time: jiff::Timestamp = since.parse().ok()?;
-    time.as_microsecond().checked_sub(AHEAD)?.checked_mul(1 << LOW_BITS)
+    time.as_microsecond().checked_sub(MAX_CLOCK_LEAD_US)?.checked_mul(1 << LOW_BITS)
 }
 
 /// A page of at most so many rows. One row always fits.
@@ -353,10 +353,10 @@ pub(crate) fn states(db: &mut dyn Connection) -> Result<Vec<(String, i64)>, DbEr
 }
 
 /// What a server looks at in itself and its database.
-pub(crate) fn looks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<Look>, DbError> {
+pub(crate) fn looks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<SelfCheck>, DbError> {
     let version = crate::fleet::schema::version(db)?;
     let kind = if db.is_postgres() { "PostgreSQL" } else { "SQLite" };
-    let look = |ok, what: &str, detail: String| Look { ok, what: what.to_owned(), detail };
+    let look = |ok, what: &str, detail: String| SelfCheck { ok, what: what.to_owned(), detail };
     let own = crate::fleet::schema::known();
     let tables = match version {
         newer if newer > own => {

@@ -9,7 +9,7 @@ use agentsh_fleet::batch::Unreadable;
 use agentsh_fleet::wire::Position;
 
 /// When a server that has too much to do is asked again, in seconds.
-const LATER: HeaderValue = HeaderValue::from_static("2");
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("2");
 
 /// Why a request is refused. Nothing was changed, but for what [`Refusal::Rewritten`] says.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl IntoResponse for Refusal {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, LATER);
+                headers.insert(header::RETRY_AFTER, RETRY_AFTER_S);
             }
             _ => {}
         }

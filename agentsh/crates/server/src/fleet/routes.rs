@@ -25,14 +25,14 @@ use crate::fleet::reads::{self, Filter};
 use crate::fleet::refusal::Refusal;
 use crate::fleet::{access, asks, bundles, enrolment, heads, sign_ins};
 use agentsh_fleet::batch::{Batch, MAX_SENT};
-use agentsh_fleet::wire::{Ask, AskToken, Enrol, Login, Position, RevokePeople, Revoked, Say};
+use agentsh_fleet::wire::{ApprovalAnswer, Ask, AskToken, Enrol, Login, Position, RevokePeople, Revoked};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
-pub(crate) const BATCHES: usize = 48;
+pub(crate) const MAX_BATCHES: usize = 48;
 /// Of them, of one host: who knows no more than the id of a host keeps no other one away.
 const OF_ONE_HOST: usize = 4;
 /// How long a body may take to come.
-const BODY_TIME: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest body of everything but batches, in bytes.
 const MAX_BODY: usize = 16 << 10;
 
@@ -127,7 +127,7 @@ impl App {
     }
 }
 
-/// One of the [`BATCHES`], and of the [`OF_ONE_HOST`].
+/// One of the [`MAX_BATCHES`], and of the [`OF_ONE_HOST`].
 struct BatchPermit<'a> {
     app: &'a App,
     host: String,
@@ -169,7 +169,7 @@ async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Re
     if declared.is_some_and(|declared: usize| declared > most) {
         return Err(too_long());
     }
-    match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, most)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, most)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(too_long()),
         Err(_) => Err(Refusal::Wrong("the body did not arrive in time".to_owned())),
@@ -377,7 +377,7 @@ async fn all_asks(State(app): Shared, headers: HeaderMap) -> Answer {
 
 async fn answer(State(app): Shared, Path(id): Path<String>, headers: HeaderMap, body: Body) -> Answer {
     let by = app.person(&headers, Role::Approver).await?;
-    let said: Say = read(&headers, body).await?;
+    let said: ApprovalAnswer = read(&headers, body).await?;
     app.judge(&app.writers, move |db| asks::answer(db, &id, &said, &by)).await?;
     json(serde_json::json!({ "state": "answered" }))
 }
@@ -400,7 +400,7 @@ async fn bundle(State(app): Shared, Path(name): Path<String>, headers: HeaderMap
 async fn metrics(State(app): Shared, headers: HeaderMap) -> Answer {
     app.person(&headers, Role::Viewer).await?;
     let hosts = app.ask(reads::states).await?;
-    let busy = BATCHES.saturating_sub(app.batches.available_permits());
+    let busy = MAX_BATCHES.saturating_sub(app.batches.available_permits());
     let text = app.metrics.written(busy, &hosts);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }

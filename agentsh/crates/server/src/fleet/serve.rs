@@ -17,7 +17,7 @@ use crate::fleet::asks;
 use crate::fleet::gate::Gate;
 use crate::fleet::metrics::Metrics;
 use crate::fleet::places::Places;
-use crate::fleet::routes::{App, BATCHES, router};
+use crate::fleet::routes::{App, MAX_BATCHES, router};
 use crate::fleet::schema;
 use crate::fleet::sign_ins;
 use crate::fleet::tls::{TlsListener, acceptor};
@@ -30,7 +30,7 @@ const WRITERS: usize = 4;
 const KEEPING: Duration = Duration::from_secs(3600);
 
 /// What says something to whoever runs the server.
-pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+pub type OperatorLog = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How a server is run.
 pub struct Options {
@@ -43,7 +43,7 @@ pub struct Options {
     /// Events are forgotten this many days after they arrived; None: never.
     pub keep_days: Option<u32>,
     pub bundles: Option<PathBuf>,
-    pub tell: Tell,
+    pub tell: OperatorLog,
 }
 
 /// Why the server does not run.
@@ -71,7 +71,7 @@ pub struct Server {
     address: SocketAddr,
     keep_days: Option<u32>,
     database: Database,
-    tell: Tell,
+    tell: OperatorLog,
 }
 
 impl Server {
@@ -106,7 +106,7 @@ impl Server {
                 u16::from_str_radix(&low, 16).unwrap_or_default(),
                 Arc::clone(&options.tell),
             )),
-            batches: Semaphore::new(BATCHES),
+            batches: Semaphore::new(MAX_BATCHES),
             by_host: std::sync::Mutex::default(),
             metrics: Metrics::default(),
             bundles: options.bundles,
@@ -162,7 +162,7 @@ impl Server {
 }
 
 /// Makes the days to come and forgets those that are over. What fails is tried again with the next round.
-async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: Tell) {
+async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: OperatorLog) {
     loop {
         let made = app.writers.ask(|db| schema::make_days(db, Timestamp::now())).await;
         heard(&app.metrics, &tell, "days", &made);
@@ -190,7 +190,7 @@ async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: T
 }
 
 /// Says when something begins to fail, and when it no longer does.
-fn heard(metrics: &Metrics, tell: &Tell, what: &'static str, done: &Result<(), DbError>) {
+fn heard(metrics: &Metrics, tell: &OperatorLog, what: &'static str, done: &Result<(), DbError>) {
     if !metrics.kept(what, done.is_err()) {
         return;
     }

@@ -18,7 +18,7 @@ pub(crate) const NAMES: &str = "oidc:";
 /// Between a subject and its issuer, which is a URL: the last one is it.
 const AT: &str = " at ";
 /// How long one counts, in seconds: what a provider takes back is heard of with the next sign-in.
-pub(crate) const LASTS: i64 = 8 * 3600;
+pub(crate) const SIGN_IN_LIFETIME_S: i64 = 8 * 3600;
 /// What is over is forgotten after so many seconds.
 const KEPT: i64 = 90 * 24 * 3600;
 
@@ -53,7 +53,7 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
             Value::Text(shown(&sign_in.issuer)),
             Value::Text(shown(&sign_in.subject)),
             Value::text(format!("{now:.6}")),
-            Value::Int(now.as_second() + LASTS),
+            Value::Int(now.as_second() + SIGN_IN_LIFETIME_S),
         ],
     )?;
     Ok(credential)

@@ -19,13 +19,13 @@ pub(crate) struct Session {
     pub hash: [u8; 32],
     pub project: String,
     /// Begun with this batch.
-    pub fresh: Option<Fresh>,
+    pub fresh: Option<NewSession>,
     pub last_at: String,
     pub ended: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Fresh {
+pub(crate) struct NewSession {
     pub first_link: [u8; 32],
     pub first_at: String,
     pub first_event: i64,

@@ -15,9 +15,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 /// How long a greeting may take.
-const GREETING: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Greetings at once.
-const GREETINGS: usize = 256;
+const MAX_HANDSHAKES: usize = 256;
 
 /// # Errors
 /// What of the two files cannot be used, and why.
@@ -49,9 +49,9 @@ pub(crate) struct TlsListener {
 
 impl TlsListener {
     pub fn start(listener: TcpListener, address: SocketAddr, acceptor: TlsAcceptor) -> Self {
-        let (send, ready) = mpsc::channel(GREETINGS);
+        let (send, ready) = mpsc::channel(MAX_HANDSHAKES);
         tokio::spawn(async move {
-            let places = Arc::new(Semaphore::new(GREETINGS));
+            let places = Arc::new(Semaphore::new(MAX_HANDSHAKES));
             loop {
                 let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
                 let Ok((stream, peer)) = listener.accept().await else {
@@ -61,7 +61,7 @@ impl TlsListener {
                 };
                 let (acceptor, send) = (acceptor.clone(), send.clone());
                 tokio::spawn(async move {
-                    let greeted = tokio::time::timeout(GREETING, acceptor.accept(stream)).await;
+                    let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await;
                     drop(place);
                     if let Ok(Ok(stream)) = greeted {
                         // The server has ended.

@@ -6,9 +6,9 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, App, NOT_A_FORM, Person, Shared, Trouble, page};
+use super::{Answer, App, NOT_A_FORM, PageFailure, Person, Shared, page};
 use agentsh::cli::server::answer_question;
-use agentsh_fleet::wire::{RevokePeople, Revoked, Say};
+use agentsh_fleet::wire::{ApprovalAnswer, RevokePeople, Revoked};
 use agentsh_web::{Href, Message, Place, message};
 
 #[derive(Deserialize)]
@@ -19,12 +19,12 @@ pub(super) struct Filled {
 
 impl App {
     /// Who sent a form of his own page.
-    async fn filled(&self, headers: &HeaderMap, filled: &Filled) -> Result<Person, Trouble> {
+    async fn filled(&self, headers: &HeaderMap, filled: &Filled) -> Result<Person, PageFailure> {
         let person = self.person(headers).await?;
         if person.form == filled.token {
             Ok(person)
         } else {
-            Err(Trouble::Other(StatusCode::FORBIDDEN, NOT_A_FORM.to_owned()))
+            Err(PageFailure::Other(StatusCode::FORBIDDEN, NOT_A_FORM.to_owned()))
         }
     }
 }
@@ -49,7 +49,7 @@ pub(super) async fn revoke(
 
 /// The answer of an approver.
 #[derive(Deserialize)]
-pub(super) struct Answered {
+pub(super) struct AnswerForm {
     #[serde(flatten)]
     filled: Filled,
     #[serde(default)]
@@ -62,7 +62,7 @@ pub(super) async fn answer(
     State(app): Shared,
     Path(id): Path<String>,
     headers: HeaderMap,
-    Form(form): Form<Answered>,
+    Form(form): Form<AnswerForm>,
 ) -> Answer {
     let person = app.filled(&headers, &form.filled).await?;
     let (approve, scope) = match form.answer.as_str() {
@@ -71,20 +71,20 @@ pub(super) async fn answer(
         "deny" => (false, "session"),
         _ => {
             let why = "an answer is once, session or deny".to_owned();
-            return Err(Trouble::Other(StatusCode::BAD_REQUEST, why));
+            return Err(PageFailure::Other(StatusCode::BAD_REQUEST, why));
         }
     };
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(Trouble::Other(StatusCode::NOT_FOUND, "no such question".to_owned()));
+        return Err(PageFailure::Other(StatusCode::NOT_FOUND, "no such question".to_owned()));
     }
-    let said = Say { approve, scope: scope.to_owned(), bound: form.bound };
+    let said = ApprovalAnswer { approve, scope: scope.to_owned(), bound: form.bound };
     answer_question(person.fleet.client(), &id, &said).await?;
     let word = if approve { "Approved" } else { "Denied" };
     Ok(done(&person, Place::Approvals, "approvals", format!("{word}: question {id}.")))
 }
 
 async fn host_is(person: &Person, host: &str, verb: &str, now: &str) -> Answer {
-    let missing = || Trouble::Other(StatusCode::NOT_FOUND, "no such host".to_owned());
+    let missing = || PageFailure::Other(StatusCode::NOT_FOUND, "no such host".to_owned());
     if !host.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(missing());
     }

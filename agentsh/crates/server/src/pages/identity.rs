@@ -22,10 +22,10 @@ use agentsh_egress::resolve::Resolver;
 use agentsh_egress::target::Rules;
 use agentsh_gateway::config::OAuth;
 use agentsh_gateway::signers::Signers;
-use agentsh_gateway::token::{self, LEEWAY};
-use agentsh_login::callback::{Expected, judge};
+use agentsh_gateway::token::{self, CLOCK_LEEWAY_S};
+use agentsh_login::callback::{ExpectedCallback, judge};
 use agentsh_login::metadata::AuthorizationServer;
-use agentsh_login::provider::{self, Begun, Words};
+use agentsh_login::provider::{self, PendingSignIn, SignInSecrets};
 use agentsh_login::registration::{Registered, known};
 use agentsh_login::{Clients, LoginError};
 use agentsh_store::escape;
@@ -35,7 +35,7 @@ pub(super) const CALLBACK: &str = "/sign-in/callback";
 /// Holds the secret that the provider gave this server.
 const SECRET: &str = "AGENTSH_FLEET_OIDC_SECRET";
 /// What the provider says about itself is asked for anew after this long.
-const FRESH: Duration = Duration::from_secs(600);
+const METADATA_LIFETIME: Duration = Duration::from_secs(600);
 /// For everything that one step asks.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// An id token is used as soon as it is given: an older one is another's. In seconds.
@@ -47,7 +47,7 @@ const MAX_NAME: usize = 200;
 
 /// Why somebody is not signed in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum SignInRefusal {
     /// He may try again.
     Not(String),
     /// It is he, and he has no role.
@@ -57,8 +57,8 @@ pub(super) enum Refused {
 }
 
 enum Ask {
-    Begin(oneshot::Sender<Result<Begun, Refused>>),
-    Finish { query: String, words: Words, reply: oneshot::Sender<Result<SignIn, Refused>> },
+    Begin(oneshot::Sender<Result<PendingSignIn, SignInRefusal>>),
+    Finish { query: String, words: SignInSecrets, reply: oneshot::Sender<Result<SignIn, SignInRefusal>> },
 }
 
 /// The provider, for whoever has another thread.
@@ -125,19 +125,23 @@ impl Identity {
         Ok(Some(Self { asks, shown: shown.unwrap_or_else(|| issuer.clone()) }))
     }
 
-    pub(super) async fn begin(&self) -> Result<Begun, Refused> {
+    pub(super) async fn begin(&self) -> Result<PendingSignIn, SignInRefusal> {
         let (reply, answered) = oneshot::channel();
         self.ask(Ask::Begin(reply), answered).await
     }
 
     /// `query` is what the browser came back with, `words` what it kept meanwhile.
-    pub(super) async fn finish(&self, query: String, words: Words) -> Result<SignIn, Refused> {
+    pub(super) async fn finish(&self, query: String, words: SignInSecrets) -> Result<SignIn, SignInRefusal> {
         let (reply, answered) = oneshot::channel();
         self.ask(Ask::Finish { query, words, reply }, answered).await
     }
 
-    async fn ask<T>(&self, ask: Ask, answered: oneshot::Receiver<Result<T, Refused>>) -> Result<T, Refused> {
-        let busy = || Refused::Later("the server is overloaded; try again in a moment".to_owned());
+    async fn ask<T>(
+        &self,
+        ask: Ask,
+        answered: oneshot::Receiver<Result<T, SignInRefusal>>,
+    ) -> Result<T, SignInRefusal> {
+        let busy = || SignInRefusal::Later("the server is overloaded; try again in a moment".to_owned());
         self.asks.try_send(ask).map_err(|_| busy())?;
         answered.await.unwrap_or_else(|_| Err(busy()))
     }
@@ -187,7 +191,7 @@ impl Provider {
     }
 
     async fn answer(&self, ask: Ask) {
-        let late = || Refused::Later("the identity provider did not answer in time".to_owned());
+        let late = || SignInRefusal::Later("the identity provider did not answer in time".to_owned());
         // Whoever asked may have hung up.
         match ask {
             Ask::Begin(reply) => {
@@ -201,24 +205,27 @@ impl Provider {
         }
     }
 
-    async fn begin(&self) -> Result<Begun, Refused> {
+    async fn begin(&self) -> Result<PendingSignIn, SignInRefusal> {
         let server = self.about().await?;
         provider::begin(&server, &self.registered(&server), &self.redirect, &self.scopes).map_err(refused)
     }
 
-    async fn finish(&self, query: &str, words: Words) -> Result<SignIn, Refused> {
+    async fn finish(&self, query: &str, words: SignInSecrets) -> Result<SignIn, SignInRefusal> {
         let server = self.about().await?;
-        let expected =
-            Expected { state: words.state, issuer: server.issuer.clone(), names_itself: server.names_itself };
+        let expected = ExpectedCallback {
+            state: words.state,
+            issuer: server.issuer.clone(),
+            names_itself: server.names_itself,
+        };
         let Some(code) = judge(query, &expected) else {
-            return Err(Refused::Not("This answer does not belong to this sign-in.".to_owned()));
+            return Err(SignInRefusal::Not("This answer does not belong to this sign-in.".to_owned()));
         };
         let code = code.map_err(refused)?;
         let client = self.registered(&server);
         let answer = (code, words.verifier);
         let text = provider::trade(&self.clients, &server, &client, &self.redirect, answer).await;
         let text = text.map_err(refused)?;
-        let keys = self.signers.for_token(&text).await.map_err(Refused::Later)?;
+        let keys = self.signers.for_token(&text).await.map_err(SignInRefusal::Later)?;
         let claims: Claims =
             token::claims(&text, &self.oauth, &keys, &self.client).map_err(|why| not(&why))?;
         is_ours(&claims, &self.client, &words.nonce, Timestamp::now()).map_err(not)?;
@@ -226,12 +233,12 @@ impl Provider {
     }
 
     /// What it says about itself; asked again where that is old.
-    async fn about(&self) -> Result<Rc<AuthorizationServer>, Refused> {
+    async fn about(&self) -> Result<Rc<AuthorizationServer>, SignInRefusal> {
         let fresh = self
             .about
             .borrow()
             .as_ref()
-            .filter(|(at, _)| at.elapsed() < FRESH)
+            .filter(|(at, _)| at.elapsed() < METADATA_LIFETIME)
             .map(|(_, known)| Rc::clone(known));
         if let Some(known) = fresh {
             return Ok(known);
@@ -245,13 +252,13 @@ impl Provider {
         known(server, self.client.clone(), self.secret.clone())
     }
 
-    fn identity(&self, claims: &Claims) -> Result<SignIn, Refused> {
+    fn identity(&self, claims: &Claims) -> Result<SignIn, SignInRefusal> {
         let name = claims.more.get(&self.name).and_then(Value::as_str).filter(|name| !name.is_empty());
         let name = escape::line(name.unwrap_or(&claims.sub)).chars().take(MAX_NAME).collect();
         let values = member(&claims.more, &self.claim).map(texts).unwrap_or_default();
         let role = values.iter().filter_map(|value| self.roles.get(*value)).max();
         let Some(role) = role else {
-            return Err(Refused::NoRole(format!(
+            return Err(SignInRefusal::NoRole(format!(
                 "You signed in, but your claim '{}' gives you no role on this server. An admin sets the roles with \
                  --oidc-role.",
                 self.claim
@@ -283,7 +290,7 @@ fn roles(written: &[String]) -> Result<BTreeMap<String, Role>, String> {
 
 /// What the signature does not say: that the token was made for this sign-in, and now.
 fn is_ours(claims: &Claims, client: &str, nonce: &str, now: Timestamp) -> Result<(), &'static str> {
-    let leeway = i64::try_from(LEEWAY).unwrap_or_default();
+    let leeway = i64::try_from(CLOCK_LEEWAY_S).unwrap_or_default();
     let age = now.as_second().saturating_sub(claims.iat);
     let is_for_others = claims.aud.as_array().is_some_and(|audience| audience.len() > 1);
     if claims.nonce.is_empty() || claims.nonce != nonce {
@@ -318,18 +325,18 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-fn not(why: &str) -> Refused {
-    Refused::Not(format!("The identity provider's token is not valid: {why}."))
+fn not(why: &str) -> SignInRefusal {
+    SignInRefusal::Not(format!("The identity provider's token is not valid: {why}."))
 }
 
-fn refused(error: LoginError) -> Refused {
+fn refused(error: LoginError) -> SignInRefusal {
     let said = format!("The identity provider refused the sign-in: {error}.");
     match error {
         LoginError::Http { .. }
         | LoginError::NoMetadata(_)
         | LoginError::InvalidMetadata { .. }
-        | LoginError::NoRandom(_) => Refused::Later(said),
-        _ => Refused::Not(said),
+        | LoginError::NoRandom(_) => SignInRefusal::Later(said),
+        _ => SignInRefusal::Not(said),
     }
 }
 

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use url::form_urlencoded::Serializer;
 
-use super::{Answer, App, Person, Shared, Trouble, page};
+use super::{Answer, App, PageFailure, Person, Shared, page};
 use crate::fleet::Role;
 use agentsh::cli::server::{Making, of_fleet, question, waiting};
 use agentsh_fleet::wire::{Host, Person as Credential, ServerRow, SessionRow};
@@ -20,7 +20,7 @@ use agentsh_web::{
 /// Lines of a page.
 const LINES: u32 = 50;
 const REFUSED: u32 = 20;
-const LAST: u32 = 10;
+const LAST_EVENTS: u32 = 10;
 /// Sessions and servers of a list.
 const LISTED: u32 = 500;
 
@@ -32,7 +32,7 @@ pub(super) async fn now(State(app): Shared, headers: HeaderMap) -> Answer {
         EventFilter { action: Some("block".to_owned()), limit: u64::from(REFUSED), ..EventFilter::default() };
     let (mut reader, _) = person.fleet.journal(&["mcp_tool_call_intercepted"], &blocked, None).await?;
     let refused = app.rows(&mut reader, &["mcp_tool_call_intercepted"], REFUSED).await?;
-    let last = person.listed(None, LAST, &names).await?;
+    let last = person.listed(None, LAST_EVENTS, &names).await?;
     let unwell = hosts.iter().filter(|host| host.state == "refused").map(|host| line(host, &person));
     let shown = FleetNow { hosts: unwell.collect(), refused, last };
     Ok(page(fleet_now(&person.frame("Now", Place::Now), &shown)))
@@ -107,7 +107,7 @@ pub(super) async fn server(
     let (mut reader, next) = person.fleet.journal(&[], &filter, before.as_deref()).await?;
     let history = app.rows(&mut reader, &[], LINES).await?;
     if history.is_empty() {
-        return Err(Trouble::Other(StatusCode::NOT_FOUND, "no such server".to_owned()));
+        return Err(PageFailure::Other(StatusCode::NOT_FOUND, "no such server".to_owned()));
     }
     let older = next.map(|next| Href::to(&["server", &id]).with("before", &next));
     let frame = person.frame(format!("Server {id}"), Place::Servers);
@@ -161,7 +161,7 @@ fn is_over(at: &str) -> bool {
 }
 
 impl Person {
-    async fn hosts(&self) -> Result<Vec<Host>, Trouble> {
+    async fn hosts(&self) -> Result<Vec<Host>, PageFailure> {
         Ok(self.fleet.client().get("/v1/hosts").await?)
     }
 
@@ -170,7 +170,7 @@ impl Person {
         host: Option<&str>,
         most: u32,
         names: &BTreeMap<String, String>,
-    ) -> Result<Vec<Listed>, Trouble> {
+    ) -> Result<Vec<Listed>, PageFailure> {
         let path = {
             let mut query = Serializer::new(String::new());
             query.append_pair("limit", &most.to_string());

@@ -115,7 +115,7 @@ fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
 
 impl App {
     /// Who has the cookie.
-    async fn person(&self, headers: &HeaderMap) -> Result<Person, Trouble> {
+    async fn person(&self, headers: &HeaderMap) -> Result<Person, PageFailure> {
         let credential = cookie(headers, COOKIE).ok_or_else(|| self.sign_in(None))?;
         let client = Client::inside(self.server.clone(), Some(credential.clone()));
         let who: Who = client.get("/v1/who").await.map_err(|error| match error {
@@ -129,13 +129,13 @@ impl App {
     }
 
     /// The way in. `said`: why the last attempt was none.
-    fn sign_in(&self, said: Option<String>) -> Trouble {
+    fn sign_in(&self, said: Option<String>) -> PageFailure {
         self.sign_in_as(StatusCode::UNAUTHORIZED, said)
     }
 
-    fn sign_in_as(&self, status: StatusCode, said: Option<String>) -> Trouble {
+    fn sign_in_as(&self, status: StatusCode, said: Option<String>) -> PageFailure {
         let provider = self.identity.as_ref().map(|identity| identity.shown.clone());
-        Trouble::SignIn { status, said, provider }
+        PageFailure::SignIn { status, said, provider }
     }
 }
 
@@ -165,14 +165,14 @@ fn form(credential: &str) -> String {
     keys::digest(format!("agentsh fleet form\n{credential}").as_bytes())
 }
 
-type Answer = Result<Response, Trouble>;
+type Answer = Result<Response, PageFailure>;
 
 fn page(html: String) -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
 }
 
 /// Why there is no page.
-enum Trouble {
+enum PageFailure {
     /// Nobody is signed in. `said`: why the last attempt was none; `provider`: where one may sign in.
     SignIn {
         status: StatusCode,
@@ -182,7 +182,7 @@ enum Trouble {
     Other(StatusCode, String),
 }
 
-impl From<ClientError> for Trouble {
+impl From<ClientError> for PageFailure {
     fn from(error: ClientError) -> Self {
         let status = match &error {
             ClientError::Status { status, .. } => StatusCode::from_u16(*status),
@@ -196,7 +196,7 @@ impl From<ClientError> for Trouble {
     }
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for PageFailure {
     fn from(failure: Failure) -> Self {
         let status = match &failure {
             Failure::Store(
@@ -209,13 +209,13 @@ impl From<Failure> for Trouble {
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for PageFailure {
     fn from(error: StoreError) -> Self {
         Failure::from(error).into()
     }
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for PageFailure {
     fn into_response(self) -> Response {
         match self {
             Self::SignIn { status, said, provider } => {
@@ -224,7 +224,7 @@ impl IntoResponse for Trouble {
             }
             Self::Other(status, said) => {
                 let frame = Frame {
-                    title: status.canonical_reason().unwrap_or("Trouble").to_owned(),
+                    title: status.canonical_reason().unwrap_or("PageFailure").to_owned(),
                     here: Place::Now,
                     waiting: 0,
                     token: String::new(),

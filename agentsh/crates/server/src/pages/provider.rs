@@ -5,13 +5,13 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::identity::{Identity, Refused};
-use super::{Answer, App, Shared, Trouble, cookie};
-use agentsh_login::provider::Words;
+use super::identity::{Identity, SignInRefusal};
+use super::{Answer, App, PageFailure, Shared, cookie};
+use agentsh_login::provider::SignInSecrets;
 
 pub(super) const BEGIN: &str = "/sign-in/provider";
 /// How long a sign-in may take, in seconds.
-const WITHIN: u32 = 600;
+const SIGN_IN_TIMEOUT_S: u32 = 600;
 /// Longest answer of a browser, in bytes.
 const MAX_QUERY: usize = 8 << 10;
 
@@ -19,8 +19,8 @@ const MAX_QUERY: usize = 8 << 10;
 pub(super) async fn begin(State(app): Shared) -> Answer {
     let identity = app.provider()?;
     let begun = identity.begin().await.map_err(|refused| app.not_signed_in(refused))?;
-    let Words { state, nonce, verifier } = &begun.words;
-    let cookie = app.waiting(&format!("{state}.{nonce}.{verifier}"), WITHIN);
+    let SignInSecrets { state, nonce, verifier } = &begun.words;
+    let cookie = app.waiting(&format!("{state}.{nonce}.{verifier}"), SIGN_IN_TIMEOUT_S);
     let head = [(header::LOCATION, begun.url.to_string()), (header::SET_COOKIE, cookie)];
     Ok((StatusCode::SEE_OTHER, head).into_response())
 }
@@ -38,9 +38,9 @@ pub(super) async fn finish(State(app): Shared, headers: HeaderMap, RawQuery(quer
 }
 
 impl App {
-    fn provider(&self) -> Result<&Identity, Trouble> {
+    fn provider(&self) -> Result<&Identity, PageFailure> {
         let none =
-            || Trouble::Other(StatusCode::NOT_FOUND, "this server has no identity provider".to_owned());
+            || PageFailure::Other(StatusCode::NOT_FOUND, "this server has no identity provider".to_owned());
         self.identity.as_ref().ok_or_else(none)
     }
 
@@ -58,11 +58,11 @@ impl App {
         }
     }
 
-    fn not_signed_in(&self, refused: Refused) -> Trouble {
+    fn not_signed_in(&self, refused: SignInRefusal) -> PageFailure {
         let (status, said) = match refused {
-            Refused::Not(said) => (StatusCode::UNAUTHORIZED, said),
-            Refused::NoRole(said) => (StatusCode::FORBIDDEN, said),
-            Refused::Later(said) => (StatusCode::SERVICE_UNAVAILABLE, said),
+            SignInRefusal::Not(said) => (StatusCode::UNAUTHORIZED, said),
+            SignInRefusal::NoRole(said) => (StatusCode::FORBIDDEN, said),
+            SignInRefusal::Later(said) => (StatusCode::SERVICE_UNAVAILABLE, said),
         };
         self.sign_in_as(status, Some(said))
     }
@@ -79,9 +79,9 @@ impl App {
     }
 }
 
-fn words(kept: &str) -> Option<Words> {
+fn words(kept: &str) -> Option<SignInSecrets> {
     let mut parts = kept.split('.').map(str::to_owned);
-    let words = Words { state: parts.next()?, nonce: parts.next()?, verifier: parts.next()? };
+    let words = SignInSecrets { state: parts.next()?, nonce: parts.next()?, verifier: parts.next()? };
     let is_whole = [&words.state, &words.nonce, &words.verifier].into_iter().all(|word| word.len() >= 32);
     (is_whole && parts.next().is_none()).then_some(words)
 }

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
-use super::{Answer, App, COOKIE, Shared, Trouble, cookie, form, page};
+use super::{Answer, App, COOKIE, PageFailure, Shared, cookie, form, page};
 use agentsh_fleet::wire::{LoggedIn, Login, Who};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_web as web;
@@ -52,7 +52,7 @@ pub(super) struct Out {
 pub(super) async fn sign_out(State(app): Shared, headers: HeaderMap, Form(out): Form<Out>) -> Answer {
     let credential = cookie(&headers, COOKIE).filter(|credential| form(credential) == out.token);
     let Some(credential) = credential else {
-        return Err(Trouble::Other(StatusCode::FORBIDDEN, super::NOT_A_FORM.to_owned()));
+        return Err(PageFailure::Other(StatusCode::FORBIDDEN, super::NOT_A_FORM.to_owned()));
     };
     let person = Client::inside(app.server.clone(), Some(credential));
     let _state: serde_json::Value = person.post("/v1/sign-out", &serde_json::json!({})).await?;
@@ -69,7 +69,7 @@ impl App {
         ([(header::SET_COOKIE, self.baked(credential, KEPT))], page(web::opened())).into_response()
     }
 
-    fn refused(&self, error: ClientError) -> Trouble {
+    fn refused(&self, error: ClientError) -> PageFailure {
         match error {
             ClientError::Status { status: 400..=403, said, .. } => self.sign_in(Some(said)),
             ClientError::Credential => self.sign_in(Some("This is not a credential.".to_owned())),

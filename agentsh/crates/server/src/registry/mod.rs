@@ -8,5 +8,5 @@ mod routes;
 mod serve;
 mod writer;
 
-pub(crate) use routes::{Caller, May};
+pub(crate) use routes::{Caller, CallerRight};
 pub(crate) use serve::{Mounted, Options, Server};

@@ -50,7 +50,7 @@ struct SearchQuery {
 async fn search(State(app): Shared, Query(wanted): Query<SearchQuery>) -> Result<Response, PageError> {
     let (text, before, now) = (wanted.q.clone(), wanted.before.unwrap_or(i64::MAX), app.times().now);
     let asked = app.pool.ask(move |db| {
-        Ok((catalogue::search(db, &text, before, shown::ASKED_FOR)?, catalogue::requested(db, &now)?))
+        Ok((catalogue::search(db, &text, before, shown::QUERY_LIMIT)?, catalogue::requested(db, &now)?))
     });
     let (found, requested) = asked.await.map_err(Refusal::from)?;
     let requested = requested.iter().map(|one| shown::requested(one, DecisionMaker::Operators)).collect();

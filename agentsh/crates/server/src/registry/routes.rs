@@ -30,9 +30,9 @@ use agentsh_registrar::refusal::Refusal;
 use agentsh_registrar::{answer, names};
 
 /// Bodies that are read at the same time: each may be [`MAX_BODY`] long.
-const BODIES: usize = 16;
+const MAX_BODIES: usize = 16;
 /// How long a body may take to come.
-const BODY_TIME: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every request needs.
 pub(crate) struct App {
@@ -53,7 +53,7 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) const fn bodies() -> Semaphore {
-        Semaphore::const_new(BODIES)
+        Semaphore::const_new(MAX_BODIES)
     }
 
     pub(crate) fn times(&self) -> Times {
@@ -68,7 +68,7 @@ impl App {
     }
 
     /// Who may register: an operator, or on an open registry anybody of this machine, and a host of the fleet.
-    fn registers(&self, headers: &HeaderMap, by: &By) -> Result<Requester, Refusal> {
+    fn registers(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         match self.asks(headers, by)? {
             Requester::Host(_) if !self.open => Err(Refusal::Closed),
             who => Ok(who),
@@ -76,13 +76,13 @@ impl App {
     }
 
     /// Who may ask for a decision.
-    fn asks(&self, headers: &HeaderMap, by: &By) -> Result<Requester, Refusal> {
+    fn asks(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         if self.is_told {
             let caller = by.caller.as_ref().ok_or(Refusal::NoOperator)?;
             return match caller.may {
-                May::Decide => Ok(Requester::Operator(caller.name.clone())),
-                May::Ask => Ok(Requester::Host(caller.name.clone())),
-                May::Look => Err(Refusal::NoApprover),
+                CallerRight::Decide => Ok(Requester::Operator(caller.name.clone())),
+                CallerRight::Ask => Ok(Requester::Host(caller.name.clone())),
+                CallerRight::Look => Err(Refusal::NoApprover),
             };
         }
         match self.operators.of(headers)? {
@@ -93,7 +93,7 @@ impl App {
     }
 
     /// Who may decide.
-    fn operator(&self, headers: &HeaderMap, by: &By) -> Result<Requester, Refusal> {
+    fn operator(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         if self.is_told {
             return match self.asks(headers, by)? {
                 who @ Requester::Operator(_) => Ok(who),
@@ -108,12 +108,12 @@ impl App {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub name: String,
-    pub may: May,
+    pub may: CallerRight,
 }
 
 /// What a caller may do; each may what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum May {
+pub enum CallerRight {
     Look,
     /// Register where nobody has, and ask for a decision.
     Ask,
@@ -121,12 +121,12 @@ pub enum May {
 }
 
 /// Where a request comes from. What a client sends cannot say any of it.
-struct By {
+struct RequestSource {
     peer: Option<SocketAddr>,
     caller: Option<Caller>,
 }
 
-impl<S: Sync> FromRequestParts<S> for By {
+impl<S: Sync> FromRequestParts<S> for RequestSource {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -210,14 +210,19 @@ pub(crate) async fn whole(app: &App, headers: &HeaderMap, body: Body) -> Result<
         return Err(too_large());
     }
     let _place = app.bodies.acquire().await;
-    match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_BODY)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(too_large()),
         Err(_) => Err(Refusal::Contradiction("the body did not arrive in time".into())),
     }
 }
 
-async fn register(State(app): Shared, by: By, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+async fn register(
+    State(app): Shared,
+    by: RequestSource,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
     let who = app.registers(&headers, &by)?;
     let bytes = whole(&app, &headers, body).await?;
     let registration = body::registration(&headers, &bytes)?;
@@ -268,7 +273,7 @@ async fn by_hash(
 async fn revoke(
     State(app): Shared,
     Path(hash): Path<String>,
-    by: By,
+    by: RequestSource,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
@@ -279,7 +284,12 @@ async fn revoke(
     Ok(answer::reply(StatusCode::OK, answer::array(&rows, answer::server)))
 }
 
-async fn request(State(app): Shared, by: By, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+async fn request(
+    State(app): Shared,
+    by: RequestSource,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
     let who = app.asks(&headers, &by)?;
     let asked = body::approval(&headers, &whole(&app, &headers, body).await?)?;
     let times = app.times();
@@ -312,7 +322,7 @@ async fn approval(State(app): Shared, Path(id): Path<String>) -> Result<Response
 async fn approve(
     app: Shared,
     id: Path<String>,
-    by: By,
+    by: RequestSource,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
@@ -322,7 +332,7 @@ async fn approve(
 async fn reject(
     app: Shared,
     id: Path<String>,
-    by: By,
+    by: RequestSource,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
@@ -332,7 +342,7 @@ async fn reject(
 async fn decide(
     State(app): Shared,
     Path(id): Path<String>,
-    (by, headers): (By, HeaderMap),
+    (by, headers): (RequestSource, HeaderMap),
     body: Body,
     yes: bool,
 ) -> Result<Response, Refusal> {

@@ -6,12 +6,12 @@ use serde_json::Value;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{MAX_ANSWER, Settings, Untaken, packed, protobuf};
+use super::{MAX_ANSWER, SendFailure, Settings, packed, protobuf};
 use agentsh_egress::Client;
 use agentsh_egress::client::whole;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const SAID: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// Characters of what a receiver says that are repeated.
@@ -33,11 +33,11 @@ pub(super) async fn export(
     url: &Url,
     settings: &Settings,
     message: &Value,
-) -> Result<(), Untaken> {
+) -> Result<(), SendFailure> {
     let message = protobuf::request(message);
     let message = if settings.is_packed { packed(&message) } else { message };
     let Ok(length) = u32::try_from(message.len()) else {
-        return Err(Untaken::Never("a message is longer than 4 GiB".to_owned()));
+        return Err(SendFailure::Never("a message is longer than 4 GiB".to_owned()));
     };
     // Whether it is compressed, and how long it is.
     let mut body = vec![u8::from(settings.is_packed)];
@@ -54,7 +54,7 @@ pub(super) async fn export(
         headers.insert(TIMEOUT, within);
     }
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("agentsh/", env!("CARGO_PKG_VERSION"))));
-    let target = client.target(url.as_str()).map_err(|why| Untaken::Never(why.to_string()))?;
+    let target = client.target(url.as_str()).map_err(|why| SendFailure::Never(why.to_string()))?;
     let asked = async {
         let answer = client.send(Method::POST, &target, headers, whole(body)).await?;
         let (status, head) = (answer.status, answer.headers.clone());
@@ -62,12 +62,13 @@ pub(super) async fn export(
         Ok((status, head, trailers))
     };
     let answered = timeout(settings.within, asked).await;
-    let answered = answered.map_err(|_| Untaken::Later(format!("it did not answer within {within} ms")))?;
+    let answered =
+        answered.map_err(|_| SendFailure::Later(format!("it did not answer within {within} ms")))?;
     let (status, head, trailers) = answered.map_err(|error: agentsh_egress::HttpError| {
         if error.is_permanent() {
-            Untaken::Never(error.to_string())
+            SendFailure::Never(error.to_string())
         } else {
-            Untaken::Later(error.to_string())
+            SendFailure::Later(error.to_string())
         }
     })?;
     if status != 200 {
@@ -82,16 +83,16 @@ pub(super) async fn export(
     match text(STATUS).parse::<u8>() {
         Ok(0) => Ok(()),
         Ok(code) => {
-            let said: String = text(SAID).chars().take(MAX_SAID).collect();
+            let said: String = text(GRPC_MESSAGE).chars().take(MAX_SAID).collect();
             let said = if said.is_empty() { said } else { format!(" ({said})") };
             let why = format!("the receiver answered with gRPC status {code}{said}");
             // Cancelled, too late, exhausted, aborted, out of range, unavailable, lost.
             Err(untaken(matches!(code, 1 | 4 | 8 | 10 | 11 | 14 | 15), why))
         }
-        Err(_) => Err(Untaken::Later("the receiver sent no gRPC status".to_owned())),
+        Err(_) => Err(SendFailure::Later("the receiver sent no gRPC status".to_owned())),
     }
 }
 
-fn untaken(is_passing: bool, why: String) -> Untaken {
-    if is_passing { Untaken::Later(why) } else { Untaken::Never(why) }
+fn untaken(is_passing: bool, why: String) -> SendFailure {
+    if is_passing { SendFailure::Later(why) } else { SendFailure::Never(why) }
 }

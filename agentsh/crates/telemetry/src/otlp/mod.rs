@@ -39,7 +39,7 @@ use agentsh_egress::{Client, Post};
 pub use self::grpc::call;
 
 /// Between two looks into the queues.
-const DELAY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// So many items are sent without waiting for it.
 const BATCH: usize = 512;
 /// Of one request, where nothing else is said.
@@ -102,7 +102,7 @@ struct State {
 }
 
 /// What a request that was not taken may come to.
-enum Untaken {
+enum SendFailure {
     Later(String),
     Never(String),
 }
@@ -180,7 +180,7 @@ impl Shared {
         loop {
             if !self.is_over.get() {
                 tokio::select! {
-                    () = sleep(DELAY) => {}
+                    () = sleep(POLL_INTERVAL) => {}
                     () = self.wake.notified() => {}
                 }
             }
@@ -197,7 +197,7 @@ impl Shared {
             if !(traces && logs && metrics) {
                 // Whatever was added wakes us up, and a receiver in trouble is left alone for a while.
                 tokio::select! {
-                    () = sleep(DELAY) => {}
+                    () = sleep(POLL_INTERVAL) => {}
                     () = self.ended() => {}
                 }
             }
@@ -234,11 +234,11 @@ impl Shared {
                         state.metrics.lagged(kind, seconds);
                     }
                 }
-                Err(Untaken::Never(why)) => {
+                Err(SendFailure::Never(why)) => {
                     state.failed = Some(why);
                     queue(&mut state).lost();
                 }
-                Err(Untaken::Later(why)) => {
+                Err(SendFailure::Later(why)) => {
                     state.failed = Some(why);
                     queue(&mut state).again(taken);
                     return false;
@@ -264,7 +264,7 @@ impl Shared {
         }] });
         match self.post(url, &message).await {
             Ok(()) => true,
-            Err(Untaken::Later(why) | Untaken::Never(why)) => {
+            Err(SendFailure::Later(why) | SendFailure::Never(why)) => {
                 let mut state = self.state.borrow_mut();
                 // Sums: the next ones say the same.
                 state.is_news = true;
@@ -274,7 +274,7 @@ impl Shared {
         }
     }
 
-    async fn post(&self, url: &Url, message: &Value) -> Result<(), Untaken> {
+    async fn post(&self, url: &Url, message: &Value) -> Result<(), SendFailure> {
         let (kind, body) = match self.settings.encoding {
             Encoding::Protobuf => ("application/x-protobuf", protobuf::request(message)),
             Encoding::Json => ("application/json", message.to_string().into_bytes()),
@@ -292,13 +292,13 @@ impl Shared {
         let post =
             Post { url: url.clone(), headers, body, within: self.settings.within, max_answer: MAX_ANSWER };
         match self.client.post(post).await {
-            Err(error) if error.is_permanent() => Err(Untaken::Never(error.to_string())),
-            Err(error) => Err(Untaken::Later(error.to_string())),
+            Err(error) if error.is_permanent() => Err(SendFailure::Never(error.to_string())),
+            Err(error) => Err(SendFailure::Later(error.to_string())),
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {
                 let why = format!("the receiver answered with status {}", answer.status);
                 let is_passing = matches!(answer.status, 408 | 429 | 502 | 503 | 504);
-                Err(if is_passing { Untaken::Later(why) } else { Untaken::Never(why) })
+                Err(if is_passing { SendFailure::Later(why) } else { SendFailure::Never(why) })
             }
         }
     }

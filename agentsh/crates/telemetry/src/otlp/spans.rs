@@ -18,7 +18,7 @@ const ERROR: u32 = 2;
 /// Calls and questions whose end was not heard of yet. The oldest is forgotten.
 const MAX_OPEN: usize = 1024;
 
-struct Begun {
+struct OpenSpan {
     at: Timestamp,
     seq: u64,
 }
@@ -29,11 +29,11 @@ pub struct Spans {
     started: Option<Timestamp>,
     root: Attributes,
     /// By server; the agent is the empty name.
-    processes: BTreeMap<String, (Begun, Attributes)>,
+    processes: BTreeMap<String, (OpenSpan, Attributes)>,
     /// By server and id of the request.
-    calls: BTreeMap<(String, String), Begun>,
+    calls: BTreeMap<(String, String), OpenSpan>,
     /// By their id.
-    questions: BTreeMap<String, Begun>,
+    questions: BTreeMap<String, OpenSpan>,
 }
 
 /// One span that has ended.
@@ -79,7 +79,7 @@ impl Spans {
                     .text("agentsh.server", entry.word("server_id"))
                     .text("process.executable.path", entry.word("program"))
                     .number("process.pid", entry.number("pid"));
-                let begun = Begun { at: entry.time, seq: entry.seq };
+                let begun = OpenSpan { at: entry.time, seq: entry.seq };
                 let before = self.processes.insert(server(entry), (begun, attributes));
                 // The last one ended without a word.
                 before.into_iter().map(|process| self.process(process, entry.time, None, None)).collect()
@@ -92,7 +92,7 @@ impl Spans {
                 vec![self.process(process, entry.time, code, cause)]
             }
             "mcp_tool_called" => {
-                let begun = Begun { at: entry.time, seq: entry.seq };
+                let begun = OpenSpan { at: entry.time, seq: entry.seq };
                 keep(&mut self.calls, (server(entry), request(entry)), begun);
                 Vec::new()
             }
@@ -100,7 +100,11 @@ impl Spans {
             "mcp_tool_call_audited" => vec![self.audit(entry)],
             "approval_requested" => {
                 if let Some(question) = entry.word("approval") {
-                    keep(&mut self.questions, question.to_owned(), Begun { at: entry.time, seq: entry.seq });
+                    keep(
+                        &mut self.questions,
+                        question.to_owned(),
+                        OpenSpan { at: entry.time, seq: entry.seq },
+                    );
                 }
                 Vec::new()
             }
@@ -135,7 +139,7 @@ impl Spans {
 
     fn process(
         &self,
-        (begun, attributes): (Begun, Attributes),
+        (begun, attributes): (OpenSpan, Attributes),
         to: Timestamp,
         code: Option<u64>,
         error: Option<&str>,
@@ -327,7 +331,7 @@ fn before(entry: &Entry, field: &str) -> Timestamp {
     entry.time.checked_sub(lasted).unwrap_or(entry.time)
 }
 
-fn keep<K: Ord + Clone>(open: &mut BTreeMap<K, Begun>, key: K, begun: Begun) {
+fn keep<K: Ord + Clone>(open: &mut BTreeMap<K, OpenSpan>, key: K, begun: OpenSpan) {
     if open.len() >= MAX_OPEN {
         let oldest = open.iter().min_by_key(|(_, begun)| begun.seq).map(|(key, _)| key.clone());
         oldest.and_then(|key| open.remove(&key));
