@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde_json::json;
 use url::Url;
 
-use agentsh_advisories::Found;
+use agentsh_advisories::Advisory;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_mcp::StartError;
 use agentsh_pin::Resolved;
@@ -120,14 +120,14 @@ async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), Sta
 }
 
 /// What happens to a server by one advisory.
-fn verdict(policy: &AdvisoryPolicy, found: &Found) -> (Action, RuleRef) {
+fn verdict(policy: &AdvisoryPolicy, found: &Advisory) -> (Action, RuleRef) {
     let on = policy.on(found.kind);
     let is_refused = on.value == OnAdvisory::Block && found.severity >= policy.block_from();
     (if is_refused { Action::Block } else { Action::Alert }, on.rule)
 }
 
 /// What the results of a server carry, as JSON. None: nobody warns.
-fn told_with_results(found: &[Found]) -> Option<Rc<str>> {
+fn told_with_results(found: &[Advisory]) -> Option<Rc<str>> {
     let highest = found.iter().map(|one| one.severity).max()?;
     let ids: Vec<&str> = found.iter().take(MAX_IDS).map(|one| one.id.as_str()).collect();
     let about = json!({"active": found.len(), "highest": agentsh_advisories::word(highest), "ids": ids});
