@@ -240,10 +240,9 @@ fn a_deny_list_in_an_archive_counts_by_its_own_signatures() {
 #[test]
 fn files_of_signatures_in_an_archive_are_bounded() {
     let place = Place::new(Mode::Invoker);
-    for (count, length, told) in [
-        (10_001, 10, "more than 10000 files in it end in .minisig"),
-        (300, 60_000, "larger than 16 MiB together"),
-    ] {
+    for (count, length, told) in
+        [(10_001, 10, "more than 10000 files in it end in .minisig"), (300, 60_000, "larger than 16 MiB")]
+    {
         let path = place.path("many.zip");
         let mut zip = Zip::make(&path);
         for number in 0..count {

@@ -242,7 +242,7 @@ fn options_that_cannot_be_are_said_and_a_provider_that_is_away_hinders_nobody_el
     refused(&with(&["--public-url", "https://fleet.example", "--oidc-role", "root=x"]), "admin=VALUE");
     let plain =
         ["--oidc-issuer", "http://192.0.2.1", "--oidc-client", "x", "--public-url", "https://fleet.example"];
-    refused(&plain, "this machine alone");
+    refused(&plain, "only to this machine");
 
     let mut told =
         told(&["--oidc-claim", "realm.groups", "--oidc-role", "viewer=all", "--oidc-name", "email"]);

@@ -169,7 +169,7 @@ fn nothing_is_left_behind() {
     let token = server.token("host", "x");
     let plain = ["fleet", "enrol", "--url", "http://192.0.2.1:8700", "--token", &token];
     let refused = Outcome::of(&mut other.agentsh(&plain)).expect_code(2);
-    assert!(refused.stderr.contains("this machine alone"), "{refused}");
+    assert!(refused.stderr.contains("only to this machine"), "{refused}");
 }
 
 /// More batches than a host may have under way: it is told to come later, and the others go on.

@@ -127,7 +127,7 @@ fn a_bundle_that_is_not_as_it_should_be_leaves_the_last_good_one_in_force() {
         (changed, "signature"),
         (manifest, "signature"),
         (sign(&place, "other.key", 4, "90d", POLICY, &LOCKS), "signature"),
-        (sign(&place, "acme.key", 1, "90d", POLICY, &LOCKS), "version 1, and version 2 is in force"),
+        (sign(&place, "acme.key", 1, "90d", POLICY, &LOCKS), "it is version 1, but version 2 is in force"),
         (sign(&place, "acme.key", 5, "2020-01-01T00:00:00Z", POLICY, &LOCKS), "it expired at 2020-01-01"),
         (all(&wider, &LOCKS, 6), "it opens"),
         (all(&undenied, &LOCKS, 7), "it opens what its test denies"),

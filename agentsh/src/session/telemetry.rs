@@ -322,7 +322,7 @@ mod tests {
         let why = |policy: &str, variables: &[(&str, &str)]| of(policy, variables).map(drop).unwrap_err();
         assert!(why(policy, &[]).contains("the variable KEY"));
         let plain = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://192.0.2.1:4318")];
-        assert!(why("version: 1\n", &plain).contains("this machine alone"));
+        assert!(why("version: 1\n", &plain).contains("only to this machine"));
         let unknown =
             [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a.example"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc2")];
         assert!(why("version: 1\n", &unknown).contains("http/protobuf"));

@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(put("/m?key=other", PLACE).unwrap(), "/m?key=other");
         let elsewhere = ChannelTarget { host: "evil.example", ..PLACE };
         assert!(
-            put("/m?key=agentsh-OPENAI_API_KEY", elsewhere).unwrap_err().contains("is for api.openai.com")
+            put("/m?key=agentsh-OPENAI_API_KEY", elsewhere).unwrap_err().contains("may go to api.openai.com")
         );
     }
 
@@ -292,7 +292,7 @@ mod tests {
             ("localhost", 4001, false),
         ] {
             let why = put(ChannelTarget { host, port, is_tls, is_one: false }).unwrap_err();
-            assert!(why.contains("OPENAI_API_KEY is for api.openai.com:443"), "{why}");
+            assert!(why.contains("OPENAI_API_KEY may go to api.openai.com:443"), "{why}");
         }
         for to in [
             ChannelTarget { is_tls: false, ..PLACE },

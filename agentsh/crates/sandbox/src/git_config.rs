@@ -84,216 +84,95 @@ impl std::fmt::Display for Entry {
 }
 
 /// Numbers, words and truth values of `core`.
-const CORE: &[&str] = &[
-    "abbrev",
-    "autocrlf",
-    "bare",
-    "bigfilethreshold",
-    "checkstat",
-    "commentchar",
-    "commentstring",
-    "commitgraph",
-    "compression",
-    "createobject",
-    "deltabasecachelimit",
-    "eol",
-    "filemode",
-    "fscache",
-    "fsmonitorhookversion",
-    "fsync",
-    "fsyncmethod",
-    "fsyncobjectfiles",
-    "hidedotfiles",
-    "ignorecase",
-    "ignorestat",
-    "logallrefupdates",
-    "longpaths",
-    "loosecompression",
-    "maxtreedepth",
-    "multipackindex",
-    "packedgitlimit",
-    "packedgitwindowsize",
-    "packedrefstimeout",
-    "precomposeunicode",
-    "preloadindex",
-    "protecthfs",
-    "protectntfs",
-    "quotepath",
-    "repositoryformatversion",
-    "safecrlf",
-    "sharedrepository",
-    "sparsecheckout",
-    "sparsecheckoutcone",
-    "splitindex",
-    "symlinks",
-    "trustctime",
-    "unsetenvvars",
-    "untrackedcache",
-    "usereplacerefs",
-    "warnambiguousrefs",
-    "whitespace",
-];
+const CORE: &str = "abbrev autocrlf bare bigfilethreshold checkstat commentchar commentstring commitgraph compression createobject \
+    deltabasecachelimit eol filemode fscache fsmonitorhookversion fsync fsyncmethod fsyncobjectfiles hidedotfiles ignorecase \
+    ignorestat logallrefupdates longpaths loosecompression maxtreedepth multipackindex packedgitlimit packedgitwindowsize \
+    packedrefstimeout precomposeunicode preloadindex protecthfs protectntfs quotepath repositoryformatversion safecrlf \
+    sharedrepository sparsecheckout sparsecheckoutcone splitindex symlinks trustctime unsetenvvars untrackedcache \
+    usereplacerefs warnambiguousrefs whitespace";
 /// Formats, patterns and names, of all keys of a section where none is listed. No program is among them.
-const ANY_VALUE: &[(&str, &[&str])] = &[
-    ("advice", &[]),
-    ("blame", &[]),
-    ("checkout", &[]),
-    ("color", &[]),
-    ("column", &[]),
-    ("grep", &[]),
-    ("i18n", &[]),
-    ("log", &[]),
-    ("notes", &[]),
-    ("pack", &[]),
-    ("showbranch", &[]),
-    ("stash", &[]),
-    ("status", &[]),
-    ("versionsort", &[]),
-    ("worktree", &[]),
-    ("commit", &["cleanup", "gpgsign", "status", "template", "verbose"]),
+const ANY_VALUE: &[(&str, &str)] = &[
+    ("advice", ""),
+    ("blame", ""),
+    ("checkout", ""),
+    ("color", ""),
+    ("column", ""),
+    ("grep", ""),
+    ("i18n", ""),
+    ("log", ""),
+    ("notes", ""),
+    ("pack", ""),
+    ("showbranch", ""),
+    ("stash", ""),
+    ("status", ""),
+    ("versionsort", ""),
+    ("worktree", ""),
+    ("commit", "cleanup gpgsign status template verbose"),
     (
         "format",
-        &[
-            "attach",
-            "coverletter",
-            "encodeemailheaders",
-            "forceinbodyfrom",
-            "from",
-            "noprefix",
-            "notes",
-            "numbered",
-            "pretty",
-            "signoff",
-            "subjectprefix",
-            "suffix",
-            "thread",
-            "usebase",
-        ],
+        "attach coverletter encodeemailheaders forceinbodyfrom from noprefix notes numbered pretty signoff subjectprefix suffix \
+     thread usebase",
     ),
     (
         "fetch",
-        &[
-            "all",
-            "fsckobjects",
-            "negotiationalgorithm",
-            "output",
-            "parallel",
-            "prune",
-            "prunetags",
-            "recursesubmodules",
-            "showforcedupdates",
-            "unpacklimit",
-            "writecommitgraph",
-        ],
+        "all fsckobjects negotiationalgorithm output parallel prune prunetags recursesubmodules showforcedupdates unpacklimit \
+     writecommitgraph",
     ),
     (
         "push",
-        &[
-            "autosetupremote",
-            "default",
-            "followtags",
-            "gpgsign",
-            "negotiate",
-            "pushoption",
-            "recursesubmodules",
-            "usebitmaps",
-            "useforceifincludes",
-        ],
+        "autosetupremote default followtags gpgsign negotiate pushoption recursesubmodules usebitmaps useforceifincludes",
     ),
-    ("tag", &["forcesignannotated", "gpgsign", "sort"]),
-    ("transfer", &["advertisesid", "credentialsinurl", "fsckobjects", "hiderefs", "unpacklimit"]),
+    ("tag", "forcesignannotated gpgsign sort"),
+    ("transfer", "advertisesid credentialsinurl fsckobjects hiderefs unpacklimit"),
 ];
 /// Sections of which every other key is a number, a word or a date.
-const ALL_BUT: &[(&str, &[&str])] = &[
-    ("gc", &["recentobjectshook"]),
-    ("receive", &["certnonceseed", "procreceiverefs"]),
-    ("uploadpack", &["packobjectshook"]),
+const ALL_BUT: &[(&str, &str)] = &[
+    ("gc", "recentobjectshook"),
+    ("receive", "certnonceseed procreceiverefs"),
+    ("uploadpack", "packobjectshook"),
 ];
 /// Numbers, words and truth values.
-const WORDS: &[(&str, &[&str])] = &[
-    ("am", &["keepcr", "threeway"]),
-    ("apply", &["ignorewhitespace", "whitespace"]),
-    ("clone", &["defaultremotename", "filtersubmodules", "rejectshallow"]),
-    ("commitgraph", &[]),
+const WORDS: &[(&str, &str)] = &[
+    ("am", "keepcr threeway"),
+    ("apply", "ignorewhitespace whitespace"),
+    ("clone", "defaultremotename filtersubmodules rejectshallow"),
+    ("commitgraph", ""),
     (
         "diff",
-        &[
-            "algorithm",
-            "autorefreshindex",
-            "colormoved",
-            "colormovedws",
-            "context",
-            "dirstat",
-            "ignoresubmodules",
-            "indentheuristic",
-            "interhunkcontext",
-            "mnemonicprefix",
-            "noprefix",
-            "relative",
-            "renamelimit",
-            "renames",
-            "statgraphwidth",
-            "statnamewidth",
-            "submodule",
-            "suppressblankempty",
-            "wserrorhighlight",
-        ],
+        "algorithm autorefreshindex colormoved colormovedws context dirstat ignoresubmodules indentheuristic interhunkcontext \
+     mnemonicprefix noprefix relative renamelimit renames statgraphwidth statnamewidth submodule suppressblankempty \
+     wserrorhighlight",
     ),
-    ("difftool", &["prompt", "trustexitcode"]),
-    ("feature", &[]),
-    ("gpg", &["format", "mintrustlevel"]),
-    ("help", &["autocorrect"]),
-    ("http", &["lowspeedlimit", "lowspeedtime", "maxrequests", "minsessions", "postbuffer", "version"]),
-    ("index", &["recordendofindexentries", "recordoffsettable", "skiphash", "sparse", "threads", "version"]),
-    ("interactive", &["singlekey"]),
-    ("maintenance", &["auto", "autodetach", "enabled", "schedule", "strategy"]),
+    ("difftool", "prompt trustexitcode"),
+    ("feature", ""),
+    ("gpg", "format mintrustlevel"),
+    ("help", "autocorrect"),
+    ("http", "lowspeedlimit lowspeedtime maxrequests minsessions postbuffer version"),
+    ("index", "recordendofindexentries recordoffsettable skiphash sparse threads version"),
+    ("interactive", "singlekey"),
+    ("maintenance", "auto autodetach enabled schedule strategy"),
     (
         "merge",
-        &[
-            "autostash",
-            "branchdesc",
-            "conflictstyle",
-            "defaulttoupstream",
-            "directoryrenames",
-            "ff",
-            "log",
-            "renamelimit",
-            "renames",
-            "renormalize",
-            "stat",
-            "verbosity",
-            "verifysignatures",
-        ],
+        "autostash branchdesc conflictstyle defaulttoupstream directoryrenames ff log renamelimit renames renormalize stat \
+     verbosity verifysignatures",
     ),
-    (
-        "mergetool",
-        &["hideresolved", "keepbackup", "keeptemporaries", "prompt", "trustexitcode", "writetotemp"],
-    ),
-    ("protocol", &["version"]),
-    ("pull", &["autostash", "ff", "rebase"]),
+    ("mergetool", "hideresolved keepbackup keeptemporaries prompt trustexitcode writetotemp"),
+    ("protocol", "version"),
+    ("pull", "autostash ff rebase"),
     (
         "rebase",
-        &[
-            "abbreviatecommands",
-            "autosquash",
-            "autostash",
-            "backend",
-            "forkpoint",
-            "missingcommitscheck",
-            "rebasemerges",
-            "reschedulefailedexec",
-            "stat",
-            "updaterefs",
-        ],
+        "abbreviatecommands autosquash autostash backend forkpoint missingcommitscheck rebasemerges reschedulefailedexec stat \
+     updaterefs",
     ),
-    ("repack", &[]),
-    ("rerere", &[]),
+    ("repack", ""),
+    ("rerere", ""),
 ];
 /// Commands of git that only look, and those that everybody abbreviates: with options that take no value they run nothing.
-const ALIASED: [&str; 17] = [
-    "add", "blame", "branch", "checkout", "cherry", "commit", "diff", "fetch", "log", "pull", "push",
-    "reflog", "restore", "show", "stash", "status", "switch",
-];
+const ALIASED: &str = "add blame branch checkout cherry commit diff fetch log pull push reflog restore show stash status switch";
+
+fn has_word(list: &str, word: &str) -> bool {
+    list.split(' ').any(|listed| listed == word)
+}
 
 fn is_word(value: &str) -> bool {
     value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+".contains(&byte))
@@ -315,7 +194,7 @@ fn is_plain_alias(value: &str) -> bool {
             && !word.contains("pack")
             && !word.contains("gpg")
     };
-    words.next().is_some_and(|command| ALIASED.contains(&command)) && words.all(is_option)
+    words.next().is_some_and(|command| has_word(ALIASED, command)) && words.all(is_option)
 }
 
 impl Entry {
@@ -335,7 +214,7 @@ impl Entry {
                 "hookspath" => is(&["/dev/null"]),
                 "fsmonitor" => is_bool(),
                 "excludesfile" | "notesref" => true,
-                _ => CORE.contains(&key) && (is_bool() || value.split(',').all(is_word)),
+                _ => has_word(CORE, key) && (is_bool() || value.split(',').all(is_word)),
             },
             "remote" => match key {
                 "url" | "pushurl" => is_address(),
@@ -370,10 +249,10 @@ impl Entry {
             }
             "alias" => is_plain_alias(value),
             section => {
-                let of_section = |(name, keys): &&(&str, &[&str])| {
-                    *name == section && (keys.is_empty() || keys.contains(&key))
+                let of_section = |(name, keys): &&(&str, &str)| {
+                    *name == section && (keys.is_empty() || has_word(keys, key))
                 };
-                let others = |(name, keys): &&(&str, &[&str])| *name == section && !keys.contains(&key);
+                let others = |(name, keys): &&(&str, &str)| *name == section && !has_word(keys, key);
                 (ANY_VALUE.iter().any(|row| of_section(&row)) || ALL_BUT.iter().any(|row| others(&row)))
                     && !value.starts_with(['/', '!'])
                     || WORDS.iter().any(|row| of_section(&row))
