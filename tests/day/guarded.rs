@@ -231,7 +231,8 @@ fn a_sparse_checkout_is_set_inside() {
             &place,
             "git init -q -b main .; git config user.email a@b.example; git config user.name A; mkdir d e; echo 1 > d/f; echo 1 > e/f; sleep 1.1; git add .; git commit -qm f",
         );
-        let outcome = inside(&place, &["--quiet"], "git sparse-checkout set d && ls").expect_code(0);
+        let outcome = inside(&place, &["--quiet"], "git status --short && git sparse-checkout set d && ls")
+            .expect_code(0);
         assert_eq!(outcome.stdout, "d\n", "{mode:?}: {outcome}");
         assert_eq!(sh(&place, "git sparse-checkout list; ls").stdout, "d\nd\n", "{mode:?}");
     }

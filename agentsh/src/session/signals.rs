@@ -1,5 +1,7 @@
 //! Signals to agentsh while an agent runs, and whose the terminal is.
 
+use agentsh_base::proc_file;
+use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Nothing can be listened for: whoever asked to end would not be heard.
@@ -113,7 +115,7 @@ pub(super) fn take_terminal_back() -> bool {
     let (terminal, own) = (std::io::stdin(), nix::unistd::getpgrp());
     let Ok(group) = nix::unistd::tcgetpgrp(&terminal) else { return false };
     let is_gone = || kill(nix::unistd::Pid::from_raw(-group.as_raw()), None) == Err(nix::errno::Errno::ESRCH);
-    if group == own || !(is_gone() || super::suspend::is_ours(group)) {
+    if group == own || !(is_gone() || is_ours(group)) {
         return false;
     }
     let mut stop = SigSet::empty();
@@ -124,6 +126,17 @@ pub(super) fn take_terminal_back() -> bool {
         let _ = stop.thread_unblock();
     }
     true
+}
+
+/// Whether a process descends from this one.
+pub(super) fn is_ours(process: Pid) -> bool {
+    let own = nix::unistd::getpid();
+    std::iter::successors(Some(process), |process| parent(*process)).take(64).any(|process| process == own)
+}
+
+pub(super) fn parent(pid: Pid) -> Option<Pid> {
+    let number = proc_file::stat(pid.as_raw())?.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Pid::from_raw(number))
 }
 
 /// Whether the agent may have the terminal in place of this job: nobody else of it reads there. With a pipe at either end

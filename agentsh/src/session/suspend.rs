@@ -5,8 +5,9 @@ use nix::sys::signal::{Signal as NixSignal, kill, raise};
 use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 use rustix::process::Signal;
 
-use agentsh_base::proc_file;
 use agentsh_sandbox::Child;
+
+use super::signals::{is_ours, parent};
 
 /// Whose the terminal was when the job was stopped.
 #[derive(Default)]
@@ -42,12 +43,6 @@ impl Suspended {
     }
 }
 
-/// Whether a process descends from this one.
-pub(super) fn is_ours(process: Pid) -> bool {
-    let own = nix::unistd::getpid();
-    std::iter::successors(Some(process), |process| parent(*process)).take(64).any(|process| process == own)
-}
-
 /// Whether the first process around this job belongs to the same session: a shell that hears of its jobs. Otherwise the
 /// kernel, too, does not stop a job on a key.
 fn somebody_waits() -> bool {
@@ -65,9 +60,4 @@ fn somebody_waits() -> bool {
         }
     }
     false
-}
-
-fn parent(pid: Pid) -> Option<Pid> {
-    let number = proc_file::stat(pid.as_raw())?.split_whitespace().nth(1)?.parse().ok()?;
-    Some(Pid::from_raw(number))
 }
