@@ -113,7 +113,7 @@ pub async fn run(args: &PolicyArgs, place: &Surroundings, out: &mut dyn Write, e
     };
     let done = match &args.verb {
         Verb::Check { names, json } => check::check(names, *json, place, out, err),
-        Verb::Show { profiles: true, json, .. } => profiles::list(&place.config_home, *json, out, err),
+        Verb::Show { profiles: true, json, .. } => profiles::list(&place.config_home, *json, out),
         Verb::Show { name, which, json, .. } => {
             show::show(name.as_deref(), which, *json, place, out, err).await
         }

@@ -91,10 +91,7 @@ pub fn explain(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let policy = match agentsh_policy::load(&place.search(which.policy.clone(), &which.agent)) {
-        Ok(policy) => policy,
-        Err(error) => return failed(&error, err),
-    };
+    let policy = place.policy(which).map_err(failed)?;
     let text = match read(file) {
         Ok(text) => text,
         Err(error) => {

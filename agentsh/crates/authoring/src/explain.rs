@@ -95,8 +95,7 @@ impl Explained {
         place: &Surroundings,
     ) -> Result<Self, String> {
         let question = from_here(question, place);
-        let mut policy = agentsh_policy::load(&place.search(which.policy.clone(), &which.agent))
-            .map_err(|error| error.render())?;
+        let mut policy = place.policy(which).map_err(|error| error.render())?;
         as_started(&mut policy, &which.agent, place);
         let known = match (&which.profile, &from) {
             (Some(_), None) => {

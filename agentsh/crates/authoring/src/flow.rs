@@ -32,10 +32,7 @@ pub async fn explain(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let policy = match agentsh_policy::load(&place.search(which.policy.clone(), &which.agent)) {
-        Ok(policy) => policy,
-        Err(error) => return failed(&error, err),
-    };
+    let policy = place.policy(which).map_err(failed)?;
     let mut found = Vec::new();
     for (at, word) in ends.iter().enumerate() {
         // `SERVER:TOOL` and `SERVER/TOOL` are taken too: labels belong to servers.

@@ -19,13 +19,12 @@ mod tools;
 pub mod tried;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use agentsh_policy::{PathContext, Policy, PolicyError, Search};
-use agentsh_terminal::exit::FAILED;
 use agentsh_terminal::output::Failure;
 
 #[derive(Debug, Args)]
@@ -94,8 +93,15 @@ impl Surroundings {
     /// # Errors
     /// A policy that cannot be read.
     pub fn in_force(&self) -> Result<Policy, PolicyError> {
-        let Which { policy, agent, .. } = Which::in_force();
-        agentsh_policy::load(&self.search(policy, &agent))
+        self.policy(&Which::in_force())
+    }
+
+    /// The policy that a question is about.
+    ///
+    /// # Errors
+    /// A policy that cannot be read.
+    pub fn policy(&self, which: &Which) -> Result<Policy, PolicyError> {
+        agentsh_policy::load(&self.search(which.policy.clone(), &which.agent))
     }
 
     pub fn search(&self, explicit: Option<String>, agent: &str) -> Search {
@@ -115,7 +121,6 @@ impl Surroundings {
     }
 }
 
-fn failed(error: &PolicyError, err: &mut dyn Write) -> Result<u8, Failure> {
-    write!(err, "{}", error.render())?;
-    Ok(FAILED)
+fn failed(error: PolicyError) -> Failure {
+    Failure::Rendered(error.render())
 }

@@ -9,11 +9,8 @@ use agentsh_policy::profile::{self, ServerProfile};
 use agentsh_terminal::output::Failure;
 
 /// One line for each profile: the user's own first.
-pub fn list(config_home: &Path, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
-    let profiles = match profile::all(config_home) {
-        Ok(profiles) => profiles,
-        Err(error) => return crate::failed(&error, err),
-    };
+pub fn list(config_home: &Path, json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
+    let profiles = profile::all(config_home).map_err(crate::failed)?;
     if json {
         let listed: Vec<Value> = profiles
             .iter()

@@ -29,15 +29,12 @@ pub async fn show(
         (None, None) => None,
     };
     let policy = match named {
-        None => agentsh_policy::load(&place.search(which.policy.clone(), &which.agent)),
+        None => place.policy(which),
         Some(Ok(Named::Profile(profile))) => return profiles::print(&profile, json, out),
         Some(Ok(Named::Policy(loaded))) => loaded.tested(&place.project),
         Some(Err(error)) => Err(error),
     };
-    let policy = match policy {
-        Ok(policy) => policy,
-        Err(error) => return failed(&error, err),
-    };
+    let policy = policy.map_err(failed)?;
     let lines = policy.lines();
     let tools = if is_in_force { tools::find(&policy, place) } else { Toolchains::default() };
     let labels = if is_in_force { flow::labels(&policy, place).await } else { Ok(Vec::new()) };

@@ -61,13 +61,13 @@ struct Names {
 }
 
 impl GuardedNames {
-    fn names(&self) -> MutexGuard<'_, Names> {
+    fn lock(&self) -> MutexGuard<'_, Names> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is guarded now, beside what was.
     pub(super) fn add(&self, layout: &Layout) {
-        let mut names = self.names();
+        let mut names = self.lock();
         let is_covered = |target: &Path| names.covered.contains(target);
         let shown = layout.mounts.iter().filter(|mount| mount.target.parent().is_some_and(is_covered));
         let guards: Vec<_> =
@@ -139,7 +139,7 @@ impl Guarded {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let names = self.names.names();
+        let names = self.names.lock();
         names.files.is_empty() && names.directories.is_empty()
     }
 
@@ -150,7 +150,7 @@ impl Guarded {
     }
 
     fn is_guarded(&self, path: &Path) -> bool {
-        let names = self.names.names();
+        let names = self.names.lock();
         names.files.contains(path) || path.ancestors().skip(1).any(|above| names.directories.contains(above))
     }
 
@@ -210,7 +210,7 @@ impl Guarded {
     ) -> Option<Refused> {
         let (session, server) = owner;
         let path = wanted.absolute(heard.pid).unwrap_or_default();
-        let is_guarded = self.is_guarded(&path) || self.names.names().directories.contains(&path);
+        let is_guarded = self.is_guarded(&path) || self.names.lock().directories.contains(&path);
         if let Some(found) = self.trees.hear(heard.pid, &path, is_guarded) {
             let mut text = format!("stopped git before it replaced {}", self.refusal(owner, &path, ""));
             let left = trees::stop(heard.pid, &text, found);
@@ -411,7 +411,7 @@ impl Guarded {
     fn is_git_config(&self, above: &Path, name: &OsStr) -> bool {
         let is_other = OTHER_REPOSITORIES.iter().any(|(other, _)| above.file_name() == Some(other.as_ref()));
         (name == "config" || name == "config.worktree")
-            && self.names.names().repositories.contains(above)
+            && self.names.lock().repositories.contains(above)
             && !is_other
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::fresh;
 use super::names::Names;
-use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON, OTHER_REPOSITORIES};
-use agentsh_sandbox::host::RealHost;
+use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON};
+use agentsh_sandbox::host::{RealHost, repository_names};
 
 /// A repository that has just been made is not finished: git still writes its configuration.
 const REPOSITORY_SETTLE_DELAY: Duration = Duration::from_millis(1500);
@@ -34,8 +34,7 @@ pub struct NewRepositoryWatcher {
 /// Whether a name is that of a repository of git, or of another system.
 #[must_use]
 pub fn is_repository_name(path: &Path) -> bool {
-    let Some(name) = path.file_name() else { return false };
-    name == ".git" || OTHER_REPOSITORIES.iter().any(|(other, _)| name == *other)
+    path.file_name().is_some_and(|name| repository_names().any(|known| name == known))
 }
 
 /// A name with which a repository without a working tree begins.

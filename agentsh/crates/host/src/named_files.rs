@@ -60,7 +60,7 @@ fn find(context: &Context) -> Vec<PathBuf> {
     // Most are missing: a directory is read once, and not asked for each.
     let host = ListedHost::new(&context.host);
     host.read(&context.home);
-    let mut found = Found::default();
+    let mut found = NamedFiles::default();
     let mut read = |path: &Path, every: bool| {
         if !host.is_file(path) {
             return;
@@ -82,13 +82,13 @@ fn find(context: &Context) -> Vec<PathBuf> {
 }
 
 #[derive(Default)]
-struct Found {
+struct NamedFiles {
     named: BTreeSet<PathBuf>,
     /// The mode of each file that a word could mean, once looked at: shells test for a file before they read it.
     modes: BTreeMap<PathBuf, Option<u32>>,
 }
 
-impl Found {
+impl NamedFiles {
     /// `every`: any file counts, and not only a program or what a shell is told to read.
     fn add(&mut self, context: &Context, text: &str, every: bool) {
         let is_between = |sign: char| sign.is_whitespace() || "\"'`=,;:()[]{}<>|&".contains(sign);

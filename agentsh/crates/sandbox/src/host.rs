@@ -365,6 +365,8 @@ impl Host for RealHost {
 
     fn names_of(&self, directory: &Path, files: &BTreeSet<(u64, u64)>) -> Vec<PathBuf> {
         let (mut found, mut left, mut waiting) = (Vec::new(), self.max_entries(), vec![directory.to_owned()]);
+        // Which device an entry is on, only a look at each would say.
+        let inodes: BTreeSet<u64> = files.iter().map(|(_, inode)| *inode).collect();
         while let Some(directory) = waiting.pop() {
             for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
                 left = left.saturating_sub(1);
@@ -373,7 +375,7 @@ impl Host for RealHost {
                 }
                 match entry.file_type() {
                     Ok(kind) if kind.is_dir() => waiting.push(entry.path()),
-                    Ok(kind) if kind.is_file() && files.iter().any(|(_, inode)| *inode == entry.ino()) => {
+                    Ok(kind) if kind.is_file() && inodes.contains(&entry.ino()) => {
                         found.extend(Some(entry.path()).filter(|path| {
                             self.shared_inode(path).is_some_and(|number| files.contains(&number))
                         }));

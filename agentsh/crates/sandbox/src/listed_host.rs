@@ -38,6 +38,10 @@ pub struct ListedHost<'h> {
     real: RefCell<HashMap<PathBuf, Option<PathBuf>>>,
 }
 
+fn asked_once<T: Clone>(known: &RefCell<HashMap<PathBuf, T>>, path: &Path, ask: impl FnOnce() -> T) -> T {
+    known.borrow_mut().entry(path.to_owned()).or_insert_with(ask).clone()
+}
+
 impl<'h> ListedHost<'h> {
     #[must_use]
     pub fn new(host: &'h dyn Host) -> Self {
@@ -153,8 +157,7 @@ impl Host for ListedHost<'_> {
     }
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
-        let mut real = self.real.borrow_mut();
-        real.entry(path.to_owned()).or_insert_with(|| self.host.canonical(path)).clone()
+        asked_once(&self.real, path, || self.host.canonical(path))
     }
 
     fn repositories(&self, directory: &Path) -> Repositories {
@@ -206,13 +209,11 @@ impl Host for ListedHost<'_> {
     }
 
     fn common_directory(&self, git: &Path) -> Option<PathBuf> {
-        let mut common = self.common.borrow_mut();
-        common.entry(git.to_owned()).or_insert_with(|| self.host.common_directory(git)).clone()
+        asked_once(&self.common, git, || self.host.common_directory(git))
     }
 
     fn git_config(&self, config: &Path) -> Option<GitConfig> {
-        let mut configs = self.configs.borrow_mut();
-        configs.entry(config.to_owned()).or_insert_with(|| self.host.git_config(config)).clone()
+        asked_once(&self.configs, config, || self.host.git_config(config))
     }
 }
 

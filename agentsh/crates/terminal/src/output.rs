@@ -39,6 +39,9 @@ pub enum Failure {
     /// What was to be done could not be tried, or broke off.
     #[error("{0}")]
     Failed(String),
+    /// It says by itself what is wrong, with the line: printed as it stands.
+    #[error("{0}")]
+    Rendered(String),
     #[error("cannot write the answer: {0}")]
     Output(#[from] io::Error),
 }
@@ -87,9 +90,13 @@ pub fn finish(result: Result<u8, Failure>, err: &mut dyn Write) -> u8 {
         | Failure::Store(
             StoreError::NoSession | StoreError::NoCandidate(_) | StoreError::OtherDigest { .. },
         ) => NO,
-        Failure::Failed(_) | Failure::Store(_) | Failure::Output(_) => FAILED,
+        Failure::Failed(_) | Failure::Rendered(_) | Failure::Store(_) | Failure::Output(_) => FAILED,
     };
     // With standard error gone there is nobody to tell.
+    if let Failure::Rendered(text) = failure {
+        let _ = err.write_all(text.as_bytes());
+        return status;
+    }
     let _ = writeln!(err, "{} {}", paint(BAD, "error:"), escape::line(&failure.to_string()));
     status
 }

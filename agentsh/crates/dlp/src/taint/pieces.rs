@@ -30,8 +30,8 @@ use super::sought::Sought;
 use crate::Severity;
 
 /// So many symbols of one result, and so many of a hundred of its prose, are the result.
-const MANY: u32 = 96;
-const SHARE: u32 = 25;
+const MIN_COPIED_SYMBOLS: u32 = 96;
+const MIN_COPIED_PERCENT: u32 = 25;
 /// From each kept gram to the next: a piece of so many symbols more than a short gram, less one, has one of them.
 const STEP: usize = 5;
 /// Longest text that is followed, in bytes.
@@ -158,7 +158,7 @@ impl Detector for Pieces {
         for id in self.before.keys() {
             let Some((entry, covered)) = memory.entry(*id).zip(self.covered.get(id)) else { continue };
             let (count, prose) = (covered.len(), entry.kept_of_prose * STEP as u32);
-            if count >= MANY && count * 100 >= prose * SHARE {
+            if count >= MIN_COPIED_SYMBOLS && count * 100 >= prose * MIN_COPIED_PERCENT {
                 let shown = format!("[{count} characters in pieces over all calls]");
                 let provenance = search.provenance(*id, &entry.origin);
                 let amount = format!("{} in pieces, with those of earlier calls,", characters(count));

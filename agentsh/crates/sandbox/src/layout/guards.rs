@@ -130,7 +130,8 @@ impl Builder<'_> {
 
     /// A guarded file may have further names in what may be written: its content is the same under each.
     fn guard_other_names(&mut self) {
-        let guarded: Vec<PathBuf> = self.layout.mounts.iter().map(|mount| mount.target.clone()).collect();
+        let guarded: BTreeSet<PathBuf> =
+            self.layout.mounts.iter().map(|mount| mount.target.clone()).collect();
         let files = guarded.iter().filter(|path| self.may_be_written(path));
         let mut numbers = BTreeSet::new();
         for path in files {
@@ -151,7 +152,7 @@ impl Builder<'_> {
         let writable = self.granted.iter().filter(|(_, access)| **access == Access::ReadWrite);
         let found = writable.flat_map(|(grant, _)| self.host.names_of(grant, &numbers));
         let is_known = |path: &Path| {
-            guarded.iter().any(|known| path.starts_with(known) && !self.granted.contains_key(known))
+            path.ancestors().any(|above| guarded.contains(above) && !self.granted.contains_key(above))
         };
         let found: Vec<_> = found.filter(|path| !is_known(path)).collect();
         for path in found {
