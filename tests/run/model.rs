@@ -176,7 +176,8 @@ fn what_is_allowed_comes_as_it_was_sent() {
     // A tool of the agent's own is named as such; a pattern over all servers does not mean it.
     deny(&place, "{server: \"*\", tool: \"Ba*\"}");
     assert_eq!(ask(&place, &model, "/v1/messages", &request).stdout, stream().concat());
-    deny(&place, "{server: agent, tool: Bash}");
+    // Agents mend the case of a name that their model wrote.
+    deny(&place, "{server: agent, tool: bash}");
     let outcome = ask(&place, &model, "/v1/messages", &request);
     assert!(
         outcome.stdout.contains("Tool 'Bash' blocked by policy") && outcome.stdout.contains("\"t1\""),

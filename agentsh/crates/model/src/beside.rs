@@ -63,7 +63,7 @@ impl Model {
         let mut judge = self.judge();
         let judged = match kept::judge(&body, &mut judge) {
             Ok(judged) => judged,
-            Err(error) => return refuse(&error.to_string()),
+            Err(error) => return refuse(&format!("what the provider kept is {error}")),
         };
         if !judge.record(provider, &judged.told).await {
             return refuse("it cannot be recorded");

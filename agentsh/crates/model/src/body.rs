@@ -6,19 +6,19 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body_util::{Either, Full};
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::body::{Body, Bytes, Frame};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
 
 use super::judge::SessionJudge;
-use super::{ModelCall, PendingAnswer, Reply};
+use super::{ModelCall, Outgoing, PendingAnswer, Reply};
 use agentsh_llm::{Provider, Stream};
 
 /// A stream of events, judged event by event. Dropping it hangs up on the model.
 pub(super) struct JudgedStream {
-    body: Option<Incoming>,
+    body: Option<Outgoing>,
     stream: Stream,
     judge: SessionJudge,
     provider: Provider,
@@ -30,7 +30,7 @@ pub(super) struct JudgedStream {
 
 impl JudgedStream {
     pub(super) fn new(
-        body: Incoming,
+        body: Outgoing,
         asked: &PendingAnswer,
         (judge, call): (SessionJudge, ModelCall),
         timeout: Duration,
@@ -53,7 +53,7 @@ impl JudgedStream {
         match taken {
             Ok(()) if self.stream.is_ended() => self.body = None,
             Ok(()) => {}
-            Err(error) => out.extend(self.withhold(&error.to_string())),
+            Err(error) => out.extend(self.withhold(&format!("it is {error}"))),
         }
         out
     }

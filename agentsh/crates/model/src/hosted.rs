@@ -91,7 +91,7 @@ impl Model {
             return Ok(body);
         }
         hosted::within_index(&body).map(Bytes::from).map_err(|error| {
-            self.withheld(provider, StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}"))
+            self.withheld(provider, StatusCode::BAD_REQUEST, &format!("the request is {error}"))
         })
     }
 

@@ -78,6 +78,8 @@ struct PendingAnswer {
     needle: Option<Needle>,
     replacement: String,
     model: String,
+    /// Events may come.
+    is_streamed: bool,
     since: Instant,
 }
 
@@ -216,11 +218,12 @@ impl Model {
         {
             Ok(body) => body,
             Err(error) => {
-                return refuse(StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}"));
+                return refuse(StatusCode::BAD_REQUEST, &format!("the request is {error}"));
             }
         };
         hop_by_hop(&mut head.headers);
         whole_and_plain(&mut head.headers);
+        let is_kept = body.is_empty();
         let request = Request::from_parts(head, Either::Left(Full::new(body)));
         let timeout = self.facts.policy.llm.timeout();
         let answer = match tokio::time::timeout(timeout, upstream.send(request)).await {
@@ -236,6 +239,7 @@ impl Model {
             needle: canary.and_then(|canary| canary.arm(&asked.system)),
             replacement: canary.map(|canary| canary.replacement.clone()).unwrap_or_default(),
             model: asked.model,
+            is_streamed: asked.stream || provider == Provider::Google || is_kept,
             since,
         };
         self.answer(answer, asked).await
@@ -255,15 +259,16 @@ impl Model {
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match kind.as_str() {
-            "text/event-stream" if !is_plain => {
+            "text/event-stream" if asked.is_streamed && !is_plain => {
                 refuse("the model's stream is compressed, which the client did not request")
             }
-            "text/event-stream" => {
+            "text/event-stream" if asked.is_streamed => {
                 head.headers.remove(CONTENT_LENGTH);
-                let judged = JudgedStream::new(body, &asked, (self.judge(), call), timeout);
+                let judged = JudgedStream::new(Either::Right(body), &asked, (self.judge(), call), timeout);
                 Response::from_parts(head, Either::Right(Either::Right(judged)))
             }
-            "application/json" => {
+            // Some servers name the wrong type. A client that asked for no stream reads JSON in either.
+            "application/json" | "text/event-stream" => {
                 let whole = Limited::new(body, MAX_HELD).collect();
                 let body = match tokio::time::timeout(timeout, whole).await {
                     Ok(Ok(body)) => body,
@@ -274,12 +279,18 @@ impl Model {
                     Ok(body) => body,
                     Err(why) => return refuse(&format!("the model's answer: {why}")),
                 };
+                if kind == "text/event-stream" && !is_json(&body) {
+                    head.headers.remove(CONTENT_LENGTH);
+                    let body = Either::Left(Full::new(body));
+                    let judged = JudgedStream::new(body, &asked, (self.judge(), call), timeout);
+                    return Response::from_parts(head, Either::Right(Either::Right(judged)));
+                }
                 let mut judge = self.judge();
                 let judged =
                     Answer::of(asked.provider, &body, asked.needle.as_ref(), &asked.replacement, &mut judge);
                 let judged = match judged {
                     Ok(judged) => judged,
-                    Err(error) => return refuse(&error.to_string()),
+                    Err(error) => return refuse(&format!("the model's answer is {error}")),
                 };
                 call.usage = judged.usage;
                 let is_recorded = judge.record(asked.provider, &judged.told).await;
@@ -315,7 +326,7 @@ impl Model {
         match request::read(provider, head.uri.path(), &body) {
             Ok(asked) if !upstream.to().is_one || !asked.model.is_empty() => Ok((Some(asked), body)),
             Err(error) if !upstream.to().is_one => {
-                Err(refuse(StatusCode::BAD_REQUEST, &format!("cannot read the request: {error}")))
+                Err(refuse(StatusCode::BAD_REQUEST, &format!("the request is {error}")))
             }
             _ => Ok((None, body)),
         }
@@ -424,6 +435,12 @@ impl Model {
             .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
         answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
     }
+}
+
+/// Whether a client that reads JSON would read it; no line of an event begins so.
+fn is_json(body: &[u8]) -> bool {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    body.starts_with(b"{") || body.starts_with(b"[")
 }
 
 fn wants_socket(headers: &HeaderMap) -> bool {

@@ -56,6 +56,12 @@ pub(crate) fn is_own(rule: &ToolRule) -> bool {
     rule.server == "agent"
 }
 
+/// A name as agents compare it that mend what their models write.
+fn folded(name: &str) -> String {
+    let seen = name.chars().filter(|letter| letter.is_alphanumeric() || letter.is_ascii_graphic());
+    seen.flat_map(char::to_lowercase).collect()
+}
+
 impl McpPolicy {
     /// Whether the lists let the server run.
     #[must_use]
@@ -80,15 +86,16 @@ impl McpPolicy {
     }
 
     /// Whether a rule denies a tool that is the agent's own: it names the server `agent` as such. A pattern over all servers
-    /// means MCP servers.
+    /// means MCP servers. Case and invisible characters do not count: agents mend the names that their models write.
     #[must_use]
     pub fn own_tool_denied(&self, name: &str) -> Option<ListAnswer> {
+        let name = folded(name);
         let mut layer = Some(self);
         while let Some(lists) = layer {
             let denied = lists
                 .denied_tools
                 .iter()
-                .find(|entry| is_own(&entry.value) && glob::matches(&entry.value.tool, name));
+                .find(|entry| is_own(&entry.value) && glob::matches(&folded(&entry.value.tool), &name));
             if let Some(entry) = denied.filter(|_| lists.tool_policy != ListMode::None) {
                 return Some(lists.answer(false, ListReason::ToolDenied, entry.rule.clone()));
             }

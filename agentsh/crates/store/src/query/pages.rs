@@ -32,8 +32,14 @@ pub struct Page {
 }
 
 /// Types of refusals that carry no action.
-pub const REFUSALS: [&str; 5] =
-    ["mcp_server_refused", "mcp_message_rejected", "file_refused", "call_refused", "ssh_key_refused"];
+pub const REFUSALS: [&str; 6] = [
+    "mcp_server_refused",
+    "mcp_message_rejected",
+    "model_answer_withheld",
+    "file_refused",
+    "call_refused",
+    "ssh_key_refused",
+];
 
 impl Reader {
     /// The records of a page, the newest first.
