@@ -15,7 +15,9 @@ pub struct Usage {
 impl Usage {
     /// What an answer, or an event of one, says of it.
     pub(crate) fn of(tree: &Json<'_>) -> Option<Self> {
-        let told = |place: &Json<'_>| place.member("usage").or_else(|| place.member("usageMetadata"));
+        fn told<'a, 'b>(place: &'b Json<'a>) -> Option<&'b Json<'a>> {
+            place.member("usage").or_else(|| place.member("usageMetadata"))
+        }
         let nested = |name: &str| tree.member(name).and_then(told);
         let found = told(tree).or_else(|| nested("message")).or_else(|| nested("response"))?;
         let sum = |names: &[&str]| {
