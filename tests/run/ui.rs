@@ -129,6 +129,8 @@ fn who_did_not_follow_the_link_from_here_is_refused() {
     assert_eq!(ui.raw("GET", &link, &[("Host", "rebound.example:80")], "").status, 403);
     assert_eq!(ui.raw("GET", &link, &[("Host", "")], "").status, 403);
     assert_eq!(ui.get("/open?token=").status, 401);
+    // A preview of the link does not use it up.
+    assert_eq!(ui.raw("HEAD", &link, &[("Host", &ui.address.clone())], "").status, 200);
     assert_eq!(ui.get(&link[..link.len() - 1]).status, 401, "not the whole token");
     let cookie = {
         let got = ui.get(&link);

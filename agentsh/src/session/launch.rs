@@ -307,11 +307,13 @@ fn share(name: &str, kind: ProcessKind) -> u64 {
 fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
     let Quota { memory_bytes: memory, cpu_percent: cpu } = quota;
     let mut report = Vec::new();
+    let is_root = rustix::process::geteuid().is_root();
+    let needs = if is_root { ": no hierarchy can be written" } else { " (needs root or a delegated cgroup)" };
     let asked = format!("{} MiB together", memory >> 20);
     report.push(if cgroup.memory_held {
         Enforcement::enforced("memory limit", format!("{asked}, by cgroup"))
     } else {
-        let why = "cannot create a memory cgroup here (needs root or a delegated cgroup)";
+        let why = format!("cannot create a memory cgroup here{needs}");
         Enforcement::less("memory limit", &asked, "a watchdog over all", State::Degraded, why)
     });
     if let Some(percent) = cpu {
@@ -319,7 +321,7 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
         report.push(if cgroup.cpu_held {
             Enforcement::enforced("cpu limit", format!("{asked}, by cgroup"))
         } else {
-            let why = "cannot create a CPU cgroup here (needs root or a delegated cgroup)";
+            let why = format!("cannot create a CPU cgroup here{needs}");
             Enforcement::less("cpu limit", &asked, "none", State::Absent, why)
         });
     }

@@ -305,15 +305,18 @@ impl Guarded {
         }
         // Git holds this one while it writes, and whoever else writes waits for it.
         let lock = name.to.with_added_extension("lock");
-        if name.is_link || name.from != lock {
-            return Err("only changes by git itself are written without a question".to_owned());
-        }
         let old = change.old_text()?;
         let new = change.new.text()?;
         if !is_plain(new) {
             return Err("it has lines that git itself would not write, so it cannot be compared".to_owned());
         }
-        not_harmless(old, new).map_or(Ok(()), |differ| Err(format!("it would say {}", listed(differ))))
+        if let Some(differ) = not_harmless(old, new) {
+            return Err(format!("it would say {}", listed(differ)));
+        }
+        if name.is_link || name.from != lock {
+            return Err("only changes by git itself are written without a question".to_owned());
+        }
+        Ok(())
     }
 
     /// Keeps what stands there, writes the new version, and takes away what was renamed.

@@ -103,7 +103,7 @@ pub fn undo(state: &Path, path: &Path) -> io::Result<Option<String>> {
         wanted.put_back(path)?;
         let id = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok(Some(match line.content {
-            Some(_) => format!("restored {} to its version before session {id}", path.display()),
+            Some(_) => format!("restored {} to the version that session {id} kept", path.display()),
             None => format!("removed {}: it did not exist before session {id}", path.display()),
         }));
     }
