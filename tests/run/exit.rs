@@ -220,7 +220,7 @@ fn an_answer_that_cannot_be_written() {
 fn a_wrong_command_line_gives_what_the_document_says() {
     const DOCUMENT: &str = include_str!("../../docs/exit-statuses.md");
     let place = Place::new(Mode::Invoker);
-    let named = DOCUMENT.split("Give 2 for a command line").nth(1).unwrap();
+    let named = DOCUMENT.split("exit with 2 for an invalid command line").nth(1).unwrap();
     let named: Vec<&str> =
         named.split('`').skip(1).step_by(2).filter(|word| !word.contains(' ') && *word != "2").collect();
     let help = Outcome::of(&mut place.agentsh(&["--help"])).expect_code(0).stdout;
