@@ -88,7 +88,7 @@ pub(super) struct Layer {
     pub file: String,
     pub text: String,
     pub raw: RawPolicy,
-    /// What it is called.
+    /// Its name.
     word: &'static str,
 }
 

@@ -212,8 +212,8 @@ const ADVISORIES: &[Key] = &[
     Key {
         name: "signers",
         kind: Kind::List(&Kind::Text),
-        default: "none: deny lists count nothing",
-        about: "Public keys (minisign) of people whose deny lists count.",
+        default: "none: deny lists are ignored",
+        about: "Public keys (minisign) of people whose deny lists apply.",
         example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]",
         ..KEY
     },
@@ -256,8 +256,7 @@ impl Section<McpPolicy> for Advisories {
     const KEYS: &'static [Key] = &[Key {
         name: "advisories",
         kind: Kind::Map(ADVISORIES),
-        about: "Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and \
-        asks nobody else.",
+        about: "Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and makes no other request.",
         ..KEY
     }];
 
@@ -306,7 +305,7 @@ impl Section<McpPolicy> for Advisories {
             if let Some(written) = self.written.slot(kind)
                 && written.value < base.advisories.on(kind).value
             {
-                narrowing.refuse(&written.rule, "fewer advisories count with this file than without it");
+                narrowing.refuse(&written.rule, "fewer advisories apply with this file than without it");
             }
         }
         let later = self.written.block_from.as_ref().filter(|own| own.value > base.advisories.block_from());
@@ -315,7 +314,7 @@ impl Section<McpPolicy> for Advisories {
             self.written.max_error_rate.as_ref().filter(|own| own.value > base.advisories.max_error_rate());
         let laxer = [later.map(|own| &own.rule), more.map(|own| &own.rule), worse.map(|own| &own.rule)];
         for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "fewer advisories count with this file than without it");
+            narrowing.refuse(rule, "fewer advisories apply with this file than without it");
         }
         let lists = [
             self.ignore.as_ref().map(|list| &list.rule),
@@ -324,7 +323,7 @@ impl Section<McpPolicy> for Advisories {
             self.status.as_ref().map(|list| &list.rule),
         ];
         for rule in lists.into_iter().flatten() {
-            narrowing.refuse(rule, "whose advisories count is not for this file to say");
+            narrowing.refuse(rule, "only the user decides whose advisories apply");
         }
         let own = Self { written: self.written.clone(), ..Self::default() };
         own.merge(base);

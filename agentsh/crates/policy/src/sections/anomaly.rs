@@ -168,7 +168,7 @@ impl Section<McpPolicy> for Anomaly {
     const KEYS: &'static [Key] = &[Key {
         name: "anomaly",
         kind: Kind::Map(ANOMALY),
-        about: "Calls that are not as they used to be.",
+        about: "Unusual calls.",
         example: "{on_detection: graded}",
         ..KEY
     }];

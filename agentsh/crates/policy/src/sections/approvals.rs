@@ -90,8 +90,7 @@ const APPROVALS: &[Key] = &[
         name: "headless",
         kind: Kind::Word(&["deny", "wait"]),
         default: "deny",
-        about: "What happens to a question where the session has no terminal: refused at once, or it waits for \
-            `agentsh approvals`.",
+        about: "What happens to a question if the session has no terminal: it is refused at once, or waits for `agentsh approvals`.",
         example: "wait",
         ..KEY
     },
@@ -122,12 +121,12 @@ const APPROVALS: &[Key] = &[
 ];
 
 const APPROVED: &[Key] = &[
-    Key { name: "server", default: "none: it has to be there", about: "A server.", ..KEY },
-    Key { name: "tool", default: "none: it has to be there", about: "One of its tools, or a method.", ..KEY },
+    Key { name: "server", default: "required", about: "A server.", ..KEY },
+    Key { name: "tool", default: "required", about: "One of its tools, or a method.", ..KEY },
     Key {
         name: "from",
         default: "none: the entry is about calls",
-        about: "What this server said may go to `server`.",
+        about: "The server whose data may go to `server`.",
         ..KEY
     },
     Key {
@@ -208,7 +207,7 @@ impl Section<McpPolicy> for Approvals {
             self.fleet.as_ref().map(|flag| &flag.rule),
         ];
         for rule in rules.into_iter().flatten() {
-            narrowing.refuse(rule, "how the user is asked is the user's business");
+            narrowing.refuse(rule, "only the user decides how questions are asked");
         }
         if let Some(list) = &self.approved {
             narrowing.refuse(&list.rule, "a project cannot answer for the user");

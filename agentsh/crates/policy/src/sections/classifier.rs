@@ -127,7 +127,7 @@ const CLASSIFIER: &[Key] = &[
     Key {
         name: "host",
         default: "this machine",
-        about: "The host of `url`, written again where it is not this machine: texts of servers leave for it.",
+        about: "The host of `url` once more, if it is not this machine, because servers' texts are sent to it.",
         example: "classifier.corp.example",
         ..KEY
     },
@@ -243,7 +243,7 @@ impl Section<McpPolicy> for Classifier {
             && !url.value.starts_with("https://")
         {
             let help = "write `http://127.0.0.1:PORT/PATH`, or `https://HOST/PATH`".to_owned();
-            reader.problem(&here, "this is not a URL of the web", Some(help));
+            reader.problem(&here, "this is not an http or https URL", Some(help));
         }
         if let (Some(limit), Some(here)) = (&written.timeout, fields.find("timeout"))
             && !(10..=60_000).contains(&limit.value)
@@ -283,7 +283,7 @@ impl Section<McpPolicy> for Classifier {
             own.labels.as_ref().and_then(|own| own.first()).map(|own| &own.rule),
         ];
         for rule in chosen.into_iter().flatten() {
-            narrowing.refuse(rule, "who classifies is not for this file to say");
+            narrowing.refuse(rule, "only the user chooses the classifier");
         }
         let before = &base.classifier;
         let laxer = [

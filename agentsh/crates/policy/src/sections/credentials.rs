@@ -116,13 +116,13 @@ pub struct Credentials {
 const CREDENTIAL: &[Key] = &[
     Key {
         name: "host",
-        default: "none: it has to be there",
+        default: "required",
         about: "One name, with a port if that is not 443. The secret goes nowhere else.",
         ..KEY
     },
     Key {
         name: "from",
-        default: "none: it has to be there",
+        default: "required",
         about: "Where the session gets the secret: `gh` (`gh auth token`), `git-credential` (`git credential fill`), `netrc`, \
             `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable for the user alone).",
         ..KEY

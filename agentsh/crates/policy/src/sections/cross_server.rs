@@ -34,7 +34,7 @@ const FLOWS: [(&str, OnFlow); 3] = [("alert", OnFlow::Alert), ("ask", OnFlow::As
 /// What is in force. `None` is the default, which the methods give.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CrossServerPolicy {
-    /// Where the section was written; without it only names that pass for others are looked for.
+    /// Where the section was written; without it only similar names are looked for.
     pub rule: Option<RuleRef>,
     pub enabled: Option<Ruled<bool>>,
     pub shadow: Option<Ruled<bool>>,
@@ -143,7 +143,7 @@ const ENABLED: Key = Key {
     name: "enabled",
     kind: Kind::Flag,
     default: "true",
-    about: "Whether it is looked for.",
+    about: "Whether this check is on.",
     example: "true",
     ..KEY
 };
@@ -254,7 +254,7 @@ impl Section<McpPolicy> for CrossServer {
     const KEYS: &'static [Key] = &[Key {
         name: "cross_server",
         kind: Kind::Map(CROSS_SERVER),
-        default: "names that pass for others",
+        default: "similar names",
         about: "Checks that look at several servers together.",
         example: "{enabled: true}",
         ..KEY

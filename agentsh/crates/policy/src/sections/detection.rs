@@ -80,19 +80,19 @@ const SEVERITY: Kind = Kind::Word(&["low", "medium", "high", "critical"]);
 const ACTION: Key = Key {
     kind: Kind::Word(&["off", "alert", "hide", "block"]),
     default: "what `content.definitions` says",
-    about: "What happens to a tool whose definition has a finding this bad; `hide` and `block` leave it out and refuse its calls.",
+    about: "What happens to a tool whose definition has a finding of this severity; `hide` and `block` leave it out and refuse its calls.",
     ..KEY
 };
 const PATTERN: &[Key] = &[
-    Key { name: "name", default: "none: it has to be there", about: "What it is called.", ..KEY },
+    Key { name: "name", default: "required", about: "Its name.", ..KEY },
     Key {
         name: "pattern",
-        default: "none: it has to be there",
+        default: "required",
         about: "A regular expression (of the crate `regex`: linear time, without look-around).",
         ..KEY
     },
-    Key { name: "category", default: "custom", about: "What it is about.", ..KEY },
-    Key { name: "severity", kind: SEVERITY, default: "high", about: "How bad it is.", ..KEY },
+    Key { name: "category", default: "custom", about: "Its category.", ..KEY },
+    Key { name: "severity", kind: SEVERITY, default: "high", about: "Its severity.", ..KEY },
     Key { name: "description", default: "none", about: "For people.", ..KEY },
 ];
 const LEVEL_KEYS: &[Key] = &[
@@ -106,7 +106,7 @@ const DETECTION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "`true` looks for the pattern set of the page too, in definitions and in results; `false` is another way to \
+        about: "`true` also searches for the documented pattern set, in definitions and in results; `false` is another way to \
             write `content: {definitions: off}`.",
         example: "true",
         ..KEY
@@ -115,14 +115,14 @@ const DETECTION: &[Key] = &[
         name: "actions",
         kind: Kind::Map(LEVEL_KEYS),
         default: "none",
-        about: "What happens to a tool by how bad the worst finding is.",
+        about: "What happens to a tool, by the severity of its worst finding.",
         ..KEY
     },
     Key {
         name: "custom_patterns",
         kind: Kind::Whole(&Kind::Map(PATTERN)),
         default: "none",
-        about: "Patterns of one's own, looked for in definitions and in results. One that fits says what its severity says: \
+        about: "Your own patterns, searched for in definitions and in results. A match has the severity of its pattern: \
             `high` and `critical` are as sure as a scan that would block.",
         example: "[{name: internal, pattern: \"corp\\\\.example\", severity: low}]",
         ..KEY
@@ -249,7 +249,7 @@ const OUTPUT_INSPECTION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "`true` looks for the pattern set of the page too; `false` is another way to write `content: {results: off}`.",
+        about: "`true` also searches for the documented pattern set; `false` is another way to write `content: {results: off}`.",
         example: "true",
         ..KEY
     },

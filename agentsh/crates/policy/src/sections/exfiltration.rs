@@ -33,7 +33,7 @@ const EXFILTRATION: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "true",
-        about: "Whether arguments and results are looked into.",
+        about: "Whether arguments and results are searched.",
         example: "true",
         ..KEY
     },
@@ -112,23 +112,13 @@ const EXFILTRATION: &[Key] = &[
 ];
 
 const PAIR: &[Key] = &[
-    Key { name: "from", default: "none: it has to be there", about: "Whose results.", ..KEY },
-    Key { name: "to", default: "none: it has to be there", about: "Whose arguments.", ..KEY },
+    Key { name: "from", default: "required", about: "Whose results.", ..KEY },
+    Key { name: "to", default: "required", about: "Whose arguments.", ..KEY },
 ];
 
 const RULE: &[Key] = &[
-    Key {
-        name: "from",
-        default: "none: it has to be there",
-        about: "Whose results: a name or a pattern.",
-        ..KEY
-    },
-    Key {
-        name: "to",
-        default: "none: it has to be there",
-        about: "Whose arguments: a name or a pattern.",
-        ..KEY
-    },
+    Key { name: "from", default: "required", about: "Whose results: a name or a pattern.", ..KEY },
+    Key { name: "to", default: "required", about: "Whose arguments: a name or a pattern.", ..KEY },
     Key {
         name: "on_private_to_external",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
@@ -151,7 +141,7 @@ pub const FLOW: &[Key] = &[
         name: "source",
         kind: Kind::Word(&["private", "shareable", "public"]),
         default: "what its profile says, else private",
-        about: "Whose data its answers are. `shareable`: prose and code may go to other servers, secrets and personal data may \
+        about: "Label of its results. `shareable`: prose and code may go to other servers, secrets and personal data may \
             not.",
         example: "public",
         ..KEY
@@ -160,7 +150,7 @@ pub const FLOW: &[Key] = &[
         name: "sink",
         kind: Kind::Word(&["local", "external"]),
         default: "what its profile says, else external",
-        about: "Where data that is sent to it can end up.",
+        about: "Label of data that is sent to it: does it stay on this machine?",
         example: "local",
         ..KEY
     },
@@ -241,7 +231,7 @@ impl Section<McpPolicy> for Exfiltration {
     fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         let destinations = self.on_private_to_external.as_ref().map(|action| &action.rule);
         if let Some(rule) = self.rule.as_ref().or(destinations) {
-            narrowing.refuse(rule, "a policy inside the project cannot say what is looked for");
+            narrowing.refuse(rule, "a policy inside the project cannot change the search");
         }
     }
 

@@ -192,7 +192,7 @@ const BUDGET: &[Key] = &[
         name: "max_tokens",
         kind: Kind::Number(1, MAX_TOKENS),
         default: "no limit",
-        about: "Tokens of a session, asked and answered.",
+        about: "Input and output tokens of a session.",
         example: "2000000",
         ..KEY
     },
@@ -208,7 +208,7 @@ const BUDGET: &[Key] = &[
         name: "tpm",
         kind: Kind::Number(1, MAX_TOKENS),
         default: "no limit",
-        about: "Tokens a minute, asked and answered.",
+        about: "Input and output tokens per minute.",
         example: "200000",
         ..KEY
     },
@@ -222,20 +222,15 @@ const PRICE: &[Key] = &[
         example: "claude-*",
         ..KEY
     },
-    Key { name: "input", about: "Dollars for a million tokens that are asked.", example: "\"3.00\"", ..KEY },
-    Key {
-        name: "output",
-        about: "Dollars for a million tokens that are answered.",
-        example: "\"15.00\"",
-        ..KEY
-    },
+    Key { name: "input", about: "Dollars per million input tokens.", example: "\"3.00\"", ..KEY },
+    Key { name: "output", about: "Dollars per million output tokens.", example: "\"15.00\"", ..KEY },
 ];
 
 const LLM: &[Key] = &[
     Key {
         name: "enabled",
         kind: Kind::Flag,
-        default: "for Claude Code and Codex, and for every model that is spoken to without TLS",
+        default: "for Claude Code and Codex, and for every model without TLS",
         about: "Whether the tool calls in a model's answers are judged before the agent sees them. The TLS of the model's own \
             hosts ends at the session's authority for that, which the agent has to trust: Claude Code and Codex do, other \
             agents are tried with `true`. `false`: nothing is read.",
@@ -293,7 +288,7 @@ const LLM: &[Key] = &[
         name: "timeout",
         kind: Kind::Duration,
         default: "10m",
-        about: "How long a model may say nothing before its answer ends with an error.",
+        about: "How long a model may be silent before its answer ends with an error.",
         example: "2m",
         ..KEY
     },
@@ -354,7 +349,7 @@ impl Section<Policy> for Llm {
     const KEYS: &'static [Key] = &[Key {
         name: "llm",
         kind: Kind::Map(LLM),
-        about: "What is judged between the agent and its model.",
+        about: "Checks between the agent and its model.",
         example: "{enabled: true, canary: true}",
         ..KEY
     }];
@@ -432,7 +427,7 @@ impl Section<Policy> for Llm {
         }
         match &self.canary_sentences {
             Some(wanted) if wanted.value == Sentences::Every => llm.canary_sentences = Some(wanted.clone()),
-            Some(wanted) => narrowing.refuse(&wanted.rule, "the canary is the user's"),
+            Some(wanted) => narrowing.refuse(&wanted.rule, "only the user sets the canary"),
             None => {}
         }
         match &self.secrets {

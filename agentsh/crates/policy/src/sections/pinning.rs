@@ -22,13 +22,7 @@ pub struct PinningKeys {
 }
 
 const IGNORED: &[Key] = &[
-    Key {
-        name: "server",
-        default: "none: it has to be there",
-        about: "A server, or a pattern.",
-        example: "clock",
-        ..KEY
-    },
+    Key { name: "server", default: "required", about: "A server, or a pattern.", example: "clock", ..KEY },
     Key {
         name: "name",
         default: "`*`",
@@ -39,7 +33,7 @@ const IGNORED: &[Key] = &[
     Key {
         name: "members",
         kind: Kind::Whole(&Kind::Text),
-        default: "none: it has to be there",
+        default: "required",
         about: "Members of the definition, as names or JSON pointers.",
         example: "[description]",
         ..KEY
@@ -120,7 +114,7 @@ impl Section<McpPolicy> for PinningKeys {
     const KEYS: &'static [Key] = &[Key {
         name: "version_pinning",
         kind: Kind::Map(PINNING),
-        about: "Servers and tools that change behind one's back.",
+        about: "Servers and tools that change after they were trusted.",
         ..KEY
     }];
 
@@ -144,11 +138,7 @@ impl Section<McpPolicy> for PinningKeys {
         let unlisted = [words[0], words[2], words[3]];
         let posture = reader.word(fields.find("posture"), &postures);
         if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
-            reader.problem(
-                &here,
-                "`on_change` says the same in other words",
-                Some("write one of them".to_owned()),
-            );
+            reader.problem(&here, "`on_change` means the same", Some("write one of them".to_owned()));
         }
         Self {
             rule: Some(reader.rule(&here)),

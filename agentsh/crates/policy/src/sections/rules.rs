@@ -168,7 +168,7 @@ const RULE: &[Key] = &[
     Key {
         name: "action",
         kind: Kind::Word(&["audit", "ask", "block"]),
-        default: "none: it has to be there",
+        default: "required",
         about: "`audit` records an alert, `ask` waits for a person (see `approvals`), `block` refuses.",
         ..KEY
     },

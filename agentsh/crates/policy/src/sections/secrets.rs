@@ -116,13 +116,13 @@ pub struct Secrets {
 const CUSTOM: &[Key] = &[
     Key {
         name: "name",
-        default: "none: it has to be there",
-        about: "What it is called in the tag: letters, digits, spaces and hyphens.",
+        default: "required",
+        about: "Its name in the tag: letters, digits, spaces and hyphens.",
         ..KEY
     },
     Key {
         name: "pattern",
-        default: "none: it has to be there",
+        default: "required",
         about: "A regular expression (of the crate `regex`: linear time, without look-around).",
         ..KEY
     },
@@ -158,7 +158,7 @@ const SECRETS: &[Key] = &[
         name: "custom",
         kind: Kind::List(&Kind::Map(CUSTOM)),
         default: "empty",
-        about: "Kinds of one's own.",
+        about: "Your own kinds.",
         example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]",
         ..KEY
     },

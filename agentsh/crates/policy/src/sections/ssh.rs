@@ -85,7 +85,7 @@ const SSH: &[Key] = &[
     Key {
         name: "keys",
         kind: Kind::Whole(&Kind::Text),
-        default: "none: it has to be there",
+        default: "required",
         about: "The keys: files (`~/.ssh/id_ed25519`, with its public half next to it) or fingerprints (`SHA256:...`) of keys in \
             the user's own ssh agent.",
         ..KEY
@@ -102,7 +102,7 @@ const SSH: &[Key] = &[
         name: "sign",
         kind: Kind::Whole(&Kind::Text),
         default: "none",
-        about: "What these keys sign besides, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.",
+        about: "What else these keys sign, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.",
         ..KEY
     },
 ];
