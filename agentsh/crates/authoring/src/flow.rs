@@ -150,7 +150,7 @@ impl Strictness {
     fn sentence(self) -> &'static str {
         match self {
             Self::Passes => "goes on",
-            Self::Alert => "passes, with an alert on record",
+            Self::Alert => "passes, and an alert is recorded",
             Self::AskOrAlert => {
                 "waits for a person once for this pair; if nobody can answer, it passes with one alert"
             }

@@ -248,7 +248,7 @@ fn cannot_read(file: &Path, error: &dyn std::fmt::Display) -> ResolveError {
 }
 
 fn broken() -> ResolveError {
-    ResolveError::Failed("an earlier lookup broke off".to_owned())
+    ResolveError::Failed("an earlier lookup failed".to_owned())
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ const METADATA: &[&str] =
 #[must_use]
 pub fn special(name: &str) -> Option<&'static str> {
     let Some((_, last)) = name.rsplit_once('.') else {
-        return Some("one label: a machine nearby");
+        return Some("one label: a name of the local network");
     };
     if let Some((_, why)) = SUFFIXES.iter().find(|(suffix, _)| *suffix == last) {
         return Some(why);

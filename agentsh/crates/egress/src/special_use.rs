@@ -90,7 +90,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
     // A connection to it is an IPv4 connection.
     if starts([0, 0, 0, 0], 64) && (bits >> 32) & 0xffff_ffff == 0xffff {
-        return Some(special_v4(carries(0)).unwrap_or("IPv4 in IPv6 clothes, RFC 4291"));
+        return Some(special_v4(carries(0)).unwrap_or("IPv4 mapped to IPv6, RFC 4291"));
     }
     if bits >> 32 == 0 {
         return Some("IPv4-compatible, RFC 4291");

@@ -194,7 +194,7 @@ fn merge(facts: &Facts, path: &Path, format: Format, changes: &[(&Key, Value)]) 
     }
     for _ in 0..TRIES {
         let (text, stamp) = users(&real)?;
-        let bad = || std::io::Error::other("it cannot be understood");
+        let bad = || std::io::Error::other("it cannot be parsed");
         let document =
             if text.trim().is_empty() { Value::Null } else { read(format, &text).ok_or_else(bad)? };
         let changes: Vec<(&Key, Value)> = changes

@@ -158,7 +158,7 @@ impl Copy {
         match self {
             Self::Absent | Self::Special | Self::Link(_) | Self::Unreachable { .. } => Ok(()),
             Self::File { content, mode } => exchange(path, content, *mode),
-            Self::Unread { .. } => Err(io::Error::other("it is too large to be looked at")),
+            Self::Unread { .. } => Err(io::Error::other("it is too large to compare")),
             Self::Directory(entries) => {
                 entries.iter().try_for_each(|(name, entry)| entry.renew_at(&path.join(name)))
             }
@@ -170,7 +170,7 @@ impl Copy {
             Self::Absent | Self::Special => Ok(()),
             Self::Link(to) => std::os::unix::fs::symlink(to, path),
             Self::File { content, mode } => write_anew(path, content, *mode),
-            Self::Unread { .. } => Err(io::Error::other("it was too large to be kept")),
+            Self::Unread { .. } => Err(io::Error::other("it was too large to keep a copy")),
             Self::Unreachable { there, .. } => {
                 Err(io::Error::other(format!("{} led elsewhere before", there.display())))
             }

@@ -103,7 +103,7 @@ impl Model {
         });
         if let Some(rule) = denied {
             let why = format!("the request has the model's provider use `{}`, which is denied", one.tool);
-            let remedy = "the user can take the rule away".to_owned();
+            let remedy = "the user can remove the rule".to_owned();
             return HostedVerdict { reason: Reason::ToolDenied, ..HostedVerdict::block(rule, why, remedy) };
         }
         if let Some(rule) = lists.own_tool_allowed(&one.tool) {
@@ -140,7 +140,7 @@ impl Model {
             return refuse(default_rule(), why, remedy_by_name(&one.tool));
         };
         let Some(Reachable { allow, ask }) = self.reachable.get() else {
-            return refuse(default_rule(), "nothing is open yet", remedy_by_name(&one.tool));
+            return refuse(default_rule(), "no host is allowed yet", remedy_by_name(&one.tool));
         };
         let decision = allow.decide(&host, port);
         let line = || {

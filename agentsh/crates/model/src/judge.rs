@@ -154,7 +154,7 @@ impl Judge for SessionJudge {
             return Ruling::Allow;
         }
         let remedy = match server.0.as_str() {
-            OWN => "the user can take the rule away".to_owned(),
+            OWN => "the user can remove the rule".to_owned(),
             _ => agentsh_guard::remedy(&server, &tool, &decision.verdict),
         };
         let what = decision.deciding().map(|found| format!("{}; ", found.told())).unwrap_or_default();

@@ -44,7 +44,7 @@ pub enum EnvelopeRefusal {
     Early(String, Timestamp),
     #[error("the key of {0} expired at {1}")]
     Expired(String, Timestamp),
-    #[error("it was issued at {0}, which is yet to come")]
+    #[error("it was issued at {0}, which is in the future")]
     Future(Timestamp),
 }
 
@@ -136,7 +136,9 @@ fn opened<'s, T>(
     if spelled(&envelope).map_err(EnvelopeRefusal::Form)? != text {
         return Err(odd("its envelope is not in agentsh's canonical form"));
     }
-    let [signature] = envelope.signatures.as_slice() else { return Err(odd("it has not one signature")) };
+    let [signature] = envelope.signatures.as_slice() else {
+        return Err(odd("it does not have exactly one signature"));
+    };
     if envelope.payload_type != kind {
         return Err(EnvelopeRefusal::Form(format!("its payload is not {kind}")));
     }

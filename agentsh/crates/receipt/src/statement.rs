@@ -250,7 +250,7 @@ impl Statement {
 
     fn fault(&self) -> Result<(), String> {
         if (self.kind.as_str(), self.predicate_type.as_str()) != (STATEMENT, PREDICATE) {
-            return Err(format!("it is no {STATEMENT} with a {PREDICATE}"));
+            return Err(format!("it is not a {STATEMENT} with a {PREDICATE}"));
         }
         let is_file = |one: &Subject| {
             let digest = one.digest.get(FILE).filter(|digest| digest.len() == 64 && is_digest(digest));

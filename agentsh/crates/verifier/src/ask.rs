@@ -156,7 +156,7 @@ impl Inner {
             return Ok(AskOutcome::Stands(InterfaceWord::Changed, what));
         }
         if interface.name.is_empty() {
-            return Ok(AskOutcome::Stands(InterfaceWord::Invalid, "it does not tell its name".to_owned()));
+            return Ok(AskOutcome::Stands(InterfaceWord::Invalid, "it does not say its name".to_owned()));
         }
         if mode == RegistryMode::Register {
             client.register(interface).await?;

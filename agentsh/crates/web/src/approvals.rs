@@ -72,7 +72,7 @@ pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
         list_part(
             html,
             ("answered", "Asked and answered"),
-            "Nothing was asked so far.",
+            "No questions yet.",
             &approvals.answered,
             row::rows,
         );
@@ -103,7 +103,7 @@ fn one(html: &mut Html, question: &Question) {
     }
     if let Some(from) = &question.from {
         html.element("p", &[], |html| {
-            html.text("It carries what server ");
+            html.text("It contains data of server ");
             html.link(&Href::to(&["server", from]), from);
             html.text(" said.");
         });

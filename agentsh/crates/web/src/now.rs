@@ -35,7 +35,7 @@ pub fn now(frame: &Frame, now: &Now) -> String {
         );
         list_part(html, ("refused", "Last refusals"), "Nothing was refused.", &now.refused, rows);
         part(html, "last", "Last sessions", |html| {
-            listed(html, "The sessions that started last", &now.last);
+            listed(html, "Latest sessions", &now.last);
             html.element("p", &[], |html| html.link(&Href::to(&["sessions"]), "All sessions"));
         });
     })

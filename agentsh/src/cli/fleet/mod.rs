@@ -90,7 +90,7 @@ pub async fn run(
         Verb::Hosts { at, json, .. } => people::hosts(&at, json, context, out).await,
         Verb::Accept { host, at } => {
             people::change(&at, context, &host, "accept").await?;
-            writeln!(out, "host {host} goes on")?;
+            writeln!(out, "host {host} is accepted again")?;
             Ok(OK)
         }
         Verb::Revoke { credential: Some(name), at, .. } => people::revoke(&at, context, &name, out).await,

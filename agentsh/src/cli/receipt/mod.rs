@@ -80,7 +80,7 @@ pub struct Receipt {
 enum Verb {
     /// Verify a receipt: its signature, its commit in this repository, its record if it is here (exit 1: not valid)
     Verify {
-        /// A receipt, or the commit in whose note (refs/notes/agentsh) it stands
+        /// A receipt, or a commit with a receipt in its note (refs/notes/agentsh)
         #[arg(value_name = "FILE|COMMIT")]
         file: PathBuf,
         /// The commit that the receipt must cover; by default HEAD, if there is a repository

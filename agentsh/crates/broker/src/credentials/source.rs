@@ -140,7 +140,7 @@ pub fn run(
         }
     };
     if !status.success() {
-        return Err(format!("it gives none ({status})"));
+        return Err(format!("it returned no secret ({status})"));
     }
     // A helper may live on with its end of the pipe.
     while !reading.is_finished() && since.elapsed() < PROGRAM_TIMEOUT {

@@ -17,7 +17,7 @@ const LEARNING_CALLS: u64 = 200;
 const MIN_COMBINED_SCORE: f64 = 0.5;
 /// Of the three weights, what has to be known for a full score.
 const LEAST_WEIGHT: f64 = 0.65;
-const RARELY_FOLLOWS: &str = "it hardly ever follows";
+const RARELY_FOLLOWS: &str = "it rarely follows";
 /// Tools of one server.
 const MAX_TOOLS: usize = 2_000;
 const MAX_NAME: usize = 256;

@@ -81,7 +81,7 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
     for (path, was, now) in walk.found {
         let state = match &now {
             Some(stamp) if stamp.kind == Kind::Closed => {
-                State::Refused("its permissions keep even its owner out: its content cannot be read")
+                State::Refused("its permissions do not let even its owner read it")
             }
             Some(stamp) if stamp.kind == Kind::Special => {
                 State::Refused("a socket, pipe or device is never applied")
@@ -193,7 +193,7 @@ fn state(
         });
     }
     Ok(Some(State::Conflict(match (was, &there) {
-        (None, _) => "it was made outside meanwhile",
+        (None, _) => "it was created outside meanwhile",
         (_, None) => "it was removed outside meanwhile",
         _ => "it was changed outside meanwhile",
     })))

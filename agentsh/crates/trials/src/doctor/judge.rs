@@ -184,7 +184,7 @@ fn identity(answer: Option<&Answer>, enforcement: &[Enforcement], host: &Host) -
 
 fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
     let applied = enforcement.iter().find(|got| got.layer == "landlock");
-    let asked = "the file rules again, by a second mechanism";
+    let asked = "the file rules, enforced by a second mechanism";
     match applied {
         Some(applied) if applied.state == Got::Absent => Layer::new("landlock", asked, "", State::Absent)
             .because(&*applied.why)
