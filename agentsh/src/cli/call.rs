@@ -1,5 +1,5 @@
-//! `agentsh call SERVER TOOL [JSON]`: inside a sandbox, one call of one tool, for agents that call tools from code. It goes the
-//! way of every other call: the session judges and records it.
+//! `agentsh call SERVER TOOL [JSON]`: calls one tool from inside a sandbox, for agents that call tools from code. The
+//! session checks and records it like every other call.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
-//! `agentsh demo`: a scripted agent and a hostile server through the path of every run. No key, no network, nothing
-//! outside of a directory of its own, but for the record of the run.
+//! `agentsh demo`: a scripted agent and a hostile server in an ordinary run. It needs no key and no network, and
+//! writes only to a temporary directory and the journal.
 //!
 //! Three processes: this one plants, listens and judges; `__demo-session` is an ordinary run whose environment holds
 //! the planted secrets; inside it, agent and servers are agentsh again.

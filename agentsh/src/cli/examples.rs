@@ -1,4 +1,4 @@
-//! Examples for the help of every verb. A test reads each of them as a command line.
+//! Examples for the help of every verb. A test parses each of them.
 
 use clap::Command;
 

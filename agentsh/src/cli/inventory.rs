@@ -1,5 +1,5 @@
-//! `agentsh mcp inventory`: the tools that servers were seen with: since when, how risky they are, what is pinned of them, and
-//! whether their calls are still only learned.
+//! `agentsh mcp inventory`: the known tools of servers: first seen, risk, pin, and whether their baseline is still
+//! being learned.
 
 use std::io::Write;
 

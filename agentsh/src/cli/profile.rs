@@ -1,5 +1,5 @@
-//! `agentsh profile`: servers under a name, with their secrets in a file that only the user reads; and the profiles of packages,
-//! signed, from one user to another.
+//! `agentsh profile`: servers stored under a name, with their secrets in a file that only the user can read; and
+//! signed profiles of packages.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Write};

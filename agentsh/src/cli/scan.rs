@@ -1,4 +1,4 @@
-//! `agentsh scan`: the scanning engine without a session. JSON lines in, one verdict per line out.
+//! `agentsh scan`: the scanner without a session. JSON lines in, one verdict per line out.
 
 mod characters;
 mod project;

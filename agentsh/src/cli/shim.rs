@@ -1,4 +1,4 @@
-//! `agentsh enable AGENT`: a small program of the agent's name, first on PATH, that starts the agent protected.
+//! `agentsh enable AGENT`: a small program with the agent's name, first on PATH, that starts the agent in the sandbox.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

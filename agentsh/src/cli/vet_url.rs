@@ -1,5 +1,5 @@
-//! `agentsh vet-url`: whether agentsh would connect to a URL in its own name, and why not. Asked of the functions that its
-//! own connections ask.
+//! `agentsh vet-url`: whether agentsh itself would connect to a URL, and why not. Uses the functions of its own
+//! connections.
 
 use std::io::{BufRead, Read, Write};
 use std::net::IpAddr;

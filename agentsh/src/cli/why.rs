@@ -1,4 +1,4 @@
-//! `agentsh why`: inside a sandbox, the session's own answer about its policy.
+//! `agentsh why`: asks the session about its policy, from inside a sandbox.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

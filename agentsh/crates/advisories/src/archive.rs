@@ -1,5 +1,5 @@
-//! Files of a zip archive, such as the `all.zip` of an ecosystem. Reads what the directory at its end lists, one file after the
-//! other: no more of it is in memory than one file.
+//! Files of a zip archive, such as the `all.zip` of an ecosystem. Reads the central directory, then one file after the
+//! other: only one file is in memory at a time.
 
 use std::io::{self, Read as _};
 

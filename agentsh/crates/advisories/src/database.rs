@@ -1,4 +1,4 @@
-//! What is known, on disk: one SQLite file that `agentsh advisories update` writes and everything else reads.
+//! The advisory database: one SQLite file that `agentsh advisories update` writes and everything else reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

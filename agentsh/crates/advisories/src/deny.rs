@@ -1,4 +1,4 @@
-//! A list of packages and hosts that its signers warn about. What a list says counts as often as different people signed it.
+//! Deny lists of packages and hosts. An entry counts once for each person who signed it.
 
 use jiff::Timestamp;
 use minisign_verify::{PublicKey, Signature};

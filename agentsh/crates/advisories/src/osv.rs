@@ -1,4 +1,4 @@
-//! A record of a vulnerability in the format of OSV, and whether it is about a version.
+//! A vulnerability record in the OSV format, and whether it affects a version.
 
 use std::cmp::Ordering;
 

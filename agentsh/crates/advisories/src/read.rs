@@ -1,4 +1,4 @@
-//! What a document is: told by what stands in it.
+//! Detects the format of a document by its content.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};

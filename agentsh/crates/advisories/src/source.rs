@@ -1,4 +1,4 @@
-//! Where records come from, read at any place: a file as it lies, or bytes. Nothing is held but what is looked at.
+//! Sources of records, read at any offset: a file or bytes. Only the part in use is held in memory.
 
 use std::io::{self, Read};
 

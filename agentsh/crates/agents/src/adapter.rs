@@ -1,4 +1,4 @@
-//! The agents that are known, each with its adapter.
+//! The known agents, each with its adapter.
 
 use std::fmt;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Configurations of MCP clients, as their users have them: where the list of servers stands and in which form, and how a
-//! server is put into it or behind agentsh.
+//! Configuration files of MCP clients: where the server list is, its format, and how to add a server or put one behind
+//! agentsh.
 
 use std::path::{Path, PathBuf};
 

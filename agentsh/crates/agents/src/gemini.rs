@@ -1,4 +1,4 @@
-//! Gemini CLI. Its settings stand in `~/.gemini/settings.json` and in `.gemini/settings.json` of the project.
+//! Gemini CLI. Its settings are in `~/.gemini/settings.json` and in the project's `.gemini/settings.json`.
 
 use serde_json::{Map, Value};
 

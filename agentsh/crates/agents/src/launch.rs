@@ -1,4 +1,4 @@
-//! What goes into an adapter and what comes out: plain data.
+//! Input and output of an adapter: plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

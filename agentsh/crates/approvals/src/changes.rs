@@ -1,5 +1,5 @@
-//! Questions about the use of something that is not what was trusted. A yes that lasts is a yes to its new definition, whatever the
-//! arguments of the next call are.
+//! Questions about the use of something that differs from its pin. A lasting approval is for the new definition, with
+//! any arguments.
 
 use agentsh_base::types::ServerId;
 use agentsh_guard::{Decision, Outcome, Reason};

@@ -1,4 +1,4 @@
-//! Questions about guarded files: the agent has written a new version, and a person sees what is different in it.
+//! Questions about guarded files: the agent has written a new version, and a person sees the difference.
 
 use agentsh_base::types::RuleRef;
 use agentsh_guard::{Outcome, Reason};

@@ -1,4 +1,4 @@
-//! An answer for good: the narrowest line of policy that gives it.
+//! A permanent answer: writes the narrowest policy line for it.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How a person hears that something waits.
+//! Notifies a person that a question is pending.
 
 use std::io::{IsTerminal, Write};
 

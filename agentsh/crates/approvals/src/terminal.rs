@@ -1,5 +1,5 @@
-//! A question on the terminal, where the agent does not use it: it has none, or does one task without a person. While the
-//! question stands, no process of the agent runs: none reads the answer, and none paints over the question.
+//! A question on the terminal, if the agent does not use it: it has no terminal, or does one task without a person.
+//! Until the answer all processes of the agent are stopped, so that none reads the answer or draws over the question.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};

@@ -1,5 +1,5 @@
-//! The one form of answer: `CLEAN CODE`, or `FLAGGED CODE` and a reason. A model that thinks aloud may do so before it,
-//! in one block at the very start.
+//! The only valid answer: `CLEAN CODE`, or `FLAGGED CODE` and a reason. A model may first think aloud in one block at
+//! the very start.
 
 /// What a thinking model writes around its thoughts.
 const THOUGHTS: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];

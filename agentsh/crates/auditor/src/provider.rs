@@ -1,4 +1,4 @@
-//! How each provider is asked, and where its answer has the text.
+//! Request and answer formats of each provider.
 
 use std::time::Duration;
 

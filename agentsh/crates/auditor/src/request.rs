@@ -1,4 +1,4 @@
-//! What an auditor is asked.
+//! The request to an auditor.
 
 use serde_json::Value;
 

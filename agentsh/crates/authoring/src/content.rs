@@ -1,4 +1,4 @@
-//! `agentsh policy explain --content FILE`: what each check says about a text, and which line decides what happens.
+//! `agentsh policy explain --content FILE`: what each check finds in a text, and which line decides.
 
 use std::io::{self, Read, Write};
 use std::path::Path;

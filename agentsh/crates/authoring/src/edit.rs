@@ -1,5 +1,5 @@
-//! Changing a file that a person or another program wrote: the difference is shown, and the file is replaced whole. Of
-//! another program's file a copy is kept.
+//! Changes a file that a person or another program wrote: shows the difference and replaces the file whole. Of another
+//! program's file it keeps a copy.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `agentsh policy explain`: one question, its answer, and whose it is.
+//! `agentsh policy explain`: answers one question with its rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;

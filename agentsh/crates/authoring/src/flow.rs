@@ -1,4 +1,4 @@
-//! `agentsh policy explain --flow FROM TO`: may what one server said go to another one?
+//! `agentsh policy explain --flow FROM TO`: may data of one server go to another?
 
 use std::collections::BTreeSet;
 use std::io::Write;

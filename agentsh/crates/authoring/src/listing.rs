@@ -1,5 +1,5 @@
-//! The lines of `policy show`: what holds, and behind it where it comes from. In a terminal they fit its width, and a rule
-//! does not repeat the key that stands in front of it; elsewhere each is one whole line.
+//! The lines of `policy show`: a value, and its origin. In a terminal they fit its width, and a rule does not repeat
+//! the key in front of it; elsewhere each is one whole line.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What `policy show` says beside the policy: the toolchains of the user that `run` shows to the agent.
+//! The user's toolchains that `run` shows to the agent, for `policy show`.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Busy polling: looks for what comes next instead of sleeping.
+//! Busy polling: checks for the next event instead of sleeping.
 //!
 //! Programs that answer each other within microseconds lose more by sleeping: it takes ten to thirty of them to wake an
 //! idle processor of a virtual machine, and whoever wakes it pays as much again.

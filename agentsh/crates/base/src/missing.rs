@@ -1,4 +1,4 @@
-//! When a file counts as not there.
+//! Whether a file counts as missing.
 
 use std::io::{Error, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! Messages for people in a terminal: a line ends between two words, and never inside what somebody copies.
+//! Wraps messages in a terminal between words, and never inside text that a person copies.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Links on the way to paths, each asked for once: many paths have the same directories on their way.
+//! Resolves symlinks in paths and caches each lookup, because many paths share directories.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Small files: read at once, or not at all, and replaced at once.
+//! Small files: read whole or not at all, and replaced atomically.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};

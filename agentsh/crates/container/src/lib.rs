@@ -1,4 +1,4 @@
-//! The weaker tier: what a layout becomes where nothing can be mounted (decision 270).
+//! The container tier: a sandbox without mounts (decision 270).
 //!
 //! What would be bound at its own place is opened by a rule of Landlock. What would stand at a place of the sandbox's own
 //! (its home, agentsh's files, generated ones) stands in a private directory, and the program is told that path. What

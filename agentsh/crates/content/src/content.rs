@@ -1,5 +1,5 @@
-//! Who looks into arguments and results during a session: the flow of data between servers and the destinations that
-//! arguments name. The decisions are the guard's; here are the clock, the record and the disk.
+//! Searches arguments and results during a session: the flow of data between servers, and the destinations that
+//! arguments name. The guard decides; the clock, the journal and the disk are here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;

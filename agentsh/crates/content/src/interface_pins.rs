@@ -1,4 +1,4 @@
-//! What servers offer, compared with what they offered when they were trusted: the check, and what it has to write down.
+//! Compares what servers offer with their pins, and says what to record.
 
 mod release;
 mod same;

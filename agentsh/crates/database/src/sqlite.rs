@@ -1,4 +1,4 @@
-//! SQLite in a file: one writer at a time, readers beside it (write-ahead log).
+//! SQLite in a file: one writer at a time, and concurrent readers (write-ahead log).
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;

@@ -1,4 +1,5 @@
-//! Whom the user trusts beside the machine's own store: what variables and the configuration of tools name.
+//! Certificate authorities that the user trusts in addition to the machine's: from variables and the configuration of
+//! tools.
 //!
 //! Where a network has an authority of its own, each tool is told so in a place of its own. What one of them was told counts
 //! for everything that agentsh asks and for what runs inside. Files of a project are not read: they are not the user's word.

@@ -1,4 +1,4 @@
-//! Why a request has no answer. Neither a path nor a header stands in a message: they may hold a key.
+//! Why a request failed. Messages contain no path and no header, because these may hold a key.
 
 use std::error::Error;
 use std::io;

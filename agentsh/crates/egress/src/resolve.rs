@@ -1,4 +1,4 @@
-//! Real addresses of an allowed name, resolved by agentsh outside the sandbox.
+//! Resolves allowed names outside the sandbox.
 //!
 //! What a name leads to is vetted at every connection, so a name that changes its address later changes nothing:
 //! there is no address that was checked once and is trusted now.

@@ -1,4 +1,4 @@
-//! The ends of the chains of a host, computed anew from its whole journal: what it changed after it was sent shows here.
+//! Computes the last hashes of a host's chains from its whole journal, to find later changes.
 
 use std::collections::BTreeMap;
 

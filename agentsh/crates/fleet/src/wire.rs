@@ -1,4 +1,4 @@
-//! What server and clients say to each other as JSON.
+//! JSON messages between server and clients.
 
 use serde::{Deserialize, Serialize};
 

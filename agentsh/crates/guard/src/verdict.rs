@@ -1,4 +1,4 @@
-//! A decision as a value: nothing downstream takes a `bool`.
+//! A decision as a value, not a `bool`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The agent's own files of the user's home, as it gets them.
+//! The agent's own files of the user's home, as the agent sees them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! What an agent asks once and writes into its own files: kept when it has ended, given back at the next start.
+//! Answers that an agent stores in its own files: kept after the run, and restored at the next start.
 //!
 //! Its files stand inside as private copies. At the end they are read out of the sandbox, and of them the keys that the
 //! adapter lists, with values of the shape that it lists, and only where the agent changed them. Those that open nothing

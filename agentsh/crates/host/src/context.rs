@@ -1,4 +1,4 @@
-//! Facts about the host and the invocation that every launch of a session shares.
+//! Facts about the host and the invocation, shared by every launch of a session.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What stood at a guarded path when it was guarded, to compare with and to put back.
+//! Copies of guarded files, to compare and to restore.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! The environment of one process: what a server's own configuration adds, and what a sandbox needs.
+//! The environment of one process: the additions of a server's configuration, and what a sandbox needs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

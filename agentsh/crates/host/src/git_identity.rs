@@ -1,7 +1,7 @@
-//! Git inside knows who the user is, and how he likes it: a copy of the harmless part of his configuration, file by file.
-//! What is in a file is asked of git itself; the conditions under which one includes another stay what they are, so that
-//! git inside decides for each repository as it does outside. Of what starts a program only filters are taken over, on which it
-//! depends what a commit holds: no helpers, hooks, editors, or aliases of the shell.
+//! The user's git identity and preferences: a copy of the harmless part of his configuration, file by file. git itself
+//! lists the settings of each file; conditional includes stay, so that git inside decides for each repository as
+//! outside. Settings that start programs are left out (helpers, hooks, editors, shell aliases), except filters, which
+//! decide what a commit contains.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

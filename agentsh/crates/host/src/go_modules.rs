@@ -1,5 +1,5 @@
-//! Which modules a proxy of Go is asked for. A proxy fetches what it is asked for from wherever the name says, so that any name
-//! would be a way to any host: only the modules that `go.mod`, `go.sum` and `go.work` name are asked for.
+//! The modules that a Go proxy may be asked for: only those that `go.mod`, `go.sum` and `go.work` name. A proxy
+//! fetches from wherever the name says, so any other name would be a way to any host.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Every package that a program would run, as its pinned trees tell: lock files, the names of installed distributions, and
+//! All packages that a program would run, from its pinned trees: lock files, names of installed distributions, and
 //! manifests.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Package registries for the project's own dependencies: read by GET, under inspection, and nothing more.
+//! Package registries for the project's dependencies: only GET, with inspection.
 //!
 //! Which ecosystems the project uses is told by its lock files. Which hosts that means is not: a file of the project could
 //! name any. Hosts come from the user's own configuration, else from what the installed tools have built in.

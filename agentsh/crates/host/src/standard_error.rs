@@ -1,5 +1,5 @@
-//! agentsh's own standard error, written by a thread of its own: whoever started agentsh may never read it, and the thread
-//! that serves everybody must not wait for that.
+//! agentsh's standard error, written by a separate thread: its reader may be slow, and the session's thread must not
+//! wait for it.
 
 use std::io::Write;
 use std::sync::OnceLock;

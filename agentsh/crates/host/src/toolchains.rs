@@ -1,5 +1,5 @@
-//! The toolchains of the user, shown to his agent: what PATH leads to is there, read-only, without its credentials. What
-//! tools fetch and build goes into directories of the project's own, so that nothing written inside is used outside.
+//! The user's toolchains, shown to the agent: the targets of PATH, read-only, without credentials. Downloads and
+//! builds go to directories of the project, so that nothing written inside is used outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

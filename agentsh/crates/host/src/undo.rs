@@ -1,4 +1,4 @@
-//! Versions of files that a session set aside, so that a person can have them again: `agentsh undo FILE`.
+//! Versions of files that a session set aside, and how a person restores them: `agentsh undo FILE`.
 //!
 //! One directory for each session that needed it, below the records: an index of lines, and one file for each version.
 

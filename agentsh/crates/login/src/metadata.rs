@@ -1,5 +1,4 @@
-//! What a server (RFC 9728) and an authorization server (RFC 8414, OpenID Connect Discovery) say about themselves, and what of
-//! it is believed.
+//! Metadata of a server (RFC 9728) and an authorization server (RFC 8414, OpenID Connect Discovery), and its checks.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -1,5 +1,5 @@
-//! Signing in to pages of our own at an OpenID provider: the authorization code flow with PKCE and a nonce. What comes of it is
-//! an id token, which is looked into by somebody else; nothing here is kept.
+//! Sign-in to agentsh's pages at an OpenID provider: the authorization code flow with PKCE and a nonce. The result is
+//! an id token, which another module verifies; nothing is stored here.
 
 use url::Url;
 

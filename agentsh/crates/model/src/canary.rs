@@ -1,4 +1,4 @@
-//! What an answer is searched for, and what the model is told for that.
+//! The canary: what answers are searched for, and the sentence that is added to requests.
 
 use hyper::body::Bytes;
 

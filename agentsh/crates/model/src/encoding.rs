@@ -1,4 +1,4 @@
-//! Compressed bodies, read whole and within a bound. What is forwarded is what was read.
+//! Compressed bodies, decompressed whole and within a limit. They are forwarded decompressed.
 
 use std::io::{self, Read};
 

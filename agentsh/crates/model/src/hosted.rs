@@ -1,5 +1,6 @@
-//! What a question makes the provider do: a tool of the agent's, allowed where the policy lets the agent reach the same from
-//! inside, and as far as a rule names it. What no rule names is asked for or refused, like a connection.
+//! Tools that the provider runs for a request: treated as tools of the agent, allowed if the agent itself may reach
+//! the same place, or as far as a rule names them. For others a person is asked, or they are refused, like a
+//! connection.
 
 use std::rc::Rc;
 

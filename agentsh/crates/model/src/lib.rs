@@ -1,5 +1,5 @@
-//! The channel between the agent and its model: every request of the agent goes on as it is, every answer is judged before
-//! the agent has it. The relay brings the connections, with both of their ends.
+//! The channel between the agent and its model: requests are forwarded, answers are checked before the agent gets
+//! them. The relay passes both ends of the connection.
 
 mod beside;
 mod body;

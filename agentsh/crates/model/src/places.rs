@@ -1,4 +1,4 @@
-//! Where the agent's model is, and which way its answers come to be judged there.
+//! Where the agent's model is, and how its answers are checked there.
 
 use agentsh_agents::{Endpoint, Scheme, TlsInspection};
 use agentsh_base::types::RuleRef;

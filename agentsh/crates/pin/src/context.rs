@@ -1,4 +1,4 @@
-//! What one resolution collects on its way from the word to the bytes.
+//! State of one resolution, from the command to the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};

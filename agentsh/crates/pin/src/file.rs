@@ -1,4 +1,4 @@
-//! Opening and hashing one file: always through the descriptor that will be kept, never by a second look-up.
+//! Opens and hashes one file, always through the descriptor that is kept, never by a second lookup.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What really runs when a command is started, as bytes.
+//! The files that really run when a command is started, as bytes.
 //!
 //! A hash of `node` says nothing about the server that node is given, so a command is resolved past its launcher
 //! (`npx`, `uvx`, `env`, a shebang line) to interpreter, entry file and the trees that the program can load from;

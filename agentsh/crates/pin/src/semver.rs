@@ -1,4 +1,4 @@
-//! Versions and version ranges as npm reads them.
+//! npm's versions and version ranges.
 
 use std::cmp::Ordering;
 

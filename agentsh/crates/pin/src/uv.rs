@@ -1,4 +1,4 @@
-//! `uvx`, `uv tool run`, `uv run`, `pipx run`: the environment that is already on disk, and a command of it.
+//! `uvx`, `uv tool run`, `uv run`, `pipx run`: the environment that is already on disk, and its command.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Paths that agentsh treats specially whatever a policy grants. The sandbox plan and `policy explain` read the
-//! same tables, so that what is answered is what happens. `unmask:` lifts an entry that it names.
+//! Paths that agentsh treats specially whatever a policy grants. The sandbox plan and `policy explain` read the same
+//! tables. `unmask:` lifts an entry by its name.
 
 use std::path::Path;
 

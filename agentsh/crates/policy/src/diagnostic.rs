@@ -1,4 +1,4 @@
-//! What is wrong with a policy file, shown where it is wrong.
+//! Mistakes in a policy file, shown with their place.
 
 use std::fmt::Write as _;
 

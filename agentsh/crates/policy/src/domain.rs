@@ -1,4 +1,4 @@
-//! Network names: how they are written in a policy, and when a host that a program asks for is one of them.
+//! Host names and patterns in a policy, and whether a host matches.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

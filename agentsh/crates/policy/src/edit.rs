@@ -1,4 +1,4 @@
-//! Adding a piece of policy to a file that somebody wrote. What is there stays, with its comments and its layout.
+//! Adds a piece to a policy file. Existing text stays, with its comments and layout.
 
 use super::diagnostic::{PolicyError, Source};
 use super::yaml::{self, Entry, Node, Value};

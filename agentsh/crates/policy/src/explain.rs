@@ -1,5 +1,5 @@
-//! Answers about a policy: may this process do that, by which rule, and which line would change it. Pure; the
-//! disk is not looked at, so links are not followed.
+//! Explains a policy: is this allowed, by which rule, and which line would change it. Pure: it does not read the disk,
+//! so links are not followed.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};

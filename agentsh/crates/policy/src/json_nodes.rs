@@ -1,4 +1,4 @@
-//! JSON text to the same tree as YAML, every key and value with its place.
+//! JSON text as the same tree as YAML, every key and value with its place.
 
 use crate::json::{self, Json};
 

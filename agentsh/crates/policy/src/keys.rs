@@ -1,5 +1,4 @@
-//! What a key of a policy is: the reader takes the names from here, and so do the reference (`docs/policy.md`) and
-//! the schema for editors.
+//! The table of keys: used by the reader, the reference (`docs/policy.md`) and the schema for editors.
 
 /// One key of a map.
 #[derive(Clone, Copy, Debug)]

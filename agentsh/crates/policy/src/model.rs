@@ -1,4 +1,4 @@
-//! The resolved policy: immutable plain data, ordered, every entry with the place it was written.
+//! The resolved policy: immutable, ordered plain data; every entry has its place.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whose signed policy this machine or this user takes, and the one that is kept.
+//! The organisation whose signed policy applies here, and its stored bundle.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Profiles of well-known servers: what a package needs, keyed by the package that will really be loaded.
+//! Profiles of well-known servers: what a package needs, by the package that will really be loaded.
 //!
 //! A profile stands below what the user's own policy says about a server and above the defaults of a server that
 //! nobody mentions. A policy inside the project narrows it like everything else.

@@ -1,4 +1,4 @@
-//! The tree to a [`RawPolicy`]: the top level. Everything below it is read by the sections.
+//! Reads the top level of the tree into a [`RawPolicy`]. The sections read the rest.
 
 use super::builtin;
 use super::diagnostic::{Diagnostic, Source, closest, one_of};

@@ -1,4 +1,4 @@
-//! One profile file, key by key. Every entry says why it is there.
+//! Reads one profile file. Every entry has a reason.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Reading typed values out of the tree. Every mistake is noted and reading goes on, so that one run shows them
-//! all.
+//! Reads typed values from the tree. It collects all mistakes, so that one run shows them all.
 
 use super::diagnostic::{Diagnostic, Place, Source, closest, one_of};
 use super::keys::Key;

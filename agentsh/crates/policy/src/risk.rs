@@ -1,4 +1,4 @@
-//! How much a tool can do, by its name and what its server says of it. A server's word only raises the risk.
+//! The risk of a tool, by its name and its server's annotations. Annotations only raise the risk.
 
 use agentsh_base::json::Json;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Which policy is in force. The only place of this room that touches the disk.
+//! Finds the policy in force. The only module here that reads the disk.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;

@@ -1,5 +1,5 @@
-//! Toolchains that users install below their home: where they lie, what of them is a credential, what they cache.
-//! The tables are `policies/toolchains/*.yaml`.
+//! Toolchains below the home: where they are, which files are credentials, what they cache. The tables are
+//! `policies/toolchains/*.yaml`.
 
 use std::collections::BTreeMap;
 

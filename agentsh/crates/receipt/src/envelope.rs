@@ -1,5 +1,5 @@
-//! The envelope: DSSE with one signature, around a statement or the profile of a server. It has one spelling, too: a single
-//! line, as it is written here.
+//! The envelope: DSSE with one signature, around a statement or a server's profile. It has one canonical form, a
+//! single line.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,5 +1,5 @@
-//! Keys as OpenSSH keeps them: an Ed25519 key without a passphrase signs; a public key, or a file of allowed signers with
-//! the time for which each is valid, says who may have signed. A key of minisign is one of Ed25519, too.
+//! OpenSSH keys: an Ed25519 key without a passphrase signs; a public key, or a file of allowed signers with validity
+//! times, says who may have signed. A minisign key is also an Ed25519 key.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};

@@ -1,5 +1,4 @@
-//! The other end: asks a registry. An answer is compared and not believed: its name, its hash, and that the interface in
-//! it has this hash.
+//! The client of a registry. It verifies each answer: the name, the hash, and that the interface has this hash.
 
 use std::sync::Arc;
 use std::time::Duration;

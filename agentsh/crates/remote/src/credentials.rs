@@ -1,5 +1,5 @@
-//! What a server wants to see of its user, where that changes: somebody else has it, and it is asked for anew where the server
-//! does not take it.
+//! Credentials for a server that can change: another module holds them, and they are requested again when the server
+//! rejects them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! The life of one connection: lines of the proxy become requests, what the server says becomes lines.
+//! One connection: lines of the proxy become requests, and the server's messages become lines.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

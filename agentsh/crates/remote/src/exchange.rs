@@ -1,4 +1,4 @@
-//! One message posted, and everything that comes back for it.
+//! One posted message, and all its answers.
 
 use std::rc::Rc;
 use std::time::Duration;

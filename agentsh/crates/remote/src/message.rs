@@ -1,4 +1,4 @@
-//! What has to be known of a message that is sent: its id, its method, and what the newer protocol repeats in headers.
+//! Facts about an outgoing message: its id, its method, and the headers of the newer protocol.
 
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};

@@ -1,5 +1,5 @@
-//! The registry beside the fleet: the same paths as `agentsh registry serve`, below `/registry`, for hosts by their signatures
-//! and for people by their roles.
+//! The registry on the fleet server: the paths of `agentsh registry serve` below `/registry`, for hosts by their
+//! signatures and for people by their roles.
 
 use std::path::PathBuf;
 

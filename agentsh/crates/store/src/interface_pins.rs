@@ -1,4 +1,4 @@
-//! What each server offered when it was trusted, entry by entry, and what it offered instead since.
+//! The pinned interface of each server, entry by entry, and what the server offered instead since.
 
 use std::collections::BTreeMap;
 

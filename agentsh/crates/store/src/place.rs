@@ -1,4 +1,4 @@
-//! Where the store lies, and who may look at it.
+//! Location and permissions of the store.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;

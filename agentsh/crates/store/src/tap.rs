@@ -1,5 +1,4 @@
-//! The one place where others hear what is recorded: the webhook, a page that shows a running session, whatever gathers
-//! the records of many machines.
+//! Subscribers of the journal: the webhook, the page of a running session, telemetry.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Walks the whole journal and says whether it is what was written.
+//! Verifies the whole journal.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One event of the journal as those read it who tell others of it.
+//! One event of the journal, for telemetry.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};

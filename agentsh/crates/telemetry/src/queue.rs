@@ -1,4 +1,4 @@
-//! What waits to be told: so much and no more. The oldest goes first, and is counted.
+//! A bounded queue of events to send. The oldest are dropped first, and counted.
 
 use std::collections::VecDeque;
 

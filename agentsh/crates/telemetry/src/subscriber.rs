@@ -1,5 +1,5 @@
-//! Hears the journal of a session on a thread of its own, and tells everybody whom the policy names. The session waits for
-//! it at its end alone, and not for long.
+//! Reads the journal of a session on a separate thread and sends events to all receivers in the policy. The session
+//! waits for it only at its end, and not for long.
 
 use std::cell::RefCell;
 use std::rc::Rc;

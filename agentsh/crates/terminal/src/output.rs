@@ -1,5 +1,5 @@
-//! How the verbs that read the store print: a table in a terminal, tab-separated lines otherwise, or JSON; and
-//! their exit statuses.
+//! Output of verbs that read the store: a table in a terminal, tab-separated lines otherwise, or JSON; and their exit
+//! statuses.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

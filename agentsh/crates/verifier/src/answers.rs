@@ -1,6 +1,6 @@
-//! What a registry vouched for last, by server: counts where the registry cannot be asked, and says under which name a server
-//! stands, which it cannot change by calling itself something else. Each answer is signed with a key of this user, so that a
-//! line that something else wrote into the file is not an answer.
+//! The last answers of a registry, by server: used if the registry cannot be reached, and for the name of a server,
+//! which it cannot change. Each answer is authenticated with a key of this user, so that lines written by others are
+//! ignored.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Questions that wait for a person, and the forms that answer them.
+//! Pending questions, and the forms that answer them.
 
 use crate::registry::requested;
 use crate::session::{list_part, part};

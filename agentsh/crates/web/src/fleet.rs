@@ -1,4 +1,4 @@
-//! The pages that only a fleet has: its hosts, its people, and the way in.
+//! Pages that only a fleet has: hosts, people, and sign-in.
 
 use crate::approvals::questions;
 use crate::row::rows;

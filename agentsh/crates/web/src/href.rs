@@ -1,4 +1,4 @@
-//! Addresses within the pages. They begin with one slash and a word of ours, so nothing leads elsewhere.
+//! Links within the pages. They begin with one slash and a fixed word, so none leads to another site.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What happens now: sessions that run, questions that wait, and what was refused last; and the list of all sessions.
+//! Running sessions, pending questions and the last refusals; and the list of all sessions.
 
 use crate::approvals::questions;
 use crate::registry::requested;

@@ -1,4 +1,4 @@
-//! The policy that is in force, questions about it, and what it would have done to a session.
+//! The policy in force, questions about it, and what it would have done to a session.
 
 use crate::session::who;
 use crate::{Frame, Href, Html, Word};

@@ -1,4 +1,4 @@
-//! A receipt, drawn: what stands in it, what it proves and what it does not.
+//! A receipt as a page: contents, what it proves and what it does not.
 
 use crate::session::facts;
 use crate::{Frame, Href, Html};

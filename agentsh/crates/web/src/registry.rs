@@ -1,4 +1,4 @@
-//! What is registered: searched by name, hash and tool.
+//! Registrations: search by name, hash and tool.
 
 use crate::session::facts;
 use crate::{Frame, Href, Html, Word};

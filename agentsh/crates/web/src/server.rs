@@ -1,4 +1,4 @@
-//! One server: what it offers, what changed, what it did and reached. And the list of all.
+//! One server: its interface, changes, calls and hosts. And the list of all servers.
 
 use crate::row::{copied, rows};
 use crate::session::{facts, list_part, part, turn};

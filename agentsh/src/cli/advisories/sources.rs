@@ -1,4 +1,4 @@
-//! Where advisories come from: files, directories and URLs. Nothing of a large one is held in memory.
+//! Sources of advisories: files, directories and URLs. Large ones are not held in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};

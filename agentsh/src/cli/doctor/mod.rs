@@ -1,5 +1,5 @@
-//! `agentsh doctor`: every layer, by really trying it in throw-away sandboxes that are started as every run starts
-//! them. Nothing is called enforced that was not attempted and refused.
+//! `agentsh doctor`: really tries every layer in test sandboxes that are started like every run. A layer counts as
+//! enforced only if the attack was made and refused.
 
 mod kernel;
 mod sandboxes;

@@ -1,4 +1,5 @@
-//! The throw-away sandboxes of `agentsh doctor`: what they are given, starting them, and what a killed supervisor leaves behind.
+//! The test sandboxes of `agentsh doctor`: their specification, their start, and what is left after a killed
+//! supervisor.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! The organisation's bundle, fetched by what forwards: an enrolled host needs no timer of its own.
+//! The forwarder fetches the organisation's bundle, so an enrolled host needs no timer for it.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! `agentsh fleet doctor`: does this host forward, and is the server well?
+//! `agentsh fleet doctor`: does this host forward, and does the server work?
 
 use std::io::Write;
 use std::path::Path;

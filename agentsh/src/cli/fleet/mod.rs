@@ -1,4 +1,4 @@
-//! `agentsh fleet`: one server for the records of many hosts, the hosts that send them, and the people who ask.
+//! `agentsh fleet`: the server for the journals of many hosts, the hosts, and the people who query it.
 
 pub(super) mod approvals;
 mod ask;

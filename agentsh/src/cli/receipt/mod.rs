@@ -1,4 +1,4 @@
-//! `agentsh receipt`: what a session did, for somebody else. `agentsh receipt verify`: is it that?
+//! `agentsh receipt`: signs a statement about a session. `agentsh receipt verify`: verifies one.
 
 mod facts;
 mod repository;

@@ -1,4 +1,4 @@
-//! Commits, as the user's own git says. What stands in a repository about other objects (replacements) counts for nothing.
+//! Commits, read with the user's own git. Replacement objects of the repository are ignored.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

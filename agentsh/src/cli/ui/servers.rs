@@ -1,4 +1,4 @@
-//! The list of servers, and each with its interface, its changes and what it did.
+//! The list of servers, and a page for each with its interface, changes and calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

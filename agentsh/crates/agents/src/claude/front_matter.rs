@@ -1,5 +1,4 @@
-//! YAML between two lines of dashes at the head of a file of instructions: read only as far as whole keys can be taken out of
-//! it.
+//! YAML front matter of instruction files. Parsed only as far as whole keys can be removed.
 
 /// One key with all that belongs to it.
 pub(super) struct Block<'t> {

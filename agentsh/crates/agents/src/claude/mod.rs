@@ -1,5 +1,5 @@
-//! Claude Code. Its servers stand in `.mcp.json`, `~/.claude.json` and on the command line; it takes a list of
-//! its own with `--strict-mcp-config --mcp-config`, and then reads none of the others.
+//! Claude Code. Its servers are in `.mcp.json`, `~/.claude.json` and on the command line. With `--strict-mcp-config
+//! --mcp-config` it reads only the given list.
 
 mod answers;
 mod argv;

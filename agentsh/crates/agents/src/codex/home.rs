@@ -1,4 +1,4 @@
-//! What of the user's home Codex sees, and where its model is.
+//! The files of the user's home that Codex sees, and the endpoint of its model.
 
 use std::path::{Path, PathBuf};
 

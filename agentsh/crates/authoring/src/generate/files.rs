@@ -1,4 +1,4 @@
-//! The files of a session: what its policies said of them, what it was refused, and what it asked `agentsh why` about.
+//! The files of a session: what its policies granted, what was refused, and what `agentsh why` was asked about.
 //!
 //! Which of the granted files a program opened is not on record. What stays closed whatever a policy grants is never an entry:
 //! it is a comment, with the reason.

@@ -1,4 +1,4 @@
-//! Compact writing: the same tokens, without the insignificant white space.
+//! Compact output: the same tokens without insignificant white space.
 
 use super::tree::Json;
 

@@ -1,4 +1,4 @@
-//! Where secrets are read: what the user's own programs say when they are asked outside, his environment, his files.
+//! Sources of secrets: the user's own programs, environment and files.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! One file for each server that the user is logged in to, readable for him alone. Where there is a desktop, its store of secrets
-//! has the tokens, and the file the rest.
+//! One file for each login, readable only for the user. On a desktop its secret store holds the tokens, and the file
+//! the rest.
 
 use std::fs::{self, File};
 use std::io;

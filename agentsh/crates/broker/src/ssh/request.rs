@@ -1,4 +1,4 @@
-//! What a key is asked to sign, and whether the policy lets it: pure.
+//! What a key shall sign, and whether the policy allows it: pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The same engine for an agent that asks itself: it hands over what it read, and what it is about to send.
+//! The same engine for an agent that asks by itself: it passes what it has read, and what it is about to send.
 
 use agentsh_base::json::Json;
 use agentsh_base::types::ToolId;

@@ -1,4 +1,4 @@
-//! What the labels of two servers decide: whether anything may go from one to the other, whatever a search for copies finds.
+//! The labels of two servers: whether data may go from one to the other, even if no copy was found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is remembered of what servers say, and what is noted of it on record and on disk.
+//! The memory of results, and what of it is recorded and stored.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a session remembers and found, for whoever asks. No value is in it.
+//! What a session remembers and found, without any values.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is usual for one server: its tools, when each was first and last seen, how it is called.
+//! The baseline of one server: its tools, when each was first and last seen, how it is called.
 
 use std::collections::BTreeMap;
 

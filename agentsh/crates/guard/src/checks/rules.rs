@@ -1,4 +1,4 @@
-//! `rules`: calls that are recorded, asked about or refused by what they say and from where they come.
+//! `rules`: calls that are recorded, asked about or refused by their content and their origin.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Markers come out of what a server is handed, whatever it is that carries them.
+//! Removes markers from everything that a server receives.
 
 use crate::decision::Rewrite;
 use crate::json::{Json, has_lone_surrogate, spell, unescape};

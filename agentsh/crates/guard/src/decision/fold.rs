@@ -1,4 +1,4 @@
-//! From what all checks said to one decision. Pure.
+//! Folds the results of all checks into one decision. Pure.
 
 use crate::types::{RuleRef, ToolId};
 use crate::verdict::{Outcome, Reason, Verdict};

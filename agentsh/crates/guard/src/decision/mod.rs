@@ -1,5 +1,5 @@
-//! One decision: a [`Subject`] goes through every [`Check`], and [`Report::fold`] makes a [`Decision`] of what they
-//! found. Whoever carries messages applies it; `mcp::record` writes it down.
+//! One decision: every [`Check`] examines a [`Subject`], and [`Report::fold`] makes a [`Decision`] of the findings.
+//! The caller applies it; `mcp::record` records it.
 
 mod ahead;
 mod caller;

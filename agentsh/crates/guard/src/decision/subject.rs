@@ -1,4 +1,4 @@
-//! What is judged.
+//! The subject of a decision.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What of a listing a request makes use of.
+//! Which entry of a listing a request uses.
 
 use crate::json::Json;
 use crate::policy::glob;

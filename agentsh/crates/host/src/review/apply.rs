@@ -1,4 +1,4 @@
-//! Puts changes in their places in the project, one file at a time and each in one step.
+//! Applies changes to the project, one file at a time and each in one step.
 //!
 //! For every batch: what stands there is copied aside, what is to stand there is written beside its place, both are on
 //! disk, the journal says what comes next; then each is exchanged with what stood there, which is looked at once more: if

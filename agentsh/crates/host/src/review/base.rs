@@ -1,5 +1,5 @@
-//! What the project was when its layer was laid over it: a stamp for every name. Whatever does not bear its stamp any more
-//! was changed outside, and is never overwritten.
+//! The state of the project when its layer was mounted: a stamp for every file. A file with another stamp was changed
+//! outside and is never overwritten.
 
 use std::collections::BTreeMap;
 use std::fs;

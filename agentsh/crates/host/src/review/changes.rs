@@ -1,4 +1,4 @@
-//! What a layer changes: the kernel's notes in it, read as files that are new, changed or gone.
+//! The changes in an overlayfs layer: new, changed and deleted files.
 
 use std::collections::BTreeMap;
 use std::io;

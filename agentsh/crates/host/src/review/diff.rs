@@ -1,4 +1,4 @@
-//! Differences for a person: unified, bounded, and safe to show on a terminal.
+//! Unified differences, bounded, and safe to show on a terminal.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

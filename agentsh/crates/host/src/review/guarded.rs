@@ -1,4 +1,4 @@
-//! What runs by itself outside: it is applied only when somebody names it.
+//! Files that run by themselves outside: applied only if the user names them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What an apply did, line by line, so that one which was killed can be finished or taken back, and one that ended undone.
+//! The journal of an apply, line by line, from which a killed one is finished or reverted, and a finished one undone.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

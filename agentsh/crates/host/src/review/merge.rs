@@ -1,4 +1,4 @@
-//! Three versions of a text become one: what was changed inside and what was changed outside, where they do not touch.
+//! Three-way merge of a text: changes inside and outside that do not touch.
 
 use similar::{DiffOp, TextDiff};
 

@@ -1,4 +1,4 @@
-//! After a kill: every file that an apply was about is made whole, old or new.
+//! After a kill: completes every file of an interrupted apply, old or new.
 
 use std::ffi::OsStr;
 use std::fs::File;

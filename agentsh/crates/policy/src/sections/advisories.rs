@@ -1,4 +1,4 @@
-//! `sandbox.mcp.advisories`: what becomes of a server about which somebody warns.
+//! `sandbox.mcp.advisories`: what happens to a server with an advisory.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};

@@ -1,4 +1,4 @@
-//! `anomaly`: what counts as unusual, and what becomes of calls that are not as they used to be.
+//! `anomaly`: which calls are unusual, and what happens to them.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};

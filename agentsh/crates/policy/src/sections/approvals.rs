@@ -1,4 +1,4 @@
-//! `approvals`: how long a call waits for a person, and what a person allowed for good.
+//! `approvals`: how long a call waits for a person, and permanent approvals.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `sandbox.mcp.classifier`: a model of one's own that says how likely a text gives orders to an agent.
+//! `sandbox.mcp.classifier`: the user's own model that rates how likely a text gives orders to an agent.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};

@@ -1,4 +1,4 @@
-//! `sandbox.mcp.content`: what is done about texts of servers that try to make a model do something.
+//! `sandbox.mcp.content`: what happens to servers' texts that try to instruct a model.
 
 use std::collections::BTreeMap;
 

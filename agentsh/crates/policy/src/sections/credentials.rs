@@ -1,4 +1,4 @@
-//! `agent.credentials`: secrets that the session puts on requests, and that never get inside.
+//! `agent.credentials`: secrets that the session adds to requests and that are never inside.
 
 use std::fmt;
 

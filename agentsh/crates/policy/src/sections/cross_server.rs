@@ -1,4 +1,4 @@
-//! `cross_server`: calls and names that only make sense together with those of other servers.
+//! `cross_server`: checks over the calls and names of several servers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

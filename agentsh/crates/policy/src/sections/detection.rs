@@ -1,5 +1,5 @@
-//! `detection`, `output_inspection` and `sampling`, as documented for agentsh: patterns of one's own, what becomes of findings
-//! by how bad they are, and what servers may ask a client for.
+//! `detection`, `output_inspection` and `sampling`, with their documented keys: the user's own patterns, actions by
+//! severity, and what servers may request of a client.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! `inspect`: one table of what is done about each finding in each kind of text. It is a front: every line of it stands for the
-//! key that decides, as if the file had written that one first, so that a line for the key itself counts more.
+//! `inspect`: one table with the reaction to each finding in each kind of text. Every line sets another key, as if the
+//! file had written that key first; a line for the key itself overrides it.
 
 use crate::diagnostic::{Place, one_of};
 use crate::keys::{KEY, Key, Kind};

@@ -1,4 +1,4 @@
-//! `interface`: the registry in which it stands what servers offer, and what becomes of a server that offers something else.
+//! `interface`: the registry of servers' interfaces, and what happens to a server whose interface differs.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `version_pinning`: what becomes of a server or a tool that changed.
+//! `version_pinning`: what happens to a server or a tool that changed.
 
 use crate::describe::Lines;
 use crate::keys::{KEY, Key, Kind};

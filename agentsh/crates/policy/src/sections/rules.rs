@@ -1,4 +1,4 @@
-//! `rules`: what is recorded, asked about or refused by what a call says and by who sends it, and not by its tool's name alone.
+//! `rules`: calls that are recorded, asked about or refused by their content and sender, not only by the tool's name.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! `sandbox.mcp.secrets`: what becomes of secrets and of what is personal, in arguments and in results.
+//! `sandbox.mcp.secrets`: what happens to secrets and personal data in arguments and results.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `servers`: what holds for one server, and how it is started.
+//! `servers`: settings of one server, and how it is started.
 
 use std::collections::BTreeMap;
 

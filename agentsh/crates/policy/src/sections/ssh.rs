@@ -1,4 +1,4 @@
-//! `agent.ssh`: keys of the user that sign for the agent, and that never get inside.
+//! `agent.ssh`: keys that sign for the agent and are never inside.
 
 use std::fmt;
 

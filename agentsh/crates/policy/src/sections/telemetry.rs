@@ -1,4 +1,4 @@
-//! `telemetry`: who is told of a session while it runs, beside the journal.
+//! `telemetry`: receivers of a session's events, in addition to the journal.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Questions of sessions that wait for people elsewhere. An answer is bound to the letters of its question, counts once, and
-//! only while the session of the host still asks.
+//! Questions of sessions for approvers. An answer is bound to the text of its question, counts once, and only while
+//! the host's session still asks.
 
 use agentsh_database::{Connection, Value};
 use jiff::Timestamp;

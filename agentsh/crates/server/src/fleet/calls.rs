@@ -1,4 +1,4 @@
-//! The calls that verdicts are about, which have an event of their own.
+//! The calls of verdicts, which are separate events.
 
 use std::collections::BTreeMap;
 

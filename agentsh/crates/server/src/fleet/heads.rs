@@ -1,4 +1,4 @@
-//! The ends of the chains that a host has, compared with those that are here; and those that are here, for who holds a receipt.
+//! Compares the last hashes of a host's chains with the stored ones, and looks up a hash for a receipt.
 
 use agentsh_database::{Connection, Value};
 use agentsh_fleet::heads::unpacked;

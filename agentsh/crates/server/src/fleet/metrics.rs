@@ -1,4 +1,4 @@
-//! What Prometheus asks for: counts since this server started, and what the database says now.
+//! Prometheus metrics: counts since this server started, and values from the database.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! The server from its options to its end.
+//! Runs the server, from its options to its end.
 
 use std::io;
 use std::net::SocketAddr;

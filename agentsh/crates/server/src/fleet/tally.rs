@@ -1,4 +1,4 @@
-//! What a batch changes beside its rows: the sessions that it belongs to, and the servers of its host.
+//! Updates of a batch besides its rows: its sessions, and the servers of its host.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Paths, bodies and status codes. The paths that kiji has answer as kiji's do.
+//! Paths, bodies and status codes. Paths that kiji has answer like kiji's.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;

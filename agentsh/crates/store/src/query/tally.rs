@@ -1,4 +1,4 @@
-//! Numbers by server and tool, counted by the database: of one session, and of everything on record.
+//! Counts by server and tool, made by the database: for one session, and for all.
 
 use rusqlite::Connection;
 

@@ -1,6 +1,5 @@
-//! From what really happened to the table: reports of the attacking side, what was recorded, and what the host saw.
-//! An attack that nobody reported is shown as not tried, and one that the host saw succeed as succeeded, whatever
-//! the inside says.
+//! Makes the table from reports of the attacking side, the journal, and what the host saw. An attack that was not
+//! reported is shown as not tried, and one that the host saw succeed as succeeded, whatever the inside says.
 
 use std::collections::BTreeMap;
 

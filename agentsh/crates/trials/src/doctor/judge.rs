@@ -1,5 +1,5 @@
-//! From what the throw-away programs answered to rows: a layer counts as enforced only when every attempt against it
-//! was made and refused with the answer of that very layer, and what must work beside it worked.
+//! Judges the answers of the test programs: a layer counts as enforced only if every attack on it was made and refused
+//! with that layer's own error, and what must work did.
 
 use std::collections::BTreeMap;
 

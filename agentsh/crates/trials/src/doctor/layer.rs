@@ -1,4 +1,4 @@
-//! One row of the answer, and the answer as text and as JSON.
+//! One row of the result, and the result as text and as JSON.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! `agentsh policy bundle try`: what a bundle would have refused of what is on record, here or on every host of a fleet.
+//! `agentsh policy bundle try`: what a bundle would have refused of what was recorded, here or on every host of a
+//! fleet.
 
 use std::collections::BTreeMap;
 use std::io::Write;
