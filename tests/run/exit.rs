@@ -124,7 +124,7 @@ fn a_database_that_takes_nothing_starts_nothing() {
             let permissions = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
             std::fs::set_permissions(&database, permissions(0o400)).unwrap();
             nothing_runs("attempt to write a readonly database");
-            // What SQLite puts beside it has the mode that it had.
+            // What SQLite puts next to it has the mode that it had.
             for entry in std::fs::read_dir(database.parent().unwrap()).unwrap().flatten() {
                 if entry.file_name().to_string_lossy().starts_with("agentsh.db") {
                     std::fs::set_permissions(entry.path(), permissions(0o600)).unwrap();

@@ -109,7 +109,7 @@ pub fn disable(args: &DisableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
             .map_err(|error| Failure::Failed(format!("cannot remove {}: {error}", path.display())))?;
         writeln!(out, "{name} starts without agentsh again")?;
     }
-    // The block is of no use once nothing stands in the directory.
+    // The block is of no use once nothing is in the directory.
     if enabled(&directory).is_empty() {
         let _ = std::fs::remove_dir(&directory);
         let shell = Shell::of_user()?;

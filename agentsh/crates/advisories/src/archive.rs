@@ -155,7 +155,7 @@ fn directory(source: &impl Source, length: u64) -> Result<(u64, u64), String> {
     Ok((field(10, 2)?, field(16, 4)?))
 }
 
-/// What stands behind the head of a file.
+/// What is behind the head of a file.
 fn data(source: &impl Source, local: u64, packed: usize) -> Result<Vec<u8>, String> {
     let read = |offset: u64, size: usize| {
         exactly(source, offset, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged)

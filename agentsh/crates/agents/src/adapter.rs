@@ -45,7 +45,7 @@ const ADAPTERS: &[&Adapter] = &[
     &lesser::VIBE,
 ];
 
-/// Hosts that serve nothing but telemetry and updates, as they stand in the programs' own code.
+/// Hosts that serve nothing but telemetry and updates, as they are in the programs' own code.
 const BACKGROUND_HOSTS: &[(&str, &[&str])] = &[
     (
         "claude",

@@ -114,7 +114,7 @@ impl Client {
         self.with_server("", Path::new("new"), id, start).map(|changed| changed.text)
     }
 
-    /// The configuration with this server; the same text when it stands there already.
+    /// The configuration with this server; the same text when it is there already.
     ///
     /// # Errors
     /// When the file cannot be understood, or would lose its comments.

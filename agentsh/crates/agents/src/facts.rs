@@ -420,7 +420,7 @@ fn write_users(
     }
     (facts.settle)(&mut last.document);
     let mut written = BTreeSet::new();
-    // Several lists may stand in one file; the last one has everything.
+    // Several lists may be in one file; the last one has everything.
     for own in users.into_iter().rev() {
         if (own.exists || !own.document.is_empty()) && written.insert(own.path.clone()) {
             let content = render(&Value::Object(own.document))?;

@@ -123,7 +123,7 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     Ok(launch)
 }
 
-/// Whether what stands under a common word is a list of servers.
+/// Whether what is under a common word is a list of servers.
 fn is_list(value: &Value) -> bool {
     value.as_object().is_some_and(|entries| entries.values().all(Value::is_object))
 }

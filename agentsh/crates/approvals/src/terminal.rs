@@ -70,7 +70,7 @@ struct Inner {
     holds: Cell<bool>,
 }
 
-/// A question that stands on the terminal or waits for its turn; dropped, it is not asked any more.
+/// A question that is on the terminal or waits for its turn; dropped, it is not asked any more.
 pub struct PendingQuestion(AbortHandle);
 
 impl Drop for PendingQuestion {

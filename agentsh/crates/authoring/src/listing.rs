@@ -10,7 +10,7 @@ use agentsh_base::types::RuleRef;
 use agentsh_terminal::style::{QUIET, paint};
 use agentsh_terminal::table::wrap;
 
-/// What goes on in the next line stands under the one it belongs to.
+/// What goes on in the next line is under the one it belongs to.
 const INDENT: &str = "    ";
 
 pub struct Listing<'a> {

@@ -44,7 +44,7 @@ pub use report::token_id;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 
 /// Requests of the protocol itself, which a client sends whatever its agent wants. In all others an agent may choose what
-/// stands there.
+/// is there.
 const OF_PROTOCOL: [&str; 10] = [
     "initialize",
     "ping",

@@ -205,7 +205,7 @@ impl Tool {
     }
 }
 
-/// Without quotes, or without what stands behind it.
+/// Without quotes, or without what is behind it.
 fn plain(value: &str) -> String {
     if let Some(quote) = value.chars().next().filter(|first| ['"', '\''].contains(first)) {
         let rest = value.get(1..).unwrap_or_default();

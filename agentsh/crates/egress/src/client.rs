@@ -280,7 +280,7 @@ impl Response {
         self.rest(max).await
     }
 
-    /// The whole body, and what stands behind it.
+    /// The whole body, and what is behind it.
     ///
     /// # Errors
     /// As [`Response::whole`].

@@ -120,7 +120,7 @@ impl Resolver {
         Ok(answer)
     }
 
-    /// What the hosts file says. As in the C library, a name that stands there is not asked for elsewhere.
+    /// What the hosts file says. As in the C library, a name that is there is not asked for elsewhere.
     fn written(&self, name: &Name) -> Result<Vec<IpAddr>, ResolveError> {
         let now = stamp(&self.hosts_file);
         let mut slot = self.hosts.lock().map_err(|_| broken())?;

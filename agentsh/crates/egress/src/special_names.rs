@@ -49,7 +49,7 @@ pub fn special(name: &str) -> Option<&'static str> {
     None
 }
 
-/// What can stand in a question to a resolver.
+/// What can be in a question to a resolver.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(|label| (1..=63).contains(&label.len()))

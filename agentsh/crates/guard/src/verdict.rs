@@ -30,7 +30,7 @@ pub enum Reason {
     ToolNotAllowlisted,
     UnknownTool,
     RateLimited,
-    /// Data of another server's result stands in the arguments.
+    /// Data of another server's result is in the arguments.
     Tainted,
     /// The arguments name a host that no rule allows.
     DestinationNotAllowed,

@@ -1,6 +1,6 @@
 //! Answers that an agent stores in its own files: kept after the run, and restored at the next start.
 //!
-//! Its files stand inside as private copies. At the end they are read out of the sandbox, and of them the keys that the
+//! Its files are inside as private copies. At the end they are read out of the sandbox, and of them the keys that the
 //! adapter lists, with values of the shape that it lists, and only where the agent changed them. Those that open nothing
 //! go back into the user's own file; the others are kept for the next run in this project (decision 170).
 
@@ -222,7 +222,7 @@ fn read(format: Format, text: &str) -> Option<Value> {
     }
 }
 
-/// The text with these values; None when something else stands in the way.
+/// The text with these values; None when something else is in the way.
 fn set(format: Format, text: &str, changes: &[(&Key, Value)]) -> Option<String> {
     match format {
         Format::Json => {

@@ -39,7 +39,7 @@ pub enum Copy {
     },
     Directory(BTreeMap<PathBuf, Copy>),
     /// On the way stands something that is not a directory, such as a link: what lies behind it is not looked at. `as_is` is
-    /// what stands there.
+    /// what is there.
     Unreachable {
         there: PathBuf,
         as_is: Box<Copy>,
@@ -144,7 +144,7 @@ impl Copy {
         self.make(&path)
     }
 
-    /// Writes what stands there anew, so that nobody who holds it open writes into it. What somebody else puts there
+    /// Writes what is there anew, so that nobody who holds it open writes into it. What somebody else puts there
     /// meanwhile stays.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl<'p> DirectoryEntry<'p> {
     }
 }
 
-/// Gives what stands at a path another name beside it, under which nothing uses it.
+/// Gives what stands at a path another name next to it, under which nothing uses it.
 ///
 /// # Errors
 /// When it cannot be renamed.
@@ -253,7 +253,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if content.len() as u64 > MAX_FILE { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(content) }
 }
 
-/// Writes a file beside and renames it, as editors do.
+/// Writes a file next to and renames it, as editors do.
 pub fn write_anew(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.agentsh-{}", std::process::id()));

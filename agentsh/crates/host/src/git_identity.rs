@@ -110,7 +110,7 @@ pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
 struct Copy<'a> {
     git: Option<&'a Git<'a>>,
     home: &'a Path,
-    /// Where each file stands inside.
+    /// Where each file is inside.
     places: BTreeMap<PathBuf, PathBuf>,
     files: Vec<(PathBuf, Vec<u8>)>,
     /// One of them names a file of ignored names.
@@ -154,7 +154,7 @@ impl Copy<'_> {
     }
 }
 
-/// A condition about a place beside the configuration, which the copy is not beside.
+/// A condition about a place next to the configuration, which the copy is not beside.
 fn anchored(condition: &[u8], beside: &Path) -> Vec<u8> {
     for kind in [b"gitdir:".as_slice(), b"gitdir/i:"] {
         if let Some(place) = condition.strip_prefix(kind).and_then(|rest| rest.strip_prefix(b"./")) {

@@ -101,7 +101,7 @@ fn lines(text: &str, directive: &str) -> Vec<String> {
     found
 }
 
-/// A module has a host in front, and stands in no way that a rule or a server could read differently.
+/// A module has a host in front, and is in no way that a rule or a server could read differently.
 fn module(word: &str) -> Option<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let has_host = word.split('/').next().is_some_and(|host| host.contains('.') && !host.starts_with('.'));

@@ -170,7 +170,7 @@ fn on_path(around: &SearchContext<'_>, paths: &RealPaths) -> Vec<PathBuf> {
     found
 }
 
-/// Directories beside a `bin` in an installation, whatever was installed.
+/// Directories next to a `bin` in an installation, whatever was installed.
 const PREFIX: [&str; 12] =
     ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include", "man", "doc", "docs", "locale"];
 /// As [`PREFIX`], and never shown: configuration may hold secrets.
@@ -356,7 +356,7 @@ mod tests {
 
     use super::*;
 
-    /// Names of what is shown beside the `bin` of a directory with these entries.
+    /// Names of what is shown next to the `bin` of a directory with these entries.
     fn shown(entries: &[&str]) -> Vec<String> {
         let place = tempfile::tempdir().unwrap();
         for entry in entries {

@@ -77,7 +77,7 @@ impl Upstream {
         }
     }
 
-    /// What stands in headers in HTTP/1.1 stands before them in HTTP/2.
+    /// What is in headers in HTTP/1.1 is before them in HTTP/2.
     fn as_http2(&self, request: &mut Request<Outgoing>) {
         const TE: HeaderName = hyper::header::TE;
         let mut parts = std::mem::take(request.uri_mut()).into_parts();

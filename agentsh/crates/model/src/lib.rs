@@ -447,7 +447,7 @@ fn hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What happened to an answer, as far as it stands in the record.
+/// What happened to an answer, as far as it is in the record.
 fn is_leak(told: &EngineEvent) -> bool {
     *told == EngineEvent::Leaked
 }

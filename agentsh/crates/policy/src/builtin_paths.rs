@@ -94,7 +94,7 @@ pub const GIT_COMMON: &str = "commondir";
 /// Directories of every repository: one without a working tree is known by them.
 pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
 
-/// What stands in a stand-in file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
+/// What is in a stand-in file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
 #[must_use]
 pub fn stand_in_content(path: &std::path::Path) -> &'static [u8] {
     if path.ends_with(GIT_COMMON) { b".\n" } else { b"" }

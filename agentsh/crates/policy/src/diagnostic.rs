@@ -18,7 +18,7 @@ pub struct Diagnostic {
     /// Characters to underline.
     pub width: u64,
     pub message: String,
-    /// Stands beside the underline; may be empty.
+    /// Stands next to the underline; may be empty.
     pub label: String,
     pub help: Option<String>,
     source_line: String,

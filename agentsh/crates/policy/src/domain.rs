@@ -346,7 +346,7 @@ fn full_length(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// What stands before `.apex`, when that is not nothing.
+/// What is before `.apex`, when that is not nothing.
 fn labels_before<'n>(name: &'n str, apex: &str) -> Option<&'n str> {
     name.strip_suffix(apex)?.strip_suffix('.').filter(|labels| !labels.is_empty())
 }

@@ -17,7 +17,7 @@ pub struct Key {
     pub example: &'static str,
 }
 
-/// What may stand behind a key.
+/// What may be behind a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Flag,

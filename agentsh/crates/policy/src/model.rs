@@ -304,7 +304,7 @@ impl ExfiltrationPolicy {
     }
 }
 
-/// Where the marker stands in a text.
+/// Where the marker is in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkerPlace {
     Suffix,

@@ -116,7 +116,7 @@ pub fn read(source: Source<'_>, bare: bool) -> Result<RawPolicy, Vec<Diagnostic>
         for here in places.into_iter().flatten() {
             if let Some(fields) = reader.known(&here, &Kind::Mcp.keys()) {
                 policy.mcp.push(RawMcp::read(&mut reader, &fields));
-                // The second place is beside the first, not in place of it.
+                // The second place is next to the first, not in place of it.
                 reader.is_bare = false;
             }
         }

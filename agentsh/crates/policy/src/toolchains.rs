@@ -26,7 +26,7 @@ pub struct Toolchain {
     /// Configurations among them: hidden where they hold a token.
     #[serde(default)]
     pub hide_tokens: Vec<String>,
-    /// What it fetched and built: a private writable directory for each project stands there.
+    /// What it fetched and built: a private writable directory for each project is there.
     #[serde(default)]
     pub cache: Vec<String>,
     /// Variables that pass when they are set.

@@ -153,7 +153,7 @@ fn opened<'s, T>(
         return Err(EnvelopeRefusal::Edited(first.who.clone()));
     }
     let (read, issued) = read(payload)?;
-    // One key may stand on several lines, each with its time.
+    // One key may be on several lines, each with its time.
     let mut refused = odd("it has no signature");
     for signer in own {
         match signer.valid_at(issued).and_then(|()| signer.valid_at(now)) {

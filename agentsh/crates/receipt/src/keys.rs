@@ -153,7 +153,7 @@ impl PublicKey {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(self.blob())))
     }
 
-    /// As it stands in a file `.pub`, without a comment.
+    /// As it is in a file `.pub`, without a comment.
     #[must_use]
     pub fn line(&self) -> String {
         format!("{KIND} {}", STANDARD.encode(self.blob()))
@@ -239,7 +239,7 @@ fn signer(line: &str) -> Result<Option<Signer>, &'static str> {
     Ok(Some(signer))
 }
 
-/// The parts between separators that do not stand in quotes.
+/// The parts between separators that are not in quotes.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let mut is_quoted = false;
     let parts = text.split(move |letter| {

@@ -64,7 +64,7 @@ pub enum Verdict {
     Same,
     /// The name stands for another interface, whose components are these.
     Changed { recorded: String, components: Vec<String> },
-    /// Nobody registered the name; the same interface stands under these.
+    /// Nobody registered the name; the same interface is under these.
     Unknown { others: Vec<String> },
 }
 

@@ -32,7 +32,7 @@ pub trait Credentials {
     ) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>>;
 }
 
-/// A shorter value stands in answers by chance.
+/// A shorter value is in answers by chance.
 const MIN_LENGTH: usize = 8;
 /// Of values that were sent, the newest are looked for.
 const MAX_KEPT: usize = 8;

@@ -15,7 +15,7 @@ pub(crate) struct Outgoing {
     pub method: String,
     /// What the request means: a tool, a resource, a task.
     pub name: Option<String>,
-    /// Arguments that stand in headers too, by the name of the header.
+    /// Arguments that are in headers too, by the name of the header.
     pub repeated: Vec<(String, String)>,
     /// The revision, where the message itself names it: it belongs to no session then.
     pub version: Option<String>,

@@ -53,7 +53,7 @@ struct Queue {
     broken: Option<StoreError>,
 }
 
-/// Why the database that stood there was not used.
+/// Why the database that was there was not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
     pub reason: String,

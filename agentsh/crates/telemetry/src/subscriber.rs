@@ -203,7 +203,7 @@ impl Audience {
 }
 
 /// What webhooks did not take, and why the last of it. It is counted and not recorded: to record it would be one more event,
-/// and what it says is on record already.
+/// and what it says is recorded already.
 #[derive(Clone, Default)]
 struct UndeliveredCount(Rc<RefCell<Option<(String, u64)>>>);
 

@@ -15,9 +15,9 @@ use agentsh_base::random;
 
 use agentsh_host::copies::write_anew;
 
-/// Beside the journal, which no sandbox reaches.
+/// Next to the journal, which no sandbox reaches.
 const NAME: &str = "vouched.json";
-/// What signs, beside it: 64 hex digits.
+/// What signs, next to it: 64 hex digits.
 const KEY: &str = "vouched.key";
 /// Longest file, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
@@ -36,7 +36,7 @@ pub struct VerificationOutcome {
     pub at: u64,
 }
 
-/// As it stands in the file.
+/// As it is in the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Signed {
     name: String,

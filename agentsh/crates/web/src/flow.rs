@@ -143,7 +143,7 @@ impl Flow {
         }
         let [_, servers, _] = rows;
         let height = 20 + rows.into_iter().max().unwrap_or(1) * STEP;
-        // One agent stands in the middle of what it talks to.
+        // One agent is in the middle of what it talks to.
         if let Some((_, corner)) = boxes.iter_mut().find(|(end, _)| **end == End::Agent) {
             corner.1 = (height.saturating_sub(BOX_HEIGHT)) / 2;
         }
@@ -177,7 +177,7 @@ impl Flow {
         (columns, x + LEFT)
     }
 
-    /// The ends of one column, as they are first named: hosts then stand beside who reached them.
+    /// The ends of one column, as they are first named: hosts then stand next to who reached them.
     fn ends(&self, column: usize) -> Vec<&End> {
         let mut known = BTreeSet::new();
         let all = self.edges.iter().flat_map(|edge| [&edge.from, &edge.to]).chain([&End::Agent]);

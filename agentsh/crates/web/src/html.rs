@@ -99,7 +99,7 @@ impl Html {
         }
     }
 
-    /// As [`Html::text`], with line breaks where the text has them. For what stands in a `pre`.
+    /// As [`Html::text`], with line breaks where the text has them. For what is in a `pre`.
     pub fn lines(&mut self, text: &str) {
         self.shown(text, true);
     }

@@ -12,7 +12,7 @@ pub struct RegistrationRow {
     pub beware: Option<String>,
     pub hash: String,
     pub status: Word,
-    /// Whether the interface on record has the hash that stands beside it, computed here.
+    /// Whether the interface on record has the hash that stands next to it, computed here.
     pub checked: Word,
     pub registered: String,
     pub tools: usize,

@@ -70,7 +70,7 @@ fn too_large() -> String {
     format!("it is larger than {} MiB", MAX_SOURCE >> 20)
 }
 
-/// The signatures beside a list: a file or URL with `.minisig` behind its name.
+/// The signatures next to a list: a file or URL with `.minisig` behind its name.
 pub(super) async fn signatures_of(here: &AdvisoryContext, name: &str) -> Result<String, String> {
     let beside = format!("{name}{SIGNATURES}");
     let bytes = match is_url(name) {

@@ -100,7 +100,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<SelfCheck>)
     Ok(())
 }
 
-/// What waits stands in the journal alone, which grows as far as the disk has room.
+/// What waits is in the journal alone, which grows as far as the disk has room.
 fn spool(state_dir: &Path, waiting: i64) -> Option<SelfCheck> {
     let files = std::fs::read_dir(state_dir).ok()?.flatten();
     let sizes = files

@@ -68,7 +68,7 @@ pub(in crate::cli) struct Key {
     pub key: Option<PathBuf>,
 }
 
-/// A receipt as it is written, and what stands in it.
+/// A receipt as it is written, and what is in it.
 pub struct Receipt {
     pub statement: Statement,
     pub text: String,

@@ -91,7 +91,7 @@ pub(super) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) 
     taken.then(|| format!("{first}{kept}{rest}"))
 }
 
-/// `key: value`, a comment, an empty line, or one that goes on with what stands above.
+/// `key: value`, a comment, an empty line, or one that goes on with what is above.
 fn is_plain(line: &str) -> bool {
     let Some(letter) = line.chars().next() else { return true };
     if letter.is_whitespace() || matches!(letter, '#' | '-') {

@@ -17,7 +17,7 @@ const ASKING: &[&str] = &["default", "manual", "plan"];
 /// What the agent does not get as it is.
 #[derive(Debug, Default)]
 pub(super) struct Subagents {
-    /// Files, and what stands in their place.
+    /// Files, and what is in their place.
     pub covered: Vec<(PathBuf, Vec<u8>)>,
     /// Directories of which nothing is shown.
     pub hidden: Vec<PathBuf>,

@@ -36,7 +36,7 @@ pub struct JsonError {
 }
 
 impl JsonErrorKind {
-    /// Stable code, as it stands in events.
+    /// Stable code, as it is in events.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {

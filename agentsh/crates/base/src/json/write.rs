@@ -68,7 +68,7 @@ pub fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// `text` as it stands between the quotes of a JSON string.
+/// `text` as it is between the quotes of a JSON string.
 #[must_use]
 pub fn spell(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);

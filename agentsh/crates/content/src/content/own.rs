@@ -35,7 +35,7 @@ impl Content {
         MarkedText { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
     }
 
-    /// What of everything that is remembered stands in a text that is about to go to `target`, on record. Each
+    /// What of everything that is remembered is in a text that is about to go to `target`, on record. Each
     /// result is named once.
     pub fn search(&mut self, target: &ToolId, data: &Json<'_>) -> Vec<(OriginId, Finding)> {
         let call = Leaves::of_call(&target.tool, data);

@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::fmt::Debug;
 use std::rc::Rc;
 
-/// One kind of judgement. A new one is a file beside the others and a line in the list that [`super::Guard`] is
+/// One kind of judgement. A new one is a file next to the others and a line in the list that [`super::Guard`] is
 /// made with.
 pub trait Check: Debug {
     /// Looks at a subject and reports. It is not asked once a check before it has blocked, so a check that counts

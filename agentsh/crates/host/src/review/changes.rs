@@ -134,7 +134,7 @@ fn find_names(mut names: BTreeMap<u64, PathBuf>, changes: &mut [Change]) {
     }
 }
 
-/// A text that was changed on both sides, where the changes do not touch: what stands outside, and what both say together.
+/// A text that was changed on both sides, where the changes do not touch: what is outside, and what both say together.
 fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) -> Option<(Stamp, String)> {
     let (was, now) = was.zip(now)?;
     let original = trees.originals.as_ref()?.get(path, was)?;
@@ -145,7 +145,7 @@ fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) 
     }
     let text = |tree: &DirectoryHandle| String::from_utf8(tree.content(path, MAX_BYTES).ok()??).ok();
     let both = merge(original, &text(&trees.upper)?, &text(&trees.project)?)?;
-    // What was read is what stands there.
+    // What was read is what is there.
     (trees.project.stamp(path).ok()?? == there).then_some((there, both))
 }
 

@@ -70,7 +70,7 @@ fn io_at<'p>(doing: &'static str, path: &'p Path) -> impl Fn(io::Error) -> Revie
     move |source| ReviewError::Io { doing, path: path.to_owned(), source }
 }
 
-/// What is kept of a run beside its layer.
+/// What is kept of a run next to its layer.
 #[derive(Debug, Serialize, Deserialize)]
 struct RunMetadata {
     #[serde(with = "bytes")]

@@ -21,7 +21,7 @@ struct Line {
     mark: Option<Mark>,
 }
 
-/// By path; None: that nothing stands there.
+/// By path; None: that nothing is there.
 pub type Shown = BTreeMap<PathBuf, Option<Mark>>;
 
 impl Review {

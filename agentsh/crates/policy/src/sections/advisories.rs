@@ -64,7 +64,7 @@ impl AdvisoryKind {
 pub struct StatusFeed {
     /// A URL, or a file.
     pub source: String,
-    /// The servers that stand on that service.
+    /// The servers that are on that service.
     pub servers: Vec<String>,
 }
 

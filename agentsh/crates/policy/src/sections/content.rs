@@ -19,7 +19,7 @@ pub const GATEWAY: &str = "gateway";
 pub enum OnFinding {
     /// It is not looked for.
     Off,
-    /// It goes through, and is on record.
+    /// It goes through, and is recorded.
     Alert,
     /// As `alert`, with a sentence in front of a result that says so.
     Advise,

@@ -40,7 +40,7 @@ pub struct CustomPattern {
 pub enum OnRequest {
     /// It goes through, and is not looked into.
     Allow,
-    /// It goes through, and is on record.
+    /// It goes through, and is recorded.
     Alert,
     Block,
 }

@@ -263,7 +263,7 @@ impl Cell {
 }
 
 impl Node {
-    /// The entry of a map, made where there is none. None: it is no map.
+    /// The entry of a map, made where there is none. None: it is not a map.
     fn entry(&mut self, key: &str, place: Place) -> Option<&mut Node> {
         let Value::Map(entries) = &mut self.value else { return None };
         let at = entries.iter().position(|entry| entry.key == key).unwrap_or(entries.len());

@@ -72,7 +72,7 @@ pub struct InterfacePolicy {
     pub wait_ms: Option<Ruled<u64>>,
     /// The variable of the caller's environment with the token of an operator.
     pub token_env: Option<Ruled<String>>,
-    /// Under which name a server stands in the registry, by its id.
+    /// Under which name a server is in the registry, by its id.
     pub names: BTreeMap<String, Ruled<String>>,
 }
 

@@ -13,7 +13,7 @@ use crate::section::{Section, merge_list};
 use crate::sections::McpPolicy;
 use crate::sections::network::block;
 
-/// Headers that say who a client is. No rule sees them, so that none of them is on record.
+/// Headers that say who a client is. No rule sees them, so that none of them is recorded.
 pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
 
 /// Largest compiled pattern, in bytes.

@@ -18,10 +18,10 @@ use crate::types::RuleRef;
 pub enum OnSecret {
     /// It is not looked for.
     Off,
-    /// It goes through, and that it did is on record.
+    /// It goes through, and that it did is recorded.
     #[default]
     Audit,
-    /// A tag stands in its place.
+    /// A tag is in its place.
     Redact,
     /// The call or the result is refused.
     Block,

@@ -53,7 +53,7 @@ struct Person {
     form: String,
 }
 
-/// The pages beside the paths of `server`.
+/// The pages next to the paths of `server`.
 pub(super) fn router(
     server: Router,
     place: Surroundings,

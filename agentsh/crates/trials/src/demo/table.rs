@@ -53,7 +53,7 @@ pub const ATTACKS: &[(&str, &str, &str)] = &[
     ("agent", "changed-program", "start a server whose program was changed"),
 ];
 
-/// What must work beside it all.
+/// What must work next to it all.
 pub const WORKS: &[(&str, &str, &str)] = &[
     ("agent", "works-tool", "call an allowed tool"),
     ("agent", "works-project", "write a file in the project"),

@@ -112,7 +112,7 @@ pub fn render(layers: &[Layer], width: u16) -> String {
     paragraph::fold(&format!("{rows}{verdict}\n"), usize::from(width)).into_owned()
 }
 
-/// As people read it: programs that are not there share a row, and a reason that stands above is not told again.
+/// As people read it: programs that are not there share a row, and a reason that is above is not told again.
 fn said_once(layers: &[Layer]) -> Vec<Layer> {
     let mut said: Vec<Layer> = Vec::with_capacity(layers.len());
     for layer in layers {
