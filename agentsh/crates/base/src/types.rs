@@ -1,4 +1,4 @@
-//! Names that every room shares. Plain data: nothing here reads a file, a clock or the environment.
+//! Names that all crates share. Plain data: nothing here reads a file, a clock or the environment.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The words of events that are closed sets. On disk and in `--json` they are what they are called here.
+//! Closed sets of words in events. Their names here are those on disk and in `--json`.
 
 use serde::{Deserialize, Serialize};
 
