@@ -56,7 +56,7 @@ pub fn run(args: &CallArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         Err(Failure::Refused(message)) => (NO, message),
         Err(Failure::Failed(message)) => (FAILED, message),
     };
-    // A closed stream is nobody's fault here.
+    // The reader may have closed it: ignore that.
     let _ = writeln!(err, "error: {}", escape::line(&message));
     status
 }

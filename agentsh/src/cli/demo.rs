@@ -32,7 +32,7 @@ pub async fn run(args: DemoArgs) -> u8 {
                 Ok(text) => text,
                 Err(error) => return fail(&error.to_string()),
             };
-            // A closed standard output is nobody's fault here.
+            // The reader may have closed it: ignore that.
             let _ = anstream::stdout().write_all(text.as_bytes());
             if done.is_good() { 0 } else { exit::NO }
         }

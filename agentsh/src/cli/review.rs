@@ -52,7 +52,7 @@ pub fn run(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             fail(&escape::line(&error));
             exit::NO
         }
-        // A closed output is nobody's fault here.
+        // The reader may have closed it: ignore that.
         Err(Failure::Output) => exit::OK,
     }
 }

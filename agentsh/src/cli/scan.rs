@@ -113,7 +113,7 @@ fn each(
             Err(reason) => {
                 status = USAGE;
                 out.flush()?;
-                // A closed standard error is nobody's fault here.
+                // The reader may have closed it: ignore that.
                 let _ = writeln!(err, "error: line {number}: {reason}");
             }
         }

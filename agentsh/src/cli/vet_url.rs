@@ -72,7 +72,7 @@ pub async fn run(args: VetUrlArgs, out: &mut impl Write, err: &mut impl Write) -
         (None, url) => one(&url.unwrap_or_default(), &rules, out).await,
     };
     done.unwrap_or_else(|error| {
-        // A closed standard error is nobody's fault here.
+        // The reader may have closed it: ignore that.
         let _ = writeln!(err, "error: {error}");
         exit::FAILED
     })

@@ -61,7 +61,7 @@ const BACKGROUND_HOSTS: &[(&str, &[&str])] = &[
     ("gemini", &["play.googleapis.com"]),
 ];
 
-/// Which adapter serves a program.
+/// The adapter of a program.
 #[derive(Clone, Copy)]
 pub struct Kind(&'static Adapter);
 

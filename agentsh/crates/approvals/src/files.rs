@@ -5,7 +5,7 @@ use agentsh_guard::{Outcome, Reason};
 
 use super::{Approvals, Item, Key};
 
-/// A new version of a guarded file. An answer counts for nothing else than for these bytes.
+/// A new version of a guarded file. An answer applies only to these bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
     /// As a person knows it.

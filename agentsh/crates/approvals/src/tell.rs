@@ -53,7 +53,7 @@ pub fn beside(what: &str, then: &str) {
     let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
-        // A closed terminal is nobody's fault here.
+        // The reader may have closed it: ignore that.
         let _ = terminal.write_all(format!("\x1b]9;{notice}\x07{then}").as_bytes());
     }
 }

@@ -231,7 +231,7 @@ struct TerminalQuestion {
 
 impl Drop for TerminalQuestion {
     fn drop(&mut self) {
-        // A terminal that takes nothing more is nobody's fault here.
+        // The terminal may be closed: ignore that.
         if !self.is_over.get() {
             let _ = self.screen.try_write(b"\nagentsh: that question has expired\n");
         }

@@ -191,7 +191,7 @@ impl ContainerFiles {
     /// Begins to make the program's connections: those that an egress context lets through, or none.
     ///
     /// # Errors
-    /// When there is nothing to hear of them with.
+    /// If they cannot be observed.
     pub fn connect(
         &mut self,
         listener: Option<Listener>,

@@ -113,7 +113,7 @@ pub fn named(variable: &dyn Fn(&str) -> Option<String>, project: Option<&Path>) 
     found
 }
 
-/// The repository around the current directory, or that directory: the project of who has no other word for it.
+/// The repository around the current directory, or that directory: the project, if nothing else names one.
 #[must_use]
 pub fn project_here() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;

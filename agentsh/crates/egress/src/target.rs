@@ -120,7 +120,7 @@ impl Target {
         Ok(next)
     }
 
-    /// The same for a URL that was read before.
+    /// The same for a parsed URL.
     ///
     /// # Errors
     /// As [`Target::parse`].

@@ -24,7 +24,7 @@ const MAX_NAMES: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copy {
     Absent,
-    /// A socket, as stand-ins are, or something else that holds nothing.
+    /// A socket, like a stub, or something else without content.
     Special,
     Link(PathBuf),
     File {

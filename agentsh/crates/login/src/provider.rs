@@ -37,7 +37,7 @@ pub struct SignInSecrets {
 /// What the provider says about itself.
 ///
 /// # Errors
-/// When it says nothing, or nothing that is believed.
+/// If it does not answer, or its answer is not valid.
 pub async fn discover(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
     discovery::described(clients, issuer).await
 }

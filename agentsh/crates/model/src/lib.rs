@@ -72,7 +72,7 @@ pub struct Model {
     reachable: OnceCell<Reachable>,
 }
 
-/// One answer of the model, and by what it is judged.
+/// One answer of the model, and what judges it.
 struct PendingAnswer {
     provider: Provider,
     needle: Option<Needle>,

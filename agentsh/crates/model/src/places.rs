@@ -18,7 +18,7 @@ pub enum Interception {
     EndsTls,
 }
 
-/// None: what is said there is not judged.
+/// None: its answers are not judged.
 #[must_use]
 pub fn way(facts: &Facts, endpoint: &Endpoint) -> Option<Interception> {
     let enabled = facts.policy.llm.enabled.as_ref().map(|enabled| enabled.value);

@@ -249,7 +249,7 @@ fn narrow_by_project(
     if path.exists() && explicit.is_some_and(is_same) {
         return Ok(());
     }
-    // An empty file takes nothing away: it may be the stand-in of another run.
+    // An empty file takes nothing away: it may be the stub of another run.
     let text = request.read(&path, Links::Refuse)?.filter(|text| !text.trim().is_empty());
     let Some(text) = text else { return refuse_yml(&path) };
     let file = path.display().to_string();

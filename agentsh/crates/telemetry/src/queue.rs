@@ -12,7 +12,7 @@ pub struct Queue<T> {
     bytes: usize,
     /// Out of the queue, and on the way.
     on_the_way: usize,
-    /// What nobody will hear of.
+    /// Dropped entries.
     pub dropped: u64,
 }
 

@@ -24,7 +24,7 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// For the thread itself, beyond that.
 const THREAD_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Whom to tell. Empty: nobody.
+/// The receivers. Empty: none.
 #[derive(Default)]
 pub struct Settings {
     pub otlp: Option<otlp::Settings>,

@@ -20,7 +20,7 @@ use agentsh_trials::doctor::{Probed, host, probe};
 const COLUMNS: u16 = 100;
 
 const NO_SANDBOX: &str = "cannot start a sandbox";
-/// The hidden verb of the inside.
+/// The hidden verb that runs inside.
 pub const PROBE_VERB: &str = "__probe";
 
 #[derive(Debug, Args)]

@@ -177,7 +177,7 @@ pub fn context(directory: &Path) -> Result<Context, ContextError> {
     Ok(context)
 }
 
-/// The command line of the inside.
+/// The command line of the program inside.
 #[must_use]
 pub fn arguments(facts: &Facts, names: &[&str]) -> Vec<String> {
     let facts = serde_json::to_string(facts).unwrap_or_default();

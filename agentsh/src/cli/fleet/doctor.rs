@@ -100,7 +100,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<SelfCheck>)
     Ok(())
 }
 
-/// What waits is in the journal alone, which grows as far as the disk has room.
+/// Waiting events are only in the journal, which grows until the disk is full.
 fn spool(state_dir: &Path, waiting: i64) -> Option<SelfCheck> {
     let files = std::fs::read_dir(state_dir).ok()?.flatten();
     let sizes = files

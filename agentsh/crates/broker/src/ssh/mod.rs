@@ -64,7 +64,7 @@ impl SshGrants {
     }
 }
 
-/// The hosts of `ssh` where no other rule opens them.
+/// The hosts of `ssh` that no other rule allows.
 #[must_use]
 pub fn hosts(ssh: &[Ruled<SshAccess>]) -> Contribution {
     let mut part = Contribution::new(Feature::Ssh);

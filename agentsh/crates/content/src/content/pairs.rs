@@ -38,7 +38,7 @@ impl Pairs {
     }
 }
 
-/// What a finding of this room is called on record: something was read, or a pair of servers is closed.
+/// The name of a finding of this module in the journal: something was read, or a pair of servers is closed.
 pub const LABEL_FLOW: &str = "label-flow";
 pub const CLOSED_PAIR: &str = "closed-pair";
 

@@ -18,7 +18,7 @@ const MAX_DEFINITIONS: usize = 16_384;
 
 /// A result that leaves so many bytes of freed memory behind that the kernel gets them back.
 const MIN_TRIM_BYTES: usize = 256 << 10;
-/// Evicted results until the record hears of them again.
+/// Evicted results between two events about them.
 const EVICTIONS_PER_NOTICE: u64 = 1000;
 
 impl Content {

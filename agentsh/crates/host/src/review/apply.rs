@@ -353,7 +353,7 @@ fn sync(files: &[File]) -> io::Result<()> {
         for files in files.chunks(share) {
             match std::thread::Builder::new().spawn_scoped(scope, move || all(files)) {
                 Ok(one) => waiting.push(one),
-                // No thread is to be had: one after the other.
+                // No thread is available: one after the other.
                 Err(_) => all(files)?,
             }
         }

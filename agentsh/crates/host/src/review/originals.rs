@@ -94,7 +94,7 @@ fn copy(project: &Path, place: &Path, wanted: &[(PathBuf, Stamp)], stop: &Atomic
     out.flush()
 }
 
-/// Those that were copied, read when the first one is asked for.
+/// The copied originals, loaded on first use.
 #[derive(Debug)]
 pub struct Originals {
     place: PathBuf,

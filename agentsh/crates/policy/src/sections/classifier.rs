@@ -98,7 +98,7 @@ impl ClassifierPolicy {
         self.rule_of(self.action.as_ref().map(|own| &own.rule), "action")
     }
 
-    /// What a refusal of a text that was not classified points to.
+    /// The rule of a refusal for a text that was not classified.
     #[must_use]
     pub fn unavailable_rule(&self) -> RuleRef {
         self.rule_of(self.on_unavailable.as_ref().map(|own| &own.rule), "on_unavailable")

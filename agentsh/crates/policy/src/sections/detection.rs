@@ -14,7 +14,7 @@ use crate::sections::content::OnFinding;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::{RuleRef, ServerId};
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Low,

@@ -54,7 +54,7 @@ impl Layer {
         self
     }
 
-    /// Something is known that would give more than there is.
+    /// Whether there is a known way to get more protection.
     #[must_use]
     pub fn can_be_helped(&self) -> bool {
         !self.remedy.is_empty()
