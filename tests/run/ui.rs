@@ -486,7 +486,7 @@ fn the_registry_of_this_machine_can_be_searched() {
     let hash = one.split("<code title=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     assert!(ui.get(&format!("/registry?q=sha256:{}", &hash[..12])).body.contains("1 found"), "by hash");
     assert!(ui.get("/registry?q=SLACK").body.contains("1 found"), "by name");
-    assert!(ui.get("/registry?q=%25").body.contains("Nothing is registered"), "no pattern");
+    assert!(ui.get("/registry?q=%25").body.contains("No registration matches"), "no pattern");
     let detail = ui.get("/registry/2").body;
     assert!(detail.contains("&lt;img src=x") && !detail.contains("<img"), "{detail}");
     // Somebody changed the database by hand.

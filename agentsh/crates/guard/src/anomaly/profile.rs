@@ -278,7 +278,7 @@ mod tests {
         let long = profile.call("read", 100_000, Some("list"), now, &tuning());
         assert!(long.what[0].contains("longer") && long.composite < 0.5, "{long:?}");
         let odd = profile.call("delete", 90, Some("list"), now, &tuning());
-        assert!(odd.what[0].contains("hardly ever follows 'list'"), "{odd:?}");
+        assert!(odd.what[0].contains("rarely follows 'list'"), "{odd:?}");
         assert!(profile.answer("read", 900_000, now, &tuning()).what[0].contains("answer is longer"));
         let (mut profile, now) = usual(600);
         for _ in 0..60 {
