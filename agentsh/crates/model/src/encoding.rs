@@ -1,4 +1,4 @@
-//! Compressed bodies, decompressed whole and within a limit. They are forwarded decompressed.
+//! Compressed bodies, read whole and within a bound. What is forwarded is what was read.
 
 use std::io::{self, Read};
 

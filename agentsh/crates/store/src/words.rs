@@ -175,7 +175,7 @@ words! {
 }
 
 words! {
-    /// The API of a model.
+    /// In whose form a model is spoken to.
     ModelProvider { Anthropic = "anthropic", OpenAiChat = "openai-chat", OpenAiResponses = "openai-responses", Google = "google", }
 }
 
