@@ -189,8 +189,7 @@ const ADVISORIES: &[Key] = &[
     },
     Key {
         name: "availability",
-        about: "What happens to a server of which more than `max_error_rate` of the calls of the last day failed, or whose \
-            status page says that it is down.",
+        about: "What happens to a server if more than `max_error_rate` of its calls of the last day failed, or its status page says that it is down.",
         ..ACTION
     },
     Key {
@@ -237,8 +236,7 @@ const ADVISORIES: &[Key] = &[
         name: "sources",
         kind: Kind::List(&Kind::Text),
         default: "none",
-        about: "Files, directories and URLs that `agentsh advisories update` reads: records in the format of OSV (also an \
-            `all.zip`), lists in that of KEV, signed deny lists.",
+        about: "Files, directories and URLs that `agentsh advisories update` reads: OSV records (also an `all.zip`), KEV lists, signed deny lists.",
         example: "[\"/srv/mirror/osv\"]",
         ..KEY
     },

@@ -97,7 +97,7 @@ const APPROVALS: &[Key] = &[
     Key {
         name: "webhook",
         default: "none",
-        about: "An address that gets a POST for every question, signed, and may answer it by a signed reply: `https:`, or \
+        about: "A URL that gets a signed POST for every question, and may answer it with a signed reply: `https:`, or \
             `http:` on this machine. See docs/approvals.md.",
         example: "\"https://chat.example/ask\"",
         ..KEY
@@ -156,7 +156,7 @@ impl Section<McpPolicy> for Approvals {
             name: "approved",
             kind: Kind::List(&Kind::Map(APPROVED)),
             default: "empty",
-            about: "What a person allowed for good: a question about exactly this is approved without asking. `agentsh approvals \
+            about: "What a person approved permanently: exactly this is not asked about again. `agentsh approvals \
                 approve ID --always` writes it into `approved.yaml` next to the user's policy.",
             example: "[{server: github, tool: create_issue}]",
             ..KEY

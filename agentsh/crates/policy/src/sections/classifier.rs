@@ -183,8 +183,7 @@ const CLASSIFIER: &[Key] = &[
         name: "action",
         kind: Kind::Word(&["block", "advise", "alert"]),
         default: "advise",
-        about: "What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and \
-            leaves what has such a definition out of its listing.",
+        about: "What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and removes an entry with such a definition from its listing.",
         example: "block",
         ..KEY
     },

@@ -177,8 +177,7 @@ const CONTENT: &[Key] = &[
         name: "hidden_html",
         kind: Kind::Word(&["remove", "suspicious", "keep"]),
         default: "suspicious",
-        about: "Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size) is \
-            taken out of results: always, where an instruction is near certain, or never. An agent that edits pages needs their \
+        about: "Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size) is removed from results: always, if an instruction is near certain, or never. An agent that edits pages needs their \
             comments.",
         example: "remove",
         ..KEY

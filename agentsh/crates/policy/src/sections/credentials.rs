@@ -124,13 +124,13 @@ const CREDENTIAL: &[Key] = &[
         name: "from",
         default: "required",
         about: "Where the session gets the secret: `gh` (`gh auth token`), `git-credential` (`git credential fill`), `netrc`, \
-            `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable for the user alone).",
+            `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable only for the user).",
         ..KEY
     },
     Key {
         name: "as",
         kind: Kind::Whole(&Kind::Text),
-        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, of a server of one's own GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none",
+        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, for your own server GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none",
         about: "Variables that hold the placeholder inside.",
         ..KEY
     },

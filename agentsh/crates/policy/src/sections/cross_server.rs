@@ -190,8 +190,7 @@ const CROSS_SERVER_FLOW: &[Key] = &[
         name: "same_turn_only",
         kind: Kind::Flag,
         default: "true",
-        about: "A read counts until the user says something again, however long that takes. Turns are known where the \
-            model's channel is (`llm`); elsewhere, and with `false`, the window decides.",
+        about: "A read counts until the user's next message, however long that takes. Turns are known where the model's answers are checked (`llm`); elsewhere, and with `false`, the window decides.",
         example: "true",
         ..KEY
     },
@@ -231,7 +230,7 @@ const CROSS_SERVER: &[Key] = &[
         name: "on_flow",
         kind: Kind::Word(&["block", "ask", "alert"]),
         default: "block",
-        about: "What happens to such a call when it carries no visible data of the read. Visible data is judged by `exfiltration`, at any distance in time.",
+        about: "What happens to such a call if it contains no visible data of the read. `exfiltration` judges visible data, however old the read is.",
         example: "ask",
         ..KEY
     },

@@ -123,7 +123,7 @@ const DETECTION: &[Key] = &[
         kind: Kind::Whole(&Kind::Map(PATTERN)),
         default: "none",
         about: "Your own patterns, searched for in definitions and in results. A match has the severity of its pattern: \
-            `high` and `critical` are as sure as a scan that would block.",
+            `high` and `critical` count like a finding that would block.",
         example: "[{name: internal, pattern: \"corp\\\\.example\", severity: low}]",
         ..KEY
     },

@@ -25,7 +25,7 @@ impl Section<ProcessPolicy> for Env {
             kind: Kind::List(&Kind::Text),
             default: "only PATH, HOME, USER, SHELL, TERM, LANG, TMPDIR and XDG_RUNTIME_DIR",
             about: "Names and patterns of variables that are passed on. A name that ends like a secret's (`_TOKEN`, `_KEY`) \
-                and one that decides what programs load (`LD_PRELOAD`, `NODE_OPTIONS`) pass only when written out.",
+                and one that decides what programs load (`LD_PRELOAD`, `NODE_OPTIONS`) are passed only if their full name is listed.",
             example: "[\"CI_*\", GITHUB_TOKEN]",
             ..KEY
         },

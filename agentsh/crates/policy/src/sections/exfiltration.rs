@@ -50,10 +50,7 @@ const EXFILTRATION: &[Key] = &[
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "ask where a person can answer, else alert once for each pair of servers",
         about: "What happens to a call to a server that sends data off this machine, after private data was \
-        read from another server: with or without a copy in it. A call that says only a few numbers, yes or no, \
-        or words that a public server said passes: \
-            48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody \
-            offered.",
+        read from another server: with or without a copy in it. A call with only a few numbers, yes or no, or words of a public server passes: 48 bits in one call, 1024 bits in a session to one server, and 16 of these in yes, no and numbers that nobody offered.",
         example: "ask",
         ..KEY
     },
@@ -87,9 +84,7 @@ const EXFILTRATION: &[Key] = &[
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "what `on_detection` says for what is packed, else alert",
         about: "What happens to a call to a server that sends data off this machine, after private data was \
-        read from another server, when it carries a compressed file (zip, gzip, PDF and the like), which is not \
-        opened, or 256 bytes or more that nobody \
-            can read.",
+        read from another server, when it carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 or more unreadable bytes.",
         example: "ask",
         ..KEY
     },

@@ -139,9 +139,7 @@ pub const INSPECT: &[Key] = &[
         name: "preset",
         kind: Kind::Word(&PRESETS),
         default: "none",
-        about: "The level of the lines that are not written: `quiet` asks and refuses nothing, `standard` is \
-        what holds without \
-            any policy, `strict` refuses what it can.",
+        about: "The values of missing lines: `quiet` asks and refuses nothing, `standard` is the default without any policy, `strict` refuses what it can.",
         example: "standard",
         ..KEY
     },

@@ -231,9 +231,7 @@ const LLM: &[Key] = &[
         name: "enabled",
         kind: Kind::Flag,
         default: "for Claude Code and Codex, and for every model without TLS",
-        about: "Whether the tool calls in a model's answers are judged before the agent sees them. The TLS of the model's own \
-            hosts ends at the session's authority for that, which the agent has to trust: Claude Code and Codex do, other \
-            agents are tried with `true`. `false`: nothing is read.",
+        about: "Whether the tool calls in a model's answers are judged before the agent sees them. For that, TLS of the model's hosts ends at the session's certificate authority, which the agent has to trust: Claude Code and Codex do, other agents are untested and need `true`. `false`: nothing is read.",
         example: "true",
         ..KEY
     },
@@ -296,8 +294,7 @@ const LLM: &[Key] = &[
         name: "allow",
         kind: Kind::List(&Kind::Text),
         default: "what the built-in policies of Claude Code and Codex list",
-        about: "Requests to the model's host, as `METHOD /path`, that go on unread though agentsh knows no such route of a \
-            model. Everything else there is refused.",
+        about: "Requests to the model's host, as `METHOD /path`, that pass unread although agentsh does not know them. All other unknown requests there are refused.",
         example: "[\"POST /api/telemetry/**\"]",
         ..KEY
     },
@@ -305,8 +302,7 @@ const LLM: &[Key] = &[
         name: "secrets",
         kind: Kind::Word(&["off", "log", "redact", "block"]),
         default: "log",
-        about: "What happens to a request to the model that contains keys, passwords or tokens: it is recorded by their \
-            kinds, they are replaced by `[REDACTED KIND]`, or it is refused.",
+        about: "What happens to a request to the model that contains keys, passwords or tokens: their kinds are recorded, they are replaced by `[REDACTED KIND]`, or the request is refused.",
         example: "redact",
         ..KEY
     },
@@ -322,8 +318,7 @@ const LLM: &[Key] = &[
         name: "credentials",
         kind: Kind::Word(&["pass", "broker"]),
         default: "pass",
-        about: "With `broker` the agent has a placeholder for the API key in its environment, and the session puts the key \
-            on the wire.",
+        about: "With `broker` the agent has a placeholder for the API key in its environment, and the session adds the key to requests.",
         example: "broker",
         ..KEY
     },

@@ -53,7 +53,7 @@ const PINNING: &[Key] = &[
         name: "on_change",
         kind: Kind::Word(&["block", "ask", "alert", "allow"]),
         default: "block",
-        about: "What happens to a server or a tool that is not what was trusted. `block` hides the tool, refuses its calls and asks a person whether it may be shown, \
+        about: "What happens to a server or a tool that differs from its pin. `block` hides the tool, refuses its calls and asks a person whether it may be shown, \
             `ask` shows it and waits for a person at every call; a program that changed is refused by both.",
         example: "block",
         ..KEY
@@ -70,8 +70,7 @@ const PINNING: &[Key] = &[
         name: "unlisted",
         kind: Kind::Word(&["block", "alert", "allow"]),
         default: "block",
-        about: "What happens to a call of a tool that its server did not list. Where a server was trusted before, its tools are \
-            listed before the first call.",
+        about: "What happens to a call of a tool that its server did not list. If a server was trusted before, agentsh lists its tools before the first call.",
         example: "alert",
         ..KEY
     },

@@ -104,8 +104,7 @@ const CONDITION: &[Key] = &[
     Key {
         name: "header",
         default: "none",
-        about: "A header of the request of a client of the gateway, in place of a `path`. Credentials (`Authorization`, \
-            `X-Api-Key`, `Cookie`) are not seen.",
+        about: "A header of a gateway client's request, instead of a `path`. Credentials (`Authorization`, `X-Api-Key`, `Cookie`) cannot be used.",
         ..KEY
     },
     Key { name: "equals", default: "anything", about: "The value, as text.", ..KEY },
@@ -147,8 +146,7 @@ const RULE: &[Key] = &[
         name: "from",
         kind: Kind::Whole(&Kind::Text),
         default: "everywhere",
-        about: "Networks (`10.0.0.0/8`) of clients of the gateway. A client that is started here has none: the rule is not \
-            about it.",
+        about: "Networks (`10.0.0.0/8`) of clients of the gateway. The rule does not apply to clients that are started here, because they have no address.",
         ..KEY
     },
     Key {

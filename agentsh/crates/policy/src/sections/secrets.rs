@@ -168,8 +168,7 @@ impl Section<McpPolicy> for Secrets {
     const KEYS: &'static [Key] = &[Key {
         name: "secrets",
         kind: Kind::Map(SECRETS),
-        about: "Secrets and what is personal, in both directions. The record has kind, place and a keyed hash of a value, and \
-            never the value. Identifiers of the protocol are never changed.",
+        about: "Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a value, never the value. Identifiers of the protocol are never changed.",
         ..KEY
     }];
 

@@ -60,7 +60,7 @@ const SERVER: &[Key] = &[
         name: "url",
         default: "none",
         merge: "the highest layer that writes it, or a `command`, decides",
-        about: "Where it is, instead of a `command`: `https:`, or `http:` on this machine. The session asks it in its own name.",
+        about: "Its URL, instead of a `command`: `https:`, or `http:` on this machine. The session connects to it, not a sandbox.",
         ..KEY
     },
     Key {

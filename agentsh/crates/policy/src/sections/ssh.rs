@@ -94,8 +94,7 @@ const SSH: &[Key] = &[
         name: "hosts",
         kind: Kind::Whole(&Kind::Text),
         default: "none",
-        about: "Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts says \
-            by which host key they are known. They are opened in the network.",
+        about: "Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts must contain their host keys. The entry also allows them in the network.",
         ..KEY
     },
     Key {
@@ -113,7 +112,7 @@ impl Section<AgentPolicy> for Ssh {
         kind: Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
         default: "none: there is no ssh agent inside",
         merge: "adds, unless written as `{replace: [...]}`",
-        about: "An ssh agent inside that signs with these keys and for these servers alone; each use is on record. See \
+        about: "An ssh agent inside that signs only with these keys and for these servers; each use is recorded. See \
             docs/credentials.md.",
         example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}",
         ..KEY
