@@ -256,7 +256,7 @@ fn rates_and_flows_between_servers_hold_in_a_models_answers() {
     assert_eq!(refused(flow), ([true, false, true], vec!["read-then-send".to_owned()]));
 }
 
-/// What a call says is judged as on the wire, and stands on record as there; what a person decides is asked on the wire.
+/// What a call says is judged as on the wire, and is recorded as there; what a person decides is asked on the wire.
 #[test]
 fn rules_about_what_a_call_says_hold_for_the_model_too() {
     let place = Place::new(Mode::Invoker);

@@ -1,4 +1,4 @@
-//! Connections through the relay beside direct ones, in a network namespace of its own: `relay AGENTSH ROUNDS` makes
+//! Connections through the relay next to direct ones, in a network namespace of its own: `relay AGENTSH ROUNDS` makes
 //! the namespace, serves in it and gives orders to two clients, one of them in the sandbox of an agent.
 
 use std::io::{BufRead, Read, Write};

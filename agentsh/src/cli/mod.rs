@@ -170,7 +170,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             if !error.use_stderr() {
-                // A closed standard output is nobody's fault here.
+                // The reader may have closed it: ignore that.
                 let _ = error.print();
                 return exit::OK.into();
             }
@@ -320,7 +320,7 @@ async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
 
 /// Says what failed; the exit code is agentsh's own.
 fn fail(message: &str) -> u8 {
-    // A closed standard error is nobody's fault here.
+    // The reader may have closed it: ignore that.
     let _ = writeln!(style::stderr(), "{} {message}", style::paint(style::BAD, "error:"));
     exit::FAILED
 }

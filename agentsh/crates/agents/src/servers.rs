@@ -1,4 +1,4 @@
-//! One server entry of a JSON configuration, whoever wrote it: names, types, variables, and what becomes of it.
+//! One server entry of a JSON configuration: names, types, variables, and whether it is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Runs of letters, eight bytes at a time: most of every text is words.
+//! Runs of ASCII letters, eight bytes at a time.
 
 const HIGH: u64 = 0x8080_8080_8080_8080;
 const ONES: u64 = 0x0101_0101_0101_0101;

@@ -1,6 +1,6 @@
-//! Repositories beside the project that its git leads to: the one of a working tree that has it elsewhere (a submodule, a
-//! linked working tree, a link), and remotes that are directories of this machine. Each is shown once the user has agreed to it; its hooks and configuration are guarded
-//! as those of the project are.
+//! Repositories outside the project that its git uses: the repository of a submodule, linked worktree or link, and
+//! remotes that are directories of this machine. Each is visible once the user has agreed; its hooks and configuration
+//! are guarded like the project's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Requests to the model's host in which no model speaks.
+//! Requests to the model's host that are not questions to a model.
 
 use std::time::Instant;
 

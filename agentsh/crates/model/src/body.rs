@@ -1,4 +1,4 @@
-//! Bodies of answers: a stream that is judged on its way, and errors in the provider's shape.
+//! Bodies of answers: checked streams, and errors in the provider's format.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
-//! The channel between the agent and its model: every request of the agent goes on as it is, every answer is judged before
-//! the agent has it. The relay brings the connections, with both of their ends.
+//! The channel between the agent and its model: requests are forwarded, answers are checked before the agent gets
+//! them. The relay passes both ends of the connection.
 
 mod beside;
 mod body;
@@ -72,7 +72,7 @@ pub struct Model {
     reachable: OnceCell<Reachable>,
 }
 
-/// One answer of the model, and by what it is judged.
+/// One answer of the model, and what judges it.
 struct PendingAnswer {
     provider: Provider,
     needle: Option<Needle>,
@@ -464,7 +464,7 @@ fn hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What happened to an answer, as far as it stands in the record.
+/// What happened to an answer, as far as it is in the record.
 fn is_leak(told: &EngineEvent) -> bool {
     *told == EngineEvent::Leaked
 }

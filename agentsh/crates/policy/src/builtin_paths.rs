@@ -1,5 +1,5 @@
-//! Paths that agentsh treats specially whatever a policy grants. The sandbox plan and `policy explain` read the
-//! same tables, so that what is answered is what happens. `unmask:` lifts an entry that it names.
+//! Paths that agentsh treats specially whatever a policy grants. The sandbox plan and `policy explain` read the same
+//! tables. `unmask:` lifts an entry by its name.
 
 use std::path::Path;
 
@@ -28,9 +28,9 @@ pub struct ProjectReadOnly {
     pub why: &'static str,
     pub kind: Kind,
     pub tier: Tier,
-    /// Below the home directory: what shows that this user has a program that obeys such a file as soon as it appears, without a
-    /// question. Where one of these exists and the file does not, a read-only stand-in keeps it from being made. Everything else is
-    /// set aside as soon as it appears: before a program that asks first has an answer, and before one that reads it at its start.
+    /// Below the home directory: what shows that the user has a program that obeys such a file at once, without a question.
+    /// Where one of these exists and the file does not, a read-only stub prevents it from being created. Everything else is
+    /// set aside as soon as it appears: before a program that asks has an answer, or one that reads it at its start.
     pub signs: &'static [&'static str],
     /// Directories in it that package managers write to: what is in them may be written, and nothing else. A dash at the end of a
     /// name stands for whatever follows.
@@ -94,7 +94,7 @@ pub const GIT_COMMON: &str = "commondir";
 /// Directories of every repository: one without a working tree is known by them.
 pub const GIT_BARE: [&str; 2] = ["objects", "refs"];
 
-/// What stands in a stand-in file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
+/// The content of a stub file. Most are empty; git reads its own, and a dot means that nothing stands elsewhere.
 #[must_use]
 pub fn stand_in_content(path: &std::path::Path) -> &'static [u8] {
     if path.ends_with(GIT_COMMON) { b".\n" } else { b"" }

@@ -1,5 +1,5 @@
-//! What the server and tool lists say about a name: the one place where that is judged. The guard asks about real
-//! calls, `policy explain` about calls that somebody thinks of.
+//! What the server and tool lists decide about a name. The guard asks about real calls, `policy explain` about
+//! hypothetical ones.
 
 use super::glob;
 use super::model::{ListMode, Ruled, ToolRule};

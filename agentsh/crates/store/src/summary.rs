@@ -1,4 +1,4 @@
-//! What one session did, added up event by event. Pure: the same for a running session and for one read back.
+//! Summary of one session, added up event by event. Pure: the same for a running session and a recorded one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! A summary as text, whole, for `agentsh report`. Everything in it is escaped.
+//! The whole summary as text, for `agentsh report`. All text is escaped.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

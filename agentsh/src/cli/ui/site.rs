@@ -1,4 +1,4 @@
-//! Paths and methods, and what stands in front of all of them.
+//! Paths and methods, and the checks before all of them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

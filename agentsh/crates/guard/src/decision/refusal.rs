@@ -1,4 +1,4 @@
-//! How a refusal is worded, whoever carries it.
+//! The text of a refusal.
 
 use agentsh_base::remedy::Allow;
 

@@ -1,4 +1,4 @@
-//! What runs by itself outside: it is applied only when somebody names it.
+//! Files that run by themselves outside: applied only if the user names them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
         return None;
     }
     // One without a working tree is known by what it holds. Its parts may come one after the other: what says what runs is
-    // guarded beside a HEAD, and a HEAD beside what says what runs.
+    // guarded next to a HEAD, and a HEAD next to what says what runs.
     let holds = |directory: &Path, name: &str| {
         let is_there = |tree: &super::beneath::DirectoryHandle| {
             let found = tree.stamp(&directory.join(name)).ok().flatten();

@@ -1,4 +1,4 @@
-//! Records page by page, for whoever shows them: the newest first, from a place on.
+//! Records page by page, newest first, from a position.
 
 use std::collections::BTreeMap;
 
