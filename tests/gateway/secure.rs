@@ -42,7 +42,14 @@ fn tls_ends_here_and_a_new_certificate_is_taken_up() {
     assert!(ask(&gateway, &first).unwrap().ends_with("ready\n"));
     // Clients that are offered HTTP/2 name the host beside the headers.
     let mut curl = place.command("curl");
-    curl.args(["-sSk", "--http2", "-w", " %{http_version} %{http_code}", "-H", "Content-Type: application/json"]);
+    curl.args([
+        "-sSk",
+        "--http2",
+        "-w",
+        " %{http_version} %{http_code}",
+        "-H",
+        "Content-Type: application/json",
+    ]);
     curl.args(["-H", "Accept: application/json, text/event-stream", "-d", &initialize().to_string()]);
     curl.arg(format!("https://{}/mcp/fs", gateway.address.replace("127.0.0.1", "localhost")));
     let said = Outcome::of(&mut curl).expect_code(0).stdout;

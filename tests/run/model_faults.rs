@@ -201,7 +201,8 @@ fn json_that_is_said_to_be_events_is_judged_as_json() {
         "version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: agent, tool: Bash}]}}\n",
     );
     let answer = |name: &str| {
-        json!({"type": "message", "content": [{"type": "tool_use", "id": "t", "name": name, "input": {}}]}).to_string()
+        json!({"type": "message", "content": [{"type": "tool_use", "id": "t", "name": name, "input": {}}]})
+            .to_string()
     };
     for (name, is_refused) in [("Bash", true), ("Read", false)] {
         let said = answer(name);

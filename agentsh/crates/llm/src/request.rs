@@ -45,7 +45,8 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
             instructions(tree.member("input"), &mut system);
         }
         Provider::Google => {
-            let instruction = asked.member("systemInstruction").or_else(|| asked.member("system_instruction"));
+            let instruction =
+                asked.member("systemInstruction").or_else(|| asked.member("system_instruction"));
             texts(instruction.and_then(|content| content.member("parts")), &mut system);
         }
     }
@@ -60,7 +61,8 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
 
 /// A question without the envelope in which Google's Code Assist gets it.
 pub(crate) fn opened<'a, 'b>(provider: Provider, tree: &'b Json<'a>) -> &'b Json<'a> {
-    let inner = tree.member("request").filter(|inner| provider == Provider::Google && inner.as_object().is_some());
+    let inner =
+        tree.member("request").filter(|inner| provider == Provider::Google && inner.as_object().is_some());
     inner.unwrap_or(tree)
 }
 

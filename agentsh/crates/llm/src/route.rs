@@ -146,7 +146,9 @@ const CODE_ASSIST: [&str; 7] = [
 fn beside(method: &str, parts: &[&str]) -> Option<Provider> {
     let provider = match (method, parts) {
         // What Gemini CLI asks of a login's account before the first question.
-        ("POST", [.., last]) if last.strip_prefix("v1internal:").is_some_and(|name| CODE_ASSIST.contains(&name)) => {
+        ("POST", [.., last])
+            if last.strip_prefix("v1internal:").is_some_and(|name| CODE_ASSIST.contains(&name)) =>
+        {
             Provider::Google
         }
         ("HEAD" | "GET", [])

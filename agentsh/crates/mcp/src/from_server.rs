@@ -462,7 +462,10 @@ fn without_control(value: &Json<'_>, path: &mut Vec<usize>, rewrites: &mut Vec<R
     }
     let is_control = |letter: char| letter.is_control();
     if let Some(text) = value.as_text().filter(|text| text.contains(is_control)) {
-        rewrites.push(Rewrite { path: path.clone(), spelled: json::spell(&text.replace(is_control, "")).to_string() });
+        rewrites.push(Rewrite {
+            path: path.clone(),
+            spelled: json::spell(&text.replace(is_control, "")).to_string(),
+        });
     }
 }
 

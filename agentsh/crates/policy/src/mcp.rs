@@ -114,7 +114,8 @@ impl McpPolicy {
     /// Whether an allow list in force has an entry for this server, other than one for all servers.
     #[must_use]
     pub fn allows_by_name(&self, server: &ServerId) -> bool {
-        let names = |pattern: &str| !pattern.bytes().all(|byte| byte == b'*') && glob::matches(pattern, &server.0);
+        let names =
+            |pattern: &str| !pattern.bytes().all(|byte| byte == b'*') && glob::matches(pattern, &server.0);
         let servers = self.allowed_servers.iter().map(|entry| entry.value.as_str());
         let tools = self.allowed_tools.iter().map(|entry| entry.value.server.as_str());
         (self.server_policy == ListMode::Allowlist && servers.into_iter().any(names))

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, number, parse,
-    quoted, reason, text, with,
+    AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, number,
+    parse, quoted, reason, text, with,
 };
 use crate::engine::Ruling;
 use crate::json::Json;

@@ -190,7 +190,11 @@ fn is_object(value: &Json<'_>) -> bool {
 
 /// Checks that an answer, or an event of one, holds no call but those that are judged: some client would run it.
 pub(crate) fn holds_only(tree: &Json<'_>, judged: usize) -> Result<(), LlmError> {
-    if calls_in(tree) > judged { Err(LlmError::Shape("a call stands where this API has none")) } else { Ok(()) }
+    if calls_in(tree) > judged {
+        Err(LlmError::Shape("a call stands where this API has none"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Why a call was refused; None: it was not.
