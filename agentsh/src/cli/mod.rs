@@ -163,7 +163,7 @@ pub fn main() -> ExitCode {
         _ => {}
     }
     // Without it, the ends of sandboxes are reported as failures: nothing worse.
-    let _ = agentsh_sandbox::init::hear_of_children();
+    let _ = agentsh_sandbox::init::take_signals();
     let matches =
         help::on_one_screen(examples::add(Arguments::command())).try_get_matches_from(command_line());
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {

@@ -213,7 +213,8 @@ async fn finish(
             // The kernel counts per user: here those of the container too.
             pids: process.limits.pids.saturating_add(others),
             open_files: process.limits.open_files,
-            usual_open_files: zygote::usual_open_files(),
+            usual_open_files: zygote::usual_limits().0,
+            file_bytes: zygote::usual_limits().1,
             inotify_instances: share("max_inotify_instances", process.kind),
             inotify_watches: share("max_inotify_watches", process.kind),
         },
@@ -222,6 +223,7 @@ async fn finish(
         published: !published.is_empty() && !is_policed,
         join,
         allow_degraded: process.allow_degraded,
+        ignored: agentsh_sandbox::init::ignored_by_caller(),
         tells_files: process.reports_files,
         hears_renames: !guarded.is_empty(),
     };

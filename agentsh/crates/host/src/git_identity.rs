@@ -37,6 +37,9 @@ const OVERRIDES: &str = "\
 \tautoDetach = false
 ";
 
+/// The files of root have another owner inside: git would take each for changed, there and outside after it.
+const OTHER_OWNER: &str = "[core]\n\tcheckStat = minimal\n";
+
 /// The files of git's global configuration inside.
 #[must_use]
 pub fn contribution(context: &Context) -> Contribution {
@@ -64,6 +67,9 @@ pub fn contribution(context: &Context) -> Contribution {
         copy.take(&origin, &setting, &mut text);
     }
     text.extend(OVERRIDES.as_bytes());
+    if context.idmaps.is_some() {
+        text.extend(OTHER_OWNER.as_bytes());
+    }
     let mut files = copy.files;
     files.push((context.home.join(GLOBAL), text));
     let named = git.as_ref().filter(|_| copy.names_ignored);

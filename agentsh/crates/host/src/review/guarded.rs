@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::beneath::Kind;
 use super::changes::Trees;
 use agentsh_policy::builtin_paths::{
-    GIT_BARE, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
+    GIT_BARE, GIT_OBEYED, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
 };
 use agentsh_sandbox::host::RealHost;
 use agentsh_sandbox::layout;
@@ -153,5 +153,8 @@ fn of_repository(path: &Path, now: Option<Kind>, trees: &Trees) -> Option<&'stat
 }
 
 fn says_what_runs(inside: &[&str]) -> bool {
-    inside.contains(&"hooks") || inside.last().is_some_and(|name| SAYS_WHAT_RUNS.contains(name))
+    let (file, directories) = GIT_OBEYED;
+    inside.contains(&"hooks")
+        || inside.first().is_some_and(|first| directories.contains(first) || *first == file)
+        || inside.last().is_some_and(|name| SAYS_WHAT_RUNS.contains(name))
 }
