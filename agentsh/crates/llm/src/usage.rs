@@ -20,7 +20,8 @@ impl Usage {
             .member("usage")
             .or_else(|| nested("message"))
             .or_else(|| nested("response"))
-            .or_else(|| tree.member("usageMetadata"))?;
+            .or_else(|| tree.member("usageMetadata"))
+            .or_else(|| tree.member("eval_count").map(|_| tree))?;
         let sum = |names: &[&str]| {
             names.iter().fold(0_u64, |sum, name| sum.saturating_add(number(found, name).unwrap_or(0)))
         };
@@ -31,12 +32,14 @@ impl Usage {
                 "cache_creation_input_tokens",
                 "prompt_tokens",
                 "promptTokenCount",
+                "prompt_eval_count",
             ]),
             output: sum(&[
                 "output_tokens",
                 "completion_tokens",
                 "candidatesTokenCount",
                 "thoughtsTokenCount",
+                "eval_count",
             ]),
         })
     }
