@@ -119,6 +119,7 @@ impl<'a> Input<'a> {
             b'c' => Provider::OpenAiChat,
             b'r' => Provider::OpenAiResponses,
             b'g' => Provider::Google,
+            b'o' => Provider::Ollama,
             _ => Provider::Anthropic,
         };
         let form = match form {

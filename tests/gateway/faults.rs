@@ -50,7 +50,8 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
                     Reply::events(&pieces).open()
                 }
                 Some("long") => Reply::json(text(id, &"x".repeat(200_000))),
-                Some("packed") => Reply::json("....").with("Content-Encoding", "gzip"),
+                Some("packed") => Reply::json("this is none").with("Content-Encoding", "gzip"),
+                Some("packed-unheard-of") => Reply::json("....").with("Content-Encoding", "snappy"),
                 Some("busy") => Reply::status(500),
                 Some("twice") => {
                     let one = format!("data: {}\n\n", text(id, "first"));
@@ -78,7 +79,8 @@ fn a_server_that_misbehaves_is_told_and_on_record() {
         ("other-id", "ended the answer before the response"),
         ("endless", "more than 100000 bytes"),
         ("long", "more than 100000 bytes"),
-        ("packed", "compressed (gzip)"),
+        ("packed", "the answer is compressed, and its gzip cannot be read"),
+        ("packed-unheard-of", "compressed (snappy)"),
         ("busy", "HTTP 500"),
     ];
     for (id, (tool, says)) in (1..).zip(wrong) {

@@ -5,6 +5,7 @@ mod chain;
 mod eras;
 mod faults;
 mod pages;
+mod patterns;
 mod pauses;
 mod secure;
 mod steps;

@@ -306,6 +306,11 @@ fn a_burst_of_long_deletes_in_an_order_never_seen_reaches_its_action() {
     );
 }
 
+/// What the page takes for a sign of a high risk in a name, and of a medium one.
+const RISKY: [&str; 10] =
+    ["delete", "remove", "destroy", "drop", "exec", "shell", "bash", "deploy", "publish", "write"];
+const CHANGING: [&str; 9] = ["create", "update", "modify", "edit", "push", "send", "post", "put", "upload"];
+
 #[test]
 fn the_inventory_has_risk_title_annotations_hashes_and_times() {
     let place = Place::new(Mode::Invoker);
@@ -319,11 +324,16 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
             let tool = |name: &str, title: &str, annotations: Value| {
                 json!({"name": name, "title": title, "annotations": annotations, "inputSchema": {"type": "object"}})
             };
-            let result = json!({"tools": [
+            let named = RISKY.iter().chain(&CHANGING).map(|word| tool(&format!("{word}_x"), word, json!({})));
+            let mut tools: Vec<Value> = named.collect();
+            tools.extend([
+                tool("opens", "Opens", json!({"openWorldHint": true})),
                 tool("purge", &format!("Purge, {now}"), json!({"destructiveHint": true, "readOnlyHint": now == 2})),
                 tool("send_note", "Note", json!({})),
                 tool("look", "Look", json!({"readOnlyHint": true})),
-            ]});
+                tool("turn", "Turn", json!({})),
+            ]);
+            let result = json!({"tools": tools});
             Reply::json(json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result}))
         })
     });
@@ -338,6 +348,10 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
     let tools = place.listed(&["mcp", "inventory", "--server", "far", "--json"]);
     let of =
         |name: &str| tools.iter().find(|tool| tool["tool"] == name).unwrap_or_else(|| panic!("{tools:?}"));
+    for (words, risk) in [(&RISKY[..], "high"), (&CHANGING[..], "medium")] {
+        words.iter().for_each(|word| assert_eq!(of(&format!("{word}_x"))["risk"], risk, "{word}"));
+    }
+    assert_eq!((&of("opens")["risk"], &of("turn")["risk"]), (&json!("high"), &json!("low")));
     for (name, risk) in [("purge", "high"), ("send_note", "medium"), ("look", "low")] {
         assert_eq!(of(name)["risk"], risk, "{tools:?}");
         for key in ["first_seen", "last_seen"] {
@@ -415,6 +429,31 @@ fn secrets_and_personal_data_have_tags_in_both_directions_unless_a_policy_says_o
             }
         }
     }
+}
+
+#[test]
+fn a_value_that_two_packets_share_is_found_in_a_stream() {
+    let place = Place::new(Mode::Invoker);
+    let server = HttpServer::start(|asked: &Asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let text = format!("it is 123-45-6789 at http://{}/x", asked.header("host").unwrap());
+            let result = json!({"content": [{"type": "text", "text": text}]});
+            let event = format!(
+                "data: {}\n\n",
+                json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result})
+            );
+            let (first, second) = event.split_at(event.find("45-6789").unwrap());
+            Reply::events(&[first, second])
+        })
+    });
+    let gateway = Gateway::start(
+        &place,
+        &format!("listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\"}}]\n", server.url()),
+    );
+    let session = gateway.shake_hands("/mcp/far", &[]);
+    let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &call(1, "say", json!({}))).last();
+    let expected = format!("it is [REDACTED SSN] at http://127.0.0.1:{}/x", server.port);
+    assert_eq!(answer["result"]["content"][0]["text"], json!(expected), "{answer}");
 }
 
 #[test]

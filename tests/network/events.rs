@@ -45,6 +45,8 @@ fn connections_and_refusals_are_on_record() {
         let opened = sandbox.place.events("mcp_network_connection");
         let first = opened.iter().find(|event| event["state"] == "closed").unwrap();
         assert_eq!((&first["name"], &first["protocol"]), (&"allowed.test".into(), &"http".into()));
+        assert_eq!((&first["serverID"], &first["serverAddr"]), (&server, &first["address"]));
+        assert!(first["serverAddr"].is_string(), "{first}");
         assert!(first["bytes_sent"].as_u64() > Some(30) && first["bytes_received"].as_u64() > Some(30));
 
         let names = sandbox.place.events("dns_blocked");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Peer, Place};
 
 #[test]
 fn mistakes_stop_the_start_with_their_line() {
@@ -70,4 +70,31 @@ fn a_file_or_setting_that_cannot_be_used_is_named() {
         let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);
         refused(command.env(name, value), part);
     }
+}
+
+/// What is only a warning is on record whatever the level.
+#[test]
+fn messages_are_said_as_the_log_level_asks() {
+    let place = Place::new(Mode::Invoker);
+    let config =
+        place.write("proxy.json", "{\"servers\": [{\"id\": \"gone\", \"command\": \"/nowhere/server\"}]}");
+    let at = |level: &str| {
+        let mut command = place.agentsh(&["proxy", "--config", config.to_str().unwrap()]);
+        command.env("CANARY_MCP_LOG_LEVEL", level);
+        command
+    };
+    for level in ["", "debug", "info", "warn", "error"] {
+        let mut peer = Peer::start(&mut at(level));
+        peer.request(
+            "initialize",
+            json!({"protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": {"name": "suite", "version": "1"}}),
+        );
+        let (_, errors) = peer.finish();
+        assert_eq!(errors.contains("/nowhere/server"), level != "error", "{level}: {errors}");
+        assert!(level != "error" || errors.is_empty(), "{errors}");
+    }
+    assert!(place.events("mcp_server_unavailable").len() >= 5);
+    let refused = Outcome::of(&mut at("verbose")).expect_code(125);
+    assert!(refused.stderr.contains("debug, info, warn or error"), "{refused}");
 }

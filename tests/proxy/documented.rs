@@ -206,7 +206,8 @@ fn results_of_fifty_characters_are_marked_and_the_report_says_which_were_not() {
 fn more_than_a_message_of_a_server_is_searched_and_more_than_fifty_mebibytes_are_not() {
     let place = Place::new(Mode::Invoker);
     let mut peer = alone(&place);
-    answer(&mut peer, "wrap_content", json!({"content": MEMO, "source_type": "file_read"}));
+    let wrapped = answer(&mut peer, "wrap_content", json!({"content": MEMO, "source_type": "file_read"}));
+    let token = &wrapped["token_id"];
     // Lines without words: what is not optimised takes 15 s for 50 MiB of words.
     let mut data = "\n".repeat(17 << 20);
     data.push_str(MEMO);
@@ -214,4 +215,10 @@ fn more_than_a_message_of_a_server_is_searched_and_more_than_fifty_mebibytes_are
     assert_eq!((&found["clean"], &found["tokens_scanned"]), (&json!(false), &json!(1)));
     let data = "x".repeat((50 << 20) + 1);
     assert_eq!(reason(&peer.call("scan_outbound", json!({"data": data}))), "invalid-params");
+    // Of what is marked and of what is compared with it a fifth.
+    let more = "x".repeat((10 << 20) + 1);
+    let wrapped = peer.call("wrap_content", json!({"content": more, "source_type": "other"}));
+    assert_eq!(reason(&wrapped), "invalid-params");
+    let checked = peer.call("check_leakage", json!({"token_id": token, "output": more}));
+    assert_eq!(reason(&checked), "invalid-params");
 }

@@ -229,6 +229,9 @@ fn a_server_that_cannot_start_is_told_of_once_with_its_line() {
 /// Codex gives up a server that is not ready within 10 s.
 const CODEX_LIMIT: Duration = Duration::from_secs(10);
 
+/// Whoever looks on takes this for a hang.
+const HANG: Duration = Duration::from_secs(5);
+
 /// One server of each kind that a client would wait for, and one that is there.
 fn slow_ones(place: &Place, listed: &str) -> Peer {
     let server = place.program("fixture_server");
@@ -256,12 +259,18 @@ fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
     let began = Instant::now();
     let mut peer = slow_ones(&place, listed.to_str().unwrap());
     peer.shake_hands();
+    assert!(began.elapsed() < HANG, "{:?}", began.elapsed());
     let has = |names: &[String], server: &str| names.iter().any(|name| name.starts_with(server));
     let first = names(&mut peer);
     assert!(began.elapsed() < CODEX_LIMIT, "{:?}", began.elapsed());
     assert!(has(&first, "here__") && !has(&first, "deaf__"), "{first:?}");
     // Nobody who works is held up by the others, and who comes is announced.
     assert_eq!(peer.text("here__echo", json!({"text": "x"})), "x");
+    let asked = Instant::now();
+    let refused = peer.call("mute__any", json!({}));
+    assert!(asked.elapsed() < HANG, "{:?}", asked.elapsed());
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(message.contains("server 'mute' has not answered `initialize` yet"), "{refused}");
     let is_change = |message: &Value| message["method"] == "notifications/tools/list_changed";
     while !peer.aside.iter().any(is_change) {
         let message = peer.next();
@@ -270,7 +279,7 @@ fn a_client_that_gives_up_after_ten_seconds_has_the_tools_of_who_is_there() {
     peer.aside.clear();
     let asked = Instant::now();
     let second = names(&mut peer);
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < HANG, "{:?}", asked.elapsed());
     assert!(has(&second, "slow__") && !has(&second, "deaf__"), "{second:?}");
     place.write("listed", "");
     while !peer.aside.iter().any(is_change) {

@@ -220,6 +220,9 @@ pub fn poison_leaves_nothing(place: &Place) {
     let places: Vec<_> = said["detail"].as_array().unwrap().iter().map(|one| one["loc"][1].clone()).collect();
     assert_eq!((status, places), (422, vec![json!("name"), json!("hash"), json!("interface")]));
     assert_eq!(sent(&" ".repeat(9 << 20)), 413);
+    let forged = (tool(place, "get", "weather").0, "1".repeat(64));
+    assert_eq!(registry.post("/servers", &record("a", &forged)).0, 400);
+    assert_eq!(registry.post("/approvals", &request("a", EMPTY, &forged)).0, 400);
     let empty = format!(r#"{{"name":"a","hash":"{EMPTY}","interface":[]}}"#);
     let from = |headers: &[(&str, &str)]| registry.raw("POST", "/servers", headers, &empty).0;
     assert_eq!(from(&[("Content-Type", "text/plain")]), 422);

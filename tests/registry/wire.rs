@@ -269,6 +269,47 @@ fn the_variables_of_kiji_are_read_and_a_mode_that_is_none_is_an_error() {
     assert!(peer.finish().1.contains("'weather' is not registered"));
 }
 
+/// Nobody decided: as without the question. Somebody said no: that holds, whatever else is written.
+#[test]
+fn a_wait_for_a_person_ends_as_enforce_says() {
+    let place = Place::new(Mode::Invoker);
+    let registry = Registry::start(&place, &["--open"]);
+    // The pins of this machine would hide the change too.
+    place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: allow}}}\n");
+    let url = format!("http://{}", registry.address);
+    let run = |mode: &str, enforce: &str, wait: &str| {
+        let server = place.script(place.home.join("server"), SERVER);
+        let mut command = place.agentsh(&["mcp", "run", "--id", "s", "--"]);
+        command.arg(server).env("KIJI_SAFEGUARD_REGISTRY", &url).env("KIJI_SAFEGUARD_MODE", mode);
+        command.env("KIJI_SAFEGUARD_ENFORCE", enforce).env("KIJI_SAFEGUARD_APPROVAL_TIMEOUT", wait);
+        command.env("KIJI_SAFEGUARD_APPROVAL_POLL_INTERVAL", "0.2");
+        command
+    };
+    let offered = |mode: &str, enforce: &str| {
+        let mut peer = Peer::start(&mut run(mode, enforce, "1"));
+        peer.shake_hands();
+        (listed(&mut peer), peer.finish().1)
+    };
+    offer(&place, "Reads.");
+    assert_eq!(offered("auto", "").0, ["Reads."]);
+    offer(&place, "Reads more.");
+    for (enforce, expected) in [("", vec!["Reads more."]), ("1", Vec::new())] {
+        let (names, errors) = offered("approval", enforce);
+        assert!(names == expected && errors.contains("no decision"), "{enforce}: {names:?} {errors}");
+    }
+    let mut peer = Peer::start(&mut run("approval", "", "60"));
+    peer.shake_hands();
+    let id = peer.ask("tools/list", json!({}));
+    let waiting = || registry.get("/approvals?status=pending").1["approvals"][0]["id"].as_i64();
+    assert!(eventually(|| waiting().is_some()), "{}", peer.errors());
+    assert_eq!(registry.ask(&["approvals", "reject", &waiting().unwrap().to_string()]).1, 0);
+    assert_eq!(peer.answer(&id)["result"]["tools"], json!([]), "{}", peer.errors());
+    peer.finish();
+    assert_eq!(offered("off", "1").0, ["Reads more."]);
+    let outcome = Outcome::of(&mut run("approval", "1", "soon")).expect_code(125);
+    assert!(outcome.stderr.contains("KIJI_SAFEGUARD_APPROVAL_TIMEOUT"), "{outcome}");
+}
+
 /// The agent may reach other ports of this machine, and not the one where it would be judged.
 #[test]
 fn no_sandbox_reaches_the_registry() {

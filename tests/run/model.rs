@@ -166,6 +166,70 @@ fn a_model_without_tls_is_judged_whoever_asks_it() {
     }
 }
 
+/// Ollama's own API answers in lines, and other programs answer at its paths with something else.
+#[test]
+fn a_model_that_answers_in_lines_is_judged_too() {
+    let line = |more: Value| {
+        let mut line = json!({"model": "m", "created_at": "2026-01-01T00:00:00Z"});
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        format!("{line}\n")
+    };
+    let call = |name: &str| json!({"function": {"name": name, "arguments": {"to": "x"}}});
+    let lines = [
+        line(json!({"message": {"role": "assistant", "content": "Now."}, "done": false})),
+        line(
+            json!({"message": {"role": "assistant", "content": "", "tool_calls": [call("send_mail"), call("look")]}, "done": false}),
+        ),
+        line(json!({"message": {"role": "assistant", "content": ""}, "done": true, "done_reason": "stop",
+            "prompt_eval_count": 90, "eval_count": 20})),
+    ];
+    let said = lines.clone();
+    let model = HttpServer::start(move |asked| {
+        let message = asked.message();
+        match (asked.path.as_str(), message["stream"].as_bool()) {
+            ("/api/chat", None) => Reply { pieces: said.to_vec(), ..Reply::status(200) }
+                .with("Content-Type", "application/x-ndjson"),
+            ("/api/chat", _) => Reply::json(&said[1]),
+            _ => Reply::events(&["data: {\"type\":\"start\"}\n\n", "data: [DONE]\n\n"]),
+        }
+    });
+    const AGENT: &str = r#"
+import http.client, json, sys
+link = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=20)
+def ask(path, **more):
+    body = {"model": "m", "messages": [{"role": "user", "content": "s"}], **more}
+    link.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    print(link.getresponse().read().decode(), end="\0", flush=True)
+ask("/api/chat", stream=False)
+ask("/app/api/chat")
+ask("/api/chat")
+ask("/api/chat")
+"#;
+    let place = Place::new(Mode::Invoker);
+    place.write(place.project.join("agent.py"), AGENT);
+    let seen = |denied: &str| {
+        place.user_policy(&format!(
+            "version: 1\nagent: {{network: {{loopback: [{}]}}}}\nllm: {{enabled: true, budgets: [{{max_tokens: 100}}]}}\nsandbox: \
+             {{mcp: {{enforce_policy: true, tool_policy: denylist, denied_tools: [{{server: agent, tool: {denied}}}]}}}}\n",
+            model.port
+        ));
+        let run = &mut place.agentsh(&["run", "--quiet", "--", "python3", "agent.py"]);
+        let outcome = Outcome::of(run.arg(model.port.to_string())).expect_code(0);
+        outcome.stdout.split('\0').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let other = "data: {\"type\":\"start\"}\n\ndata: [DONE]\n\n";
+    let passed = seen("other");
+    assert_eq!(passed[..3], [lines[1].clone(), other.to_owned(), lines.concat()]);
+    let refused = seen("send_mail");
+    for answer in [&refused[0], &refused[2]] {
+        assert!(answer.contains("[agentsh] Tool 'send_mail' blocked by policy: "), "{refused:?}");
+        assert!(!answer.contains("\"send_mail\"") && answer.contains("\"look\""), "{refused:?}");
+    }
+    assert_eq!(refused[1], other);
+    let spent: Value = serde_json::from_str(&refused[3]).unwrap();
+    assert!(spent["error"].as_str().unwrap().contains("110 of 100 tokens"), "{spent}");
+}
+
 #[test]
 fn what_is_allowed_comes_as_it_was_sent() {
     let place = Place::new(Mode::Invoker);
@@ -321,6 +385,32 @@ fn a_model_that_gives_its_instructions_away_is_cut_off() {
     let replaced = place.events("output_message_replaced");
     assert_eq!(replaced.len(), 2);
     assert_eq!(replaced[0]["reason_code"], "system_prompt_leak");
+}
+
+/// Thirty characters are what a sentence needs, and the words of a replacement are those of the page unless others are written.
+#[test]
+fn a_short_prompt_guards_nothing_and_a_replacement_has_its_usual_words() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy("version: 1\nllm: {canary: true}\n");
+    let model = HttpServer::start(|asked| {
+        let said = json!({"type": "text", "text": asked.message()["messages"][0]["content"]});
+        Reply::json(json!({"content": [said], "stop_reason": "end_turn"}))
+    });
+    let said = |system: &str, says: &str| {
+        let messages = [json!({"role": "user", "content": says})];
+        let request = json!({"model": "m", "system": system, "messages": messages});
+        let outcome = ask(&place, &model, "/v1/messages", &request);
+        let answer: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome}"));
+        answer["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let short = "You are a helpful assistant..";
+    assert_eq!((short.len(), said(short, short).as_str()), (29, short));
+    // The first that is long enough counts, in another case and with other spaces too.
+    let withheld = "[Response withheld: the model attempted to reveal protected instructions.]";
+    let system = format!("Be kind. {LEAK}");
+    assert_eq!(said(&system, LEAK), withheld);
+    assert_eq!(said(&system, &LEAK.to_uppercase().replace(' ', "  \n")), withheld);
+    assert_eq!(said(&system, "Be kind."), "Be kind.");
 }
 
 /// `canary: hold`: what the agent keeps of the message is the replacement and nothing else, with the tokens that were counted.
@@ -485,7 +575,7 @@ fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
         let seen = curl(&place, &model, path, body);
         assert!(seen.contains("'mcp__mail__send' blocked by policy"), "{path}: {seen}");
     }
-    for path in ["//v1/messages", "/x/../v1//messages", "/api/chat", "/v1/complete"] {
+    for path in ["//v1/messages", "/x/../v1//messages", "/api/talk", "/v1/complete"] {
         let seen = curl(&place, &model, path, &format!("--path-as-is {body}"));
         assert!(seen.ends_with(" 403") && seen.contains("llm: {allow: ["), "{path}: {seen}");
     }
@@ -498,8 +588,8 @@ fn a_path_of_a_gateway_is_judged_and_one_that_nobody_knows_is_refused() {
     assert!(seen.ends_with(" 200") && model.asked().len() == heard + 1, "{seen}");
     // What the built-in policy of the agent lists, and what the user does.
     assert!(curl(&place, &model, "/api/event_logging/batch", body).contains("passed"));
-    place.user_policy("version: 1\nllm: {allow: [\"POST /api/chat\"]}\n");
-    assert!(curl(&place, &model, "/api/chat", body).contains("passed"));
+    place.user_policy("version: 1\nllm: {allow: [\"POST /api/talk\"]}\n");
+    assert!(curl(&place, &model, "/api/talk", body).contains("passed"));
 }
 
 #[test]
@@ -521,6 +611,55 @@ fn a_compressed_request_is_read_and_goes_on_as_it_was_read() {
         curl(&place, &model, "/v1/messages", "-H 'Content-Encoding: snappy' --data-binary @request.json");
     assert!(seen.ends_with(" 415") && seen.contains("snappy"), "{seen}");
     assert_eq!(model.asked().len(), 1);
+}
+
+/// Clients read what they asked for; some gateways name no kind at all.
+#[test]
+fn an_answer_of_another_kind_is_judged_as_what_it_is() {
+    let place = Place::new(Mode::Invoker);
+    deny(&place, "{server: mail, tool: send}");
+    let whole = json!({"content": [{"type": "tool_use", "id": "t1", "name": "mcp__mail__send", "input": {}}], "stop_reason": "tool_use"});
+    let model = HttpServer::start(move |asked| {
+        let kind = asked.message()["model"].as_str().unwrap().to_owned();
+        let pieces = match asked.message()["stream"] == true {
+            true => stream(),
+            false => vec![whole.to_string()],
+        };
+        let reply = Reply { pieces, ..Reply::status(200) };
+        if kind.is_empty() { reply } else { reply.with("Content-Type", &kind) }
+    });
+    for streams in [true, false] {
+        let usual = if streams { "text/event-stream" } else { "application/json" };
+        let [usual, nothing, plain] = [usual, "", "text/plain; charset=utf-8"].map(|kind| {
+            ask(&place, &model, "/v1/messages", &json!({"model": kind, "stream": streams, "messages": []}))
+                .stdout
+        });
+        assert!(
+            usual.contains("'mcp__mail__send' blocked by policy") && !usual.contains("\"t1\""),
+            "{usual}"
+        );
+        assert_eq!((&nothing, &plain), (&usual, &usual));
+    }
+}
+
+#[test]
+fn a_stream_that_is_compressed_unasked_is_judged_as_what_it_says() {
+    let place = Place::new(Mode::Invoker);
+    deny(&place, "{server: mail, tool: send}");
+    let model = HttpServer::start(|asked| {
+        let pieces = stream();
+        let reply = Reply::events(&pieces.iter().map(String::as_str).collect::<Vec<_>>());
+        match asked.message()["model"].as_str().unwrap() {
+            "gzip" => reply.packed("gzip"),
+            "br" => reply.packed("br"),
+            _ => reply,
+        }
+    });
+    let [plain, gzip, brotli] = ["plain", "gzip", "br"].map(|how| {
+        ask(&place, &model, "/v1/messages", &json!({"model": how, "stream": true, "messages": []})).stdout
+    });
+    assert!(plain.contains("'mcp__mail__send' blocked by policy") && plain.contains("\"Bash\""), "{plain}");
+    assert_eq!((&gzip, &brotli), (&plain, &plain));
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug)]
@@ -57,11 +59,13 @@ pub struct Reply {
     pub end: End,
     /// Further events, as they come.
     pub feed: Option<Receiver<String>>,
+    /// What is sent is compressed like this, each piece so that it can be read at once.
+    pub packed: &'static str,
 }
 
 impl Reply {
     pub fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), pieces: Vec::new(), end: End::Whole, feed: None }
+        Self { status, headers: Vec::new(), pieces: Vec::new(), end: End::Whole, feed: None, packed: "" }
     }
 
     pub fn json(text: impl ToString) -> Self {
@@ -80,6 +84,10 @@ impl Reply {
 
     pub fn fed(self, feed: Receiver<String>) -> Self {
         Self { feed: Some(feed), ..self }
+    }
+
+    pub fn packed(self, packed: &'static str) -> Self {
+        Self { packed, ..self }.with("Content-Encoding", packed)
     }
 
     pub fn broken(self) -> Self {
@@ -187,18 +195,75 @@ fn converse(
     let is_plain = reply.headers.iter().any(|(name, _)| name == "Content-Length");
     let coding = if is_plain { "" } else { "Transfer-Encoding: chunked\r\n" };
     write!(stream, "{coding}\r\n").ok()?;
+    let mut packer = Packer::of(reply.packed);
+    let mut send = |piece: &[u8]| {
+        let piece = packer.pack(piece);
+        let whole = match is_plain {
+            true => piece,
+            false => [format!("{:x}\r\n", piece.len()).as_bytes(), &piece, b"\r\n"].concat(),
+        };
+        stream.write_all(&whole).ok()
+    };
     for piece in &reply.pieces {
-        let whole = if is_plain { piece.clone() } else { format!("{:x}\r\n{piece}\r\n", piece.len()) };
-        stream.write_all(whole.as_bytes()).ok()?;
+        send(piece.as_bytes())?;
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     for event in reply.feed.iter().flatten() {
-        let piece = format!("data: {event}\n\n");
-        stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).ok()?;
+        send(format!("data: {event}\n\n").as_bytes())?;
+    }
+    if !reply.packed.is_empty() && reply.end == End::Whole {
+        send(b"")?;
     }
     match reply.end {
         End::Whole if is_plain => Some(()),
         how => end(stream, &mut reader, how),
+    }
+}
+
+enum Packer {
+    Plain,
+    Gzip(GzEncoder<Vec<u8>>),
+    Zlib(ZlibEncoder<Vec<u8>>),
+    /// Stored, after a head that says how far back it may look.
+    Brotli(bool),
+}
+
+impl Packer {
+    fn of(encoding: &str) -> Self {
+        match encoding {
+            "" => Self::Plain,
+            "gzip" => Self::Gzip(GzEncoder::new(Vec::new(), Compression::default())),
+            "deflate" => Self::Zlib(ZlibEncoder::new(Vec::new(), Compression::default())),
+            "br" => Self::Brotli(true),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Nothing ends it.
+    fn pack(&mut self, piece: &[u8]) -> Vec<u8> {
+        let is_end = piece.is_empty();
+        match self {
+            Self::Plain => piece.to_vec(),
+            Self::Gzip(encoder) => {
+                encoder.write_all(piece).unwrap();
+                if is_end { encoder.try_finish() } else { encoder.flush() }.unwrap();
+                std::mem::take(encoder.get_mut())
+            }
+            Self::Zlib(encoder) => {
+                encoder.write_all(piece).unwrap();
+                if is_end { encoder.try_finish() } else { encoder.flush() }.unwrap();
+                std::mem::take(encoder.get_mut())
+            }
+            Self::Brotli(_) if is_end => vec![3],
+            Self::Brotli(is_first) => {
+                let length = u32::try_from(piece.len() - 1).unwrap();
+                assert!(length < 1 << 16);
+                // One bit that it is not the last, two for the digits of the length, the length, one that it is stored.
+                let head = length << 3 | 1 << 19;
+                let head = if std::mem::take(is_first) { head << 1 } else { head };
+                [&head.to_le_bytes()[..3], piece].concat()
+            }
+        }
     }
 }
 

@@ -185,6 +185,21 @@ fn rates_and_bursts_have_the_numbers_of_the_page() {
     assert_eq!(passed("cross_server: {enabled: true}", 11), (Some(10), "burst".to_owned()));
 }
 
+/// The first check that refuses is the one that is named, and those of the lists come before those that count.
+#[test]
+fn of_two_checks_that_refuse_the_first_one_is_named() {
+    let place = Place::new(Mode::Invoker);
+    let rates = "rate_limits: {enabled: true, per_server: {fixture: {calls_per_minute: 1, burst: 1}}}";
+    let lists = "enforce_policy: true, tool_policy: denylist, denied_tools: [{server: fixture, tool: env}]";
+    policy(&place, &format!("{rates}, {lists}"));
+    let mut peer = Peer::ready(&place, &[]);
+    let mut called = |tool: &str| reason(&peer.call(tool, json!({"text": "x", "name": "x"}))).to_owned();
+    assert_eq!(called("echo"), "");
+    assert_eq!(called("env"), "tool-denied");
+    assert_eq!(called("echo"), "rate-limited");
+    assert_eq!(called("env"), "tool-denied");
+}
+
 #[test]
 fn variables_of_a_server_are_the_standard_ones_and_those_of_its_entry() {
     let secrets =

@@ -539,6 +539,7 @@ fn mutations_over_http_are_heard_as_directly() {
     let seed = Seed::of_environment();
     let all: Vec<Carried> = (0..MUTATIONS).map(|at| mutated(seed, at)).collect();
     compare(Through::Run, &all);
+    compare(Through::Gateway, &all);
 }
 
 /// A mutated recording in answers that are mutated up to three times.

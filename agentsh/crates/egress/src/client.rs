@@ -17,6 +17,7 @@ use rustls::RootCertStore;
 use tokio::time::timeout;
 
 use super::connect::Connector;
+use super::encoding::Decoder;
 use super::error::HttpError;
 use super::proxy::Proxy;
 use super::resolve::Lookup;
@@ -160,6 +161,7 @@ impl Client {
             headers: head.headers,
             from_origin: true,
             body,
+            decoder: None,
             idle: self.limits.idle,
             max: self.limits.max_body,
             taken: 0,
@@ -236,6 +238,7 @@ pub struct Response {
     /// Of the origin that was asked first; false behind a redirection to another.
     pub from_origin: bool,
     body: Incoming,
+    decoder: Option<Decoder>,
     idle: Option<Duration>,
     max: Option<usize>,
     taken: usize,
@@ -243,11 +246,49 @@ pub struct Response {
 }
 
 impl Response {
+    /// With a body as it was before it was compressed, which some servers do unasked. Where that cannot be undone, the headers
+    /// go on saying how it is.
+    #[must_use]
+    pub fn decoded(mut self) -> Self {
+        self.decoder = Decoder::take(&mut self.headers).unwrap_or_default();
+        self
+    }
+
     /// The next piece of the body; None at its end.
     ///
     /// # Errors
     /// When it breaks off, pauses or is longer than the limits allow.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
+        loop {
+            let Some(decoder) = &mut self.decoder else {
+                let bytes = self.received().await?;
+                return bytes.map(|bytes| self.counted(bytes)).transpose();
+            };
+            if let Some(bytes) = decoder.next_piece().map_err(HttpError::Encoding)? {
+                // Much may come of little.
+                tokio::task::consume_budget().await;
+                return self.counted(bytes).map(Some);
+            }
+            if decoder.is_ended() {
+                return Ok(None);
+            }
+            let bytes = self.received().await?;
+            if let Some(decoder) = &mut self.decoder {
+                decoder.push(bytes);
+            }
+        }
+    }
+
+    fn counted(&mut self, bytes: Bytes) -> Result<Bytes, HttpError> {
+        self.taken = self.taken.saturating_add(bytes.len());
+        match self.max.filter(|max| self.taken > *max) {
+            Some(max) => Err(HttpError::TooLarge(max)),
+            None => Ok(bytes),
+        }
+    }
+
+    /// The next piece as it came.
+    async fn received(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             let next = self.body.frame();
             let frame = match self.idle {
@@ -256,19 +297,11 @@ impl Response {
             };
             let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(|error| HttpError::of(&error))?;
-            let bytes = match frame.into_data() {
-                Ok(bytes) => bytes,
-                Err(other) => {
-                    // What is neither is nothing that can be asked for.
-                    self.trailers = other.into_trailers().unwrap_or_default();
-                    continue;
-                }
-            };
-            self.taken = self.taken.saturating_add(bytes.len());
-            if let Some(max) = self.max.filter(|max| self.taken > *max) {
-                return Err(HttpError::TooLarge(max));
+            match frame.into_data() {
+                Ok(bytes) => return Ok(Some(bytes)),
+                // What is neither is nothing that can be asked for.
+                Err(other) => self.trailers = other.into_trailers().unwrap_or_default(),
             }
-            return Ok(Some(bytes));
         }
     }
 

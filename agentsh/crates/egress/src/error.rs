@@ -30,6 +30,8 @@ pub enum HttpError {
     TooLarge(usize),
     #[error("the answer is broken: {0}")]
     Broken(String),
+    #[error("the answer is compressed, and {0}")]
+    Encoding(String),
 }
 
 impl HttpError {

@@ -19,6 +19,7 @@ pub struct Record {
     /// Messages wait for the end, since the agent draws on the terminal.
     holds: bool,
     agent_runs: Cell<bool>,
+    is_quiet: Cell<bool>,
     held: RefCell<Vec<String>>,
     /// How many more there were than may be held.
     unheld: Cell<u64>,
@@ -35,11 +36,17 @@ impl Record {
             journal,
             holds,
             agent_runs: Cell::new(false),
+            is_quiet: Cell::new(false),
             held: RefCell::default(),
             unheld: Cell::new(0),
             refusals: RefCell::default(),
             told: RefCell::default(),
         }
+    }
+
+    /// The user wants no messages from here on.
+    pub fn set_quiet(&self, is_quiet: bool) {
+        self.is_quiet.set(is_quiet);
     }
 
     /// From here on the agent may draw on the terminal.
@@ -72,6 +79,9 @@ impl Record {
 
     /// Tells the user, now or, where the agent draws on the terminal, when it has ended.
     pub fn note(&self, message: &str) {
+        if self.is_quiet.get() {
+            return;
+        }
         let message = format!("agentsh: {message}");
         if self.holds {
             let mut held = self.held.borrow_mut();

@@ -73,7 +73,7 @@ impl Stream {
     #[must_use]
     pub fn new(provider: Provider, needle: Option<Needle>, replacement: &str) -> Self {
         Self {
-            framer: Framer::default(),
+            framer: if provider == Provider::Ollama { Framer::of_lines() } else { Framer::default() },
             dialect: dialect(provider),
             slots: VecDeque::new(),
             held: 0,

@@ -67,6 +67,8 @@ fn speaks(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, LlmError> {
         Provider::OpenAiChat => is("object", "chat.completion") || calls(provider),
         Provider::OpenAiResponses => (is("object", "response") && is_list("output")) || calls(provider),
         Provider::Google => is_list("candidates"),
+        // It keeps none.
+        Provider::Ollama => false,
     };
     let Some((provider, list)) = LISTS.into_iter().find(|(provider, _)| is_answer(*provider)) else {
         return Ok(None);

@@ -20,7 +20,13 @@ pub fn marked(provider: Provider, body: &[u8], sentence: &str) -> Result<String,
     let tree = opened(provider, &whole);
     let (name, value) = match provider {
         Provider::Anthropic => ("system", longer(tree.member("system"), sentence)),
-        Provider::OpenAiChat => ("messages", in_messages(tree.member("messages"), sentence)),
+        // A text that is continued has no messages.
+        Provider::Ollama if tree.member("messages").is_none() => {
+            ("system", longer(tree.member("system"), sentence))
+        }
+        Provider::OpenAiChat | Provider::Ollama => {
+            ("messages", in_messages(tree.member("messages"), sentence))
+        }
         Provider::OpenAiResponses => ("instructions", longer(tree.member("instructions"), sentence)),
         Provider::Google => {
             let snake = "system_instruction";

@@ -28,7 +28,7 @@ pub fn read(provider: Provider, body: &[u8]) -> Vec<(String, String)> {
                 }
             }
         }
-        Provider::OpenAiChat => {
+        Provider::OpenAiChat | Provider::Ollama => {
             for message in messages("messages") {
                 for call in items(message.member("tool_calls")) {
                     let name = call.member("function").and_then(|function| function.member("name"));

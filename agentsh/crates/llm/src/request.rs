@@ -40,6 +40,10 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
     match provider {
         Provider::Anthropic => texts(tree.member("system"), &mut system),
         Provider::OpenAiChat => instructions(tree.member("messages"), &mut system),
+        Provider::Ollama => {
+            texts(tree.member("system"), &mut system);
+            instructions(tree.member("messages"), &mut system);
+        }
         Provider::OpenAiResponses => {
             texts(tree.member("instructions"), &mut system);
             instructions(tree.member("input"), &mut system);

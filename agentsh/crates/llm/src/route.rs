@@ -15,6 +15,8 @@ pub enum Provider {
     OpenAiResponses,
     /// Google Generate Content.
     Google,
+    /// Ollama's own, in lines.
+    Ollama,
 }
 
 /// What is left with a provider.
@@ -83,6 +85,7 @@ fn spoken(method: &str, parts: &[&str]) -> Option<Route> {
     let provider = match (method, parts) {
         ("POST", [.., "messages"]) => Provider::Anthropic,
         ("POST", [.., "chat", "completions"]) => Provider::OpenAiChat,
+        ("POST", [.., "api", "chat" | "generate"]) => Provider::Ollama,
         // An answer that was kept is given again.
         ("GET", [.., "chat", "completions", id]) if !id.is_empty() => Provider::OpenAiChat,
         ("POST", [.., "responses"] | [.., "responses", "compact"] | [.., "responses", _, "cancel"])
@@ -215,7 +218,8 @@ mod tests {
             ("GET", "/v1/messages", Route::Unknown),
             ("POST", "/v1messages", Route::Unknown),
             ("POST", "/v1/complete", Route::Unknown),
-            ("POST", "/api/chat", Route::Unknown),
+            ("POST", "/api/chat", Route::Model(Provider::Ollama)),
+            ("POST", "/api/generate", Route::Model(Provider::Ollama)),
             ("POST", "/api/event_logging", Route::Unknown),
             // What can be read in several ways is not a route that anybody knows.
             ("POST", "//v1/messages", Route::Unknown),

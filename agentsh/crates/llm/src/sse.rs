@@ -16,9 +16,18 @@ pub struct Frame {
     pub has_unknown: bool,
 }
 
+/// Whether these can be the first bytes of a stream of events.
+#[must_use]
+pub fn begins(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
+    [&b"data:"[..], b"event:", b"id:", b"retry:", b":"].iter().any(|field| bytes.starts_with(field))
+}
+
 /// Cuts a stream into events.
 #[derive(Debug, Default)]
 pub struct Framer {
+    /// Each line is one, and says what it says.
+    of_lines: bool,
     raw: Vec<u8>,
     /// Where the line that is being read begins in `raw`.
     line: usize,
@@ -33,6 +42,12 @@ pub struct Framer {
 }
 
 impl Framer {
+    /// For a stream that has a text in each line, and no events.
+    #[must_use]
+    pub fn of_lines() -> Self {
+        Self { of_lines: true, ..Self::default() }
+    }
+
     /// Takes bytes in and adds the events that are complete.
     ///
     /// # Errors
@@ -96,6 +111,11 @@ impl Framer {
 
     /// A line without its end.
     fn read(&mut self, line: &[u8]) {
+        if self.of_lines {
+            self.data = (!line.is_empty()).then(|| line.to_vec());
+            self.complete = true;
+            return;
+        }
         let line = if self.began { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
         self.began = true;
         if line.is_empty() {

@@ -269,6 +269,26 @@ fn a_call_behind_its_end_is_another_one_and_a_name_in_pieces_is_written_whole() 
     assert_eq!(read_by_index(&out)[0].1, "read");
 }
 
+/// With every piece of a call some gateways say its id and name again, and some an empty name.
+#[test]
+fn a_piece_that_says_again_which_call_it_is_of_begins_none() {
+    for (again, name) in [("a", "read"), ("a", ""), ("", "")] {
+        let piece = format!(
+            r#"{{"index":0,"id":"{again}","type":"function","function":{{"name":"{name}","arguments":"1}}"}}}}"#
+        );
+        let text = chat(&[
+            &chunk(&call(r#""index":0,"#, "a", "read", "{\"x\":"), "null"),
+            &chunk(&piece, "null"),
+            r#"{"index":0,"delta":{},"finish_reason":"tool_calls"}"#,
+        ]);
+        let (out, told) = through(Provider::OpenAiChat, &text);
+        assert!(told.is_empty(), "{again} {name}: {told:?}");
+        assert_eq!(read_by_index(&out), [("a".into(), "read".into(), "{\"x\":1}".into())], "{out}");
+        let (_, told) = through(Provider::OpenAiChat, &text.replace("read", "send"));
+        assert_eq!(told.len(), 1, "{again} {name}");
+    }
+}
+
 #[test]
 fn choices_and_calls_of_a_whole_answer_are_counted_whatever_their_index() {
     let call = |name: &str| {
@@ -395,6 +415,15 @@ fn what_only_the_end_of_an_answer_says_is_judged() {
     );
     let (out, told) = through(Provider::OpenAiResponses, &changed);
     assert!(told.len() == 1 && !out.contains("secret"), "{out}");
+    // Arguments that stand in no item.
+    let delta =
+        r#"{"type":"response.function_call_arguments.delta","output_index":1,"delta":"{\"secret\":1}"}"#;
+    let done =
+        r#"{"type":"response.function_call_arguments.done","output_index":1,"arguments":"{\"secret\":1}"}"#;
+    for arguments in [delta, done] {
+        let (out, told) = through(Provider::OpenAiResponses, &events(&[ITEMS[0], ITEMS[5], arguments]));
+        assert!(told.len() == 1 && !out.contains("secret"), "{out}");
+    }
     let message = r#"{"type":"message","content":[{"type":"output_text","text":"LEAK"}]}"#;
     let done = format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{message}}}"#);
     let last = format!(r#"{{"type":"response.completed","response":{{"id":"r","output":[{message}]}}}}"#);

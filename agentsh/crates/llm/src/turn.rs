@@ -54,7 +54,7 @@ impl Turns {
 /// None: nobody says anything in it.
 pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Conversation> {
     let (messages, inner) = match provider {
-        Provider::Anthropic | Provider::OpenAiChat => ("messages", "content"),
+        Provider::Anthropic | Provider::OpenAiChat | Provider::Ollama => ("messages", "content"),
         Provider::OpenAiResponses => ("input", "content"),
         Provider::Google => ("contents", "parts"),
     };

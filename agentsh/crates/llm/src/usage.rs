@@ -19,7 +19,8 @@ impl Usage {
             place.member("usage").or_else(|| place.member("usageMetadata"))
         }
         let nested = |name: &str| tree.member(name).and_then(told);
-        let found = told(tree).or_else(|| nested("message")).or_else(|| nested("response"))?;
+        let found = told(tree).or_else(|| nested("message")).or_else(|| nested("response"));
+        let found = found.or_else(|| tree.member("eval_count").map(|_| tree))?;
         let sum = |names: &[&str]| {
             names.iter().fold(0_u64, |sum, name| sum.saturating_add(number(found, name).unwrap_or(0)))
         };
@@ -30,12 +31,14 @@ impl Usage {
                 "cache_creation_input_tokens",
                 "prompt_tokens",
                 "promptTokenCount",
+                "prompt_eval_count",
             ]),
             output: sum(&[
                 "output_tokens",
                 "completion_tokens",
                 "candidatesTokenCount",
                 "thoughtsTokenCount",
+                "eval_count",
             ]),
         })
     }

@@ -55,7 +55,7 @@ pub(crate) async fn document(
     let http = |source| LoginError::Http { what, source };
     let answer = client.follow(request).await.map_err(http)?;
     if answer.status == StatusCode::OK {
-        return answer.whole(MAX_DOCUMENT).await.map(Some).map_err(http);
+        return answer.decoded().whole(MAX_DOCUMENT).await.map(Some).map_err(http);
     }
     match answer.status.as_u16() {
         400..500 => Ok(None),
@@ -82,7 +82,7 @@ pub(crate) async fn post(
 }
 
 pub(crate) async fn bounded(answer: Response) -> Result<Answer, HttpError> {
-    Ok(Answer { status: answer.status, body: answer.whole(MAX_DOCUMENT).await? })
+    Ok(Answer { status: answer.status, body: answer.decoded().whole(MAX_DOCUMENT).await? })
 }
 
 /// What a document says, or why it is not believed.

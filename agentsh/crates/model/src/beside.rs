@@ -10,7 +10,8 @@ use hyper::{Request, Response, StatusCode};
 
 use super::body::silent;
 use super::carry::Upstream;
-use super::{Model, Outgoing, Reply, encoding, hop_by_hop, whole_and_plain};
+use super::{Model, Outgoing, Reply, hop_by_hop, whole_and_plain};
+use agentsh_egress::encoding;
 use agentsh_llm::hosted::{self, Hosted, HostedReach};
 use agentsh_llm::{Later, MAX_HELD, Provider, Route, kept};
 use agentsh_store::escape;

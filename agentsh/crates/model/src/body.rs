@@ -1,24 +1,29 @@
-//! Bodies of answers: checked streams, and errors in the provider's format.
+//! Bodies of answers: a stream that is judged on its way, and errors in the provider's shape.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http_body_util::{Either, Full};
-use hyper::body::{Body, Bytes, Frame};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
 
 use super::judge::SessionJudge;
-use super::{ModelCall, Outgoing, PendingAnswer, Reply};
+use super::{ModelCall, PendingAnswer, Reply};
+use agentsh_egress::encoding::Decoder;
 use agentsh_llm::{Provider, Stream};
 
 /// A stream of events, judged event by event. Dropping it hangs up on the model.
 pub(super) struct JudgedStream {
-    body: Option<Outgoing>,
+    /// What was read of it already.
+    first: Bytes,
+    body: Option<Incoming>,
+    /// Of a stream that is compressed.
+    decoder: Option<Decoder>,
     stream: Stream,
     judge: SessionJudge,
     provider: Provider,
@@ -30,14 +35,24 @@ pub(super) struct JudgedStream {
 
 impl JudgedStream {
     pub(super) fn new(
-        body: Outgoing,
+        (first, body, decoder): (Bytes, Incoming, Option<Decoder>),
         asked: &PendingAnswer,
         (judge, call): (SessionJudge, ModelCall),
         timeout: Duration,
     ) -> Self {
         let stream = Stream::new(asked.provider, asked.needle.clone(), &asked.replacement);
         let quiet = Box::pin(tokio::time::sleep(timeout));
-        Self { body: Some(body), stream, judge, provider: asked.provider, call, quiet, timeout }
+        Self {
+            first,
+            body: Some(body),
+            decoder,
+            stream,
+            judge,
+            provider: asked.provider,
+            call,
+            quiet,
+            timeout,
+        }
     }
 
     /// What the agent gets of these bytes; None ends the model's stream.
@@ -58,6 +73,22 @@ impl JudgedStream {
         out
     }
 
+    /// What the agent gets of the next piece that was received; None where there is none.
+    fn take_received(&mut self) -> Option<Vec<u8>> {
+        self.body.as_ref()?;
+        let first = std::mem::take(&mut self.first);
+        let Some(decoder) = &mut self.decoder else {
+            return (!first.is_empty()).then(|| self.take(Some(&first)));
+        };
+        if !first.is_empty() {
+            decoder.push(Some(first));
+        }
+        match decoder.next_piece() {
+            Ok(piece) => piece.map(|piece| self.take(Some(&piece))),
+            Err(why) => Some(self.withhold(&format!("the model's stream is compressed, and {why}"))),
+        }
+    }
+
     /// Ends the stream with an error as the provider's clients read it. What was held does not go on.
     fn withhold(&mut self, why: &str) -> Vec<u8> {
         self.body = None;
@@ -75,6 +106,11 @@ impl Body for JudgedStream {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         loop {
+            match self.take_received() {
+                Some(out) if out.is_empty() => continue,
+                Some(out) => return Poll::Ready(Some(Ok(Frame::data(Bytes::from(out))))),
+                None => {}
+            }
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
             let polled = Pin::new(body).poll_frame(context);
             if polled.is_pending() && self.quiet.as_mut().poll(context).is_ready() {
@@ -88,7 +124,13 @@ impl Body for JudgedStream {
                     let Ok(bytes) = frame.into_data() else { continue };
                     let timeout = self.timeout;
                     self.quiet.as_mut().reset(Instant::now() + timeout);
-                    self.take(Some(&bytes))
+                    match &mut self.decoder {
+                        Some(decoder) => {
+                            decoder.push(Some(bytes));
+                            continue;
+                        }
+                        None => self.take(Some(&bytes)),
+                    }
                 }
                 // The agent must not take what arrived for the whole.
                 Some(Err(error)) => self.withhold(&format!("the model's answer broke off: {error}")),
@@ -102,6 +144,18 @@ impl Body for JudgedStream {
             }
         }
     }
+}
+
+/// The first bytes of a body; none where it has none.
+pub(super) async fn first_piece(body: &mut Incoming) -> Bytes {
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(bytes) = frame.into_data()
+            && !bytes.is_empty()
+        {
+            return bytes;
+        }
+    }
+    Bytes::new()
 }
 
 /// Why an answer does not go on when nothing came for this time.
@@ -124,6 +178,7 @@ pub(super) fn error_body(provider: Provider, status: StatusCode, message: &str) 
         Provider::OpenAiChat | Provider::OpenAiResponses => {
             json!({ "error": { "message": message, "type": kind, "param": null, "code": null } }).to_string()
         }
+        Provider::Ollama => json!({ "error": message }).to_string(),
         Provider::Google => {
             let word = match status {
                 StatusCode::TOO_MANY_REQUESTS => "RESOURCE_EXHAUSTED",
@@ -141,6 +196,7 @@ fn error_event(provider: Provider, message: &str) -> Vec<u8> {
     let text = match provider {
         Provider::Anthropic => format!("event: error\ndata: {body}\n\n"),
         Provider::OpenAiChat | Provider::Google => format!("data: {body}\n\n"),
+        Provider::Ollama => format!("{body}\n"),
         Provider::OpenAiResponses => {
             let error = json!({ "type": "error", "code": "agentsh", "message": message, "param": null });
             format!("event: error\ndata: {error}\n\n")

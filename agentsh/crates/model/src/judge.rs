@@ -42,6 +42,7 @@ pub(super) fn word(provider: Provider) -> ModelProvider {
         Provider::OpenAiChat => ModelProvider::OpenAiChat,
         Provider::OpenAiResponses => ModelProvider::OpenAiResponses,
         Provider::Google => ModelProvider::Google,
+        Provider::Ollama => ModelProvider::Ollama,
     }
 }
 

@@ -6,7 +6,6 @@ mod body;
 mod called;
 mod canary;
 mod carry;
-mod encoding;
 pub mod hosted;
 mod judge;
 mod keys;
@@ -22,8 +21,8 @@ use std::time::Instant;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue, IF_RANGE, RANGE, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_RANGE,
+    RANGE, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
@@ -40,10 +39,11 @@ use self::ledger::Ledger;
 use agentsh_agents::{Endpoint, providers};
 use agentsh_base::types::ServerId;
 use agentsh_content::content::FILES;
+use agentsh_egress::encoding::{self, Decoder};
 use agentsh_guard::SubjectKind;
 use agentsh_host::{Facts, Record};
 use agentsh_llm::canary::Needle;
-use agentsh_llm::{Answer, EngineEvent, MAX_HELD, Provider, Route, Turns, request, route};
+use agentsh_llm::{Answer, EngineEvent, MAX_HELD, Provider, Route, Turns, request, route, sse};
 use agentsh_policy::domain::{self, Host};
 use agentsh_policy::{Credentials, OnModelSecret as OnSecret};
 use agentsh_store::Event;
@@ -255,54 +255,54 @@ impl Model {
         }
         let refuse = |why: &str| self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
         let timeout = self.facts.policy.llm.timeout();
-        let is_plain = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match kind.as_str() {
-            "text/event-stream" if asked.is_streamed && !is_plain => {
-                refuse("the model's stream is compressed, which the client did not request")
-            }
-            "text/event-stream" if asked.is_streamed => {
-                head.headers.remove(CONTENT_LENGTH);
-                let judged = JudgedStream::new(Either::Right(body), &asked, (self.judge(), call), timeout);
-                Response::from_parts(head, Either::Right(Either::Right(judged)))
-            }
-            // Some servers name the wrong type. A client that asked for no stream reads JSON in either.
-            "application/json" | "text/event-stream" => {
-                let whole = Limited::new(body, MAX_HELD).collect();
-                let body = match tokio::time::timeout(timeout, whole).await {
-                    Ok(Ok(body)) => body,
-                    Ok(Err(_)) => return refuse("the model's answer is longer than 16 MiB, or broke off"),
-                    Err(_) => return refuse(&silent(timeout)),
-                };
-                let body = match encoding::decode(&mut head.headers, body.to_bytes(), MAX_HELD) {
-                    Ok(body) => body,
-                    Err(why) => return refuse(&format!("the model's answer: {why}")),
-                };
-                if kind == "text/event-stream" && !is_json(&body) {
-                    head.headers.remove(CONTENT_LENGTH);
-                    let body = Either::Left(Full::new(body));
-                    let judged = JudgedStream::new(body, &asked, (self.judge(), call), timeout);
-                    return Response::from_parts(head, Either::Right(Either::Right(judged)));
-                }
-                let mut judge = self.judge();
-                let judged =
-                    Answer::of(asked.provider, &body, asked.needle.as_ref(), &asked.replacement, &mut judge);
-                let judged = match judged {
-                    Ok(judged) => judged,
-                    Err(error) => return refuse(&format!("the model's answer is {error}")),
-                };
-                call.usage = judged.usage;
-                let is_recorded = judge.record(asked.provider, &judged.told).await;
-                if !is_recorded {
-                    return refuse("it cannot be recorded");
-                }
-                let body = judged.body.map_or(body, Bytes::from);
-                head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-                Response::from_parts(head, Either::Left(Full::new(body)))
-            }
-            _ => refuse("the model's answer is neither JSON nor a stream of events"),
+        let mut body = body;
+        let (is_stream, first) = match kind.as_str() {
+            // Some servers name the wrong type: a client that asked for no stream reads JSON in either.
+            "text/event-stream" if asked.is_streamed => (true, Bytes::new()),
+            "application/json" => (false, Bytes::new()),
+            _ if asked.provider == Provider::Ollama => (true, Bytes::new()),
+            // Clients do not look at the name: what it is shows in how it begins.
+            _ => match tokio::time::timeout(timeout, body::first_piece(&mut body)).await {
+                Ok(first) => (sse::begins(&first), first),
+                Err(_) => return refuse(&silent(timeout)),
+            },
+        };
+        if is_stream {
+            let decoder = match Decoder::take(&mut head.headers) {
+                Ok(decoder) => decoder,
+                Err(why) => return refuse(&format!("the model's stream: {why}")),
+            };
+            head.headers.remove(CONTENT_LENGTH);
+            let judged = JudgedStream::new((first, body, decoder), &asked, (self.judge(), call), timeout);
+            return Response::from_parts(head, Either::Right(Either::Right(judged)));
         }
+        let whole = Limited::new(body, MAX_HELD).collect();
+        let body = match tokio::time::timeout(timeout, whole).await {
+            Ok(Ok(rest)) if first.is_empty() => rest.to_bytes(),
+            Ok(Ok(rest)) => Bytes::from([first, rest.to_bytes()].concat()),
+            Ok(Err(_)) => return refuse("the model's answer is longer than 16 MiB, or broke off"),
+            Err(_) => return refuse(&silent(timeout)),
+        };
+        let body = match encoding::decode(&mut head.headers, body, MAX_HELD) {
+            Ok(body) => body,
+            Err(why) => return refuse(&format!("the model's answer: {why}")),
+        };
+        let mut judge = self.judge();
+        let judged = Answer::of(asked.provider, &body, asked.needle.as_ref(), &asked.replacement, &mut judge);
+        let judged = match judged {
+            Ok(judged) => judged,
+            Err(error) => return refuse(&format!("the model's answer is {error}")),
+        };
+        call.usage = judged.usage;
+        let is_recorded = judge.record(asked.provider, &judged.told).await;
+        if !is_recorded {
+            return refuse("it cannot be recorded");
+        }
+        let body = judged.body.map_or(body, Bytes::from);
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        Response::from_parts(head, Either::Left(Full::new(body)))
     }
 
     /// A request and its body, without the encoding that it came in. None: it is no question, at a place of which nobody said that a
@@ -435,12 +435,6 @@ impl Model {
             .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
         answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
     }
-}
-
-/// Whether a client that reads JSON would read it; no line of an event begins so.
-fn is_json(body: &[u8]) -> bool {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
-    body.starts_with(b"{") || body.starts_with(b"[")
 }
 
 fn wants_socket(headers: &HeaderMap) -> bool {

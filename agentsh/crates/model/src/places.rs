@@ -99,7 +99,7 @@ pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
             ASKED,
             "judged without TLS",
             State::Degraded,
-            "the model hosts of this agent are not known: requests over TLS, batches, and APIs other than those of Anthropic, OpenAI and Google are not read",
+            "the model hosts of this agent are not known: requests over TLS, batches, and APIs other than those of Anthropic, OpenAI, Google and Ollama are not read",
         )),
         (true, true) if *llm != LlmPolicy::default() => Some(Enforcement::less(
             LAYER,

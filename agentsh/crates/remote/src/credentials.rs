@@ -112,6 +112,7 @@ impl Link {
         if answer.from_origin {
             self.cookies.borrow_mut().learn(&answer.headers);
         }
-        answer
+        // Nobody asked for a compressed answer, and both SDKs take one.
+        answer.decoded()
     }
 }

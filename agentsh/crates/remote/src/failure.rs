@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     /// The server does not know the session any more: the next one begins with a new handshake.
     SessionLost,
     Kind(String),
-    /// Packed, though nobody asked for that: unpacked it may have any length.
+    /// Packed in a way that nobody asked for, and that nobody here reads.
     Packed(String),
     Unreadable(JsonError),
     TooLong(usize),
@@ -56,7 +56,9 @@ impl std::fmt::Display for Failure {
             ),
             Self::SessionLost => f.write_str("it ended the session"),
             Self::Kind(kind) => write!(f, "its answer is neither JSON nor a stream of events, but '{kind}'"),
-            Self::Packed(how) => write!(f, "its answer is compressed ({how}), which agentsh did not request"),
+            Self::Packed(how) => {
+                write!(f, "its answer is compressed ({how}), which agentsh did not request and cannot undo")
+            }
             Self::Unreadable(JsonError { kind: JsonErrorKind::InvalidJson, .. }) => {
                 f.write_str("its answer is not JSON")
             }

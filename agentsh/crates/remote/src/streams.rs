@@ -8,6 +8,7 @@ use hyper::{Method, StatusCode};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::egress::HttpError;
 use crate::egress::client::Response;
 use crate::mcp::Pause;
 
@@ -135,7 +136,7 @@ impl Link {
         let here = self.endpoint.borrow().clone();
         let Ok(named) = std::str::from_utf8(&place.data) else { return Ok(false) };
         let endpoint = here.redirected(named, 0, self.settings.client.rules());
-        let endpoint = endpoint.map_err(|why| crate::egress::HttpError::refused(here.name(), why))?;
+        let endpoint = endpoint.map_err(|why| HttpError::refused(here.name(), why))?;
         if !endpoint.same_origin(&here) {
             return Err(Failure::Elsewhere);
         }
@@ -200,6 +201,7 @@ impl Link {
                 // A stream that broke off has ended, too: what its end means is decided above.
                 _ if answered => return Ok(StreamEnd::Answered),
                 Ok(None) => return Ok(StreamEnd::Closed),
+                Err(error @ HttpError::Encoding(_)) => return Err(Failure::Http(error)),
                 Err(_) => return Ok(StreamEnd::Broken),
             };
             let mut events = Vec::new();

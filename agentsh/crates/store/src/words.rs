@@ -176,7 +176,7 @@ words! {
 
 words! {
     /// In whose form a model is spoken to.
-    ModelProvider { Anthropic = "anthropic", OpenAiChat = "openai-chat", OpenAiResponses = "openai-responses", Google = "google", }
+    ModelProvider { Anthropic = "anthropic", OpenAiChat = "openai-chat", OpenAiResponses = "openai-responses", Google = "google", Ollama = "ollama", }
 }
 
 words! {

@@ -70,6 +70,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     .await?;
     session.narrow(|policy| policy.mcp = file.narrow(&policy.mcp))?;
     let session = Rc::new(session);
+    session.record.set_quiet(settings.is_quiet);
     for warning in &file.warnings {
         session.record.note(&format!("{}: {}", warning.rule, warning.value));
     }

@@ -17,17 +17,10 @@ pub struct Settings {
     pub webhook_secret: Option<Secret>,
     pub token_ttl: Duration,
     pub persist_path: Option<PathBuf>,
-    pub log_level: LogLevel,
+    /// Messages for the user are only on record.
+    pub is_quiet: bool,
     /// What `canary__get_report` asks for.
     pub key: Option<Secret>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    Debug,
-    Info,
-    Warn,
-    Error,
 }
 
 /// A value that is never printed.
@@ -55,13 +48,9 @@ impl Settings {
             &[("log", OnFlow::Allow), ("halt", OnFlow::Block), ("alert", OnFlow::Alert)],
             "log, halt or alert",
         )?;
-        let levels = [
-            ("debug", LogLevel::Debug),
-            ("info", LogLevel::Info),
-            ("warn", LogLevel::Warn),
-            ("error", LogLevel::Error),
-        ];
-        let log_level = word(env, "CANARY_MCP_LOG_LEVEL", &levels, "debug, info, warn or error")?;
+        // All messages but those that end the proxy are warnings.
+        let levels = [("debug", false), ("info", false), ("warn", false), ("error", true)];
+        let is_quiet = word(env, "CANARY_MCP_LOG_LEVEL", &levels, "debug, info, warn or error")?;
         let token_ttl = match text("CANARY_MCP_TOKEN_TTL") {
             None => LIFETIME,
             Some(value) => match value.parse::<u64>() {
@@ -83,7 +72,7 @@ impl Settings {
             webhook_secret: text("CANARY_MCP_WEBHOOK_SECRET").map(Secret),
             token_ttl,
             persist_path: text("CANARY_MCP_PERSIST_PATH").map(PathBuf::from),
-            log_level: log_level.unwrap_or(LogLevel::Info),
+            is_quiet: is_quiet.unwrap_or(false),
             key: text("CANARY_MCP_MGMT_KEY").map(Secret),
         })
     }

@@ -45,7 +45,7 @@ struct Calls {
 struct OpenCall {
     place: u64,
     id: String,
-    has_name: bool,
+    name: String,
     has_arguments: bool,
 }
 
@@ -53,16 +53,20 @@ impl Calls {
     /// The place of the call that a piece belongs to, and whether that is plain to every client.
     fn place(&mut self, index: u64, has_index: bool, piece: &Piece) -> (u64, bool) {
         let id = piece.id.as_deref().unwrap_or_default();
-        let has_name = piece.name.is_some();
+        let name = piece.name.as_deref().unwrap_or_default();
         let has_arguments = !piece.arguments.is_empty();
         let known = self.open.get_mut(&index).filter(|open| {
             let is_another = !id.is_empty() && !open.id.is_empty() && id != open.id;
-            !(is_another || has_name && open.has_arguments)
+            // Some gateways say with every piece which call it is of.
+            let is_repeated = !id.is_empty() && id == open.id && name == open.name;
+            !is_another && (is_repeated || !open.has_arguments || name.is_empty())
         });
         if let Some(open) = known {
             // A name that comes twice is joined by some clients, and replaced by others.
-            let is_plain = !(has_name && open.has_name);
-            open.has_name |= has_name;
+            let is_plain = name.is_empty() || open.name.is_empty();
+            if name != open.name {
+                open.name.push_str(name);
+            }
             open.has_arguments |= has_arguments;
             if open.id.is_empty() {
                 id.clone_into(&mut open.id);
@@ -71,7 +75,7 @@ impl Calls {
         }
         let place = if index == LEGACY_CALL_INDEX { LEGACY_CALL_INDEX } else { self.begun };
         self.begun += u64::from(index != LEGACY_CALL_INDEX);
-        let open = OpenCall { place, id: id.to_owned(), has_name, has_arguments };
+        let open = OpenCall { place, id: id.to_owned(), name: name.to_owned(), has_arguments };
         self.open.insert(index, open);
         (place, index == LEGACY_CALL_INDEX || (has_index && place == index))
     }
@@ -111,7 +115,8 @@ fn piece(key: Key, call: &Json<'_>) -> Piece {
     Piece {
         key,
         id: text(call, "id"),
-        name: text(function, "name"),
+        // Some have an empty one in every piece but the first.
+        name: text(function, "name").filter(|name| !name.is_empty()),
         arguments: text(function, "arguments").or(input).unwrap_or_default(),
         ..Piece::default()
     }

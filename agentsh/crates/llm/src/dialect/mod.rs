@@ -3,6 +3,7 @@
 mod anthropic;
 mod chat;
 mod google;
+mod ollama;
 mod responses;
 
 use std::collections::BTreeMap;
@@ -88,6 +89,7 @@ pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {
         Provider::OpenAiChat => Box::new(chat::Chat::default()),
         Provider::OpenAiResponses => Box::new(responses::Responses::default()),
         Provider::Google => Box::new(google::Google::default()),
+        Provider::Ollama => Box::new(ollama::Ollama::default()),
     }
 }
 
@@ -108,6 +110,7 @@ pub(crate) fn whole(provider: Provider) -> &'static dyn WholeAnswer {
         Provider::OpenAiChat => &chat::Completion,
         Provider::OpenAiResponses => &responses::Response,
         Provider::Google => &google::Generated,
+        Provider::Ollama => &ollama::Reply,
     }
 }
 

@@ -192,9 +192,18 @@ impl Dialect for Responses {
             "response.output_text.done" if !self.heard.contains(&place.unwrap_or_default()) => {
                 taken.texts.extend(text(&tree, "text").map(|said| ((0, 0), said)));
             }
+            // They count where the item is told no more.
+            "response.function_call_arguments.delta" => {
+                taken.at.keys.extend(key);
+                let arguments = text(&tree, "delta").unwrap_or_default();
+                taken.pieces.extend(key.map(|key| Piece { key, arguments, ..Piece::default() }));
+            }
             "response.function_call_arguments.done" => {
                 taken.at.keys.extend(key);
-                self.arguments.extend(place.zip(text(&tree, "arguments")));
+                let Some(arguments) = text(&tree, "arguments") else { return Ok(taken) };
+                self.arguments.extend(place.map(|place| (place, arguments.clone())));
+                let piece = |key| Piece { key, arguments, is_whole: true, ..Piece::default() };
+                taken.pieces.extend(key.map(piece));
             }
             "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => {
                 taken.texts.extend(text(&tree, "delta").map(|said| ((0, 1), said)));

@@ -21,18 +21,18 @@ use super::super::pending::SUBSCRIPTION;
 use super::super::reject::InvalidMessage;
 use super::super::reply::{self, ErrorReply};
 use super::super::upstream::Upstream;
-use super::in_flight::{ClientRequest, Dispatch, Gather, METHOD_NOT_FOUND, Try, What};
+use super::in_flight::{
+    ClientRequest, Dispatch, Gather, METHOD_NOT_FOUND, SERVER_TIMEOUT, START_SERVER_TIMEOUT, Try, What,
+};
 use super::route::{self, Route};
 use super::{Aggregate, OWN_ID};
 
-/// How long a server may take before the others are answered for without it; what comes later is announced.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// From the start of the proxy on: for the handshake, and for all that a client asks before it takes the proxy for ready. Codex
-/// waits 10 s, Claude Code 30 s, and Codex hears no announcement.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-const START_TIMEOUT: Duration = Duration::from_secs(8);
-/// What a server has in any case, when others used up that time.
-const START_SERVER_TIMEOUT: Duration = Duration::from_secs(1);
+/// waits 10 s, Claude Code 30 s, and Codex hears no announcement; whoever looks on takes 5 s for a hang.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(4);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same while nobody at all has answered: without a server the client has no use for an answer.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long a server that came late before is waited for.
 const LATE_TIMEOUT: Duration = Duration::from_secs(15);
 /// What may wait for one server, in bytes.
@@ -91,7 +91,9 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 self.refuse(&id, code, why, reason);
             }
             Route::One { server, name } => {
-                self.add(&id, method, params, Dispatch::One(server), None);
+                // One that has not even shaken hands may never answer.
+                let deadline = self.board.is_late(server).then(|| Instant::now() + SERVER_TIMEOUT);
+                self.add(&id, method, params, Dispatch::One(server), deadline);
                 match name {
                     None => self.deliver(server, bytes, &tree, id, method).await,
                     Some((path, name)) => {
@@ -135,16 +137,18 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         servers: Vec<usize>,
         cursors: BTreeMap<usize, String>,
     ) {
+        let now = Instant::now();
         let gather = Gather {
             what,
             waiting: servers.iter().copied().collect(),
             answers: BTreeMap::new(),
             errors: BTreeMap::new(),
-            late_until: Instant::now() + LATE_TIMEOUT,
+            first_until: self.started + FIRST_TIMEOUT,
+            is_overdue: false,
+            late_until: now + LATE_TIMEOUT,
         };
-        let now = Instant::now();
         let limit = if what.is_hello() { HANDSHAKE_TIMEOUT } else { START_TIMEOUT };
-        let is_start = now < self.started + START_TIMEOUT;
+        let is_start = now < self.started + FIRST_TIMEOUT;
         let of_server = if is_start { START_SERVER_TIMEOUT } else { SERVER_TIMEOUT };
         let until = (now + of_server).max(self.started + limit);
         // A subscription has no answer until it ends.
@@ -211,6 +215,17 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
             // It was written by us.
             let Ok(tree) = json::read(&message) else { continue };
             self.deliver(next, message.len(), &tree, id, &method).await;
+        }
+    }
+
+    /// Tells servers that nobody waits for these any more.
+    pub(super) async fn cancel(&mut self, given_up: Vec<(usize, Id)>) {
+        for (server, id) in given_up {
+            let mut text = Vec::new();
+            reply::write_cancelled(&mut text, &id.spelled, "timed out");
+            // It was written by us.
+            let Ok(tree) = json::read(&text) else { continue };
+            self.notify(server, text.len(), &tree, "notifications/cancelled").await;
         }
     }
 

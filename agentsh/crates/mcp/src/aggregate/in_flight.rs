@@ -2,6 +2,7 @@
 //! server only sees those that were sent to it. What servers ask is [`ServerRequests`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -9,6 +10,7 @@ use crate::json::{self, Json};
 use crate::store::Event;
 use crate::types::{ServerId, ToolId};
 
+use super::super::client::Client;
 use super::super::connection::Side;
 use super::super::jsonrpc::{Id, Key};
 use super::super::outbox::Outbox;
@@ -17,6 +19,11 @@ use super::merge::{self, List};
 use super::owners::Owners;
 use super::server_requests::ServerRequests;
 
+/// How long a server may take before the others are answered for without it; what comes later is announced. One that has not
+/// shaken hands has as long for anything else.
+pub const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
+/// What a server has in any case at the start, when others used up that time.
+pub const START_SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// JSON-RPC: nobody has this method.
 pub const METHOD_NOT_FOUND: i32 = -32601;
 
@@ -83,6 +90,10 @@ pub struct Gather {
     pub answers: BTreeMap<usize, Vec<u8>>,
     /// Errors of servers, and ours about them.
     pub errors: BTreeMap<usize, (Vec<u8>, bool)>,
+    /// Until then it is not answered without any server.
+    pub first_until: Instant,
+    /// Its time is over, and no server has answered.
+    pub is_overdue: bool,
     /// When those that came late before are not waited for any more.
     pub late_until: Instant,
 }
@@ -173,16 +184,27 @@ impl InFlight {
         self.deadlines.values().min().copied()
     }
 
-    /// Answers what has waited long enough with what is there.
-    pub fn expire(&mut self, now: Instant) {
+    /// Answers what has waited long enough with what is there. Gives what servers have to be told that nobody waits for.
+    pub fn expire(&mut self, now: Instant) -> Vec<(usize, Id)> {
         let due: Vec<Key> =
             self.deadlines.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+        let mut given_up = Vec::new();
         for key in due {
-            let Some(ClientRequest { way: Dispatch::All(gather), method, id, .. }) =
-                self.flights.get_mut(&key)
-            else {
-                continue;
+            let Some(ClientRequest { way, method, id, .. }) = self.flights.get_mut(&key) else { continue };
+            let gather = match way {
+                Dispatch::All(gather) => gather,
+                Dispatch::One(server) => {
+                    let server = *server;
+                    given_up.extend(self.give_up_silent(server, &key));
+                    continue;
+                }
+                Dispatch::Try(_) => continue,
             };
+            if gather.answers.is_empty() && now < gather.first_until {
+                gather.is_overdue = true;
+                self.deadlines.insert(key, gather.first_until);
+                continue;
+            }
             let slow = |server: &usize| now < gather.late_until && self.slow.contains(server);
             let (kept, missing): (BTreeSet<usize>, BTreeSet<usize>) =
                 std::mem::take(&mut gather.waiting).into_iter().partition(slow);
@@ -206,6 +228,28 @@ impl InFlight {
                 self.deadlines.insert(key, late_until);
             }
         }
+        given_up
+    }
+
+    /// Ends a request to a server that has answered nothing yet, not even the handshake.
+    fn give_up_silent(&mut self, server: usize, key: &Key) -> Option<(usize, Id)> {
+        self.deadlines.remove(key);
+        if !self.is_late(server) {
+            return None;
+        }
+        let ClientRequest { id, method, .. } = self.remove(key)?;
+        let server_id = self.id_of(server);
+        let message =
+            format!("server '{server_id}' has not answered `initialize` yet; '{method}' was cancelled");
+        let error = ErrorReply { code: reply::TIMED_OUT, message, reason: "timed-out", rule: None };
+        self.to_client.error(Some(&id), &error);
+        self.events.push(Event::McpRequestTimedOut {
+            server_id,
+            method: method.to_string(),
+            jsonrpc_id: id.to_value(),
+            after_ms: u64::try_from(SERVER_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
+        });
+        Some((server, id))
     }
 
     /// Says that something lacks because of one server.
@@ -232,6 +276,9 @@ impl InFlight {
         let told = match error {
             None => {
                 gather.answers.insert(server, reply);
+                if std::mem::take(&mut gather.is_overdue) {
+                    self.deadlines.insert(key.clone(), Instant::now() + START_SERVER_TIMEOUT);
+                }
                 None
             }
             Some((why, ours)) => {

@@ -188,7 +188,8 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 }
             }
         }
-        self.board.expire(Instant::now());
+        let given_up = self.board.expire(Instant::now());
+        self.cancel(given_up).await;
         self.try_next().await;
         self.hosts.iter_mut().for_each(ServerSession::settle);
         for event in self.board.events.drain(..) {
