@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use agentsh_base::remedy::Allow;
@@ -92,11 +93,16 @@ fn most_frequent(mut entries: Counted, most: usize) -> Vec<String> {
 }
 
 /// Names are chosen by who is inside: one that is a pattern would open more than was refused, one of signs alone opens
-/// everything, and what cannot be typed is in the record alone.
+/// everything, what cannot be typed is in the record alone, and at a link-local address a cloud gives out its credentials.
 fn words(allow: &Allow) -> Vec<Suggestion> {
     let is_good = |word: &&String| {
         let alone = Allow { words: vec![(*word).clone()], ..Allow::default() };
-        !word.contains(['*', '?']) && word.chars().any(char::is_alphanumeric) && alone.line().is_some()
+        let address = word.rsplit_once(':').map_or(word.as_str(), |(address, _)| address);
+        let is_link_local = address.parse::<Ipv4Addr>().is_ok_and(|address| address.is_link_local());
+        !word.contains(['*', '?'])
+            && word.chars().any(char::is_alphanumeric)
+            && !is_link_local
+            && alone.line().is_some()
     };
     let wish = |word: &String| Suggestion::Word(allow.server.clone(), allow.write, word.clone());
     allow.words.iter().filter(is_good).map(wish).collect()
@@ -122,7 +128,7 @@ mod tests {
         let wanted = SuggestedRules::default();
         let add = |change: &str| wanted.note(remedy::parse(change), change);
         assert_eq!(wanted.lines(9, "f"), Vec::<String>::new());
-        for host in ["b.example", "a.example", "c.example", "c.example", "*.example"] {
+        for host in ["b.example", "a.example", "c.example", "c.example", "*.example", "169.254.169.254"] {
             add(&format!("agent: {{network: {{allow: [\"{host}\"]}}}}"));
         }
         add("agent: {network: {loopback: [5432]}}");
