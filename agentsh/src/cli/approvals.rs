@@ -29,7 +29,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Show one question in full: arguments (without secrets), the rule that asks, time left
+    /// Show one question in full: arguments as they were sent, the rule that asks, time left
     Show {
         id: String,
         /// Print JSON

@@ -14,6 +14,7 @@ use agentsh_pin::Resolved;
 use agentsh_policy::ProcessPolicy;
 use agentsh_sandbox::plan::Access;
 use agentsh_sandbox::spec::{Contribution, EnvChange, Feature, PathRules, ProcessKind, ProjectLayer, merge};
+use agentsh_sandbox::{Enforcement, State};
 use agentsh_store::Event;
 use agentsh_store::words::ExitCause;
 
@@ -208,6 +209,21 @@ impl Server {
             ProcessError::StandIns(error) => failed(id, &error),
         })?;
         self.starts += 1;
+        // Between the last look and the moment at which the interpreter reads it.
+        let is_open = |file: &agentsh_pin::PinnedFile| file.path.starts_with(&context.project);
+        let open =
+            resolved.files.iter().find(|file| session.live.agent_spec.get().is_some() && is_open(file));
+        if let Some(file) = open {
+            let why = format!("the agent may write where {} lies", file.path.display());
+            let less = Enforcement::less(
+                "pinned files",
+                "what runs is what was hashed",
+                "compared before each start",
+                State::Degraded,
+                why,
+            );
+            session.record.enforcement(Some(id), &[less]);
+        }
         drop((stdin_inside, stdout_inside, stderr_inside));
         // The manifest of a large tree is needed no more; the session lives on.
         drop(resolved);

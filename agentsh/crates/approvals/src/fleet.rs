@@ -58,7 +58,7 @@ impl Fleet {
         let (client, approvals, item) = (Rc::clone(&self.0), approvals.clone(), item.clone());
         let ask = Ask {
             id: random::hex::<16>().ok()?,
-            question: serde_json::to_string(&item).ok()?,
+            question: serde_json::to_string(&item.for_others()).ok()?,
             expires_at: i64::try_from(item.expires_at).ok()?,
         };
         let (over, is_over) = oneshot::channel::<()>();

@@ -52,7 +52,7 @@ const MAX_OPEN: usize = 64;
 /// Answers that are remembered for the session.
 const MAX_REMEMBERED: usize = 10_000;
 /// Bytes of arguments that a person is shown.
-const MAX_SHOWN: usize = 16 << 10;
+const MAX_SHOWN: usize = 48 << 10;
 
 /// What an answer is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,8 +100,11 @@ pub struct Item {
     pub server: String,
     /// The tool's name, or a method.
     pub name: String,
-    /// With secrets taken out, and cut to a bounded length.
+    /// As they were sent, for people at this machine: what an answer is bound to. Cut after [`MAX_SHOWN`] bytes.
     pub arguments: String,
+    /// For everybody else: with secrets taken out, and cut further. Empty where `arguments` holds none.
+    #[serde(skip)]
+    redacted: String,
     /// `sha256:` of the canonical arguments, as they were sent.
     pub arguments_hash: String,
     /// Hash of the tool's definition.
@@ -146,6 +149,12 @@ pub struct ChangedEntry {
 }
 
 impl Item {
+    /// As it goes to others than the people at this machine.
+    fn for_others(&self) -> Self {
+        let redacted = Some(&self.redacted).filter(|text| !text.is_empty());
+        Self { arguments: redacted.unwrap_or(&self.arguments).clone(), ..self.clone() }
+    }
+
     /// About nothing yet: who wants what, which rule asks, and for how long.
     fn new(
         id: String,
@@ -161,6 +170,7 @@ impl Item {
             server: server.to_owned(),
             name,
             arguments: String::new(),
+            redacted: String::new(),
             arguments_hash: String::new(),
             interface: None,
             from: None,
@@ -531,7 +541,8 @@ impl Approve for Approvals {
         }
         let named = (call.server.0.as_str(), call.name.to_owned());
         let put = self.put(|id| Item {
-            arguments: shown(call.arguments),
+            arguments: shown(&call.arguments.to_value()),
+            redacted: shown(&redact::redact(&call.arguments.to_value())),
             arguments_hash: arguments.clone(),
             interface: definition.clone(),
             from: from.map(|from| from.0),
@@ -566,17 +577,14 @@ fn asks_elsewhere(facts: &Facts) -> bool {
         || (approvals.asks_the_fleet() && place::enrolled(&facts.context.state).is_some())
 }
 
-/// What a person may see of arguments.
-fn shown(arguments: &Json<'_>) -> String {
-    let value: Value = redact::redact(&arguments.to_value());
-    let mut text = serde_json::to_string_pretty(&value).unwrap_or_default();
-    if text.len() > MAX_SHOWN {
-        let mut end = MAX_SHOWN;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
+/// Arguments line by line.
+fn shown(arguments: &Value) -> String {
+    let mut text = serde_json::to_string_pretty(arguments).unwrap_or_default();
+    let end = text.floor_char_boundary(MAX_SHOWN);
+    if end < text.len() {
+        let more = text.len() - end;
         text.truncate(end);
-        text.push_str(" …");
+        text.push_str(&format!("\n… {more} more bytes are not shown"));
     }
     text
 }

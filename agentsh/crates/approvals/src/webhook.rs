@@ -105,7 +105,9 @@ impl Hook {
     }
 
     async fn until_answered(&self, item: &Item, nonce: &str) -> Result<super::Answer, String> {
-        let body = json!({ "type": "approval", "nonce": nonce, "question": item }).to_string().into_bytes();
+        let body = json!({ "type": "approval", "nonce": nonce, "question": item.for_others() })
+            .to_string()
+            .into_bytes();
         let mut last = "it was not asked in time".to_owned();
         loop {
             let now = since_1970().as_secs();
