@@ -78,9 +78,8 @@ fn the_examples_of_the_page_are_found_in_definitions_and_orders_in_results() {
     gateway.stop();
     let mut found = place.detections();
     found.retain(|event| event["category"] != "secret");
-    let defined = |name: &str| {
-        found.iter().any(|event| event["tool_name"] == name && event["jsonrpc_id"].is_null())
-    };
+    let defined =
+        |name: &str| found.iter().any(|event| event["tool_name"] == name && event["jsonrpc_id"].is_null());
     for (at, (is_told, text)) in EXAMPLES.iter().enumerate() {
         assert!(defined(&format!("tool_{at}")), "{text}");
         let told = found.iter().any(|event| event["jsonrpc_id"] == json!(1000 + at));

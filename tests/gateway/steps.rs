@@ -309,8 +309,7 @@ fn a_burst_of_long_deletes_in_an_order_never_seen_reaches_its_action() {
 /// What the page takes for a sign of a high risk in a name, and of a medium one.
 const RISKY: [&str; 10] =
     ["delete", "remove", "destroy", "drop", "exec", "shell", "bash", "deploy", "publish", "write"];
-const CHANGING: [&str; 9] =
-    ["create", "update", "modify", "edit", "push", "send", "post", "put", "upload"];
+const CHANGING: [&str; 9] = ["create", "update", "modify", "edit", "push", "send", "post", "put", "upload"];
 
 #[test]
 fn the_inventory_has_risk_title_annotations_hashes_and_times() {
@@ -439,8 +438,10 @@ fn a_value_that_two_packets_share_is_found_in_a_stream() {
         handshake(asked).unwrap_or_else(|| {
             let text = format!("it is 123-45-6789 at http://{}/x", asked.header("host").unwrap());
             let result = json!({"content": [{"type": "text", "text": text}]});
-            let event =
-                format!("data: {}\n\n", json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result}));
+            let event = format!(
+                "data: {}\n\n",
+                json!({"jsonrpc": "2.0", "id": asked.message()["id"], "result": result})
+            );
             let (first, second) = event.split_at(event.find("45-6789").unwrap());
             Reply::events(&[first, second])
         })
