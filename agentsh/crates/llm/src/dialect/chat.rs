@@ -63,8 +63,7 @@ impl Calls {
         });
         if let Some(open) = known {
             // What comes twice is joined by some clients, and replaced by others.
-            let is_plain =
-                (name.is_empty() || open.name.is_empty()) && (id.is_empty() || open.id.is_empty());
+            let is_plain = (name.is_empty() || open.name.is_empty()) && (id.is_empty() || open.id.is_empty());
             if name != open.name {
                 open.name.push_str(name);
             }
