@@ -62,8 +62,8 @@ impl Calls {
             !is_another && (is_repeated || !open.has_arguments || name.is_empty())
         });
         if let Some(open) = known {
-            // A name that comes twice is joined by some clients, and replaced by others.
-            let is_plain = name.is_empty() || open.name.is_empty();
+            // What comes twice is joined by some clients, and replaced by others.
+            let is_plain = (name.is_empty() || open.name.is_empty()) && (id.is_empty() || open.id.is_empty());
             if name != open.name {
                 open.name.push_str(name);
             }
