@@ -199,16 +199,23 @@ pub fn same(client: &Client, server: &Server, starter: Starter) {
     guarded.extend(command);
     let mut guarded = ask(client, server, &place, &guarded, "");
 
-    assert!(
-        direct["lists"]["tools"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()),
-        "{direct:#}"
-    );
+    let tools = direct["lists"]["tools"]["tools"].as_array().cloned().unwrap_or_default();
+    assert!(!tools.is_empty(), "{direct:#}");
+    record(server.name, &tools);
     forgive_own_losses(&mut direct, &guarded);
     refused_without_a_listing(&mut direct, &mut guarded);
     let differences = differences(&direct, &guarded);
     assert!(differences.is_empty(), "directly and through agentsh:\n{}", differences.join("\n"));
     let calls = place.ask(&["mcp", "calls", "--server", server.name, "--json"]);
     assert!(calls.as_array().is_some_and(|calls| !calls.is_empty()), "{calls}");
+}
+
+/// Keeps the tools of a real server for `cargo xtask alarms`, one in each line.
+fn record(server: &str, tools: &[Value]) {
+    let directory = installed("definitions");
+    std::fs::create_dir_all(&directory).unwrap();
+    let lines: String = tools.iter().map(|tool| format!("{tool}\n")).collect();
+    std::fs::write(directory.join(format!("{server}.jsonl")), lines).unwrap();
 }
 
 /// As `same`, through `agentsh proxy`: nothing is lost but for the prefix of names.

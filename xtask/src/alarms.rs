@@ -20,7 +20,7 @@ pub struct Options {
     /// Files of each source, at most: those whose paths have the smallest hashes
     #[arg(long, value_name = "N", default_value_t = 2000)]
     sample: usize,
-    /// Tools of real servers, one definition of JSON in each line, besides the files
+    /// Further tools of real servers, one definition of JSON in each line
     #[arg(long, value_name = "FILE")]
     definitions: Option<PathBuf>,
     /// Print numbers and examples as JSON
@@ -72,11 +72,10 @@ pub fn main(options: &Options) -> Result<bool> {
         }
     }
     ensure!(!report.sources.is_empty(), "this machine has no packages, documents or manual pages");
-    match &options.definitions {
-        Some(file) => report.definitions(file)?,
-        None => run::warn(
-            "definitions: skipped; the tests hold none of real servers, `--definitions FILE` reads some",
-        ),
+    let definitions: Vec<PathBuf> = recorded().into_iter().chain(options.definitions.clone()).collect();
+    definitions.iter().try_for_each(|file| report.definitions(file))?;
+    if definitions.is_empty() {
+        run::warn(SKIPPED);
     }
     if options.json {
         run::say(&format!("{:#}\n", report.to_json()));
@@ -84,6 +83,15 @@ pub fn main(options: &Options) -> Result<bool> {
         report.print();
     }
     Ok(report.is_within())
+}
+
+const SKIPPED: &str = "definitions: skipped; `cargo xtask test e2e` records those of real servers, `--definitions FILE` reads others";
+
+/// What the end-to-end suite recorded of real servers: a file for each, a tool in each line.
+fn recorded() -> Vec<PathBuf> {
+    let directory = std::fs::read_dir(install::directory().join("definitions"));
+    let files = directory.into_iter().flatten().flatten().map(|file| file.path());
+    files.filter(|file| file.extension().is_some_and(|ending| ending == "jsonl")).collect()
 }
 
 /// Where ordinary texts lie.
@@ -274,7 +282,7 @@ mod tests {
     }
 
     /// The budget on a sample, of what each machine has that builds this: sources of the packages of the lock file, and
-    /// licences, documents and manual pages of the system where it has them.
+    /// licences, documents and manual pages of the system and tools of real servers where it has them.
     #[test]
     fn ordinary_texts_of_this_machine_are_within_the_budget() {
         let lock = std::fs::read_to_string(run::repository().join("Cargo.lock")).unwrap();
@@ -311,13 +319,22 @@ mod tests {
                 }
             }
         }
-        let [(_, results, _), _] = report.totals();
-        // Where crates are vendored there is nothing to judge.
-        if results.texts < MIN_SAMPLE {
-            return;
+        let recorded = recorded();
+        recorded.iter().for_each(|file| report.definitions(file).unwrap());
+        if recorded.is_empty() {
+            run::warn(SKIPPED);
         }
+        let [(_, results, _), (_, definitions, _)] = report.totals();
         let found = format!("{results}\n{:#}", report.to_json());
-        assert_eq!(results.blocks, 0, "nothing is blocked that no user forbade: {found}");
+        assert!(
+            results.texts >= MIN_SAMPLE,
+            "no sources of packages below `$CARGO_HOME/registry/src`: {found}"
+        );
+        assert_eq!(
+            results.blocks + definitions.blocks,
+            0,
+            "nothing is blocked that no user forbade: {found}"
+        );
         assert!(report.is_within(), "{found}");
     }
 

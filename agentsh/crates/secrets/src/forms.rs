@@ -215,6 +215,8 @@ pub(crate) fn certain_at(
 pub(crate) struct Words {
     ends: [usize; 2],
     starts: [Range<usize>; 2],
+    #[cfg(test)]
+    pub read: usize,
 }
 
 impl Words {
@@ -223,6 +225,10 @@ impl Words {
         if *end < from {
             let length = bytes[from..].iter().take_while(|byte| is_in_word(**byte, has_dots)).count();
             *end = from + length;
+            #[cfg(test)]
+            {
+                self.read += length;
+            }
         }
         *end
     }
@@ -231,6 +237,10 @@ impl Words {
         // Where the last word began, and how far was read.
         let read = &mut self.starts[usize::from(has_dots)];
         let new = bytes.get(read.end..to).unwrap_or_default();
+        #[cfg(test)]
+        {
+            self.read += new.len();
+        }
         if let Some(other) = new.iter().rposition(|byte| !is_in_word(*byte, has_dots)) {
             read.start = read.end + other + 1;
         }
@@ -274,4 +284,29 @@ fn key(bytes: &[u8], word: Range<usize>, form: &Form) -> Option<Range<usize>> {
     let value = &bytes[from..from + length];
     let mixed = value.iter().any(u8::is_ascii_digit) || value.iter().any(u8::is_ascii_uppercase);
     (ends && mixed).then_some(start..from + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_many_prefixes_is_read_once_each_way() {
+        let number = FORMS.iter().position(|form| form.prefix == "sk-").unwrap_or_default();
+        let text = "sk-".repeat(1000);
+        let mut words = Words::default();
+        for at in (0..text.len()).step_by(3) {
+            for turned in [false, true] {
+                assert_eq!(certain_at(text.as_bytes(), at..at + 3, number, turned, &mut words), None);
+            }
+        }
+        assert!(words.read <= 2 * text.len(), "{}", words.read);
+        // What stands behind such a word is found.
+        let text = format!("{text} sk-{}1 ", "Ab".repeat(20));
+        let key = 3001..3045;
+        assert_eq!(
+            certain_at(text.as_bytes(), 3001..3004, number, false, &mut Words::default()),
+            Some((key, "OPENAI KEY"))
+        );
+    }
 }

@@ -147,6 +147,8 @@ impl Builder {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
     use super::*;
 
     #[test]
@@ -163,6 +165,34 @@ mod tests {
         assert_eq!(&original[view.original(3..4)], "&amp;");
         assert_eq!(&original[view.original(0..6)], original);
         assert_eq!(&original[view.original(5..6)], "c");
+    }
+
+    #[test]
+    fn parts_near_changes_lead_back() {
+        let (before, after) = ("word ".repeat(600), " other".repeat(600));
+        let original = format!("{before}&amp;{after}");
+        let view = |change: &str| {
+            let mut builder = Builder::default();
+            builder.copy(&before, 0);
+            builder.put(change, before.len());
+            builder.copy(&after, before.len() + 5);
+            builder.finish(original.len())
+        };
+        let parts = view("&").near_changes(100);
+        let [part] = parts.as_slice() else { panic!("{parts:?}") };
+        assert!((200..250).contains(&part.text.len()), "{part:?}");
+        let at = part.text.find('&').unwrap();
+        assert_eq!(&original[part.original(at..at + 1)], "&amp;");
+        let whole = part.original(0..part.text.len());
+        assert_eq!(original[whole].replace("&amp;", "&"), part.text);
+        // What is cut at its end, and what is left out at the beginning, are changes too.
+        let mut builder = Builder::default();
+        builder.copy(&before, 3);
+        assert_eq!(builder.finish(before.len() + 9).near_changes(50).len(), 2);
+        let mut builder = Builder::default();
+        builder.copy(&before, 0);
+        assert!(builder.finish(before.len()).near_changes(50).is_empty());
+        assert_eq!(view("&").near_changes(3000), [view("&")]);
     }
 
     #[test]
