@@ -29,7 +29,7 @@ const CHUNK: usize = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
-    #[error("{SOCKET_VARIABLE} is not set; a bridge only works inside `agentsh run`, which sets it")]
+    #[error("{SOCKET_VARIABLE} is not set: a bridge is started by the MCP configuration that `agentsh run` gives the agent")]
     NoSocket,
     #[error(
         "cannot reach the session at {path}: {error}; it may have ended, start the agent again with `agentsh run`"
