@@ -29,7 +29,9 @@ const CHUNK: usize = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
-    #[error("{SOCKET_VARIABLE} is not set: a bridge is started by the MCP configuration that `agentsh run` gives the agent")]
+    #[error(
+        "{SOCKET_VARIABLE} is not set: a bridge is started by the MCP configuration that `agentsh run` gives the agent"
+    )]
     NoSocket,
     #[error(
         "cannot reach the session at {path}: {error}; it may have ended, start the agent again with `agentsh run`"
